@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 
 from bench.curves import Curve, curves
-from tutelage.figures import Axis, Chart, Series, draw, standalone
+from tutelage.report.figures import Axis, Chart, Series, draw, standalone
 
 
 def draw_growth(results: Path) -> None:

@@ -8,14 +8,23 @@ from statistics import median
 
 from bench.exponents import Exponents, exponents
 from bench.jobs.growth import AXES
-from bench.people_growth import EXPECTED, LABELS
-from bench.people_growth import FILE as PEOPLE
 from bench.ranks import Setting
 
 MARGIN = 0.1
 """How much larger an exponent may be than that of the work before it is said to grow faster: what is measured twice
 differs by about half of it."""
 RANKS = "ranks"
+PEOPLE = "people_growth.json"
+"""The file with the growth of what people wait for."""
+SERVED, ACCEPTED, SURVEYED = "a question served", "a vote accepted", "a survey"
+LABELS = {"items": "items of a study", "votes": "votes on an item", "raters": "raters at once"}
+EXPECTED: dict[str, dict[str, float]] = {
+    "items": {SERVED: 0.0, ACCEPTED: 0.0, SURVEYED: 1.0},
+    "votes": {SERVED: 0.0, ACCEPTED: 0.0, SURVEYED: 0.0},
+    "raters": {SERVED: 0.0, ACCEPTED: 0.0},
+}
+"""The exponent of the work of each measure: a question and a vote concern one item whatever the study, and a survey
+reads each item once, with sums of its votes."""
 
 
 @dataclass(frozen=True)

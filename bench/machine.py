@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+import resource
 import statistics
 import sys
 import time
@@ -92,3 +93,13 @@ def _quickest(work: Callable[[], object], device: str) -> float:
 
 if __name__ == "__main__":
     Path(sys.argv[3]).write_text(json.dumps(describe(*sys.argv[1:3])))
+
+
+def peak_memory(device: str) -> float:
+    """MiB at most: of this process on a processor, of the GPU's memory on a GPU."""
+    if device == "cuda":
+        import torch
+
+        return float(torch.cuda.max_memory_allocated() / 2**20)
+    scale = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale

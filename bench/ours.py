@@ -70,7 +70,7 @@ def improved(settings: Any, rate: Callable[[], float] | None = None) -> Measurem
 
 def common(place: Place) -> dict[str, Any]:
     """Settings that every training verb gets."""
-    from tutelage import config
+    from tutelage.base import config
 
     return {
         "model": config.Model(place.model, dtype=place.dtype, device=place.device),  # type: ignore[arg-type]

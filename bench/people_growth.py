@@ -13,18 +13,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from statistics import median
 
+from bench.curves import ACCEPTED, EXPECTED, LABELS, PEOPLE, SERVED, SURVEYED
 from bench.files import RESULTS, machine_folder
 
-FILE = "people_growth.json"
-SERVED, ACCEPTED, SURVEYED = "a question served", "a vote accepted", "a survey"
-LABELS = {"items": "items of a study", "votes": "votes on an item", "raters": "raters at once"}
-EXPECTED: dict[str, dict[str, float]] = {
-    "items": {SERVED: 0.0, ACCEPTED: 0.0, SURVEYED: 1.0},
-    "votes": {SERVED: 0.0, ACCEPTED: 0.0, SURVEYED: 0.0},
-    "raters": {SERVED: 0.0, ACCEPTED: 0.0},
-}
-"""The exponent of the work of each measure: a question and a vote concern one item whatever the study, and a survey
-reads each item once, with sums of its votes."""
 VALUES = {
     "items": (1_000, 2_000, 4_000, 8_000, 16_000),
     "votes": (1, 2, 4, 8, 16),
@@ -88,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.people_growth", description=__doc__)
     parser.add_argument("axes", nargs="*", metavar="AXIS", choices=[*VALUES, []], help=", ".join(VALUES))
     asked = parser.parse_args()
-    file = machine_folder(name_of("cpu")) / FILE
+    file = machine_folder(name_of("cpu")) / PEOPLE
     known = json.loads(file.read_text())["axes"] if file.is_file() else {}
     for axis in asked.axes or VALUES:
         known[axis] = []

@@ -21,12 +21,12 @@ from bench.jobs import grpo, ppo
 from bench.jobs.dpo import BATCH
 from bench.shapes import SHAPES, Shape
 from tutelage.engines.measuring import PROCESSOR_SHARE, RUNTIME
+from tutelage.engines.plans.estimate import Estimate, estimate
+from tutelage.engines.plans.hardware import Cluster, Device
+from tutelage.engines.plans.memory import Setting
+from tutelage.engines.plans.transformer import Transformer
+from tutelage.engines.plans.workload import Batch, Sampling, Workload
 from tutelage.models.outline import outline_of
-from tutelage.planning.estimate import Estimate, estimate
-from tutelage.planning.hardware import Cluster, Device
-from tutelage.planning.memory import Setting
-from tutelage.planning.transformer import Transformer
-from tutelage.planning.workload import Batch, Sampling, Workload
 from tutelage.workflows.plan import COPIES
 
 HERE = Path(__file__).parent

@@ -20,6 +20,7 @@ from typing import Any
 from bench.clock import replaced, timed
 from bench.job import Place
 from bench.jobs import JOBS, dpo, grpo, ppo, reward, sft
+from bench.machine import peak_memory
 from bench.plan import MEMORY, TIME
 from bench.processes import prepare, run
 
@@ -118,7 +119,6 @@ def steps_of(name: str, place: Place) -> Figures:
     preferences), and the peak memory of this process."""
     import tutelage
     from bench.ours import step_ends
-    from bench.side import peak_memory
     from tutelage.workflows import preference_files
 
     verb, settings = SETTINGS[name]

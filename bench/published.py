@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from tutelage.engines.plans.estimate import estimate
+from tutelage.engines.plans.hardware import GPUS, Cluster
+from tutelage.engines.plans.memory import Setting
+from tutelage.engines.plans.transformer import Transformer
+from tutelage.engines.plans.workload import Batch, Sampling, Workload
 from tutelage.models.outline import outline_of
-from tutelage.planning.estimate import estimate
-from tutelage.planning.hardware import GPUS, Cluster
-from tutelage.planning.memory import Setting
-from tutelage.planning.transformer import Transformer
-from tutelage.planning.workload import Batch, Sampling, Workload
 
 TITAN = "torchtitan docs/performance.md, commit 04133643"
 IBM = "PyTorch blog, Maximizing training throughput using PyTorch FSDP, 2024"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from bench.clock import replaced
 from bench.jobs import JOBS
-from bench.side import peak_memory
+from bench.machine import peak_memory
 
 
 def main(name: str, world: str, out: str) -> None:
     """Do our side of a job, and write the seconds of its steps, those of the processor, and the peak memory."""
-    from tutelage.distributed.processes import world_rank
+    from tutelage.engines.ranks.processes import world_rank
     from tutelage.train.learner import Learner
 
     job = JOBS[name]

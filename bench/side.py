@@ -5,7 +5,6 @@ time: it writes the operations of an update (see `bench.operations`).
 """
 
 import json
-import resource
 import sys
 import time
 from dataclasses import asdict, replace
@@ -13,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.jobs import JOBS
+from bench.machine import peak_memory
 
 
 def main(name: str, side: str, world: str, out: str) -> None:
@@ -36,16 +36,6 @@ def main(name: str, side: str, world: str, out: str) -> None:
     measured["peak_mb"] = peak_memory(place.device)
     measured["versions"] = {package: version(package) for package in ("torch", "transformers")}
     (place.out / "measured.json").write_text(json.dumps(measured, indent=1))
-
-
-def peak_memory(device: str) -> float:
-    """MiB at most: of this process on a processor, of the GPU's memory on a GPU."""
-    if device == "cuda":
-        import torch
-
-        return float(torch.cuda.max_memory_allocated() / 2**20)
-    scale = 2**20 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 
 
 if __name__ == "__main__":

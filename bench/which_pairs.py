@@ -21,11 +21,11 @@ from random import Random
 
 import numpy as np
 
-from tutelage.simulate.bank import words
-from tutelage.simulate.gold import gold
-from tutelage.simulate.raters import calibrated_tau
-from tutelage.simulate.styles import choose_style, compose
-from tutelage.simulate.topics import Topic, topics
+from tutelage.data.worlds.bank import words
+from tutelage.data.worlds.gold import gold
+from tutelage.data.worlds.styles import choose_style, compose
+from tutelage.data.worlds.topics import Topic, topics
+from tutelage.people.simulated_raters import calibrated_tau
 from tutelage.stats.acquisition import closeness, disagreement, information
 from tutelage.stats.votes import Bools, Floats, Ints
 

@@ -15,7 +15,8 @@ import tutelage as tt
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
 from tutelage.data.records import Preference
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.simulate import World, gold, panel
+from tutelage.data.worlds import World, gold
+from tutelage.people.simulated_raters import panel
 
 SHAPE = tt.Shape(vocabulary=1200, hidden=48, layers=2, heads=2, context=160)
 SAMPLING = tt.Sampling(temperature=0.7, max_new_tokens=48)

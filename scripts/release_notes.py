@@ -12,12 +12,12 @@ ROOT = Path(__file__).parents[1]
 
 def notes(tag: str, root: Path = ROOT) -> str:
     """The section about the version that `tag` names, without its heading. Raises ValueError with the reason."""
-    source = (root / "tutelage" / "__init__.py").read_text(encoding="utf-8")
+    source = (root / "tutelage" / "base" / "version.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__ = "(.+)"$', source, re.MULTILINE)
     version = found[1] if found else "unknown"
     if tag != f"v{version}":
         raise ValueError(
-            f"The tag is {tag}, but tutelage/__init__.py says {version}: tag v{version}, or change it."
+            f"The tag is {tag}, but tutelage/base/version.py says {version}: tag v{version}, or change it."
         )
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     for section in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]:

@@ -10,9 +10,9 @@ from zlib import crc32
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu import decoders, products
 from tutelage.engines.cpu.native import bindings, build, elementwise, float_products, half_products, mixed
-from tutelage.errors import TutelageError
 
 
 def _is_there() -> bool:

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.chat_stream import Piece
 from tutelage.data.records import Messages
-from tutelage.errors import TutelageError
 
 T = TypeVar("T")
 Step: TypeAlias = str | float | Exception | threading.Event

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import os
 import re
@@ -15,14 +16,14 @@ import pytest
 
 import tutelage.commands
 from tutelage import cli
+from tutelage.base.config import Checkpoints, Lora, Model, Optimiser, Sampling, to_mapping
 from tutelage.cli.verbs import Verb
-from tutelage.config import Checkpoints, Lora, Model, Optimiser, Sampling, to_mapping
 
 VERB = '''
 import errno
 from dataclasses import dataclass, field
-from tutelage.config import Lora, Model, Optimiser
-from tutelage.errors import TutelageError
+from tutelage.base.config import Lora, Model, Optimiser
+from tutelage.base.errors import TutelageError
 
 @dataclass(frozen=True)
 class Settings:
@@ -303,9 +304,7 @@ def test_a_verb_answers_for_help_without_torch(name: str) -> None:
 
 @pytest.mark.parametrize("name", real_verbs())
 def test_the_settings_of_a_verb_are_frozen_and_documented(name: str) -> None:
-    import importlib
-
-    module = importlib.import_module(f"tutelage.commands.{name}")
+    module = importlib.import_module(next(verb.module for verb in cli.VERBS if verb.name == name))
     assert undocumented(module.Settings) == []
 
 

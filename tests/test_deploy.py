@@ -12,10 +12,10 @@ import pytest
 import tyro
 import yaml
 
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collect import COMMANDS
 from tutelage.commands.collecting import place
 from tutelage.commands.collecting.settings_serving import Serve
-from tutelage.errors import TutelageError
 from tutelage.people.web.routes import ROUTES
 
 DEPLOY = Path(__file__).parents[1] / "deploy"

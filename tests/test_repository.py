@@ -159,8 +159,8 @@ RELEASE = runpy.run_path(str(ROOT / "scripts" / "release_notes.py"))["notes"]
 @pytest.fixture
 def released(tmp_path):
     """A checkout of version 1.2.0."""
-    (tmp_path / "tutelage").mkdir()
-    (tmp_path / "tutelage" / "__init__.py").write_text('__version__ = "1.2.0"\n')
+    (tmp_path / "tutelage" / "base").mkdir(parents=True)
+    (tmp_path / "tutelage" / "base" / "version.py").write_text('__version__ = "1.2.0"\n')
     (tmp_path / "CHANGELOG.md").write_text(
         "# Changelog\n\n## [Unreleased]\n\n## [1.2.0] - 2026-12-01\n\n### Added\n\n- This.\n\n## [1.1.0]\n\n- That.\n"
     )

@@ -2,10 +2,10 @@
 
 import torch
 
-from tutelage import config
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import initial_state, needs_divergence, needs_entropy
 from tutelage.algorithms.registry import recipe_named
+from tutelage.base import config
 from tutelage.core.rows import EncodedRow
 from tutelage.data.records import Preference, Prompt, user
 from tutelage.models.backbone import load_backbone

@@ -13,12 +13,15 @@ CHECKED = ("tutelage.core", "tutelage.algorithms", "tutelage.engines", "tutelage
 
 
 TESTS = Path(__file__).parent
+WHOLE = (["ranks"], ["plans"])
+"""Folders of tests of whole trainings, which would take twice the time."""
 
 
 def is_subject(test: Path) -> bool:
     """Whether a test file belongs to a room of `CHECKED`, to the laws of their pieces, or to the checks themselves."""
-    rooms = {package.removeprefix("tutelage.") for package in CHECKED}
-    return test.relative_to(TESTS).parts[0] in rooms | {"laws", "test_typechecks.py"}
+    names = {package.removeprefix("tutelage.") for package in CHECKED}
+    first, *rest = test.relative_to(TESTS).parts
+    return first in names | {"laws", "test_typechecks.py"} and rest[:1] not in WHOLE
 
 
 def install() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy

@@ -12,22 +12,24 @@ Every name is imported when it is first used, so that `import tutelage` is quick
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tutelage import extras
+from tutelage.base import extras
+from tutelage.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tutelage import train as train
     from tutelage.algorithms.recipe import Recipe as Recipe
     from tutelage.algorithms.registry import RECIPES as RECIPES
-    from tutelage.config.pieces import Checkpoints as Checkpoints
-    from tutelage.config.pieces import Lora as Lora
-    from tutelage.config.pieces import Model as Model
-    from tutelage.config.pieces import Optimiser as Optimiser
-    from tutelage.config.pieces import Sampling as Sampling
-    from tutelage.config.pieces import Shape as Shape
+    from tutelage.base.config.pieces import Checkpoints as Checkpoints
+    from tutelage.base.config.pieces import Lora as Lora
+    from tutelage.base.config.pieces import Model as Model
+    from tutelage.base.config.pieces import Optimiser as Optimiser
+    from tutelage.base.config.pieces import Sampling as Sampling
+    from tutelage.base.config.pieces import Shape as Shape
+    from tutelage.base.errors import TutelageError as TutelageError
+    from tutelage.commands.terminal import complete as complete
     from tutelage.data.formats import load_demonstrations as load_demonstrations
     from tutelage.data.formats import load_preferences as load_preferences
     from tutelage.data.formats import load_prompts as load_prompts
-    from tutelage.errors import TutelageError as TutelageError
     from tutelage.people.programs.client import StudyClient as StudyClient
     from tutelage.people.programs.signing import verify_webhook as verify_webhook
     from tutelage.workflows.distill import distill as distill
@@ -78,14 +80,13 @@ if TYPE_CHECKING:
     from tutelage.workflows.sft import prepare_sft as prepare_sft
     from tutelage.workflows.sft import sft as sft
 
-__version__ = "0.1.0"
-
 _NAMES = {
     "algorithms.recipe": ("Recipe",),
     "algorithms.registry": ("RECIPES",),
-    "config.pieces": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
+    "base.config.pieces": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
     "data.formats": ("load_demonstrations", "load_preferences", "load_prompts"),
-    "errors": ("TutelageError",),
+    "base.errors": ("TutelageError",),
+    "commands.terminal": ("complete",),
     "people.programs.client": ("StudyClient",),
     "people.programs.signing": ("verify_webhook",),
     "workflows.distill": ("distill", "prepare_distill"),

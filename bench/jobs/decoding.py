@@ -10,7 +10,7 @@ from bench.jobs.grpo import LARGE, SMALL, Size, decoding_needs, prepare
 def ours(place: Place, size: Size) -> Measurement:
     """`tutelage.engines.sampling.sample`."""
     from bench.worlds import load_tokenizer
-    from tutelage import config
+    from tutelage.base import config
     from tutelage.data.chat import encode
     from tutelage.data.formats import load_prompts
     from tutelage.engines.sampling import PromptTokens

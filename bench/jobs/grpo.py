@@ -36,7 +36,7 @@ def prepare(place: Place, size: Size) -> None:
 def settings(place: Place, size: Size, rank: int = 0) -> Any:
     """Of `tutelage improve --recipe grpo`, with an adapter where its rank is given."""
     from bench.ours import common
-    from tutelage import config
+    from tutelage.base import config
     from tutelage.workflows.settings.improve import ImproveSettings
 
     return ImproveSettings(

@@ -46,7 +46,7 @@ def with_networks(place: Place) -> Any:
 def settings(place: Place, *, lr: float = 3e-6, **more: Any) -> Any:
     """Of `tutelage improve`."""
     from bench.ours import common
-    from tutelage import config
+    from tutelage.base import config
     from tutelage.workflows.settings.improve import ImproveSettings
 
     return ImproveSettings(

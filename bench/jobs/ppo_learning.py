@@ -41,7 +41,7 @@ def _teach(place: Place, folder: Path) -> None:
     """Train the model of random weights on the last question and the chosen answer of the first dialogues."""
     from bench.ours import common, run_workflow
     from bench.worlds import pairs, write
-    from tutelage import config
+    from tutelage.base import config
     from tutelage.workflows.settings.sft import SftSettings
     from tutelage.workflows.sft import sft
 

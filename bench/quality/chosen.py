@@ -19,8 +19,8 @@ from bench.quality.texts import listed, share, signed
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.models.policy import Policy
+from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.stats.intervals import Interval, ratio_interval
 from tutelage.train.run.lines import read_lines
 from tutelage.train.supervised.batches import encode_preferences

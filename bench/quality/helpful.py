@@ -16,13 +16,13 @@ from bench.quality.chosen import short_pairs
 from bench.quality.experiment import Experiment, Figures, Line, Part, Place, of
 from bench.quality.peers import peer
 from bench.quality.texts import listed, share, signed
-from tutelage import config
+from tutelage.base import config
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.figures import Axis, Chart, Rule, Series, draw, standalone
-from tutelage.figures.plots import smoothed
 from tutelage.models.heads import new_reward_model
+from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
+from tutelage.report.figures.plots import smoothed
 from tutelage.stats.intervals import Interval, ratio_interval
 from tutelage.train.run.lines import read_lines
 from tutelage.train.supervised.batches import Order, encode_preferences

@@ -26,8 +26,8 @@ from tutelage.core.rows import collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Demonstration
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.models.policy import Policy
+from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.stats.intervals import Interval, normal_quantile
 from tutelage.train.run.lines import read_lines
 from tutelage.train.supervised.batches import Order, encode_demonstrations

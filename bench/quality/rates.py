@@ -11,10 +11,10 @@ from bench.quality.chosen import short_pairs
 from bench.quality.experiment import Experiment, Figures, Line, Part, Place, of
 from bench.quality.prompts import questions, write_prompts
 from bench.quality.texts import listed
-from tutelage import config
+from tutelage.base import config
 from tutelage.data.records import Demonstration
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.figures import Axis, Chart, Series, draw, standalone
+from tutelage.report.figures import Axis, Chart, Series, draw, standalone
 from tutelage.train.run.lines import read_lines
 from tutelage.workflows.settings.dpo import DpoSettings
 from tutelage.workflows.settings.improve import ImproveSettings

@@ -13,14 +13,14 @@ from bench.quality.experiment import Experiment, Figures, Line, Part, Place
 from bench.quality.prompts import write_prompts
 from bench.quality.scores import reversed_text
 from bench.quality.texts import plain, share
-from tutelage import config
+from tutelage.base import config
 from tutelage.data.records import Demonstration, Message, Prompt
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.figures import Axis, Chart, Rule, Series, draw, standalone
-from tutelage.figures.plots import smoothed
-from tutelage.infer.answering import answer
+from tutelage.data.worlds import ChildrensQuestions
 from tutelage.models.policy import Policy
-from tutelage.simulate import ChildrensQuestions
+from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
+from tutelage.report.figures.plots import smoothed
+from tutelage.rollout.inference.answering import answer
 from tutelage.stats.intervals import ratio_interval
 from tutelage.train.run.lines import read_lines
 

@@ -16,12 +16,12 @@ from bench.quality.peers import peer_grpo
 from bench.quality.prompts import in_order, questions, write_prompts
 from bench.quality.scores import sentiment
 from bench.quality.sentiment_page import enough, figures, section
-from tutelage import config
+from tutelage.base import config
 from tutelage.data.records import Prompt
 from tutelage.data.rows import write_jsonl
-from tutelage.evaluation.drift import response_logp
-from tutelage.infer.answering import answer
+from tutelage.models.drift import response_logp
 from tutelage.models.policy import Policy
+from tutelage.rollout.inference.answering import answer
 from tutelage.train.run.lines import read_lines
 
 Point: TypeAlias = Sequence[float | None]

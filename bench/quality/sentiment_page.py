@@ -11,9 +11,9 @@ from scipy.special import stdtrit
 from bench.quality.best_of_n import expected_best, tied_kl
 from bench.quality.experiment import Line, of
 from bench.quality.texts import plain, signed
-from tutelage.figures import Axis, Chart, Series, draw, standalone
-from tutelage.figures.plots import fit, smoothed
-from tutelage.infer.best_of_n import best_of_n_kl
+from tutelage.report.figures import Axis, Chart, Series, draw, standalone
+from tutelage.report.figures.plots import fit, smoothed
+from tutelage.rollout.inference.best_of_n import best_of_n_kl
 from tutelage.stats.intervals import Interval, ratio_interval
 
 TITLES = {

@@ -26,7 +26,7 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
             "ranks",
             "scale",
             "raters",
-            "explanation/house",
+            "explanation/architecture",
         ],
         "Reference": [
             "reference/README",

@@ -10,6 +10,7 @@ from tutelage.algorithms import RECIPES, about, override, pieces, plain, recipe_
 from tutelage.algorithms.checks import remarks
 from tutelage.algorithms.override import PIECES
 from tutelage.algorithms.recipe import Critic, GradientSteps, Linear, NaturalStep, Penalty, Recipe
+from tutelage.base.errors import TutelageError
 from tutelage.commands import recipes as verb
 from tutelage.core.advantages import Gae, LengthAdaptive, RewardToGo
 from tutelage.core.baselines import MovingAverage
@@ -17,7 +18,6 @@ from tutelage.core.groups import Group
 from tutelage.core.kl import Adaptive
 from tutelage.core.shaping import Overlong, ScoreShaping
 from tutelage.core.surrogates import Clipped, ImportanceWeighted, ScoreFunction
-from tutelage.errors import TutelageError
 
 PPO = RECIPES["ppo"]
 OWN = replace(PPO, name="own")

@@ -32,6 +32,7 @@ from tutelage.algorithms.recipe import (
     prepare,
     restored_state,
 )
+from tutelage.base.errors import TutelageError
 from tutelage.core.advantages import Gae, RewardToGo, TotalReturn
 from tutelage.core.baselines import MovingAverage
 from tutelage.core.batch import Batch, ScoredRollout
@@ -40,7 +41,6 @@ from tutelage.core.kl import Adaptive, Doubling
 from tutelage.core.reduce import token_weights
 from tutelage.core.shaping import ScoreShaping
 from tutelage.core.surrogates import Clipped, KlPenalised, ScoreFunction
-from tutelage.errors import TutelageError
 
 
 def prepared(recipe: Recipe, scored: ScoredRollout, state: RecipeState | None = None) -> Batch:

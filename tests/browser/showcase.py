@@ -8,6 +8,9 @@ from random import Random
 from typing import Literal, TypeAlias
 
 from tutelage.data.records import CompletionRecord, Message, Prompt
+from tutelage.data.worlds import gold
+from tutelage.data.worlds.styles import STYLES, compose
+from tutelage.data.worlds.topics import topics
 from tutelage.people import (
     Answer,
     Assignment,
@@ -28,12 +31,9 @@ from tutelage.people import (
 )
 from tutelage.people.conversing import keep_answer, next_step, say
 from tutelage.people.corrections import Correction, Span
+from tutelage.people.simulated_raters import TAU, SimulatedRater
 from tutelage.people.store.items import Pool
 from tutelage.people.store.live_models import LiveModels, set_live_models
-from tutelage.simulate import SimulatedRater, gold
-from tutelage.simulate.raters import TAU
-from tutelage.simulate.styles import STYLES, compose
-from tutelage.simulate.topics import topics
 
 DAYS = 9
 ANSWERS = 236

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from tutelage import cli
+from tutelage.base.errors import TutelageError
 from tutelage.cli.completion import commands, script
 from tutelage.cli.verbs import VERBS
-from tutelage.errors import TutelageError
 
 
 @pytest.fixture(scope="module")

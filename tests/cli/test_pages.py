@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import tutelage
-from tutelage import cli, extras
+from tutelage import cli
+from tutelage.base import extras
+from tutelage.base.errors import TutelageError
 from tutelage.cli.pages import PAGES, SITE, page_about
 from tutelage.cli.verbs import ALIASES, VERBS
-from tutelage.errors import TutelageError
 
 DOCS = Path(cli.__file__).parents[2] / "docs"
 

@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from tutelage import cli
+from tutelage.base.config.flags import settings_from
 from tutelage.cli.verbs import VERBS
-from tutelage.config.flags import settings_from
 
 EXAMPLES = [(verb.name, example) for verb in VERBS for example in verb.examples]
 
@@ -19,7 +19,10 @@ def test_an_example_has_flags_that_exist_and_all_that_are_required(verb, example
         '{"settings": {"model": {"path": "m"}, "data": "d", "out": "o"}}'
     )
     monkeypatch.chdir(tmp_path)
-    module, words = importlib.import_module(f"tutelage.commands.{verb}"), shlex.split(example)
+    module, words = (
+        importlib.import_module(next(each.module for each in VERBS if each.name == verb)),
+        shlex.split(example),
+    )
     commands = getattr(module, "COMMANDS", None)
     settings = cli.settings_of(module, words) if commands is None else commands[words.pop(0)]
     assert isinstance(settings_from(settings, words, prog=verb), settings)

@@ -2,7 +2,7 @@
 
 from tiny_verbs import TOPICS, model, write_jsonl
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.commands import dpo, rejection
 
 ASKED = config.Sampling(temperature=1.0, max_new_tokens=10)

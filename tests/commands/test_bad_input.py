@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
 from transformers import AutoTokenizer
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.cli import main
 from tutelage.commands import chat, evaluate, improve, pretrain, reward, sample, sft
-from tutelage.errors import TutelageError
 from tutelage.train.run.folder import Run
 
 VERBS = {

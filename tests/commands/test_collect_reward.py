@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tiny_verbs import model
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.cli import main
 from tutelage.commands import reward
 from tutelage.data.records import CompletionRecord, Prompt, user
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Item,

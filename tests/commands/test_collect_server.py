@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.cli import main
 from tutelage.commands.collecting.place import open_each, operator
 from tutelage.commands.collecting.settings_serving import Serve
-from tutelage.errors import TutelageError
 from tutelage.people import (
     add_rater,
     create_study,
@@ -27,7 +27,7 @@ from tutelage.people import (
 )
 from tutelage.people.store.team import remove_member
 from tutelage.people.web import Served, create_server
-from tutelage.serving.listening import listen, server
+from tutelage.rollout.serving.listening import listen, server
 
 Captured = pytest.CaptureFixture[str]
 

@@ -8,16 +8,16 @@ import torch
 from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.cli import main
 from tutelage.commands import evaluate, improve, pretrain, reward, sample, sft
 from tutelage.data.records import Prompt, user
-from tutelage.infer.talk import talk
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.model import ModelReward
+from tutelage.rollout.inference.talk import talk
 
 pytestmark = pytest.mark.filterwarnings("error::FutureWarning")
 
@@ -321,7 +321,7 @@ def load(folder):
 
 
 def test_a_conversation(tiny_model, monkeypatch):
-    from tutelage.infer import conversation
+    from tutelage.rollout.inference import conversation
 
     policy, asked = load(tiny_model("qwen3")), []
     original = conversation.encode

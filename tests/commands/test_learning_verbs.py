@@ -18,11 +18,11 @@ from test_resume import Crash, assert_same_run, crash_in
 from tiny_verbs import read_jsonl, write_jsonl
 from transformers import AutoModelForCausalLM
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.cli import main
 from tutelage.commands import dpo, rejection
 from tutelage.core.preferences import PREFERENCE_LOSSES
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner

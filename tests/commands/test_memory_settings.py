@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settings, sft_settings
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.commands import improve, reward, sft
-from tutelage.errors import TutelageError
 from tutelage.models import budget
 from tutelage.models.policy import Policy
 from tutelage.train.run.folder import Run

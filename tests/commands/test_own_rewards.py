@@ -11,7 +11,7 @@ from pyarrow import parquet
 from served import choices, serving
 from tiny_verbs import improve_settings, model, read_jsonl, write_jsonl
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.cli import main
 from tutelage.commands import evaluate, improve, sample
 from tutelage.data.formats import load_prompts

@@ -22,11 +22,11 @@ from tiny_verbs import (
     write_jsonl,
 )
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.commands import distill, improve, reward, sft
 from tutelage.data.formats import load_preferences
 from tutelage.data.pairing import split_by_prompt
-from tutelage.errors import TutelageError
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.train.learner import Learner
 from tutelage.train.run.checkpoints import CheckpointFolder

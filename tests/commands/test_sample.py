@@ -4,12 +4,12 @@ import pytest
 from served import choices, serving
 from tiny_verbs import files, model, read_jsonl
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.commands import sample
 from tutelage.data.endpoint import KEY
 from tutelage.data.formats import load_completions, load_demonstrations
-from tutelage.errors import TutelageError
-from tutelage.infer.search import Search
+from tutelage.rollout.inference.search import Search
 
 ASKED = config.Sampling(temperature=1.0, max_new_tokens=6)
 

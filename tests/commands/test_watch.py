@@ -13,9 +13,9 @@ from forked import command
 from people.sites import serving
 from people.worlds import asked, better, study_of
 
+from tutelage.base.errors import TutelageError
 from tutelage.cli import main
 from tutelage.commands.watch import Settings
-from tutelage.errors import TutelageError
 from tutelage.people import Store, add_rater, open_store, open_study, submit
 from tutelage.people.programs.watching import DatabaseSource, Progress
 from tutelage.people.store.tokens import create_token

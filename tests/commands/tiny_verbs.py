@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.commands import distill, improve, reward, sft
 from tutelage.people import add_rater, open_store, open_study, submit
 from tutelage.people.answers import Answer

@@ -50,10 +50,10 @@ def test_a_finished_round_is_not_made_again(
     """Of a finished round nothing is done again: its stages are recognised by their settings."""
     from make import ROUND, ROUND_SHAPE
 
-    from tutelage import config
-    from tutelage.rounds.round import Place
-    from tutelage.rounds.stages import Story, run_stages
-    from tutelage.rounds.tutoring import Scale, tutoring
+    from tutelage.base import config
+    from tutelage.demo.rounds.round import Place
+    from tutelage.demo.rounds.stages import Story, run_stages
+    from tutelage.demo.rounds.tutoring import Scale, tutoring
 
     place("round")
     whole = tutoring(Place(Path("round"), 0, True), Scale(shape=config.Shape(**ROUND_SHAPE), **ROUND))

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import tutelage as tt
 from tutelage import cli
-from tutelage.config import from_mapping, identity
+from tutelage.base.config import from_mapping, identity
 from tutelage.engines.sampling import answers
 from tutelage.rewards import model as reward_models
 from tutelage.rollout import local

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.chat import (
     NoRoomError,
     decode_response,
@@ -23,7 +24,6 @@ from tutelage.data.chat import (
     stop_strings,
 )
 from tutelage.data.records import Message, Messages, user
-from tutelage.errors import TutelageError
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>"]
 SENTENCES = [

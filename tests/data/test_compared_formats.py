@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
 from tutelage.data.records import Demonstration, Message, Messages, Preference, user
-from tutelage.errors import TutelageError
 
 Row = dict[str, Any]
 

@@ -7,9 +7,9 @@ import time
 import pytest
 from served import choices, serving
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import Endpoint, Reply
 from tutelage.data.records import Message, user
-from tutelage.errors import TutelageError
 
 QUESTION = (Message("system", "Be brief."), *user("Why?"))
 

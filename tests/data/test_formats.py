@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import (
     LoadedRecords,
     load_completions,
@@ -18,7 +19,6 @@ from tutelage.data.formats import (
 )
 from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, user
 from tutelage.data.unpaired import UnpairedAnswer
-from tutelage.errors import TutelageError
 
 Rows = list[dict[str, object]]
 

@@ -3,6 +3,7 @@
 import pytest
 from served import choices, serving
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.judging import (
     Opinion,
@@ -15,7 +16,6 @@ from tutelage.data.judging import (
 )
 from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import Messages, user
-from tutelage.errors import TutelageError
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_prompts
 from tutelage.data.own_columns import NotJson, json_value, own_columns
 from tutelage.data.records import Message, Prompt, user
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.errors import TutelageError
 
 ROWS: list[dict[str, object]] = [
     {

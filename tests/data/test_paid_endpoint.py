@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from served import choices, serving
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.paid_endpoint import CHARACTERS, PaidEndpoint, Prices, Usage
-from tutelage.errors import TutelageError
 
 
 def said(text: str, read: int, written: int) -> dict[str, Any]:

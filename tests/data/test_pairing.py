@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.pairing import count_repeated, group_completions, pair_completions, split_by_prompt
 from tutelage.data.records import CompletionRecord, Demonstration, Message, Preference, Prompt, user
-from tutelage.errors import TutelageError
 
 WORLD = st.lists(st.tuples(st.sampled_from("pqr"), st.sampled_from(["x", "y", "z", "x "])), max_size=12).map(
     lambda items: [CompletionRecord(str(i), prompt, text, "m") for i, (prompt, text) in enumerate(items)]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import (
     load_comparisons,
     load_completions,
@@ -32,7 +33,6 @@ from tutelage.data.records import (
 )
 from tutelage.data.rows import Record, fingerprint, from_row, to_row, write_jsonl
 from tutelage.data.unpaired import UnpairedAnswer
-from tutelage.errors import TutelageError
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=30).filter(str.strip)
 TURNS = st.builds(

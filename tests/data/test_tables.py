@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.hub import parse_hub_name
 from tutelage.data.tables import Row, read_table
-from tutelage.errors import TutelageError
 
 ROWS = [
     {"prompt": "Say hé", "completion": "hé"},

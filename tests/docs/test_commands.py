@@ -8,12 +8,12 @@ import pytest
 
 from docs.fences import INDENTED, PAGES, ROOT, Command, commands, words_of
 from tutelage import cli
+from tutelage.base.config.flags import settings_from
+from tutelage.base.config.mapping import to_mapping
+from tutelage.base.errors import TutelageError
 from tutelage.cli.completion import commands as flags_by_command
 from tutelage.cli.verbs import VERBS
-from tutelage.config.flags import settings_from
-from tutelage.config.mapping import to_mapping
-from tutelage.distributed import processes
-from tutelage.errors import TutelageError
+from tutelage.engines.ranks import processes
 
 SHOWN = [command for page in PAGES for command in commands(page)]
 

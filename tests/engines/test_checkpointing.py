@@ -4,9 +4,9 @@ import pytest
 import torch
 from test_engines_agree import FAMILIES, PROMPTS, ROWS, gradients
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import collate
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

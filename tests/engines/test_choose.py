@@ -4,7 +4,7 @@ import pytest
 import torch
 from compilers import needs_compiler
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines import choose
 from tutelage.engines.choose import LEAST_FEATURES, choose_dtype
 from tutelage.engines.cpu.native import build, half_products

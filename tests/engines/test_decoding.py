@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.decoding import PromptBatch
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy

@@ -6,11 +6,11 @@ import scipy.stats
 import tiny
 import torch
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.random_streams import row_seed, uniforms
 from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.engines.token_sampling import draw, inverse, truncated
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -4,10 +4,10 @@ import pytest
 import tiny
 import torch
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.engines.stopping import StopCondition, text_of
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -13,8 +13,8 @@ import torch
 from tabular import ENDED, LIMIT, SENTENCES, STATES, WORDS, mask_of, probability, states_of, token_logp
 from torch import Tensor, nn
 
-from tutelage import config
 from tutelage.algorithms.recipe import Recipe
+from tutelage.base import config
 from tutelage.core.batch import Rollout, Rows, TokenScores
 from tutelage.core.kl import exact_divergence
 from tutelage.core.rows import by_tokens, spread

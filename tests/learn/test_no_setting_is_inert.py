@@ -13,7 +13,7 @@ from learn.tabular_policy import improved
 from tutelage.algorithms import RECIPES, override
 from tutelage.algorithms.checks import remarks
 from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Recipe
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 
 SCORE = torch.tensor([[0.0, 0.2, 1.0, -0.5, 0.1, -1.0, 0.6], [0.4, 0.4, 0.0, 0.4, 0.4, 0.4, 0.4]]).double()
 START = random_table(0, prompts=2).double()

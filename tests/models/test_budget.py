@@ -6,13 +6,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
-from tutelage.distributed.ranks import Ranks
 from tutelage.engines.cpu.states import states_before
-from tutelage.errors import TutelageError
+from tutelage.engines.plans.tokens import SHARED_ON_CPU, SMALL
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models import budget as module
 from tutelage.models.budget import Budget, automatic_budget, bytes_of_token, out_of_memory
-from tutelage.planning.tokens import SHARED_ON_CPU, SMALL
 
 CPU = torch.device("cpu")
 GIB = 2.0**30

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.models.backbone import load_backbone, save_model
 from tutelage.models.checking import check_adapter, check_finite, check_vocabulary
 from tutelage.models.heads import load_reward_model, new_reward_model

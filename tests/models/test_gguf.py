@@ -12,8 +12,8 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.models import gguf as loading
 from tutelage.models.backbone import load_backbone
 from tutelage.models.gguf import Package, model_folder

@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFReader
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Config
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.models.gguf import model_folder
 from tutelage.models.gguf_architectures import frequency_factors
 from tutelage.models.gguf_file import write_gguf

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.models.gguf_splits import EXPRESSIONS
 from tutelage.models.gguf_words import add_tokenizer
 

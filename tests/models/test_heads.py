@@ -11,11 +11,11 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.network import trunk
-from tutelage.errors import TutelageError
 from tutelage.models import heads
 from tutelage.models.heads import ScalarModel, centre, load_reward_model, new_reward_model
 

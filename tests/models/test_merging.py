@@ -12,9 +12,9 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.errors import TutelageError
 from tutelage.models import merging
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import ScalarModel, load_reward_model, new_reward_model

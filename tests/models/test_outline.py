@@ -13,8 +13,8 @@ from transformers import (
     Qwen3Config,
 )
 
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.fresh import new_llama
 from tutelage.models.heads import new_reward_model

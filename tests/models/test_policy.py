@@ -12,13 +12,13 @@ from transformers import (
     PhiConfig,
 )
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, by_tokens, collate
 from tutelage.engines import logprobs
 from tutelage.engines.logprobs import Head, token_scores
 from tutelage.engines.network import Backbone
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import adapter_dropout, load_backbone
 from tutelage.models.policy import Policy
 

@@ -10,7 +10,7 @@ import tiny
 import torch
 from transformers import AutoTokenizer
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.data.chat import encode
 from tutelage.data.records import Message
 from tutelage.models.heads import ScalarModel, load_reward_model, new_reward_model

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bench.charts import chart, draw_growth
-from bench.curves import Curve, curves
+from bench.curves import ACCEPTED, EXPECTED, SERVED, SURVEYED, Curve, curves
 from bench.exponents import exponent, exponents
 from bench.flops import Decoding, Tree, forward
 from bench.growth_table import growth_table
 from bench.job import Place
 from bench.jobs.growth import AXES, BASE
-from bench.people_growth import ACCEPTED, EXPECTED, SERVED, SURVEYED, VALUES, raters_point, study_point
+from bench.people_growth import VALUES, raters_point, study_point
 from bench.shapes import GROWING, SHAPES, WIDENING
 
 VALUES_OF_POINTS = (2.0, 4.0, 8.0, 16.0, 32.0)

@@ -15,7 +15,7 @@ from bench.quality.best_of_n import expected_best, tied_kl
 from bench.quality.experiment import Experiment, Line, Part, Place
 from bench.quality.page import write_page
 from bench.quality.table import EXPERIMENTS
-from tutelage.infer.best_of_n import best_of_n_kl
+from tutelage.rollout.inference.best_of_n import best_of_n_kl
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = Path(__file__).parents[2] / "bench" / "quality" / "results"

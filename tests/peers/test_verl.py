@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tutelage import config
 from tutelage.algorithms import RECIPES
+from tutelage.base import config
 from tutelage.core.kl import kl_estimate
 from tutelage.core.pieces import Context, apply, init
 from tutelage.core.reduce import token_weights

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Comparison
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Item,

@@ -7,8 +7,8 @@ import pytest
 from scripted_chat import finished
 from served import serving
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import user
-from tutelage.errors import TutelageError
 from tutelage.people.chat_models import EndpointModel, endpoint_of, only_endpoints
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_demonstrations, load_preferences
 from tutelage.data.records import CompletionRecord, Message, Prompt, user
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Assignment,

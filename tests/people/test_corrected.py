@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_demonstrations, load_preferences
 from tutelage.data.records import CompletionRecord, Demonstration, Message, Preference, Prompt, user
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Item,

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Answer,
     Assignment,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_preferences, load_unpaired
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Selection,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tutelage.base.sentences import Sentence
 from tutelage.people.fields import FieldError, check_range, find_named
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.languages import LANGUAGES, say
@@ -12,7 +13,6 @@ from tutelage.people.recruiting import Recruitment
 from tutelage.people.store.consents import Consent
 from tutelage.people.store.studies import Plan
 from tutelage.people.vote_columns import MEANINGS, meaning_of
-from tutelage.sentences import Sentence
 
 NUMBERS: dict[str, tuple[Callable[[float], object], float, tuple[str, ...]]] = {
     "overlap": (lambda value: Plan(overlap=value), 101, ("1", "100")),  # type: ignore[arg-type]

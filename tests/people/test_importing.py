@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Preference, user
 from tutelage.data.tables import Table, read_table
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Store,
     create_study,

@@ -5,11 +5,11 @@ import json
 import pytest
 from served import choices, serving
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.judging import Opinion, PairJudge
 from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import Messages, user
-from tutelage.errors import TutelageError
 from tutelage.people import Selection, Store, add_rater, create_study, label_study, list_raters, list_votes
 from tutelage.people.judging import ScoreJudge, judge_study
 

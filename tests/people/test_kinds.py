@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tutelage
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.kinds import DEFAULT, KINDS, find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.web.app import STATIC

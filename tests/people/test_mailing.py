@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store, add_rater, list_events, list_invites, personal_link, set_languages
 from tutelage.people.mailing import MailServer, check_address, check_header, send_link
 

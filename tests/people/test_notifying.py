@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Answer, Store, add_rater, close_notices, set_languages, submit, write_note
 from tutelage.people.mailing import MailServer
 from tutelage.people.notifying import LINES, Mail, Message, Notifier, Webhook

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tutelage.extras import MissingExtra
+from tutelage.base.extras import MissingExtra
 from tutelage.people import personal_data
 from tutelage.people.personal_data import KINDS, Search, moved
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.platforms import MTURK, PLATFORMS, PROLIFIC, SONA, Platform, Visitor
 
 

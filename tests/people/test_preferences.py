@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Assignment,

@@ -6,7 +6,7 @@ python worker.py DATABASE RATER [BYTES]        BYTES limits the size of any file
 import resource
 import sys
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Answer, next_assignment, open_store, submit
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.config.run import RunSettings
-from tutelage.errors import TutelageError
+from tutelage.base.config.run import RunSettings
+from tutelage.base.errors import TutelageError
 from tutelage.workflows.runs import open_run
 
 METRICS = {"loss": 0.5, "kl/old": math.nan, "grad/norm": math.inf, "tokens": 3}

@@ -15,7 +15,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from real_vllm import running
-from tutelage import config
+from tutelage.base import config
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.server.api import TokenRequest

@@ -11,7 +11,7 @@ import torch
 from tiny_training import World, letters, policy_of, recipe_of
 
 from real_vllm import running
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.server.connect import connect

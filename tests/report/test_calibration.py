@@ -1,10 +1,10 @@
 """The reliability diagram of a calibrated model, and the bins of a summary."""
 
 import pytest
-from figures.reading import drawn, pixels, with_class
 
-from tutelage.figures.layout import frame
+from report.figures.reading import drawn, pixels, with_class
 from tutelage.report.calibration import Bin, bins, reliability
+from tutelage.report.figures.layout import frame
 
 
 def test_an_honest_forecaster_lies_on_the_diagonal() -> None:

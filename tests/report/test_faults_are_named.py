@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 import tutelage as tt
-from tutelage.evaluation.text import words
 from tutelage.report import findings_in
+from tutelage.stats.text import words
 
 ENDS = tuple(range(100, 170))
 """So many end tokens that a random model ends most of its answers soon."""

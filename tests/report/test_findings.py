@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.report import findings_in, write_report
 
 from . import fake_round

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_prompts
-from tutelage.errors import TutelageError
 from tutelage.rewards.columns import require_columns
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.function import FunctionReward, argument_count
 from tutelage.rewards.reward import Completion
 

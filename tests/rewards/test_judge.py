@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from served import choices, serving
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.judging import Opinion, PairJudge
 from tutelage.data.paid_endpoint import PaidEndpoint, Usage
 from tutelage.data.records import Messages
-from tutelage.errors import TutelageError
 from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import swiss
 from tutelage.rewards.metrics import reward_metrics

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards import limits
 from tutelage.rewards.math_rules import MathMatch, Number, NumberMatch, last_number
 

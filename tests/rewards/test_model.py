@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import encode, end_token_ids
 from tutelage.data.records import Prompt, user

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.model import ModelReward

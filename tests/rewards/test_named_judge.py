@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from served import choices, serving
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import KEY
-from tutelage.errors import TutelageError
 from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import round_robin, swiss
 from tutelage.rewards.named import make_reward

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.math_rules import MathMatch, NumberMatch
 from tutelage.rewards.named_rules import RULES, rule_named
 from tutelage.rewards.reward import Reward, reward_name

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from served import choices, serving
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.cli import main
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.formats import load_prompts

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow
-from tutelage.errors import TutelageError
 from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch
 
 from .made import completion, sampled

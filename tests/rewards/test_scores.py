@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.reward import Completion, Scores
 from tutelage.rewards.scores import checked, scores_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.words import reading_grade
-from tutelage.errors import TutelageError
 from tutelage.rewards.text_rules import JsonFormat, Readability, Repetition, TagFormat
 
 from .made import completion

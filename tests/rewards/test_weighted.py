@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.ensemble import Ensemble
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.reward import columns_read

@@ -6,7 +6,7 @@ import pytest
 import torch
 from learn.tabular_policy import AtOnce
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.ahead import AheadGenerator, RolloutRequest
 from tutelage.rollout.generator import RolloutError

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.data.chat import decode_response
 from tutelage.data.records import Prompt, user

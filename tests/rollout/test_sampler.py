@@ -5,14 +5,14 @@ import threading
 import pytest
 from served import choices, serving
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Prompt, user
-from tutelage.errors import TutelageError
-from tutelage.infer.answering import answer
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.http import HttpSampler
+from tutelage.rollout.inference.answering import answer
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.sampler import GeneratorSampler
 from tutelage.rollout.scripted import ScriptedSampler

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tutelage.simulate.raters import SimulatedRater
+from tutelage.people.simulated_raters import SimulatedRater
 from tutelage.stats.agreement import krippendorff_alpha, mirrored_alpha, pair_agreement
 from tutelage.stats.votes import Votes
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.gold import gold_test, hasty_share, prefers_longer, side_bias, too_fast
 
 

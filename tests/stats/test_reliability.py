@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.reliability import dawid_skene, majority, one_coin
 from tutelage.stats.votes import Votes
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.reliability import one_coin
 from tutelage.stats.strength import strength_scale
 from tutelage.stats.votes import Votes

@@ -3,7 +3,7 @@ one."""
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.vote_files import Columns, read_votes
 
 HEADER = "id,item,rater,rater_kind,pool,verdict,strength,excluded\n"

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.vote_files import Columns, harmless, read_votes, write_table
 
 COLUMNS = Columns("item", "who", "label")

@@ -6,7 +6,7 @@ import torch
 from tiny_training import CPU, PAD, World, gradients_of, policy_of, recipe_of, some_rows
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.kl import exact_kl
 from tutelage.core.rows import collate
 from tutelage.models.backbone import load_backbone

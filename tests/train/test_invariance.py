@@ -14,7 +14,7 @@ from tiny_training import (
     some_rows,
 )
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.preferences import PREFERENCE_LOSSES
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.models.heads import new_reward_model

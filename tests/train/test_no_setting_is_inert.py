@@ -15,7 +15,7 @@ from tiny_training import World, policy_of, some_rows
 from tutelage.algorithms import RECIPES, override
 from tutelage.algorithms.checks import remarks
 from tutelage.algorithms.recipe import GradientSteps
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.train.rl.mixing import PretrainingMix
 
 HONOURED = {

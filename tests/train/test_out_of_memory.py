@@ -19,14 +19,14 @@ from tiny_training import (
     some_rows,
 )
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import collate
 from tutelage.data.chat import end_token_ids
 from tutelage.data.records import Prompt
-from tutelage.errors import TutelageError
-from tutelage.evaluation.drift import response_logp
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
+from tutelage.models.drift import response_logp
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tutelage as tt
-from tutelage.config.flags import settings_from as from_flags
+from tutelage.base.config.flags import settings_from as from_flags
 from tutelage.workflows.calling import importable_name, settings_from
 
 SETTINGS = {name: getattr(tt, name) for name in tt.__all__ if name.endswith("Settings")}

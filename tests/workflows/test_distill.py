@@ -9,12 +9,12 @@ import torch
 from tiny_verbs import TOPICS, model, read_jsonl, write_jsonl
 
 import tutelage as tt
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.cli import main
 from tutelage.core.kl import exact_divergence
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
-from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 from tutelage.train.rl.given import drawn_prompts

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Prompt
-from tutelage.errors import TutelageError
 from tutelage.rewards.exported import ExportedReward, prompt_text
 from tutelage.workflows.export import export
 

@@ -8,8 +8,9 @@ import torch
 from gguf import GGUFReader
 
 import tutelage as tt
-from tutelage import cli, config
-from tutelage.errors import TutelageError
+from tutelage import cli
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

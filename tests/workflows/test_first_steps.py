@@ -7,9 +7,9 @@ import torch
 from remarks import collected
 from tiny_verbs import files, improve_settings, read_jsonl
 
-from tutelage import config
 from tutelage.algorithms.override import override
 from tutelage.algorithms.registry import recipe_named
+from tutelage.base import config
 from tutelage.commands import improve
 from tutelage.train.learner import Step
 from tutelage.workflows.first_steps import PART_STEPS, FirstSteps

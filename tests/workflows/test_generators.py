@@ -13,8 +13,8 @@ from tiny_verbs import files, improve_settings, model, read_jsonl
 from vllm_stub import VllmStub
 
 import tutelage as tt
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.rollout.generator import RolloutError
 
 

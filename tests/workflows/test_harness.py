@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 pytest.importorskip("lm_eval")
 
 import tutelage as tt
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.workflows.harness import PolicyLM

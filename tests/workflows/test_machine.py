@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.settings_serving import Serve
 from tutelage.engines import memory
 from tutelage.engines.cpu.native import bindings
-from tutelage.errors import TutelageError
-from tutelage.serving.listening import listen
+from tutelage.rollout.serving.listening import listen
 from tutelage.workflows import machine
 from tutelage.workflows.machine import GIB, check_machine
 from tutelage.workflows.settings.serve import ServeSettings

@@ -10,8 +10,8 @@ from compilers import needs_compiler
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import tutelage as tt
+from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu.fused import fuse
-from tutelage.errors import TutelageError
 from tutelage.models.outline import outline
 from tutelage.workflows.plan import IN_STEPS
 

@@ -8,9 +8,9 @@ import pytest
 from learning_verbs import dpo_settings, preferences, rejection_settings, singles
 from tiny_verbs import files, improve_settings, reward_settings, sft_settings, write_jsonl
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.commands import dpo, improve, pretrain, rejection, reward, sft
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
 from tutelage import cli
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.workflows.push import push
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tutelage.config.run import RunSettings
-from tutelage.errors import TutelageError
+from tutelage.base.config.run import RunSettings
+from tutelage.base.errors import TutelageError
 from tutelage.workflows.runs import open_run
 
 

@@ -7,9 +7,9 @@ import pytest
 from tiny_verbs import model
 
 import tutelage as tt
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Message, Prompt, user
 from tutelage.data.study_rows import ALL_ROWS, VOTED
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Item,

@@ -8,7 +8,7 @@ import pytest
 
 import tutelage as tt
 from tutelage import cli
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 
 
 @pytest.mark.parametrize(

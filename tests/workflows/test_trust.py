@@ -9,13 +9,13 @@ import pytest
 from remarks import collected
 from served import choices, serving
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.cli import main
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.judging import PairJudge
 from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import CompletionRecord, Prompt, user
-from tutelage.errors import TutelageError
 from tutelage.people import Answer, Item, Plan, add_items, add_rater, create_study, open_store
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.rewards.judge import PairwiseJudgeReward

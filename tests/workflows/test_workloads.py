@@ -8,10 +8,10 @@ import pytest
 import tiny
 
 import tutelage as tt
-from tutelage.errors import TutelageError
-from tutelage.planning.hardware import Cluster, gpu_named
-from tutelage.planning.memory import Setting, memory
-from tutelage.planning.phases import phases
+from tutelage.base.errors import TutelageError
+from tutelage.engines.plans.hardware import Cluster, gpu_named
+from tutelage.engines.plans.memory import Setting, memory
+from tutelage.engines.plans.phases import phases
 from tutelage.workflows.workloads import Lengths, run_of
 
 LENGTHS = Lengths(20.0, 10.0)

@@ -8,10 +8,10 @@ from typing import get_args
 
 from tutelage.algorithms.choices import Choices
 from tutelage.algorithms.slots import GradientSteps, NaturalStep
+from tutelage.base.nouns import counted
 from tutelage.core.pieces import Stateful, traits
 from tutelage.core.reduce import Reduce
 from tutelage.core.surrogates import AdaptiveSurrogate
-from tutelage.nouns import counted
 
 Rule = Callable[[Choices], str | None]
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.algorithms.registry import imported
+from tutelage.base.errors import TutelageError
 from tutelage.core import advantages, baselines, groups, kl, shaping, surrogates
-from tutelage.errors import TutelageError
 
 PIECES: dict[Any, tuple[type, ...]] = {
     advantages.Advantage: (

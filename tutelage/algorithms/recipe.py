@@ -31,6 +31,7 @@ from tutelage.algorithms.slots import (
     at_step,
 )
 from tutelage.algorithms.state import RecipeState, after_update, as_begun, initial_state, restored_state
+from tutelage.base.errors import TutelageError
 from tutelage.core.baselines import score_norm_bound
 from tutelage.core.batch import Batch, ScoredRollout
 from tutelage.core.kl import kl_estimate
@@ -39,7 +40,6 @@ from tutelage.core.reduce import at_last_token, masked_mean, masked_var
 from tutelage.core.shapes import PerRow, PerToken, RowMask, Scalar, TokenMask
 from tutelage.core.surrogates import ClippingSurrogate, at_state
 from tutelage.core.values import explained_variance, value_loss
-from tutelage.errors import TutelageError
 
 __all__ = [
     "Critic",

@@ -27,7 +27,7 @@ from tutelage.algorithms import (
     vapo,
 )
 from tutelage.algorithms.recipe import Recipe
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 
 FILES: dict[ModuleType, tuple[Recipe, ...]] = {
     reinforce: (reinforce.REINFORCE,),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.kl import (
     ESTIMATORS,
     CoefficientState,
@@ -13,7 +14,6 @@ from tutelage.core.kl import (
     controlled,
 )
 from tutelage.core.pieces import Observation
-from tutelage.errors import TutelageError
 
 Place = Literal["reward", "loss"]
 EXACT = "exact"

@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from tutelage.algorithms.choices import Choices
+from tutelage.base.errors import TutelageError
 from tutelage.core import surrogates
 from tutelage.core.pieces import Observation, State, init
 from tutelage.core.shaping import MISSING_END, ScoreShaping
-from tutelage.errors import TutelageError
 
 C = TypeVar("C", bound=Choices)
 

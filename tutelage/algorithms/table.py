@@ -6,7 +6,7 @@ from typing import TypeAlias
 from tutelage.algorithms.override import PIECES
 from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Penalty, Recipe
 from tutelage.algorithms.registry import RECIPES
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 
 
 def table() -> list[dict[str, str]]:

@@ -19,11 +19,12 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from tutelage import __version__, extras
+from tutelage.base import extras
+from tutelage.base.errors import TutelageError
+from tutelage.base.version import __version__
 from tutelage.cli.pages import page_about, page_of_verb
 from tutelage.cli.verbs import ALIASES, VERBS
-from tutelage.distributed import processes
-from tutelage.errors import TutelageError
+from tutelage.engines.ranks import processes
 
 
 class VerbModule(Protocol):
@@ -201,7 +202,7 @@ def _dispatch(words: list[str]) -> int:
         _, own = processes.processes_of(words)
         words, verb = ["plan", verb, *(word for word in own[1:] if word != DRY_RUN)], "plan"
     if verb != words[0]:
-        from tutelage.config.aliases import note_old_name
+        from tutelage.base.config.aliases import note_old_name
 
         note_old_name(f"the verb {words[0]}", verb)
     command = words
@@ -210,17 +211,17 @@ def _dispatch(words: list[str]) -> int:
         _check_parallel(verb)
     if count > 1 and processes.world_size() == 1:
         return processes.launch(count, command)
-    computes = next(each.computes for each in VERBS if each.name == verb)
-    module: VerbModule = importlib.import_module(f"tutelage.commands.{verb}")
+    entry = next(each for each in VERBS if each.name == verb)
+    module: VerbModule = importlib.import_module(entry.module)
     commands: Mapping[str, type[Any]] | None = getattr(module, "COMMANDS", None)
     if commands is None:
-        return _run(module, settings_of(module, words[1:]), words[1:], verb, computes=computes)
+        return _run(module, settings_of(module, words[1:]), words[1:], verb, computes=entry.computes)
     if len(words) == 1 or words[1] in ("-h", "--help", "help"):
         print(_overview_of_commands(verb, commands))
         return 0
     if words[1] not in commands:
         raise TutelageError(_unknown_command(verb, words[1], list(commands)))
-    return _run(module, commands[words[1]], words[2:], verb, words[1], computes=computes)
+    return _run(module, commands[words[1]], words[2:], verb, words[1], computes=entry.computes)
 
 
 def settings_of(module: VerbModule, words: Sequence[str]) -> type[Any]:
@@ -234,7 +235,7 @@ def settings_of(module: VerbModule, words: Sequence[str]) -> type[Any]:
 
 
 def _run(module: VerbModule, settings: type[Any], words: list[str], *command: str, computes: bool) -> int:
-    from tutelage.config.flags import settings_from
+    from tutelage.base.config.flags import settings_from
 
     prog = " ".join(["tutelage", *command])
     given = settings_from(settings, words, prog=prog, epilogue=examples(*command))
@@ -244,8 +245,8 @@ def _run(module: VerbModule, settings: type[Any], words: list[str], *command: st
 
 
 def _carry_out(module: VerbModule, given: Any, command: tuple[str, ...], *, computes: bool) -> int:
-    from tutelage.progress.phases import phase
-    from tutelage.progress.terminal import display
+    from tutelage.base.progress.phases import phase
+    from tutelage.commands.display import display
 
     with display(quiet=getattr(given, "quiet", True)):  # verbs that wait for others have no `quiet`
         if computes:
@@ -269,8 +270,13 @@ def _import_libraries() -> None:
 
 def examples(verb: str, command: str = "") -> str:
     """The examples of a verb, or of one of its commands, for the end of its help; empty where it has none."""
-    given = [example for each in VERBS if each.name == verb for example in each.examples]
-    lines = [f"  tutelage {verb} {example}".rstrip() for example in given if example.startswith(command)]
+    lines = [
+        f"  tutelage {verb} {example}".rstrip()
+        for each in VERBS
+        if each.name == verb
+        for example in each.examples
+        if example.startswith(command)
+    ]
     return "\n".join(["examples:", *lines]) if lines else ""
 
 

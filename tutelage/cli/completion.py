@@ -14,11 +14,11 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tutelage.base.errors import TutelageError
 from tutelage.cli.verbs import VERBS
-from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
-    from tutelage.config.flags import Flag
+    from tutelage.base.config.flags import Flag
 
 Commands = Mapping[tuple[str, ...], "list[Flag]"]
 """The flags of every command: of ("sft",), of ("collect", "init"), ... Verbs with commands have none of their own."""
@@ -37,7 +37,7 @@ def script(words: Sequence[str]) -> str:
 
 def commands() -> Commands:
     """Every command with its flags."""
-    from tutelage.config.flags import Flag, flags_of
+    from tutelage.base.config.flags import Flag, flags_of
 
     parallel = {verb.name for verb in VERBS if verb.parallel}
     return {
@@ -52,7 +52,7 @@ def settings_by_command() -> dict[tuple[str, ...], tuple[type[Any], ...]]:
     flag chooses among them."""
     found: dict[tuple[str, ...], tuple[type[Any], ...]] = {}
     for verb in VERBS:
-        module = importlib.import_module(f"tutelage.commands.{verb.name}")
+        module = importlib.import_module(verb.module)
         for name, settings in getattr(module, "COMMANDS", {"": module.Settings}).items():
             variants = (settings, *getattr(module, "VARIANTS", {}).values())
             found[(verb.name, name) if name else (verb.name,)] = variants

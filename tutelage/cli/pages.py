@@ -2,14 +2,14 @@
 
 from types import TracebackType
 
+from tutelage.base.errors import TutelageError
 from tutelage.cli.verbs import ALIASES, VERBS
-from tutelage.errors import TutelageError
 
 SITE = "https://github.com/tutelage/tutelage/blob/main/docs"
 PAGES = {
     "tutelage.algorithms": "algorithms/README.md",
     "tutelage.cli.completion": "installation.md",
-    "tutelage.config.pieces": "algorithms/README.md",
+    "tutelage.base.config.pieces": "algorithms/README.md",
     "tutelage.commands.collecting": "collecting.md",
     "tutelage.commands.collecting.connecting": "collecting_api.md",
     "tutelage.commands.collecting.settings_programs": "collecting_api.md",
@@ -19,9 +19,9 @@ PAGES = {
     "tutelage.data.judging": "rewards.md",
     "tutelage.data.paid_endpoint": "rewards.md",
     "tutelage.data.transport": "rewards.md",
-    "tutelage.distributed": "howto/several_gpus.md",
+    "tutelage.engines.ranks": "howto/several_gpus.md",
     "tutelage.engines.cpu.native": "installation.md",
-    "tutelage.lab": "lab/README.md",
+    "tutelage.demo.lab": "lab/README.md",
     "tutelage.models.gguf": "installation.md",
     "tutelage.people": "collecting.md",
     "tutelage.people.platforms": "howto/prolific.md",
@@ -29,12 +29,12 @@ PAGES = {
     "tutelage.people.programs": "collecting_api.md",
     "tutelage.people.store.tokens": "collecting_api.md",
     "tutelage.people.store.webhooks": "collecting_api.md",
-    "tutelage.planning": "scale.md",
+    "tutelage.engines.plans": "scale.md",
     "tutelage.report": "not_learning.md",
     "tutelage.rewards": "rewards.md",
     "tutelage.rollout.server": "servers.md",
     "tutelage.rollout.server.teacher": "distillation.md",
-    "tutelage.serving": "serving.md",
+    "tutelage.rollout.serving": "serving.md",
     "tutelage.stats": "raters.md",
     "tutelage.train.run.folder": "reference/files.md",
     "tutelage.train.run.trackers": "installation.md",

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Verb(NamedTuple):
-    """One word of the command line; its module is `tutelage.commands.<name>`."""
+    """One word of the command line."""
 
     name: str
     group: str
@@ -15,6 +15,13 @@ class Verb(NamedTuple):
     """Whether the verb computes with a model, for which torch and transformers are imported."""
     parallel: bool = False
     """Whether several processes can share the work (`--processes`, torchrun)."""
+    place: str = ""
+    """Its module, where that is not `tutelage.commands.<name>`."""
+
+    @property
+    def module(self) -> str:
+        """The dotted name of its module."""
+        return self.place or f"tutelage.commands.{self.name}"
 
 
 VERBS = (
@@ -24,6 +31,7 @@ VERBS = (
         "the whole loop on an embedded example or a real chat model, with a report",
         ("", "--quick", "--world real --out runs/demo-real"),
         computes=True,
+        place="tutelage.demo.demo",
     ),
     Verb(
         "recipes",
@@ -166,6 +174,7 @@ VERBS = (
         "experiments: what the KL does, how noisy gradients are, every recipe, over-optimisation",
         ("kl --out runs/lab",),
         computes=True,
+        place="tutelage.demo.laboratory",
     ),
     Verb("report", "look", "one self-contained HTML page about a run", ("runs/ppo",)),
     Verb(

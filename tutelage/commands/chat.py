@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from tutelage import config
-from tutelage.config.limits import a_seed
+from tutelage.base import config
+from tutelage.base.config.limits import a_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class Settings:
 
 def main(settings: Settings) -> int:
     """Load the models and talk."""
-    from tutelage.infer.talk import HELP, talk
-    from tutelage.train.run.terminal import remarks
+    from tutelage.commands.terminal import remarks
+    from tutelage.rollout.inference.talk import HELP, talk
     from tutelage.workflows.loading import load_policy
 
     model = settings.model

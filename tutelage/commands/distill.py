@@ -12,7 +12,7 @@ Settings = DistillSettings
 
 def main(settings: DistillSettings) -> int:
     """Train, with the progress on the terminal, and print how far the student is from the teacher."""
-    from tutelage.train.run.terminal import train
+    from tutelage.commands.terminal import train
     from tutelage.workflows.distill import prepare_distill
 
     return train(prepare_distill(settings), quiet=settings.quiet, figures=figures)

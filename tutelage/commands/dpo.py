@@ -12,7 +12,7 @@ Settings = DpoSettings
 
 def main(settings: DpoSettings) -> int:
     """Train, with the progress on the terminal, and print the held-out figures."""
-    from tutelage.train.run.terminal import train
+    from tutelage.commands.terminal import train
     from tutelage.workflows.dpo import prepare_dpo
 
     return train(prepare_dpo(settings), quiet=settings.quiet, figures=figures)

@@ -8,7 +8,7 @@ Settings = EvaluateSettings
 def main(settings: EvaluateSettings) -> int:
     """Evaluate, and print the table."""
     from tutelage.commands.tables.evaluation import print_evaluation
-    from tutelage.train.run.terminal import remarks
+    from tutelage.commands.terminal import remarks
     from tutelage.workflows.evaluate import evaluate
 
     with remarks(quiet=settings.quiet):

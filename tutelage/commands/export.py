@@ -1,6 +1,6 @@
 """`tutelage export --to verl|openrlhf|gguf`: a run for a trainer of clusters, or a model for llama.cpp."""
 
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 from tutelage.workflows.settings.export import ExportGgufSettings, ExportSettings
 
 Settings = ExportSettings
@@ -15,7 +15,7 @@ def main(settings: ExportSettings | ExportGgufSettings) -> int:
 
 
 def _model(settings: ExportGgufSettings) -> int:
-    from tutelage.train.run.terminal import remarks
+    from tutelage.commands.terminal import remarks
     from tutelage.workflows.export_gguf import export_gguf
 
     with remarks(quiet=settings.quiet):

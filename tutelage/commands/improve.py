@@ -7,7 +7,7 @@ Settings = ImproveSettings
 
 def main(settings: ImproveSettings) -> int:
     """Train, with the progress on the terminal."""
-    from tutelage.train.run.terminal import train
+    from tutelage.commands.terminal import train
     from tutelage.workflows.improve import prepare_improve
 
     return train(prepare_improve(settings), quiet=settings.quiet)

@@ -7,7 +7,7 @@ Settings = PretrainSettings
 
 def main(settings: PretrainSettings) -> int:
     """Train, with the progress on the terminal."""
-    from tutelage.train.run.terminal import train
+    from tutelage.commands.terminal import train
     from tutelage.workflows.pretrain import prepare_pretrain
 
     return train(prepare_pretrain(settings), quiet=settings.quiet)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tyro
 
-from tutelage.progress.phases import phase
+from tutelage.base.progress.phases import phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Settings:
 
 def main(settings: Settings) -> int:
     """Upload, and print where the model is; or list what would be uploaded."""
-    from tutelage.progress.terminal import display
+    from tutelage.commands.display import display
     from tutelage.workflows.push import push
 
     with display(), phase("push"):

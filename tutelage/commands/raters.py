@@ -23,8 +23,8 @@ class Settings(RatersSettings):
 
 def main(settings: Settings) -> int:
     """Measure, write and print."""
+    from tutelage.commands.display import display
     from tutelage.commands.tables.raters import print_raters
-    from tutelage.progress.terminal import display
     from tutelage.report.calibration import write_diagram
     from tutelage.workflows.raters import raters
 

@@ -12,7 +12,7 @@ Settings = RejectionSettings
 
 def main(settings: RejectionSettings) -> int:
     """Train, with the progress on the terminal, and print the held-out score."""
-    from tutelage.train.run.terminal import train
+    from tutelage.commands.terminal import train
     from tutelage.workflows.rejection import prepare_rejection
 
     return train(prepare_rejection(settings), quiet=settings.quiet, figures=figures)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 from tutelage.workflows.settings.reward import RewardSettings
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ Settings = RewardSettings
 
 def main(settings: RewardSettings) -> int:
     """Train, with the progress on the terminal, and print the accuracy."""
-    from tutelage.train.run.terminal import train
+    from tutelage.commands.terminal import train
     from tutelage.workflows.reward import prepare_reward
 
     return train(prepare_reward(settings), quiet=settings.quiet, figures=accuracies)

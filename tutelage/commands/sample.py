@@ -7,7 +7,7 @@ Settings = SampleSettings
 
 def main(settings: SampleSettings) -> int:
     """Sample, with remarks on the terminal."""
-    from tutelage.train.run.terminal import remarks
+    from tutelage.commands.terminal import remarks
     from tutelage.workflows.sample import sample
 
     with remarks(quiet=settings.quiet):

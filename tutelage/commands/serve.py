@@ -9,10 +9,10 @@ from tutelage.workflows.settings.serve import ServeSettings as Settings
 def main(settings: Settings) -> int:
     """Serve until SIGTERM or ctrl-C."""
     if os.environ.get(PARENT):
-        from tutelage.serving.parent import end_with_parent
+        from tutelage.rollout.serving.parent import end_with_parent
 
         end_with_parent()  # before what takes long to import
-    from tutelage.train.run.terminal import remarks
+    from tutelage.commands.terminal import remarks
     from tutelage.workflows.serve import serve
 
     with remarks(quiet=False):

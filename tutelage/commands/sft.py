@@ -7,7 +7,7 @@ Settings = SftSettings
 
 def main(settings: SftSettings) -> int:
     """Train, with the progress on the terminal."""
-    from tutelage.train.run.terminal import train
+    from tutelage.commands.terminal import train
     from tutelage.workflows.sft import prepare_sft
 
     return train(prepare_sft(settings), quiet=settings.quiet)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people.programs.watching import Condition, Progress, Source

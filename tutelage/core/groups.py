@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tutelage.base.nouns import counted
 from tutelage.core.advantages import Psi
 from tutelage.core.pieces import NOTHING, Context
 from tutelage.core.reduce import whiten as whitened
 from tutelage.core.shapes import PerToken, TokenMask
-from tutelage.nouns import counted
 
 SPREAD_FLOOR = 1e-4
 """Added to a group's standard deviation before dividing, as TRL does; groups that differ by less count as equal."""

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.records import Message, Messages
 from tutelage.data.tokenizer import CLOSE, END, OPEN, Tokenizer, encode_markup, encode_text, facts
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 NAMES: Mapping[str, str] = {"system": "System", "user": "User", "assistant": "Assistant"}
 

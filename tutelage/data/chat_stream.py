@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tutelage.base.nouns import counted
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Messages
 from tutelage.data.transport import BUSY, CONNECT, Refusal, Unanswered, reason_of
-from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     import httpx

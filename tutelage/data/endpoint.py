@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Messages
 from tutelage.data.transport import InvalidAddress, Transport, check_key
-from tutelage.errors import TutelageError
 
 KEY = "TUTELAGE_ENDPOINT_KEY"
 """Environment variable that holds the key of an endpoint: a setting would end up in config.json."""

@@ -14,6 +14,8 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.fields import LeftOut, Unusable
 from tutelage.data.known import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED
 from tutelage.data.own_columns import remarks
@@ -30,8 +32,6 @@ from tutelage.data.records import (
 from tutelage.data.rows import parser
 from tutelage.data.tables import Table, read_table
 from tutelage.data.unpaired import UnpairedAnswer
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 T = TypeVar("T")
 Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)

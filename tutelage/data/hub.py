@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from tutelage import extras
+from tutelage.base import extras
+from tutelage.base.errors import TutelageError
 from tutelage.data.readers import Place, Row
-from tutelage.errors import TutelageError
 
 _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import Messages
 from tutelage.data.templates import conversation_text, fill
-from tutelage.errors import TutelageError
 
 Preferred: TypeAlias = Literal["first", "second", "tie"]
 

@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date, time
 from decimal import Decimal
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.asking import SYSTEM
 from tutelage.data.fields import holds_half_a_character
 from tutelage.data.readers import Values
 from tutelage.data.records import Prompt
 from tutelage.data.tables import Table
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 FIELDS = ("id", "prompt", "messages", "split", *SYSTEM)
 """Column names of prompts.jsonl that are fields of a prompt, whatever format a row is in."""

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.endpoint import Endpoint, Reply
 from tutelage.data.records import user
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TypeVar
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.identity import prompt_id, stable_id
 from tutelage.data.records import Comparison, CompletionRecord, Demonstration, Preference, Prompt
-from tutelage.errors import TutelageError
 
 Asks = TypeVar("Asks", Preference, Demonstration, Prompt)
 

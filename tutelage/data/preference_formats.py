@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from tutelage.base.nouns import counted
 from tutelage.data.asking import SYSTEM, Ask, asked, only_answer, prompt_column, prompt_transcript
 from tutelage.data.fields import Unusable, answered, number, optional_text, said, text, turns
 from tutelage.data.readers import Row, Values
@@ -15,7 +16,6 @@ from tutelage.data.transcripts import (
     parse_transcript,
     shared_beginning,
 )
-from tutelage.nouns import counted
 
 Pair: TypeAlias = tuple[Messages, str, str]
 """(what was asked, the chosen answer, the rejected answer)"""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tutelage import extras
-from tutelage.errors import TutelageError
-from tutelage.sentences import Sentence, counted
+from tutelage.base import extras
+from tutelage.base.errors import TutelageError
+from tutelage.base.sentences import Sentence, counted
 
 Values: TypeAlias = Mapping[str, object]
 KEYS_NAMED = 20

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.readers import Broken, Row, Values
 from tutelage.data.tables import Table
-from tutelage.errors import TutelageError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, cast
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.asking import answer
 from tutelage.data.fields import Unusable, conversation, name, number, optional_text, text, truth
 from tutelage.data.known import named_prompt
@@ -38,7 +39,6 @@ from tutelage.data.records import (
     user,
 )
 from tutelage.data.unpaired import UnpairedAnswer
-from tutelage.errors import TutelageError
 
 Record: TypeAlias = (
     Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer

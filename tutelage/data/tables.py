@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.sentences import Sentence
 from tutelage.data.readers import READERS, Broken, Place, Row, kind_of
-from tutelage.errors import TutelageError
-from tutelage.sentences import Sentence
 
 __all__ = ["Broken", "Place", "Row", "Table", "read_table", "table_of"]
 

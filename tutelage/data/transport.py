@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 
 if TYPE_CHECKING:
     import httpx

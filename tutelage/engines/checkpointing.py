@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from tutelage.base.errors import TutelageError
 from tutelage.engines.network import Backbone, layers
-from tutelage.errors import TutelageError
 
 
 def checkpointed(backbone: Backbone) -> Backbone:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.engine import Engine
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
-from tutelage.errors import TutelageError
 
 VARIABLE = "TUTELAGE_ENGINE"
 """The environment variable that replaces `auto`: auto, plain or cpu."""

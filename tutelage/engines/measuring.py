@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import torch
 
+from tutelage.base.nouns import counted
 from tutelage.engines.choose import layer_products
 from tutelage.engines.memory import available_memory
-from tutelage.nouns import counted
-from tutelage.planning.hardware import GPUS, Device
+from tutelage.engines.plans.hardware import GPUS, Device
 
 Clock = Callable[[], float]
 """Seconds since some moment."""

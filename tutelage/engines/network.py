@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import positions
 from tutelage.data.chat import end_token_ids
 from tutelage.engines.logprobs import Head
-from tutelage.errors import TutelageError
 
 CACHE_NAMES = ("cache", "past_key_values")
 """What transformers calls the cache of keys and values in the arguments of a forward pass: the first since 5.24."""

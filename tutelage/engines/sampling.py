@@ -14,7 +14,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
 from tutelage.data.chat import pad_token_id
@@ -22,13 +25,10 @@ from tutelage.engines.decoding import Decoder, Decoders, PromptBatch
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import Backbone, context_of, inner
+from tutelage.engines.plans.tokens import rows_at_once as rows_at_once_by_memory
 from tutelage.engines.random_streams import row_seed, uniforms
 from tutelage.engines.stopping import StopCondition, text_of
 from tutelage.engines.token_sampling import draw
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
-from tutelage.planning.tokens import rows_at_once as rows_at_once_by_memory
-from tutelage.progress.phases import phase
 
 OnToken = Callable[[Int[Tensor, " B"]], None]
 """A function that is called with the tokens of every step."""

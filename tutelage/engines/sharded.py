@@ -17,16 +17,16 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rollout, Rows, TokenScores
-from tutelage.distributed.passes import Passes
-from tutelage.distributed.shards import mesh_of, total_norm, whole
 from tutelage.engines.engine import Reference
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, head_of, inner, layers
 from tutelage.engines.plain import PlainEngine
+from tutelage.engines.ranks.passes import Passes
+from tutelage.engines.ranks.shards import mesh_of, total_norm, whole
 from tutelage.engines.sampling import OnToken, PromptTokens
-from tutelage.errors import TutelageError
 
 
 class Computation(nn.Module):

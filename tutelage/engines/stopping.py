@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.chat import decode_response
-from tutelage.errors import TutelageError
 
 MARGIN = 4
 """Tokens before a window: a character has at most four bytes, which is what a window that begins within one spoils."""

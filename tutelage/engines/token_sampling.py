@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 
 BLOCK = 64

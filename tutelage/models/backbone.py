@@ -16,11 +16,13 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.choose import choose_dtype
 from tutelage.engines.network import Backbone, inner
-from tutelage.errors import TutelageError
 from tutelage.models.checking import (
     check_adapter,
     check_finite,
@@ -34,8 +36,6 @@ from tutelage.models.checking import (
 from tutelage.models.gguf import model_folder
 from tutelage.models.merging import merge, tied_layers
 from tutelage.models.saving import save_files
-from tutelage.nouns import counted
-from tutelage.progress.phases import phase
 
 _log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()

@@ -14,15 +14,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from tutelage.distributed.dealing import deal
-from tutelage.distributed.passes import DONE, FAILED, OUT_OF_MEMORY, BrokenPass, Exhausted, Passes
-from tutelage.distributed.ranks import ALONE, PeerError, PeerLost, Ranks
-from tutelage.distributed.shards import shard_of
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
-from tutelage.planning.tokens import bytes_per_token, tokens_at_once
+from tutelage.engines.plans.tokens import bytes_per_token, tokens_at_once
+from tutelage.engines.ranks.dealing import deal
+from tutelage.engines.ranks.passes import DONE, FAILED, OUT_OF_MEMORY, BrokenPass, Exhausted, Passes
+from tutelage.engines.ranks.ranks import ALONE, PeerError, PeerLost, Ranks
+from tutelage.engines.ranks.shards import shard_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from transformers import AutoConfig
 
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 
 log = logging.getLogger(__name__)
 

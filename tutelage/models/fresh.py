@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.models.saving import save_files
 
 END, PAD = "<|end|>", "<|pad|>"

@@ -26,9 +26,9 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.models.saving import save_files
-from tutelage.nouns import counted
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 
 INSTEAD = "Export it with llama.cpp's convert_hf_to_gguf.py, if that knows it"
 """What a user can do about a model that is refused."""

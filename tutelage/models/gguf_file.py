@@ -17,7 +17,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType
 from torch import Tensor
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.models.checking import check_finite
 from tutelage.models.gguf_architectures import Architecture, architecture_of, file_name, frequency_factors
 from tutelage.models.gguf_words import add_tokenizer

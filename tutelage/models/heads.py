@@ -19,15 +19,17 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import RowList, spread
-from tutelage.distributed.passes import Passes
 from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.choose import engine_for
 from tutelage.engines.engine import Engine
 from tutelage.engines.network import Backbone, context_of, inner, precision, trunk
-from tutelage.errors import TutelageError
+from tutelage.engines.ranks.passes import Passes
 from tutelage.models import backbone as loading
 from tutelage.models.checking import (
     check_adapter,
@@ -40,8 +42,6 @@ from tutelage.models.checking import (
 from tutelage.models.gguf import model_folder
 from tutelage.models.merging import merge, output_of, refuse_difference
 from tutelage.models.reward_card import warn_of_template, write_card
-from tutelage.nouns import counted
-from tutelage.progress.phases import phase
 
 FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12

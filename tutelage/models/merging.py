@@ -15,8 +15,8 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
+from tutelage.base.errors import TutelageError
 from tutelage.engines.network import context_of, inner
-from tutelage.errors import TutelageError
 
 TEXT = "What is rain? Water that falls from the clouds."
 TEXT_TOKENS, SPECIAL_TOKENS, SPREAD_TOKENS = 16, 8, 8

@@ -9,12 +9,12 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.network import inner, trunk
-from tutelage.errors import TutelageError
+from tutelage.engines.plans.transformer import Transformer
 from tutelage.models.backbone import is_adapter
 from tutelage.models.fresh import llama_config
-from tutelage.planning.transformer import Transformer
 
 
 def outline(path: str) -> Transformer:

@@ -11,9 +11,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.chat import encode, end_token_ids, has_template, render_prompt
 from tutelage.data.records import Message, Messages
-from tutelage.errors import TutelageError
 
 log = logging.getLogger(__name__)
 

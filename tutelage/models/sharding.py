@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tutelage.distributed.passes import Passes
-from tutelage.distributed.shards import whole
 from tutelage.engines.choose import engine_for
 from tutelage.engines.engine import Engine
+from tutelage.engines.ranks.passes import Passes
+from tutelage.engines.ranks.shards import whole
 from tutelage.engines.sharded import ShardedEngine
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy

@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS
 from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.values import Statement

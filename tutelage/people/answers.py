@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tutelage import nouns
-from tutelage.errors import TutelageError
+from tutelage.base import nouns
+from tutelage.base.errors import TutelageError
 from tutelage.people.corrections import Correction, Span
 from tutelage.people.languages import Sentence
 from tutelage.people.texts import refuse_unstorable

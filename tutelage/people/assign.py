@@ -29,7 +29,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.chance import SHUFFLES, chance, side_order
 from tutelage.people.languages import Sentence, counted
 from tutelage.people.store import leases, search

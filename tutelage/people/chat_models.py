@@ -6,11 +6,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.chat_stream import ChatStream, Piece
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Messages
 from tutelage.data.transport import Transport
-from tutelage.errors import TutelageError
 
 SILENCE = 60.0
 """Seconds without a word from a model after which its answer has failed."""

@@ -12,8 +12,8 @@ was completed for the other one, and a turn for its rater.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Messages
-from tutelage.errors import TutelageError
 from tutelage.people.answers import LONGEST_NAME
 from tutelage.people.assign import next_assignment, refusal, reserve_turn
 from tutelage.people.chance import chance

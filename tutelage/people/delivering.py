@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.programs.signing import signed_headers
 from tutelage.people.store.engine import Store

@@ -28,8 +28,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.rows import write_jsonl
-from tutelage.errors import TutelageError
 from tutelage.people.export_rows import (
     bad_rows,
     consent_row,

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from tutelage.errors import TutelageError
-from tutelage.sentences import Sentence
+from tutelage.base.errors import TutelageError
+from tutelage.base.sentences import Sentence
 
 T = TypeVar("T")
 NO_NUMBER = Sentence("%(what)s is “%(given)s”; give a number from %(least)s to %(most)s.")

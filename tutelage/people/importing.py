@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Preference, Prompt
 from tutelage.data.tables import Table
-from tutelage.errors import TutelageError
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.values import Screen
 from tutelage.people.languages import Sentence

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.progress.phases import phase
 from tutelage.data.judging import Compare, Opinion, in_both_orders
 from tutelage.data.records import Messages
-from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.assign import next_assignment
 from tutelage.people.store.engine import Store
@@ -18,7 +19,6 @@ from tutelage.people.store.questions import Assignment
 from tutelage.people.store.raters import add_rater, find_rater
 from tutelage.people.store.studies import study_of
 from tutelage.people.submit import submit
-from tutelage.progress.phases import phase
 
 _SIDES: Mapping[str, Literal["left", "right"]] = {"first": "left", "second": "right"}
 

@@ -1,12 +1,12 @@
 """Looking out for occasions: rounds that became full, agreement that fell below the study's bound."""
 
+from tutelage.people.statistics.keeping import Keeper
 from tutelage.people.store.engine import Store
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.occasions import alarm_of, notice_agreement, notice_round
 from tutelage.people.store.overview import survey
 from tutelage.people.store.studies import study_of
 from tutelage.people.store.votes import Snapshot, last_moment
-from tutelage.people.web.statistics.keeping import Keeper
 
 LEAST_ITEMS = 20
 """Items with two raters or more below which agreement is too uncertain to be told of."""

@@ -11,7 +11,7 @@ from email.message import EmailMessage
 from email.utils import localtime, make_msgid, parseaddr
 from urllib.parse import unquote, urlsplit
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence, counted, say
 from tutelage.people.store.access import peek_invite, revoke_invite

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
-from tutelage import __version__, nouns
+from tutelage.base import nouns
+from tutelage.base.version import __version__
 from tutelage.people.aggregate import agreements
 from tutelage.people.corrected import IN_USE
 from tutelage.people.languages import LANGUAGES, Sentence, Share, counted

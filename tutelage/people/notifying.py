@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.answers import FLAGS
 from tutelage.people.delivering import TIMEOUT_SECONDS, deliver, notice_row
 from tutelage.people.languages import ENGLISH, Sentence, check_languages, say

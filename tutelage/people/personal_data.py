@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from tutelage.extras import missing
+from tutelage.base.extras import missing
 from tutelage.people.languages import Sentence, counted
 
 Spot: TypeAlias = tuple[int, int]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
 
-from tutelage.extras import MissingExtra
+from tutelage.base.extras import MissingExtra
 from tutelage.people.corrected import CorrectedAnswer
 from tutelage.people.corrections import Correction, Span
 from tutelage.people.languages import Sentence

@@ -4,7 +4,7 @@ to do of forgetting is done."""
 import logging
 import threading
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.store.consents import raters_due
 from tutelage.people.store.engine import Store
 from tutelage.people.store.forgetting import Forgotten, finish_forgetting, forget

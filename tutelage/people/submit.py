@@ -9,7 +9,7 @@ an extra one if it has not.
 from collections import Counter
 from dataclasses import dataclass
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer, check_envelope
 from tutelage.people.corrections import check_correction, check_spans
 from tutelage.people.store import inbox, judgements, leases, search, visits

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.tables import Table
-from tutelage.errors import TutelageError
 from tutelage.people.fields import FieldError, find_named
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence, counted

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.identity import prompt_id, stable_id
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, user
 from tutelage.data.tables import Place, Table
-from tutelage.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.fields import FieldError
 from tutelage.people.kinds.kind import Kind

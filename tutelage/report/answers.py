@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tutelage.figures.number_text import percent
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
+from tutelage.report.figures.number_text import percent
 from tutelage.report.folders import Run
 from tutelage.report.json_values import Object, number, string, truth
 from tutelage.report.wording import fixed, shortened

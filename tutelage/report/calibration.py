@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutelage.errors import TutelageError
-from tutelage.figures import Axis, Chart, Series, draw, standalone
-from tutelage.nouns import counted
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.report.figures import Axis, Chart, Series, draw, standalone
 from tutelage.report.json_values import Object, number, objects
 from tutelage.stats.calibration import Calibration
 from tutelage.stats.intervals import wilson

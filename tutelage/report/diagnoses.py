@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import isfinite, isnan, nan, sqrt
 from statistics import fmean
 
-from tutelage.figures.number_text import number, percent
-from tutelage.figures.plots import smoothed
+from tutelage.report.figures.number_text import number, percent
+from tutelage.report.figures.plots import smoothed
 from tutelage.report.folders import Run
 from tutelage.report.json_values import interval
 from tutelage.report.json_values import number as number_in

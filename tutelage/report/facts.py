@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tutelage.evaluation.text import text_metrics
-from tutelage.figures.number_text import number as written
-from tutelage.figures.number_text import percent
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 from tutelage.report.diagnoses import accuracy_of, closing, finite
+from tutelage.report.figures.number_text import number as written
+from tutelage.report.figures.number_text import percent
 from tutelage.report.folders import Run
 from tutelage.report.json_values import Object, interval, number, section, string
+from tutelage.stats.text import text_metrics
 
 
 @dataclass(frozen=True)

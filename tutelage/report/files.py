@@ -4,7 +4,7 @@ not be read ("" when all is well, or when there is no such file)."""
 import json
 from pathlib import Path
 
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 from tutelage.report.json_values import Object, number, objects, string
 
 

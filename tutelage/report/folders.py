@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.report.chat_templates import mismatches
 from tutelage.report.files import read_completions, read_metrics, read_object, read_table
 from tutelage.report.json_values import Object, flat, items, number, section, string

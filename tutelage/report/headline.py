@@ -9,11 +9,11 @@ The numbers come from the round's `summary.json` (flat or nested keys; each is u
     peak_rss_mb
 """
 
-from tutelage.figures import Axis, Bar, BarChart, draw, interval_strip
-from tutelage.figures.number_text import number as written
-from tutelage.figures.number_text import percent
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 from tutelage.report.facts import Fact, between
+from tutelage.report.figures import Axis, Bar, BarChart, draw, interval_strip
+from tutelage.report.figures.number_text import number as written
+from tutelage.report.figures.number_text import percent
 from tutelage.report.folders import Round
 from tutelage.report.json_values import interval, number
 from tutelage.report.wording import duration, signed

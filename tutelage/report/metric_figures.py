@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from tutelage.figures import Axis, Chart, Rule, Series, Svg, draw
 from tutelage.report.diagnoses import broken, closing, column, finite, smooth
+from tutelage.report.figures import Axis, Chart, Rule, Series, Svg, draw
 from tutelage.report.folders import Run
 from tutelage.report.json_values import number
 from tutelage.report.panels import Curve, Panel

@@ -7,8 +7,8 @@ published and equal runs have equal cards.
 from collections.abc import Iterator
 from pathlib import Path
 
-from tutelage.figures.number_text import number as written
-from tutelage.figures.number_text import percent
+from tutelage.report.figures.number_text import number as written
+from tutelage.report.figures.number_text import percent
 from tutelage.report.files import read_object
 from tutelage.report.json_values import Object, flat, interval, items, number, section, string
 from tutelage.report.lineage import (

@@ -6,11 +6,11 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tutelage import __version__
-from tutelage.config.files import write_atomically
-from tutelage.errors import TutelageError
-from tutelage.figures import stylesheet
-from tutelage.figures.svg import clean
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
+from tutelage.base.version import __version__
+from tutelage.report.figures import stylesheet
+from tutelage.report.figures.svg import clean
 from tutelage.report.folders import Round, read
 from tutelage.report.headline import headline, timings, verdict
 from tutelage.report.sections import section_of

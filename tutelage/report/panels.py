@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tutelage.figures import LINEAR, Axis, Rule
 from tutelage.report import diagnoses
+from tutelage.report.figures import LINEAR, Axis, Rule
 from tutelage.report.folders import Run
 from tutelage.report.metrics import metric_of
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tutelage.figures import Bar, interval_strip
-from tutelage.figures.number_text import number as written
-from tutelage.figures.number_text import percent
 from tutelage.report import answers
 from tutelage.report.facts import FACTS, Fact, between, steps
+from tutelage.report.figures import Bar, interval_strip
+from tutelage.report.figures.number_text import number as written
+from tutelage.report.figures.number_text import percent
 from tutelage.report.folders import Stage, origin_of, settings_of
 from tutelage.report.json_values import Object, flat, interval, items, number, objects, string
 from tutelage.report.metric_figures import Figure

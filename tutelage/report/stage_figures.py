@@ -6,19 +6,19 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tutelage.evaluation.text import words
-from tutelage.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
-from tutelage.figures.number_text import number as written
-from tutelage.figures.number_text import percent
-from tutelage.figures.plots import bin_width, fit, histogram, scatter
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 from tutelage.report import answers
 from tutelage.report.calibration import bins, reliability
 from tutelage.report.diagnoses import accuracy_of, finite, smooth
+from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
+from tutelage.report.figures.number_text import number as written
+from tutelage.report.figures.number_text import percent
+from tutelage.report.figures.plots import bin_width, fit, histogram, scatter
 from tutelage.report.folders import Run
 from tutelage.report.json_values import Object, number, string
 from tutelage.report.metric_figures import Figure, figure
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Panel, further
+from tutelage.stats.text import words
 
 POINTS = 400
 """The most points of a scatter; more of them would hide each other."""

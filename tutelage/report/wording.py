@@ -1,7 +1,7 @@
 """Numbers, times and texts as the pages of this package write them."""
 
-from tutelage.figures.number_text import MINUS, number
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
+from tutelage.report.figures.number_text import MINUS, number
 
 LONGEST = 6000
 """The most characters of one text on a page."""

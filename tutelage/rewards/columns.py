@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.formats import LoadedRecords
 from tutelage.data.records import Prompt
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 from tutelage.rewards.named import columns_by_name
 
 

@@ -8,10 +8,10 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from tutelage.base.nouns import counted
 from tutelage.core.batch import Rollout, Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Prompt
-from tutelage.nouns import counted
 from tutelage.rewards.reward import Completion
 
 UNUSED_PAD = 0

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from tutelage.distributed.dealing import deal
-from tutelage.distributed.passes import Passes
-from tutelage.distributed.ranks import Ranks
+from tutelage.engines.ranks.dealing import deal
+from tutelage.engines.ranks.passes import Passes
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.rewards.completions import device_of, prompt_ids, selected
 from tutelage.rewards.reward import Breakdown, Completion, Reward, RewardWrapper
 from tutelage.rewards.scores import breakdown_of

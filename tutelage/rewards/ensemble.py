@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.reward import Breakdown, Completion, Reward
 from tutelage.rewards.scores import breakdown_of
 from tutelage.rewards.weighted import parts_by_name

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Prompt
-from tutelage.errors import TutelageError
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.named import make_reward, rewards_without_model

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Messages
-from tutelage.errors import TutelageError
 from tutelage.rewards.reward import Breakdown, Completion
 from tutelage.rewards.scores import checked
 

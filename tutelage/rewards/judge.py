@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import ClassVar
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import AT_ONCE
 from tutelage.data.judging import (
     RATING_TEMPLATE,
@@ -19,7 +20,6 @@ from tutelage.data.judging import (
 from tutelage.data.paid_endpoint import PaidEndpoint, Usage
 from tutelage.data.records import Messages
 from tutelage.data.templates import conversation_text, fill
-from tutelage.errors import TutelageError
 from tutelage.rewards.matches import Match, Schedule, round_robin
 from tutelage.rewards.reward import Completion
 

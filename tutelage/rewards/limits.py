@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, ParamSpec, TypeVar
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 
 log = logging.getLogger(__name__)
 

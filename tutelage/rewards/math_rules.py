@@ -7,7 +7,7 @@ from fractions import Fraction
 from types import ModuleType
 from typing import ClassVar
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.limits import LimitExceeded, answered
 from tutelage.rewards.patterns import compiled, last_match
 from tutelage.rewards.reward import Completion

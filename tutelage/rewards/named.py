@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.tokenizer import same_vocabulary
-from tutelage.errors import TutelageError
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward, place_of

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import AT_ONCE, KEY, Endpoint
 from tutelage.data.judging import PAIR_TEMPLATE, RATING_TEMPLATE, PairJudge
 from tutelage.data.paid_endpoint import PaidEndpoint, Prices
-from tutelage.errors import TutelageError
 from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import Schedule, round_robin, swiss
 from tutelage.rewards.reward import Reward

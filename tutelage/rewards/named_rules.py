@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.math_rules import MathMatch, NumberMatch
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 
 _SPEC = re.compile(r"(rule:\w*(?:\(.*\))?|[^=]*)(?:=(.*))?", re.DOTALL)
 """A reward and its weight; = may stand in the settings of a rule, too."""

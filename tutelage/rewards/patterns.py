@@ -3,7 +3,7 @@
 import re
 from collections import deque
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.limits import limited
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.limits import answered
 from tutelage.rewards.patterns import compiled, last_match, matches
 from tutelage.rewards.reward import Completion

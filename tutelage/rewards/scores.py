@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
-from tutelage.progress.phases import phase
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.rewards.completions import device_of
 from tutelage.rewards.reward import Breakdown, Completion, CompositeReward, Reward, reward_name
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.words import ngrams, reading_grade
-from tutelage.errors import TutelageError
 from tutelage.rewards.limits import answered
 from tutelage.rewards.reward import Completion
 

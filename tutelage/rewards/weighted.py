@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.reward import Breakdown, Completion, Reward, RewardWrapper, reward_name
 from tutelage.rewards.scores import breakdown_of
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.generator import Generator

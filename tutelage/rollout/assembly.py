@@ -7,10 +7,10 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from tutelage.base.nouns import counted
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
 from tutelage.engines.sampling import PromptTokens
-from tutelage.nouns import counted
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.generator import Generator

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rollout
-from tutelage.distributed.dealing import deal
-from tutelage.distributed.ranks import Ranks
+from tutelage.engines.ranks.dealing import deal
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.assembly import concatenate
 from tutelage.rollout.generator import Generator

@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rollout
 from tutelage.engines.sampling import PromptTokens
-from tutelage.errors import TutelageError
 
 __all__ = ["Generator", "PromptTokens", "Rollout", "RolloutError"]
 

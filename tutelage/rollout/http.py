@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.progress.phases import phase
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Messages
-from tutelage.progress.phases import phase
 from tutelage.rollout.sampler import Reply
 
 STREAMS_APART = 1_000_003

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.engines.sampling import PromptTokens, answers
 from tutelage.models.policy import Policy

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.data.endpoint import Reply
 from tutelage.data.identity import prompt_id
 from tutelage.data.records import Messages, Prompt

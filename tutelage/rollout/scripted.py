@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.data.records import Messages
 from tutelage.engines.sampling import PromptTokens

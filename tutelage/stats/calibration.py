@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.agreement import pair_agreement
 from tutelage.stats.intervals import Interval
 from tutelage.stats.votes import Floats, Ints, Votes, sum_by

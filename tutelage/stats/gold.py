@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.intervals import wilson
 from tutelage.stats.votes import Bools, Floats, Ints, sum_by
 

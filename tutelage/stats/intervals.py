@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.votes import Floats, Ints, sum_by
 
 _CELLS = 2_000_000  # resampling counts held at once

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.intervals import check_outcomes, cluster_weights
 from tutelage.stats.votes import Floats, Ints
 

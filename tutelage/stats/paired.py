@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.intervals import check_outcomes, normal_quantile
 from tutelage.stats.votes import Floats, Ints, sum_by
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.stats.rater_models import ConfusionMatrices, Fit, Model, OneCoin, Parameters, fit
 from tutelage.stats.votes import Floats, Ints, Votes, sum_by
 

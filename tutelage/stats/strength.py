@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.votes import Floats, Ints, Votes, sum_by
 
 _SURE = 0.98  # as in the rater models: no vote is infallible

@@ -6,8 +6,8 @@ files, a tie or both bad; what was skipped or excluded is in the file too.
 
 from collections.abc import Mapping
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.tables import Row, Table
-from tutelage.errors import TutelageError
 
 CHOICE = "verdict"
 _COLUMNS = {"item", "rater", "rater_kind", "pool", CHOICE, "excluded"}

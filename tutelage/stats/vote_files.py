@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.tables import Broken, Row, Table, read_table
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 from tutelage.stats.consistency import Repeats, self_consistency
 from tutelage.stats.study_votes import CHOICE, is_study_export, reason_to_leave_out, require_verdicts
 from tutelage.stats.votes import Ints, Votes, ordered_names

@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tutelage.train.run.drive import Loop as Loop
     from tutelage.train.run.drive import Training as Training
     from tutelage.train.run.folder import Run as Run
-    from tutelage.train.run.terminal import complete as complete
-    from tutelage.train.run.terminal import follow as follow
-    from tutelage.train.run.terminal import remarks as remarks
     from tutelage.train.supervised.batches import Order as Order
     from tutelage.train.supervised.batches import encode_demonstrations as encode_demonstrations
     from tutelage.train.supervised.fit import fit as fit
@@ -45,7 +42,6 @@ _NAMES = {
     "train.rl.settings": ("RolloutSettings",),
     "train.run.drive": ("Loop", "Training"),
     "train.run.folder": ("Run",),
-    "train.run.terminal": ("complete", "follow", "remarks"),
     "train.supervised.batches": ("Order", "encode_demonstrations"),
     "train.supervised.fit": ("fit",),
     "train.supervised.objectives": ("WeightedRows", "imitate"),

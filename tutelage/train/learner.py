@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tutelage import config
 from tutelage.algorithms.recipe import RecipeState
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.batch import ScoredRollout
-from tutelage.distributed.ranks import ALONE, Ranks
-from tutelage.distributed.shard_files import load_shards
-from tutelage.distributed.shards import is_sharded, laid_out_as, shard_of
-from tutelage.errors import TutelageError
+from tutelage.engines.ranks.ranks import ALONE, Ranks
+from tutelage.engines.ranks.shard_files import load_shards
+from tutelage.engines.ranks.shards import is_sharded, laid_out_as, shard_of
 from tutelage.models.budget import out_of_memory
-from tutelage.nouns import counted
 
 SHARDS = "shards"
 """The folder of a checkpoint that has the tensors in shards."""

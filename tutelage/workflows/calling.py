@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
-from tutelage.config import Model, resolve
-from tutelage.config.flags import SHORT_FORMS
-from tutelage.errors import TutelageError
-from tutelage.progress.phases import phase
+from tutelage.base.config import Model, resolve
+from tutelage.base.config.flags import SHORT_FORMS
+from tutelage.base.errors import TutelageError
+from tutelage.base.progress.phases import phase
 
 P = ParamSpec("P")
 S = TypeVar("S")

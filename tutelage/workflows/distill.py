@@ -19,16 +19,16 @@ from tutelage.algorithms.recipe import (
     restored_state,
 )
 from tutelage.algorithms.registry import recipe_named
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.kl import Fixed
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat import encode
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.identity import prompt_id
 from tutelage.data.records import Demonstration, Prompt
-from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
 from tutelage.rewards.reward import Completion
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts

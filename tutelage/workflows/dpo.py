@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.formats import load_preferences, load_prompts, load_unpaired
 from tutelage.data.pairing import split_by_prompt
-from tutelage.distributed.processes import join
-from tutelage.errors import TutelageError
+from tutelage.engines.ranks.processes import join
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.columns import require_columns

@@ -4,10 +4,10 @@ import os
 import time
 from collections.abc import Iterator
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.records import user
 from tutelage.data.transport import Refusal, Transport
-from tutelage.errors import TutelageError
 from tutelage.workflows.machine import Check
 
 TIMEOUT = 60.0

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
@@ -16,15 +17,11 @@ from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Messages, Prompt
 from tutelage.data.rows import write_jsonl
 from tutelage.data.tokenizer import same_vocabulary
-from tutelage.distributed.processes import join
-from tutelage.distributed.ranks import Ranks
-from tutelage.errors import TutelageError
-from tutelage.evaluation.drift import perplexity, sequence_kl
-from tutelage.evaluation.text import distinct, lengths, repetition, rouge
-from tutelage.evaluation.win_rate import scored_win_rate
-from tutelage.infer.answering import answer
+from tutelage.engines.ranks.processes import join
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
+from tutelage.models.drift import perplexity, sequence_kl
 from tutelage.models.policy import Policy
 from tutelage.rewards.columns import require_columns
 from tutelage.rewards.dealt import dealt_reward
@@ -33,7 +30,10 @@ from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.dealt import dealt_generator
 from tutelage.rollout.generator import Generator
+from tutelage.rollout.inference.answering import answer
 from tutelage.rollout.local import LocalGenerator
+from tutelage.stats.text import distinct, lengths, repetition, rouge
+from tutelage.stats.win_rate import scored_win_rate
 from tutelage.train.supervised.batches import encode_demonstrations
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.evaluation_table import Side, answer_rows, table

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tutelage.infer.answering import Answers
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
+from tutelage.rollout.inference.answering import Answers
 
 LABELS = {
     "kl": "KL to the other, nats per answer",

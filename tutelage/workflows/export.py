@@ -8,12 +8,12 @@ from pathlib import Path
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import Recipe
 from tutelage.algorithms.registry import recipe_named
-from tutelage.config.files import write_atomically
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat import has_template
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import is_adapter, load_tokenizer
 from tutelage.models.gguf import model_folder
 from tutelage.rewards.columns import require_columns

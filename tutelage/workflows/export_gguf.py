@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.progress.phases import phase
 from tutelage.engines.network import inner
 from tutelage.models.backbone import load_backbone
 from tutelage.models.gguf_file import write_gguf
-from tutelage.progress.phases import phase
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.settings.export import ExportGgufSettings
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tutelage import config
 from tutelage.algorithms.recipe import Recipe
+from tutelage.base import config
+from tutelage.base.nouns import counted
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.shaping import ScoreShaping
-from tutelage.nouns import counted
 from tutelage.train.learner import Step
 
 log = logging.getLogger(__name__)

@@ -4,12 +4,12 @@ import copy
 import os
 from pathlib import Path
 
-from tutelage import config
-from tutelage.config.servers import RolloutServers
+from tutelage.base import config
+from tutelage.base.config.servers import RolloutServers
+from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import KEY
-from tutelage.distributed.ranks import Ranks
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.sampling import Vocabulary
-from tutelage.errors import TutelageError
 from tutelage.models.merging import tied_layers
 from tutelage.models.policy import Policy
 from tutelage.rollout.ahead import Ahead

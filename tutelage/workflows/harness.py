@@ -19,13 +19,13 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import has_template, pad_token_id
+from tutelage.engines.plans.tokens import CHUNK_ELEMENTS
 from tutelage.engines.sampling import PromptTokens
-from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
-from tutelage.planning.tokens import CHUNK_ELEMENTS
 from tutelage.workflows.settings.evaluate import EvaluateSettings
 
 CONTEXT = 2048

@@ -8,14 +8,14 @@ from functools import partial
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import NaturalStep, Recipe, as_begun, remarks, restored_state
 from tutelage.algorithms.registry import recipe_named
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Demonstration, Prompt
-from tutelage.distributed.ranks import Ranks
-from tutelage.errors import TutelageError
+from tutelage.engines.plans.tokens import group_tokens
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import is_adapter
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.planning.tokens import group_tokens
 from tutelage.rewards.columns import require_columns
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.metrics import reward_metrics

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.models import heads
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import ScalarModel

@@ -11,11 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tutelage import __version__, extras
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.base import extras
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.version import __version__
 from tutelage.people.store.opening import sqlite_version
-from tutelage.serving.listening import listen
+from tutelage.rollout.serving.listening import listen
 from tutelage.workflows.settings.serve import PORT
 
 State: TypeAlias = Literal["ok", "warning", "fault"]

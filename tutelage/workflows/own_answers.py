@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
-from tutelage.errors import TutelageError
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.current import CurrentGenerator

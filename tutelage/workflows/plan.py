@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.measuring import this_device
-from tutelage.errors import TutelageError
-from tutelage.models.backbone import pick_device
-from tutelage.planning.estimate import (
+from tutelage.engines.plans.estimate import (
     SERVERS,
     Change,
     Estimate,
@@ -17,10 +16,11 @@ from tutelage.planning.estimate import (
     devices_needed,
     setting_flags,
 )
-from tutelage.planning.estimate import plan as plan_of
-from tutelage.planning.hardware import GIB, Cluster, gpu_named
-from tutelage.planning.memory import saving
-from tutelage.planning.workload import Workload
+from tutelage.engines.plans.estimate import plan as plan_of
+from tutelage.engines.plans.hardware import GIB, Cluster, gpu_named
+from tutelage.engines.plans.memory import saving
+from tutelage.engines.plans.workload import Workload
+from tutelage.models.backbone import pick_device
 from tutelage.workflows.settings.plan import PlanSettings
 from tutelage.workflows.workloads import Lengths, Run, run_of
 

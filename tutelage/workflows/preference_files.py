@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference, Prompt
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.data.unpaired import UnpairedAnswer
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy

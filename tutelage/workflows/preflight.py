@@ -3,8 +3,8 @@
 import shutil
 from collections.abc import Sequence
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Preference
-from tutelage.errors import TutelageError
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.train.run.folder import Run

@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_texts
-from tutelage.distributed.ranks import Ranks
-from tutelage.errors import TutelageError
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.fresh import save_fresh
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import windows

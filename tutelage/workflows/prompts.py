@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.workflows.runs import remark
 

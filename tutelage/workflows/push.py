@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.report.model_card import write_model_card
 from tutelage.workflows.results import MODEL
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.stats.agreement import Agreement, Alpha, krippendorff_alpha, pair_agreement
 from tutelage.stats.calibration import Calibration, calibration
 from tutelage.stats.flags import Flag, rater_flags

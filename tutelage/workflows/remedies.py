@@ -2,12 +2,12 @@
 
 import torch
 
-from tutelage.errors import TutelageError
-from tutelage.planning.estimate import Change, changes
-from tutelage.planning.hardware import GIB, Cluster, Device
-from tutelage.planning.memory import Setting, memory
-from tutelage.planning.tokens import FEWEST
-from tutelage.planning.workload import Workload
+from tutelage.base.errors import TutelageError
+from tutelage.engines.plans.estimate import Change, changes
+from tutelage.engines.plans.hardware import GIB, Cluster, Device
+from tutelage.engines.plans.memory import Setting, memory
+from tutelage.engines.plans.tokens import FEWEST
+from tutelage.engines.plans.workload import Workload
 from tutelage.workflows.workloads import Lengths, run_of
 
 LENGTH = 512.0

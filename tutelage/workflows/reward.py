@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
 from tutelage.data.formats import load_demonstrations, load_preferences
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference
-from tutelage.distributed.processes import join
-from tutelage.errors import TutelageError
-from tutelage.evaluation.reward_quality import length_baseline, reward_quality
+from tutelage.engines.ranks.processes import join
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, centre, new_reward_model
-from tutelage.nouns import counted
 from tutelage.people import Selection
+from tutelage.stats.reward_quality import length_baseline, reward_quality
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import EncodedPair, encode_demonstrations, encode_preferences

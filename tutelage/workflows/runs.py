@@ -12,20 +12,20 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from tutelage import config
-from tutelage.config.run import RunSettings
+from tutelage.base import config
+from tutelage.base.config.run import RunSettings
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.data.rows import Record, fingerprint
-from tutelage.distributed.processes import is_restart, join, ranks_on_this_machine
-from tutelage.distributed.ranks import Ranks
 from tutelage.engines.choose import release_memory
-from tutelage.errors import TutelageError
+from tutelage.engines.plans.tokens import scoring_tokens
+from tutelage.engines.ranks.processes import is_restart, join, ranks_on_this_machine
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.budget import Budget, RowCost, automatic_budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
-from tutelage.planning.tokens import scoring_tokens
-from tutelage.progress.phases import phase
 from tutelage.report.model_card import write_model_card
 from tutelage.train.run.drive import Training, resume_libraries
 from tutelage.train.run.folder import Run

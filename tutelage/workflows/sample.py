@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.formats import load_completions, load_prompts
 from tutelage.data.identity import stable_id
 from tutelage.data.pairing import count_repeated, pair_completions
 from tutelage.data.records import CompletionRecord, Demonstration, Prompt
 from tutelage.data.rows import to_row, write_jsonl
-from tutelage.distributed.processes import join
-from tutelage.distributed.ranks import ALONE, Ranks
-from tutelage.errors import TutelageError
-from tutelage.infer.best_of_n import Candidate, best_of_n, best_of_n_kl
-from tutelage.infer.search import Search
-from tutelage.infer.test_time import SearchResult, followed, optimise_at_test_time
+from tutelage.engines.ranks.processes import join
+from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
 from tutelage.rewards.columns import require_columns
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.dealt import dealt_generator
 from tutelage.rollout.http import HttpSampler
+from tutelage.rollout.inference.best_of_n import Candidate, best_of_n, best_of_n_kl
+from tutelage.rollout.inference.search import Search
+from tutelage.rollout.inference.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.sampler import GeneratorSampler, Sampler
 from tutelage.rollout.vocabulary import load_vocabulary

@@ -2,10 +2,10 @@
 
 import os
 
-from tutelage.errors import TutelageError
-from tutelage.serving.guard import is_local
-from tutelage.serving.server import Server
-from tutelage.serving.service import Service
+from tutelage.base.errors import TutelageError
+from tutelage.rollout.serving.guard import is_local
+from tutelage.rollout.serving.server import Server
+from tutelage.rollout.serving.service import Service
 from tutelage.workflows.calling import workflow
 from tutelage.workflows.loading import load_policy
 from tutelage.workflows.runs import remark

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat import encode
 from tutelage.data.formats import LoadedRecords, load_demonstrations
 from tutelage.data.records import Demonstration, Prompt
-from tutelage.distributed.processes import join
-from tutelage.distributed.ranks import Ranks
-from tutelage.errors import TutelageError
-from tutelage.evaluation.text import rouge
-from tutelage.infer.answering import answer
+from tutelage.engines.ranks.processes import join
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.policy import Policy
 from tutelage.rollout.dealt import dealt_generator
+from tutelage.rollout.inference.answering import answer
 from tutelage.rollout.local import LocalGenerator
+from tutelage.stats.text import rouge
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import encode_demonstrations

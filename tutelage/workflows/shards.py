@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from tutelage import config
-from tutelage.config.run import ShardSettings
-from tutelage.distributed.passes import Passes
-from tutelage.distributed.processes import rank_on_this_machine, ranks_on_this_machine
-from tutelage.distributed.ranks import Ranks
-from tutelage.distributed.shards import mesh_of
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.config.run import ShardSettings
+from tutelage.base.errors import TutelageError
+from tutelage.engines.ranks.passes import Passes
+from tutelage.engines.ranks.processes import rank_on_this_machine, ranks_on_this_machine
+from tutelage.engines.ranks.ranks import Ranks
+from tutelage.engines.ranks.shards import mesh_of
 from tutelage.models.backbone import pick_device
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy

@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.people import (
     Rater,
     Store,
@@ -19,6 +19,7 @@ from tutelage.people import (
 )
 from tutelage.people.named_exports import find_named_exports
 from tutelage.people.quotas import find_shortage
+from tutelage.people.statistics.keeping import Keeper, StudyStatistics
 from tutelage.people.store.backup import newest_backup
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.consents import raters_due
@@ -28,7 +29,6 @@ from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
 from tutelage.people.store.opening import database_revision, with_backup
 from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
-from tutelage.people.web.statistics.keeping import Keeper, StudyStatistics
 from tutelage.workflows.machine import GIB, Check, State
 
 MIGRATION = (

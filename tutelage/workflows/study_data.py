@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tutelage import nouns
-from tutelage.config.files import write_atomically
+from tutelage.base import nouns
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Demonstration, Preference
 from tutelage.data.study_rows import ALL_ROWS, VOTED, StudyRows
-from tutelage.errors import TutelageError
-from tutelage.evaluation.vote_quality import against_votes, by_strength
 from tutelage.people import (
     LabelledStudy,
     Selection,
@@ -37,6 +36,7 @@ from tutelage.people.training_rows import (
     training_pairs,
 )
 from tutelage.stats.calibration import VoteCeiling, vote_ceiling
+from tutelage.stats.vote_quality import against_votes, by_strength
 from tutelage.stats.votes import Votes
 
 RECORD = "study.json"

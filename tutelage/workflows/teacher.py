@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.batch import Rows
 from tutelage.data.endpoint import KEY
 from tutelage.data.tokenizer import same_vocabulary
-from tutelage.distributed.ranks import Ranks
-from tutelage.errors import TutelageError
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
 from tutelage.rollout.server.teacher import connect_teacher
 from tutelage.workflows.settings.distill import DistillSettings
 from tutelage.workflows.shards import lay_out_beside

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from tutelage.config.files import write_atomically
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.identity import stable_id
 from tutelage.data.records import Preference, Prompt
 from tutelage.data.study_rows import VOTED
-from tutelage.distributed.processes import join
-from tutelage.errors import TutelageError
-from tutelage.evaluation.vote_trust import JudgedPair, Trust, measure_trust, position_bias
-from tutelage.nouns import counted
+from tutelage.engines.ranks.processes import join
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Reward, columns_read, made_of, reward_name
 from tutelage.rewards.scores import scores_of
 from tutelage.rewards.weighted import WeightedReward
 from tutelage.stats.intervals import Interval
+from tutelage.stats.vote_trust import JudgedPair, Trust, measure_trust, position_bias
 from tutelage.train.run.folder import Run
 from tutelage.workflows.runs import remark
 from tutelage.workflows.settings.study import study_address

@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 
-from tutelage import config
 from tutelage.algorithms.needs import needs_greedy
 from tutelage.algorithms.override import override
 from tutelage.algorithms.registry import recipe_named
 from tutelage.algorithms.slots import GradientSteps
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
 from tutelage.engines.choose import choose_dtype
-from tutelage.errors import TutelageError
+from tutelage.engines.plans.transformer import Transformer
+from tutelage.engines.plans.workload import Batch, Sampling, Workload
 from tutelage.models.backbone import load_tokenizer, pick_device
 from tutelage.models.outline import outline, outline_of_shape
-from tutelage.planning.transformer import Transformer
-from tutelage.planning.workload import Batch, Sampling, Workload
 from tutelage.rewards.names import reward_models
 from tutelage.rollout.prompts import encode_prompts
 from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences

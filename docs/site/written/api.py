@@ -29,10 +29,13 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "workflows.serve",
             "workflows.loading",
             "workflows.results",
-            "errors",
+            "base.errors",
         ),
     ),
-    "config": ("Settings that verbs share", ("config.pieces", "config.run", "config.servers")),
+    "config": (
+        "Settings that verbs share",
+        ("base.config.pieces", "base.config.run", "base.config.servers"),
+    ),
     "data": ("Data", ("data.records", "data.formats", "data.endpoint", "data.paid_endpoint")),
     "core": (
         "Core: tensors in, tensors out",
@@ -94,7 +97,6 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "stats": ("Statistics", ("stats",)),
-    "evaluation": ("Evaluation", ("evaluation",)),
 }
 """The pages: file, title, modules in order. A package stands for its modules."""
 INTRODUCTION = """\

@@ -7,11 +7,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+from tutelage.base.config.flags import SHORT_FORMS, Setting, settings_below
+from tutelage.base.config.mapping import UNSET, overlay
+from tutelage.base.config.rates import Rates
 from tutelage.cli.completion import settings_by_command
 from tutelage.cli.verbs import VERBS, Verb
-from tutelage.config.flags import SHORT_FORMS, Setting, settings_below
-from tutelage.config.mapping import UNSET, overlay
-from tutelage.config.rates import Rates
 from written.markdown import cell, code, docstring, fenced, page, table
 from written.source import text_below
 

@@ -17,11 +17,11 @@ from forked import command
 from scripted_chat import finished
 from served import Served, serving
 
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting import models
 from tutelage.commands.collecting.models import ServedFolder, ServedModels
 from tutelage.data.records import user
 from tutelage.data.transport import Unanswered
-from tutelage.errors import TutelageError
 from tutelage.workflows.settings.serve import PARENT as PARENT_KEY
 
 CHUNK = {"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]}
@@ -123,7 +123,7 @@ sys.stdin.read()
 """
 CHILD = """#!{python}
 import os, time
-from tutelage.serving.parent import end_with_parent
+from tutelage.rollout.serving.parent import end_with_parent
 end_with_parent()
 os.write(2, b"child %d\\n" % os.getpid())
 print("  address  http://127.0.0.1:9/v1", flush=True)

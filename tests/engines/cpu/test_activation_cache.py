@@ -7,7 +7,8 @@ import tiny
 import torch
 from compilers import needs_compiler
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu import activation_cache as activations
 from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.flash_attention import FlashKernels
@@ -15,7 +16,6 @@ from tutelage.engines.cpu.fused import two_steps
 from tutelage.engines.cpu.native.packed_attention import NativeKernels
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

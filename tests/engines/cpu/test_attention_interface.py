@@ -13,7 +13,7 @@ from transformers import (
     PhiConfig,
 )
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.cpu import attention_interface
 from tutelage.engines.cpu.attention_interface import attention_by, supports
 from tutelage.engines.network import inner, trunk

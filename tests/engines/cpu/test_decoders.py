@@ -7,7 +7,7 @@ import pytest
 import tiny
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines import memory, plain
 from tutelage.engines.cpu import decoders, prompt_cache
 from tutelage.engines.cpu import decoding_weights as forms

@@ -8,7 +8,7 @@ import tiny
 import torch
 from torch import nn
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.gradients import Gradients, add_product, add_rows

@@ -6,10 +6,10 @@ import pytest
 import torch
 from compilers import needs_compiler
 
+from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu import products
 from tutelage.engines.cpu.native import build
 from tutelage.engines.cpu.products import Products
-from tutelage.errors import TutelageError
 
 ALL_BLAS = Products.parse("blas")
 

@@ -5,7 +5,7 @@ import tiny
 import torch
 from compilers import compiled_with, needs_compiler, needs_tiles, other_processors
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, head
 from tutelage.engines.cpu.fused import mixed_steps, two_steps
 from tutelage.engines.cpu.native import half_products

@@ -7,7 +7,7 @@ import pytest
 import tiny
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Pairs
 from tutelage.core.rows import (
     COMMON,

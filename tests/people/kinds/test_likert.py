@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.data.tables import read_table
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Assignment,
@@ -48,8 +48,8 @@ from tutelage.people.kinds.likert import LIKERT, rated
 from tutelage.people.kinds.simulation import ResponseValues
 from tutelage.people.kinds.values import Screen
 from tutelage.people.restoring import import_export
-from tutelage.people.web.statistics.keeping import Keeper
-from tutelage.simulate.raters import SimulatedRater
+from tutelage.people.simulated_raters import SimulatedRater
+from tutelage.people.statistics.keeping import Keeper
 from tutelage.stats.agreement import krippendorff_alpha
 from tutelage.stats.votes import Votes
 

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.languages import (
     LANGUAGES,
     Sentence,

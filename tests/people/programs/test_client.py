@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_preferences
 from tutelage.data.transport import Refusal, Unanswered
-from tutelage.errors import TutelageError
 from tutelage.people import Store, Study, list_events, list_questions, preferences
 from tutelage.people.programs.client import StudyClient
 from tutelage.people.programs.signing import signed_headers

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Unanswered
-from tutelage.errors import TutelageError
 from tutelage.people import Store, Unavailable
 from tutelage.people.programs.watching import Condition, DatabaseSource, Progress, looks
 

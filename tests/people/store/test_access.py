@@ -5,7 +5,7 @@ import hashlib
 import pytest
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Store,
     accept_invite,

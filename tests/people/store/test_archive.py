@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Answer,
     Store,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Prompt, user
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Item,

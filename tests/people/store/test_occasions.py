@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store, close_notices, list_events, list_notices
 from tutelage.people.store.occasions import AGAIN, Alarm, alarm_of, notice_agreement, notice_round, set_alarm
 

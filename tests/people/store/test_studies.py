@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store, create_study, list_events, open_study, set_languages
 from tutelage.people.export import export_study
 from tutelage.people.restoring import import_export

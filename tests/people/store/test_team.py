@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Answer,
     Rater,

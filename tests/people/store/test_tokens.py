@@ -5,7 +5,7 @@ import base64
 import pytest
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store, create_study, list_events
 from tutelage.people.store import schema
 from tutelage.people.store.tokens import (

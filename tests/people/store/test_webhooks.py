@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store, add_rater, list_events, open_store, write_note
 from tutelage.people.programs.signing import signed_headers, verify_webhook
 from tutelage.people.store import schema

@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ET
 
 import pytest
-from figures.reading import pixels, with_class
+from report.figures.reading import pixels, with_class
 
 from tutelage.people.web.drawings import agreement_scale, share_interval, strength_interval
 from tutelage.stats.intervals import Interval

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import add_rater, create_invite, list_votes
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import LANGUAGES

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Rater, Store, Study, add_rater, consent, create_invite, end_session, start_session
 from tutelage.people.web import Served, create_server
 from tutelage.people.web.auth import csrf_token

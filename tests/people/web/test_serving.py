@@ -19,9 +19,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tutelage.base.errors import TutelageError
 from tutelage.cli import main
 from tutelage.commands import collect
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Answer,
     Plan,
@@ -40,7 +40,7 @@ from tutelage.people.kinds import KINDS
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.site import cookie_name
-from tutelage.serving.listening import listen
+from tutelage.rollout.serving.listening import listen
 
 Captured = pytest.CaptureFixture[str]
 PAIRS = [{"prompt": f"Question {n}?", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(12)]

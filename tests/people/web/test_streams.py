@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from scripted_chat import Scripted, echoing, finished, saying
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Refusal, Unanswered
-from tutelage.errors import TutelageError
 from tutelage.people import (
     Assignment,
     Plan,

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tutelage.extras import EXTRAS
+from tutelage.base.extras import EXTRAS
 
 from .test_serving import PAIRS, serving
 

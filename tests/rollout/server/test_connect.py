@@ -3,7 +3,7 @@
 import pytest
 from served import serving
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.rollout.server.connect import addresses, connect
 
 

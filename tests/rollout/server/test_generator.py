@@ -6,10 +6,10 @@ import pytest
 import torch
 import vllm_stub
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Unanswered
 from tutelage.engines.sampling import PromptTokens, answers
-from tutelage.errors import TutelageError
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.generator import ServerGenerator
 from tutelage.rollout.server.vllm import CompletionsApi, GenerateApi

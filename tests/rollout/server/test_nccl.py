@@ -7,9 +7,9 @@ import torch
 from tiny_training import policy_of
 from transfer_stub import BEGIN, END, JOIN, RECEIVE, TransferStub, install
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.sampling import PromptTokens
-from tutelage.errors import TutelageError
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server import nccl
 from tutelage.rollout.server.fleet import Fleet

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from served import serving
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Transport, Unanswered
-from tutelage.errors import TutelageError
 from tutelage.rollout.server.api import Connection, TokenRequest, TokenResponse
 from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover, SglangLoraHandover
 

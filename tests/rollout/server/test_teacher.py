@@ -7,8 +7,8 @@ from served import serving
 from tiny_training import CPU, PAD, policy_of, some_rows
 
 import tutelage as tt
+from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.errors import TutelageError
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.teacher import connect_teacher
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.token_sampling import truncated
 from tutelage.rollout.server.truncation import truncation
 

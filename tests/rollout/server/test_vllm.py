@@ -10,9 +10,9 @@ from served import serving
 from tiny_training import policy_of
 from vllm_stub import VllmStub
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Transport, Unanswered
-from tutelage.errors import TutelageError
 from tutelage.rollout.server.api import Connection, TokenRequest
 from tutelage.rollout.server.vllm import CompletionsApi, DiskHandover, GenerateApi, sampling_params
 

@@ -5,9 +5,9 @@ import torch
 import vllm_stub
 from tiny_training import policy_of
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.sampling import PromptTokens
-from tutelage.errors import TutelageError
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.fleet import Fleet
 from tutelage.rollout.server.generator import ServerGenerator

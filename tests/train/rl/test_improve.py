@@ -20,12 +20,12 @@ from tiny_training import (
     some_rows,
 )
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.rows import collate
 from tutelage.engines.cpu import activation_cache as activations
 from tutelage.engines.cpu.prompt_cache import PromptCache
-from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.rewards.function import FunctionReward
 from tutelage.train.learner import NotFinite

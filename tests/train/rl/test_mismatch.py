@@ -10,10 +10,10 @@ from simple_goal import low_tokens
 from tiny_training import World, policy_of, recipe_of
 
 from tutelage.algorithms.recipe import initial_state, objective, prepare
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.reduce import token_weights
 from tutelage.engines.cpu import engine as engine_module
-from tutelage.errors import TutelageError
 from tutelage.rollout.local import LocalGenerator
 from tutelage.train.rl.mismatch import mismatch_metrics, share_truncated, truncated_importance
 

@@ -19,10 +19,10 @@ from tiny_training import (
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.kl import exact_kl
 from tutelage.core.reduce import token_weights
 from tutelage.core.rows import collate, positions
-from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.rewards.function import FunctionReward
 from tutelage.train.rl.fisher import Fisher, flat, parts_by_logits, put
@@ -255,7 +255,7 @@ def test_the_learning_rate_is_the_critics_alone(tiny_model):
 
 @pytest.mark.parametrize("place", ["trunk", "network"])
 def test_the_critic_fits_its_targets_and_in_the_warm_up_nothing_else_moves(tiny_model, place):
-    from tutelage import config
+    from tutelage.base import config
 
     policy = policy_of(tiny_model("llama"))
     start = config.Model(tiny_model("llama"), device="cpu") if place == "network" else None

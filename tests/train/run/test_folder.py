@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from forked import python
 
-from tutelage.config import Checkpoints, Lora
-from tutelage.errors import TutelageError
+from tutelage.base.config import Checkpoints, Lora
+from tutelage.base.errors import TutelageError
 from tutelage.train.run.checkpoints import metric_of, step_of
 from tutelage.train.run.folder import Run
 from tutelage.train.run.interrupt import interrupted
@@ -450,7 +450,7 @@ def test_a_limit_of_the_system_is_reported_whichever_library_writes(tmp_path: Pa
     code = f"""
         import resource, sys
         from dataclasses import dataclass
-        from tutelage.errors import TutelageError
+        from tutelage.base.errors import TutelageError
         from tutelage.train.run.folder import Run
         @dataclass(frozen=True)
         class Settings: pass

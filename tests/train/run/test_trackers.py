@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.train.run.trackers import Past, start_tracker
 
 

@@ -19,7 +19,7 @@ from tiny_training import (
 )
 from torch.nn.functional import logsigmoid
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.models.heads import new_reward_model
 from tutelage.train.learner import Learner, NotFinite
@@ -210,8 +210,8 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step():
 
 LITTLE_MEMORY = """
 import resource, torch
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.train.learner import Learner
 
 weights = torch.nn.Parameter(torch.ones(256, 2**16))  # 64 MiB, and moments of 128 MiB

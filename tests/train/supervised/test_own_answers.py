@@ -7,12 +7,12 @@ import torch
 from simple_goal import LIMIT, expected, low_tokens
 from tiny_training import assert_identical, learner_of, policy_of, prompts_of, snapshot
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import Dpo
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.records import Prompt, user
-from tutelage.errors import TutelageError
 from tutelage.rollout.local import LocalGenerator
 from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.fit import fit

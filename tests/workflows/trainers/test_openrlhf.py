@@ -6,9 +6,9 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from tutelage import config
 from tutelage.algorithms import RECIPES, override
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.workflows.settings.export import ExportSettings
 from tutelage.workflows.trainers import TRAINERS
 from tutelage.workflows.trainers.openrlhf import openrlhf

@@ -6,11 +6,11 @@ from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING
 
+from tutelage.base.config import EngineName
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.place import open_existing, operator
 from tutelage.commands.collecting.settings import Next
-from tutelage.config import EngineName
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Question, Store, Study

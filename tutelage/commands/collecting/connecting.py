@@ -4,9 +4,9 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings_programs import Token, Webhook
-from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study

@@ -4,9 +4,9 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.place import open_existing, operator
 from tutelage.commands.collecting.settings_people import Consent, Forget
-from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
     from tutelage.people.store.forgetting import Forgotten

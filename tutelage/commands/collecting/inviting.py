@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.place import mail_server, open_existing, operator
 from tutelage.commands.collecting.settings_serving import Invite
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study

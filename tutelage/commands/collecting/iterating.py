@@ -4,12 +4,12 @@ import shlex
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.lineage import lineage_of
 from tutelage.commands.collecting.making import make
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings import Status
 from tutelage.commands.collecting.settings_making import Init, Iterate
-from tutelage.errors import TutelageError
 
 if TYPE_CHECKING:
     from tutelage.people import Round

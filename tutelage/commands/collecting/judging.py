@@ -6,14 +6,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutelage.base.config import EngineName
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.lineage import fingerprint
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings_machines import Judge
-from tutelage.config import EngineName
 from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.records import Messages
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.data.judging import Compare
@@ -24,10 +24,10 @@ Score = Callable[[Sequence[Messages], Sequence[str]], list[float]]
 
 def judge(settings: Judge) -> int:
     """Let the judge answer, and print how many questions it answered."""
+    from tutelage.commands.display import display
     from tutelage.people import list_votes
     from tutelage.people.judging import judge_study
     from tutelage.people.store.raters import LONGEST_NAME
-    from tutelage.progress.terminal import display
 
     store, study = open_existing(settings)
     name = settings.rater or (settings.model or settings.reward)[-LONGEST_NAME:]
@@ -72,7 +72,7 @@ def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
 
 def scoring(name: str, engine: EngineName) -> Score:
     """The scores that a reward model or function gives to responses in their conversations."""
-    from tutelage import config
+    from tutelage.base import config
     from tutelage.data.identity import prompt_id
     from tutelage.data.records import Prompt
     from tutelage.rewards.completions import Completions

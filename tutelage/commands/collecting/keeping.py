@@ -2,9 +2,9 @@
 
 from contextlib import closing
 
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.place import database, operator
 from tutelage.commands.collecting.settings_serving import Backup, Restore
-from tutelage.nouns import counted
 
 
 def back_up(settings: Backup) -> int:

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.commands.collecting.lineage import lineage_of
 from tutelage.commands.collecting.place import database, new_name, operator
 from tutelage.commands.collecting.questions import Questions, known_questions, main_questions
 from tutelage.commands.collecting.settings_making import Init
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
-from tutelage.progress.phases import phase
 
 if TYPE_CHECKING:
     from tutelage.people import Presentation, Store, Study
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
     """Gather the questions first, so that nothing is made where something is wrong with them. `lineage` tells where
     the round comes from; of answers that are sampled here, it is that of the model."""
+    from tutelage.commands.display import display
     from tutelage.people import add_items, open_round, open_store
-    from tutelage.progress.terminal import display
 
     with display(), phase("questions"):
         questions = main_questions(settings)

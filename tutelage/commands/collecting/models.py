@@ -15,12 +15,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from tutelage.config import EngineName
+from tutelage.base.config import EngineName
+from tutelage.base.errors import TutelageError
 from tutelage.data.chat_stream import ChatStream, Piece
 from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.records import Messages
 from tutelage.data.transport import Unanswered
-from tutelage.errors import TutelageError
 from tutelage.people.chat_models import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
 from tutelage.workflows.settings.serve import KEY as SERVE_KEY
 from tutelage.workflows.settings.serve import PARENT as SERVE_PARENT

@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.place import database, new_name, open_existing, operator, study_name
 from tutelage.commands.collecting.settings_moving import Export, Import
-from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.data.tables import Table

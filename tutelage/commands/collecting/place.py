@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.settings import Settings
 from tutelage.commands.collecting.settings_serving import Serve
-from tutelage.errors import TutelageError
 from tutelage.workflows.settings.study import ENDINGS, FILE
 
 PASSWORD = "TUTELAGE_DB_PASSWORD"

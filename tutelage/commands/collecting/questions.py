@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.settings_making import Init
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Item
@@ -156,9 +156,9 @@ def _asked(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> 
 
 
 def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[CompletionRecord]:
-    from tutelage.infer.answering import answer, completions
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
+    from tutelage.rollout.inference.answering import answer, completions
 
     policy = Policy(load_backbone(config.Model(path=path, engine=settings.engine)))
     answered = answer(policy, prompts, n, settings.sampling, seed=settings.seed)

@@ -4,10 +4,10 @@ from contextlib import closing
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.place import open_existing, operator
 from tutelage.commands.collecting.settings_people import Payments, Recruit
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study

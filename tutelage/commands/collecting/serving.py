@@ -3,11 +3,11 @@
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.models import ServedModels
 from tutelage.commands.collecting.place import mail_server, open_each, operator, secret
 from tutelage.commands.collecting.settings_serving import Serve
-from tutelage.nouns import counted
-from tutelage.serving.listening import listen, server, signals_handled
+from tutelage.rollout.serving.listening import listen, server, signals_handled
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
@@ -117,7 +117,7 @@ def owner_link(store: "Store", study: "Study", name: str = "") -> str:
     Raises:
         TutelageError: the name is that of somebody who is no owner, or whose access was taken away.
     """
-    from tutelage.errors import TutelageError
+    from tutelage.base.errors import TutelageError
     from tutelage.people import add_rater, find_rater, start_session
     from tutelage.people.store.team import list_team
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tutelage import config
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)

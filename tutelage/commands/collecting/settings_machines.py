@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.config.limits import a_seed
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.settings import Settings
-from tutelage.config.limits import a_seed
-from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Simulate(Settings):
     """Answers of each rater at most."""
     think: float = 0.0
     """Mean seconds that a rater takes to answer (drawn anew each time); 0 answers at once, as no person does."""
-    gold: str = "tutelage.simulate:gold"
+    gold: str = "tutelage.data.worlds:gold"
     """What the raters value, as module:function of prompts and completions."""
     seed: int = 0
     """Seed of the raters."""

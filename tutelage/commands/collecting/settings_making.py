@@ -6,10 +6,10 @@ from typing import Annotated
 
 import tyro
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.config.limits import a_seed, at_least
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.settings import Settings
-from tutelage.config.limits import a_seed, at_least
-from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)

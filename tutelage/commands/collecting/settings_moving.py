@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.settings import Settings
-from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.settings import Settings
-from tutelage.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting.settings import Settings
-from tutelage.errors import TutelageError
 from tutelage.workflows.settings.serve import PORT
 
 

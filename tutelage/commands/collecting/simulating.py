@@ -13,18 +13,18 @@ from random import Random
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.models import ServedModels
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings_machines import Simulate
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.data.worlds.world import World
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.simulation import ResponseValues
 from tutelage.people.kinds.values import Screen
+from tutelage.people.simulated_raters import NAMES, SimulatedRater, panel
 from tutelage.people.store.live_models import find_live_models
-from tutelage.serving.listening import listen, server
-from tutelage.simulate.raters import NAMES, SimulatedRater, panel
-from tutelage.simulate.world import World
+from tutelage.rollout.serving.listening import listen, server
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
@@ -47,7 +47,7 @@ def simulate(settings: Simulate) -> int:
     store, study = open_existing(settings)
     if settings.answers is None and find_live_models(store, study.id) is not None:
         raise TutelageError("Live conversations never end by themselves: say how many with --answers.")
-    from tutelage.progress.terminal import progress
+    from tutelage.commands.display import progress
 
     raters, utility = crowd(settings.seed, settings.raters), find_utility(settings.gold)
     most = None if settings.answers is None else settings.answers * settings.raters

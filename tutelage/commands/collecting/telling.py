@@ -3,16 +3,16 @@
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from tutelage.base.nouns import counted
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.serving import describe
 from tutelage.commands.collecting.settings import Status
-from tutelage.nouns import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tutelage.people import Rater, Round
-    from tutelage.people.web.statistics.keeping import StudyStatistics
+    from tutelage.people.statistics.keeping import StudyStatistics
     from tutelage.stats.agreement import Agreement
 
 
@@ -22,7 +22,7 @@ def tell(settings: Status) -> int:
 
     from tutelage.people import list_raters
     from tutelage.people.quotas import find_shortage
-    from tutelage.people.web.statistics.keeping import Keeper
+    from tutelage.people.statistics.keeping import Keeper
 
     store, study = open_existing(settings)
     with closing(store):

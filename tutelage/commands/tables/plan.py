@@ -3,9 +3,9 @@
 from rich.console import Console
 from rich.table import Table
 
-from tutelage.nouns import counted
-from tutelage.planning.estimate import Estimate, setting_flags
-from tutelage.planning.hardware import GIB
+from tutelage.base.nouns import counted
+from tutelage.engines.plans.estimate import Estimate, setting_flags
+from tutelage.engines.plans.hardware import GIB
 from tutelage.workflows.plan import PlanResult
 
 PARTS = (

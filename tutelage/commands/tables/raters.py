@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 from tutelage.stats.intervals import wilson
 from tutelage.workflows.raters import RatersResult, flag_text
 from tutelage.workflows.settings.raters import RatersSettings

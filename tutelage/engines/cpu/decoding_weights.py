@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers.pytorch_utils import Conv1D
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.engines.cpu.memory import release_freed_memory
 from tutelage.engines.logprobs import Head
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 Layer = Callable[[Tensor], Tensor]
 """A linear layer: [..., in] → [..., out]"""

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Pairs, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, common_tokens, distinct, shares
 from tutelage.engines.cpu import states
@@ -37,7 +38,6 @@ from tutelage.engines.engine import Reference
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, trunk
 from tutelage.engines.plain import PlainEngine
-from tutelage.errors import TutelageError
 
 _log = logging.getLogger(__name__)
 ENDLESS = 1 << 40

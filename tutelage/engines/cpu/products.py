@@ -26,9 +26,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tutelage.config.files import write_atomically
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu.native import build, float_products
-from tutelage.errors import TutelageError
 
 Library = Literal["own", "blas", "onednn"]
 VARIABLE = "TUTELAGE_PRODUCTS"

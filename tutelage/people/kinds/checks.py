@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer
 from tutelage.people.languages import Sentence
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.kinds.checks import (
     COMMON_WORDS,

@@ -5,6 +5,7 @@ extraction.py    the catalogues brought up to date with the sources (python -m t
 de.po, …         the translations; English is what stands in the sources
 """
 
+from tutelage.base.sentences import Sentence, Share, counted
 from tutelage.people.languages.catalogue import (
     ENGLISH,
     LANGUAGES,
@@ -13,7 +14,6 @@ from tutelage.people.languages.catalogue import (
     choose_language,
     say,
 )
-from tutelage.sentences import Sentence, Share, counted
 
 __all__ = [
     "ENGLISH",

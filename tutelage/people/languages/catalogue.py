@@ -19,8 +19,8 @@ from babel.messages.pofile import read_po
 from babel.numbers import format_decimal, format_percent
 from babel.support import NullTranslations, Translations
 
+from tutelage.base.sentences import Sentence, Share
 from tutelage.people.fields import FieldError
-from tutelage.sentences import Sentence, Share
 
 FOLDER = Path(__file__).parent
 ENGLISH = "en"

@@ -16,7 +16,7 @@ from babel.messages.pofile import write_po
 from tutelage.people.languages.catalogue import ENGLISH, FOLDER, LANGUAGES, catalogue
 
 PEOPLE = FOLDER.parent
-BELOW = ("data", "extras.py")
+BELOW = ("data", "base/extras.py")
 """What else of the package makes sentences that these pages show: a folder or a file."""
 METHODS = (
     ("web/templates/**.html", "jinja2"),

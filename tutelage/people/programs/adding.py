@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.formats import preferences_of
 from tutelage.data.readers import Place, Row
 from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.data.rows import from_row
 from tutelage.data.tables import Table
-from tutelage.errors import TutelageError
 from tutelage.people.importing import pairs_to_judge
 from tutelage.people.programs.values import Added, NewRows
 from tutelage.people.store.engine import Store

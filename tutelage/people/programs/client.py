@@ -19,10 +19,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from tutelage import nouns
+from tutelage.base import nouns
+from tutelage.base.errors import TutelageError
 from tutelage.data.rows import write_jsonl
 from tutelage.data.transport import BUSY, Transport, check_key
-from tutelage.errors import TutelageError
 from tutelage.people.answers import new_key
 from tutelage.people.programs.values import (
     MOST_ROWS,

@@ -9,7 +9,7 @@ from tutelage.people.store.raters import list_raters
 from tutelage.people.store.studies import Study
 
 if TYPE_CHECKING:  # the site imports this module, and the statistics lie in the site
-    from tutelage.people.web.statistics.keeping import StudyStatistics
+    from tutelage.people.statistics.keeping import StudyStatistics
 
 
 def study_overview(store: Store, study: Study) -> Overview:

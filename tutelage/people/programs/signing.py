@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 
 PREFIX = "whsec_"
 TOLERANCE = 300.0

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Unanswered
-from tutelage.errors import TutelageError
 from tutelage.people.programs.client import StudyClient
 from tutelage.people.programs.reading import study_overview
+from tutelage.people.statistics.keeping import Keeper
 from tutelage.people.store.engine import Store, Unavailable
 from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.votes import Snapshot, last_moment
-from tutelage.people.web.statistics.keeping import Keeper
 
 _log = logging.getLogger("tutelage")
 

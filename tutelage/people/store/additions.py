@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Message, Messages, Prompt
-from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, inserted
 from tutelage.people.store.studies import room_for

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 
 import sqlalchemy as sa
 
-from tutelage import __version__
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
+from tutelage.base.version import __version__
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.engine import Connection, Store, connect
 from tutelage.people.store.opening import open_store

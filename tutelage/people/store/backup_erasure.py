@@ -17,7 +17,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.backup import backups, fault_of
 from tutelage.people.store.engine import BUSY_SECONDS, Connection, Store, connect

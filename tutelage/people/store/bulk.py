@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer, Canonical
 from tutelage.people.kinds.values import Screen
 from tutelage.people.store import schema

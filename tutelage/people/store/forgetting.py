@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.backup import ARCHIVED, archives_since, backups_since, delete_backups

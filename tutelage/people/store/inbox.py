@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer
 from tutelage.people.languages import Sentence, Share
 from tutelage.people.store import schema

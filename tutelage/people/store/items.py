@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from tutelage import nouns
+from tutelage.base import nouns
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
-from tutelage.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.kinds.values import Traits
 from tutelage.people.languages import counted

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 
 import sqlalchemy as sa
 
-from tutelage import nouns
-from tutelage.errors import TutelageError
+from tutelage.base import nouns
+from tutelage.base.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.consents import renew_consent
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.backup import copy_database, newest_backup_sentence
 from tutelage.people.store.engine import Clock, Connection, DamagedStore, Store, connect, explained

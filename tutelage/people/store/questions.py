@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Messages
-from tutelage.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
 

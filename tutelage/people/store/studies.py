@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, get_args
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.corrections import check_categories
 from tutelage.people.fields import FieldError, check_range, find_named
 from tutelage.people.kinds import DEFAULT, find_kind

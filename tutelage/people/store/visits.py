@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.platforms import Visitor, find_platform
 from tutelage.people.recruiting import Recruitment

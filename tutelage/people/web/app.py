@@ -15,11 +15,12 @@ from starlette.routing import Mount
 from starlette.routing import Route as Endpoint
 from starlette.staticfiles import StaticFiles
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store, Study
 from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.languages import Sentence, choose_language
 from tutelage.people.mailing import MailServer
+from tutelage.people.statistics.keeping import Keeper
 from tutelage.people.web.api import admitting
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import Attempts
@@ -31,7 +32,6 @@ from tutelage.people.web.prefix import Below
 from tutelage.people.web.routes import ROUTES
 from tutelage.people.web.signing.doors import Doors
 from tutelage.people.web.site import Site
-from tutelage.people.web.statistics.keeping import Keeper
 from tutelage.people.web.streams import AnswerStreams
 from tutelage.people.web.uploads import Uploads
 

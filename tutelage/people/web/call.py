@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Rater, Store, Study, Unavailable, count_notices
 from tutelage.people.languages import LANGUAGES, Sentence, choose_language, say
 from tutelage.people.store.inbox import QUIET

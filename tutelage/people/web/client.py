@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer, new_key
 from tutelage.people.web.auth import csrf_token
 

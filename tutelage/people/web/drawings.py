@@ -3,9 +3,9 @@
 import math
 from functools import partial
 
-from tutelage.figures import Bar, Rule, Svg, interval_scale, interval_strip
 from tutelage.people.languages import Sentence, say
 from tutelage.people.web.words import share
+from tutelage.report.figures import Bar, Rule, Svg, interval_scale, interval_strip
 from tutelage.stats.intervals import Interval
 
 REFERENCES = ((0.63, "hh-rlhf"), (0.726, "InstructGPT"), (0.81, "MT-bench"))

@@ -4,7 +4,7 @@ from math import isfinite
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Unavailable
 from tutelage.people.fields import NO_NUMBER, NO_WHOLE_NUMBER, FieldError
 from tutelage.people.languages import Sentence

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store
 from tutelage.people.languages import ENGLISH
 from tutelage.people.mailing import MailServer
+from tutelage.people.statistics.keeping import Keeper
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.signing.doors import Doors
-from tutelage.people.web.statistics.keeping import Keeper
 from tutelage.people.web.streams import AnswerStreams
 from tutelage.people.web.templating import templates
 from tutelage.people.web.uploads import Uploads

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 
 from starlette.concurrency import run_in_threadpool
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Refusal
-from tutelage.errors import TutelageError
 from tutelage.people import Store, Unavailable
 from tutelage.people.chat_models import Models
 from tutelage.people.conversing import OpenTurn, keep_answer, open_turn

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-from tutelage import __version__
+from tutelage.base.version import __version__
 from tutelage.people.kinds import KINDS
 from tutelage.people.languages import LANGUAGES, catalogue, say
 from tutelage.people.web.prefix import Rooted

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.transport import Transport
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 
 @dataclass(frozen=True)

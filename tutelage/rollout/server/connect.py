@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import InvalidAddress, Refusal, Transport, check_key
-from tutelage.errors import TutelageError
 from tutelage.rollout.server.api import Api, Connection, Handover
 from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover, SglangLoraHandover
 from tutelage.rollout.server.vllm import (

@@ -6,15 +6,15 @@ from contextlib import contextmanager
 
 import torch
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.data.chat import pad_token_id
 from tutelage.engines.random_streams import row_seed
 from tutelage.engines.sampling import PromptTokens, Vocabulary
 from tutelage.engines.stopping import StopCondition, plain_text, text_of
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
-from tutelage.progress.phases import phase
 from tutelage.rollout.assembly import Response, assemble
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import TokenRequest, TokenResponse

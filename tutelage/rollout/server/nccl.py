@@ -24,7 +24,7 @@ from peft import PeftModel
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.models.policy import Policy
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Connection

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.data.records import Prompt, user
 from tutelage.engines.sampling import PromptTokens

@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.batch import Rows
 from tutelage.core.rows import spread
 from tutelage.data.tokenizer import encode_text, facts
 from tutelage.data.transport import InvalidAddress, Refusal, Transport, Unanswered, check_key
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Connection
 from tutelage.rollout.server.connect import TIMEOUT

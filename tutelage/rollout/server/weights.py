@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from tutelage.config.servers import SyncName
+from tutelage.base.config.servers import SyncName
+from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Refusal, Unanswered
-from tutelage.errors import TutelageError
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Handover
 from tutelage.rollout.server.connect import Server

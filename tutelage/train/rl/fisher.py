@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from tutelage.core.batch import Rows
 from tutelage.core.kl import exact_kl
 from tutelage.core.rows import split_by_length
+from tutelage.engines.plans.tokens import CHUNK_ELEMENTS
 from tutelage.models.budget import Budget
-from tutelage.planning.tokens import CHUNK_ELEMENTS
 from tutelage.train.rl.policy import Policy
 
 LOGITS_AT_ONCE = 4 * CHUNK_ELEMENTS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.data.chat import pad_token_id
 from tutelage.engines.sampling import PromptTokens

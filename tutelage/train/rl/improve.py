@@ -14,8 +14,8 @@ from tutelage.algorithms.recipe import (
     kl_reference,
     prepare,
 )
+from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
-from tutelage.progress.phases import phase
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator, RolloutError
 from tutelage.rollout.prompts import EncodedPrompt
@@ -50,8 +50,6 @@ def improve(
     tokens_per_second (sampled tokens over the time of the whole step), and tokens_at_once, the budget of one pass with
     gradients.
     """
-    if recipe.critic is not None and critic is None:
-        raise ValueError(f"the recipe {recipe.name} has a critic, but none was given")
     setup = Setup(recipe, policy, critic, learner, settings)
     state = initial_state(recipe) if state is None else state
     limit = settings.sampling.max_new_tokens
@@ -81,9 +79,8 @@ def improve(
         with phase("update"):
             result = update(setup, batch, state)
         learner.step += 1
-        observation = Observation(
-            kl_reference=float(kl_reference(scored)), kl_old=result.kl_old, rows=len(batch)
-        )
+        kl = float(kl_reference(scored))
+        observation = Observation(kl_reference=kl, kl_old=result.kl_old, rows=len(batch))
         state = after_update(recipe, state, observation)
         metrics = judged | {name: float(value) for name, value in prepared.items()} | collection.metrics
         metrics |= answers.part_metrics() | result.metrics

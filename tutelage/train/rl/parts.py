@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tutelage.algorithms.recipe import critic_loss, needs_divergence, needs_entropy
+from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Batch, TokenScores
-from tutelage.errors import TutelageError
 from tutelage.train.learner import LossTerms
 from tutelage.train.rl.settings import Setup
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
-from tutelage import config
 from tutelage.algorithms.recipe import Recipe, RecipeState, live_rows, needs_greedy
+from tutelage.base import config
 from tutelage.core.batch import Rollout, ScoredRollout
 from tutelage.core.reduce import masked_mean
 from tutelage.data.records import Prompt

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tutelage import config
 from tutelage.algorithms.recipe import Recipe
+from tutelage.base import config
 from tutelage.core.batch import Rows
 from tutelage.models.budget import Budget
 from tutelage.rewards.reward import Reward
@@ -52,6 +52,10 @@ class Setup:
     critic: Critic | None
     learner: Learner
     settings: RolloutSettings
+
+    def __post_init__(self) -> None:
+        if self.recipe.critic is not None and self.critic is None:
+            raise ValueError(f"the recipe {self.recipe.name} has a critic, but none was given")
 
     @property
     def is_exact(self) -> bool:

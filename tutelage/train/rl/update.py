@@ -22,7 +22,7 @@ from tutelage.algorithms.recipe import (
 from tutelage.core.batch import Batch, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
-from tutelage.distributed.ranks import Ranks
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.train.learner import LossTerms
 from tutelage.train.rl.parts import (
     UpdateResult,

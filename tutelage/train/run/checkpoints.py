@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 
 NOTE = "checkpoint.json"
 """The file in each checkpoint that holds its step and its metric."""

@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from tutelage import config
-from tutelage.distributed.shard_files import save_shards
+from tutelage.base import config
+from tutelage.base.progress.phases import phase
 from tutelage.engines.choose import products_state, resume_products
-from tutelage.progress.phases import phase
+from tutelage.engines.ranks.shard_files import save_shards
 from tutelage.rollout.generator import RolloutError
 from tutelage.train.learner import SHARDS, Learner, Step
 from tutelage.train.run.checkpoints import metric_of

@@ -25,11 +25,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import tutelage
-from tutelage.config import difference, to_mapping, with_defaults
-from tutelage.config.files import read_mapping, write_atomically
-from tutelage.distributed.ranks import ALONE, Ranks
-from tutelage.errors import TutelageError
+from tutelage.base.config import difference, to_mapping, with_defaults
+from tutelage.base.config.files import read_mapping, write_atomically
+from tutelage.base.errors import TutelageError
+from tutelage.base.version import __version__
+from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.train.run.checkpoints import CheckpointFolder, step_of
 from tutelage.train.run.lines import Lines, json_text, keep_until, read_lines
 from tutelage.train.run.trackers import SEEN, WRITTEN, Past, Tracker
@@ -297,7 +297,7 @@ def _command() -> list[str]:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"tutelage": tutelage.__version__}
+    versions = {"tutelage": __version__}
     for package in ("torch", "transformers", "peft", "numpy"):
         try:
             versions[package] = version(package)
@@ -308,7 +308,7 @@ def _versions() -> dict[str, str]:
 
 def _revision() -> str | None:
     """The git revision of the code that runs, when it is a checkout; "+" marks uncommitted changes."""
-    root = Path(tutelage.__file__).parents[1]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None
     try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tutelage.distributed.ranks import PeerError, Ranks
+from tutelage.engines.ranks.ranks import PeerError, Ranks
 from tutelage.train.run.checkpoints import unfinished
 from tutelage.train.run.folder import Run
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tutelage.distributed.processes import world_rank
+from tutelage.engines.ranks.processes import world_rank
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tutelage.config.files import write_atomically
-from tutelage.errors import TutelageError
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
 
 log = logging.getLogger(__name__)
 

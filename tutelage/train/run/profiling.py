@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from tutelage.nouns import counted
+from tutelage.base.nouns import counted
 from tutelage.train.run.trackers import Tracker
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from tutelage.config.differences import flat
-from tutelage.config.files import write_atomically
-from tutelage.errors import TutelageError
+from tutelage.base.config.differences import flat
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,15 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
 from tutelage.data.chat import NoRoomError, encode, pad_token_id, shorten
 from tutelage.data.records import Demonstration, Messages, Preference
-from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
 
 T = TypeVar("T")
 

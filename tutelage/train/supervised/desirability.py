@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.batch import Rows
 from tutelage.core.preferences import Kto
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
 from tutelage.data.unpaired import UnpairedAnswer
-from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
 from tutelage.train.supervised.batches import Cuts, encode_rows
 from tutelage.train.supervised.job import Job
 from tutelage.train.supervised.preference_training import (

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Pairs, Rows
 from tutelage.models.backbone import adapter_dropout
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.progress.phases import phase
 from tutelage.train.learner import Learner, LossTerms, Step, seed_step
 
 Splittable = Rows | Pairs

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tutelage import config
-from tutelage.config.run import RunSettings
+from tutelage.base import config
+from tutelage.base.config.run import RunSettings
+from tutelage.base.progress.phases import phase
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.progress.phases import phase
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run

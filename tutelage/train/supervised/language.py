@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
-from tutelage import config
-from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.base import config
+from tutelage.base.config.run import BatchSettings, RunSettings
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
 from tutelage.core.rows import EncodedRow, RowList, collate
 from tutelage.data.chat import pad_token_id
-from tutelage.errors import TutelageError
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.nouns import counted
-from tutelage.progress.phases import phase
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from tutelage import config
-from tutelage.config.files import write_atomically
+from tutelage.base import config
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.rows import EncodedRow
 from tutelage.data.ranking import ranking
 from tutelage.data.records import Preference, Prompt
-from tutelage.distributed.ranks import ALONE, Ranks
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
+from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import EncodedPrompt

@@ -6,9 +6,9 @@ from dataclasses import is_dataclass
 from difflib import get_close_matches
 
 from tutelage.algorithms.registry import imported
-from tutelage.config import from_mapping, to_mapping
+from tutelage.base.config import from_mapping, to_mapping
+from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import PREFERENCE_LOSSES, PreferenceLoss
-from tutelage.errors import TutelageError
 
 
 def preference_loss(name: str, assignments: Sequence[str] = ()) -> PreferenceLoss:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tutelage import config
-from tutelage.config.run import BatchSettings, RunSettings
+from tutelage.base import config
+from tutelage.base.config.run import BatchSettings, RunSettings
+from tutelage.base.progress.phases import phase
 from tutelage.core.rows import EncodedRow, numbered
 from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
-from tutelage.progress.phases import phase
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.drive import STATE, Loop, Watch, load_state
 from tutelage.train.run.folder import Run

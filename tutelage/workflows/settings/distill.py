@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tutelage import config
-from tutelage.config.aliases import Removal
-from tutelage.config.limits import at_least, within
-from tutelage.config.run import MemorySettings, RunSettings, ShardSettings
-from tutelage.config.servers import RolloutServers
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.config.aliases import Removal
+from tutelage.base.config.limits import at_least, within
+from tutelage.base.config.run import MemorySettings, RunSettings, ShardSettings
+from tutelage.base.config.servers import RolloutServers
+from tutelage.base.errors import TutelageError
 
 REJECTION = (
     "Learning the best of one's own answers by a reward, which distill was before, is the verb rejection (tutelage "

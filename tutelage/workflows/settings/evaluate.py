@@ -3,10 +3,10 @@
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
-from tutelage import config
-from tutelage.config.limits import a_seed, at_least
-from tutelage.config.servers import AnswerServers
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.config.limits import a_seed, at_least
+from tutelage.base.config.servers import AnswerServers
+from tutelage.base.errors import TutelageError
 
 ABOUT_PROMPTS = ("rollouts", "reward", "base", "text", "references", "n", "sampling")
 """Settings that are about answers to prompts."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tutelage.config.limits import at_least
-from tutelage.errors import TutelageError
+from tutelage.base.config.limits import at_least
+from tutelage.base.errors import TutelageError
 from tutelage.workflows.settings.improve import ImproveSettings
 
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from tutelage import config
-from tutelage.config.limits import at_least
-from tutelage.config.run import MemorySettings, RunSettings, ShardSettings
-from tutelage.config.servers import RolloutServers
-from tutelage.config.trust import TrustSettings
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.config.limits import at_least
+from tutelage.base.config.run import MemorySettings, RunSettings, ShardSettings
+from tutelage.base.config.servers import RolloutServers
+from tutelage.base.config.trust import TrustSettings
+from tutelage.base.errors import TutelageError
 from tutelage.rewards.names import reward_models
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from tutelage.config.limits import at_least
-from tutelage.errors import TutelageError
+from tutelage.base.config.limits import at_least
+from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from tutelage import config
-from tutelage.config.limits import a_share, above_zero, at_least
-from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
+from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tutelage.config.limits import a_seed
+from tutelage.base.config.limits import a_seed
 
 
 @dataclass(frozen=True, kw_only=True)

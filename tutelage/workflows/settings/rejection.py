@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tutelage import config
-from tutelage.config.limits import a_share, above_zero, at_least
-from tutelage.config.rounds import RoundSettings
-from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.rounds import RoundSettings
+from tutelage.base.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
+from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
-from tutelage import config
-from tutelage.config.limits import a_share, above_zero, at_least
-from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
+from tutelage.base import config
+from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.workflows.settings.study import RaterKind, StudySettings
 
 LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]

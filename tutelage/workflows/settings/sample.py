@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tutelage import config
-from tutelage.config.limits import a_seed, at_least
-from tutelage.config.servers import AnswerServers
-from tutelage.errors import TutelageError
-from tutelage.infer.search import Search
+from tutelage.base import config
+from tutelage.base.config.limits import a_seed, at_least
+from tutelage.base.config.servers import AnswerServers
+from tutelage.base.errors import TutelageError
+from tutelage.rollout.inference.search import Search
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from tutelage import config
-from tutelage.config.limits import at_least
-from tutelage.errors import TutelageError
+from tutelage.base import config
+from tutelage.base.config.limits import at_least
+from tutelage.base.errors import TutelageError
 
 KEY = "TUTELAGE_SERVE_KEY"
 """Environment variable that holds the API key of a server: a setting would be seen in the list of processes."""

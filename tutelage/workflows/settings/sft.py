@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from tutelage import config
-from tutelage.config.limits import a_share, above_zero, at_least
-from tutelage.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
+from tutelage.base import config
+from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.data.study_rows import WRITTEN, StudyRows
 from tutelage.workflows.settings.study import StudySettings
 

@@ -4,9 +4,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.data.study_rows import ALL_ROWS, StudyRows
-from tutelage.errors import TutelageError
 
 FILE = "study.sqlite"
 """The database in the folder of a study."""

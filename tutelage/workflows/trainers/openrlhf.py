@@ -4,13 +4,13 @@ import math
 from dataclasses import asdict
 
 from tutelage.algorithms.recipe import Recipe
+from tutelage.base.nouns import counted
 from tutelage.core.advantages import Gae, RewardToGo
 from tutelage.core.baselines import NoBaseline
 from tutelage.core.groups import Group
 from tutelage.core.kl import Fixed
 from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
 from tutelage.data.records import Prompt
-from tutelage.nouns import counted
 from tutelage.rewards.exported import prompt_text
 from tutelage.workflows.settings.export import ExportSettings
 from tutelage.workflows.trainers.translation import (

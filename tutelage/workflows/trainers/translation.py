@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.algorithms.slots import EXACT, GradientSteps
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.records import Prompt
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 from tutelage.workflows.settings.export import ExportSettings
 
 UNBOUNDED = 1e9

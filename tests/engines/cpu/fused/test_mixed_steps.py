@@ -10,7 +10,7 @@ import tiny
 import torch
 from compilers import compiled_with, needs_compiler, other_processors
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu import engine as engine_module
 from tutelage.engines.cpu.fused import layer

@@ -4,7 +4,7 @@ import pytest
 import tiny
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.cpu import decoders
 from tutelage.engines.cpu.fused.step import has_fused_step
 from tutelage.engines.network import trunk

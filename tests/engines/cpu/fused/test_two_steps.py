@@ -6,7 +6,7 @@ import pytest
 import tiny
 import torch
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu import states

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from compilers import forget_library, needs_compiler
 
+from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu.native import bindings, structs
 from tutelage.engines.cpu.native.structs import STRUCTS
-from tutelage.errors import TutelageError
 
 NATIVE = Path(bindings.__file__).parent
 SHORTER = [("panels", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("out", ctypes.c_int64)]

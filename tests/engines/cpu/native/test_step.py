@@ -12,7 +12,8 @@ import tiny
 import torch
 from compilers import compiled_with, forget_library, narrower_registers, needs_compiler, uncompiled_steps
 
-from tutelage import config
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu import activation_cache as activations
 from tutelage.engines.cpu import decoders
 from tutelage.engines.cpu.activation_cache import ActivationCache
@@ -24,7 +25,6 @@ from tutelage.engines.cpu.native.weights import NativeWeights
 from tutelage.engines.decoding import PromptBatch, RolloutSize
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
-from tutelage.errors import TutelageError
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -5,7 +5,7 @@ import tiny
 import torch
 from compilers import compiled_with, needs_compiler, other_processors
 
-from tutelage import config
+from tutelage.base import config
 from tutelage.engines.cpu import decoders
 from tutelage.engines.cpu.native import build
 from tutelage.engines.cpu.native.step import NativeHead

@@ -16,7 +16,7 @@ HOSTILE = "better <script>alert(1)</script> & more"
 
 @pytest.fixture
 def correcting(lite: Store, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("tutelage.people.web.statistics.keeping.PROMPT_SECONDS", 1_000.0)
+    monkeypatch.setattr("tutelage.people.statistics.keeping.PROMPT_SECONDS", 1_000.0)
     return World(lite, make_study(lite, 3, **SHOWN))
 
 

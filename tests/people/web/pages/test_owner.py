@@ -50,7 +50,7 @@ PAGES = ["", "/inbox", "/history", "/raters", "/items", "/models", "/settings", 
 def judged(lite: Store, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three raters of eight items: two who know, one who always says left. Statistics are computed while a page waits,
     as they are on a machine that is not busy."""
-    monkeypatch.setattr("tutelage.people.web.statistics.keeping.PROMPT_SECONDS", 1_000.0)
+    monkeypatch.setattr("tutelage.people.statistics.keeping.PROMPT_SECONDS", 1_000.0)
     study = make_study(lite, 8, Plan(overlap=3, gold_rate=0, repeat_rate=0), criteria=("clear",))
     careful = raters_of(lite, study, 2)
     work(lite, careful, lambda question: Answer(better(question).choice, 2, active_ms=20_000))

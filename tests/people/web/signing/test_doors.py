@@ -4,7 +4,7 @@ import pytest
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store
 from tutelage.people.store.team import list_team
 from tutelage.people.web import create_app

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store, list_events, list_raters, rater_of_session
 from tutelage.people.store.team import list_team, remove_member
 from tutelage.people.web import Served, create_app, create_server

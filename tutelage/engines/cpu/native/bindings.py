@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.engines.cpu.native.build import built
 from tutelage.engines.cpu.native.structs import (
     STRUCTS,
@@ -30,8 +32,6 @@ from tutelage.engines.cpu.native.structs import (
     Model,
     ThreadPool,
 )
-from tutelage.errors import TutelageError
-from tutelage.nouns import counted
 
 LANES = 16
 """Floats of a vector of the kernels."""

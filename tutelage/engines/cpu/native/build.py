@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tutelage.errors import TutelageError
-from tutelage.progress.phases import phase
+from tutelage.base.errors import TutelageError
+from tutelage.base.progress.phases import phase
 
 SOURCES = [
     Path(__file__).with_name(name)

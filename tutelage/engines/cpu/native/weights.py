@@ -12,6 +12,7 @@ import torch
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 
+from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu.decoding_weights import is_matrix, joint_bias, matrix, matrix_of
 from tutelage.engines.cpu.fused.linear import Linear
 from tutelage.engines.cpu.fused.mixed_linear import MixedLinears, is_decoded
@@ -21,7 +22,6 @@ from tutelage.engines.cpu.native.bindings import LANES, library, thread_pool
 from tutelage.engines.cpu.native.half_products import PanelLinear, floats_of, panels_of, places, whole_panels
 from tutelage.engines.cpu.native.structs import Layer, Matrix, Model
 from tutelage.engines.network import inner, trunk
-from tutelage.errors import TutelageError
 
 
 class NativeWeights:

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Store, Study, Unavailable
 from tutelage.people.programs.values import NoQuery, Problem, Refused
 from tutelage.people.store.studies import study_of

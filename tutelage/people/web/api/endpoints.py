@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from tutelage import nouns
+from tutelage.base import nouns
 from tutelage.people import Rater, Selection, label_study, list_raters, list_votes
 from tutelage.people.export_rows import preference_row
 from tutelage.people.manifest import describe

@@ -5,7 +5,7 @@ As everywhere on the rater's screen, nothing is sent that tells which model writ
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.conversing import end_conversation, open_turn, say
 from tutelage.people.languages import Sentence
 from tutelage.people.web import values

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Invite,
     NameTaken,

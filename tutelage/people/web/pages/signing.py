@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import list_studies
 from tutelage.people.languages import Sentence
 from tutelage.people.store.studies import Study, open_study, study_of

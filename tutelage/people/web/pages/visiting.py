@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.platforms import Platform, Visitor, find_platform
 from tutelage.people.recruiting import Recruitment

@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 from starlette.requests import Request
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.store.raters import Rater, Role
 from tutelage.people.store.team import Identity
 from tutelage.people.web.signing.oidc import Provider

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store.team import Identity
 

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store.consents import Consent, ask_consent, consent_of, list_consents
 from tutelage.people.web.call import Call, see

@@ -10,7 +10,7 @@ from typing import cast
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Selection, label_study, list_questions, list_votes
 from tutelage.people.export import export_command, export_study
 from tutelage.people.export_rows import preference_row

@@ -8,8 +8,8 @@ from functools import partial
 
 from starlette.responses import JSONResponse, Response
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.tables import Table
-from tutelage.errors import TutelageError
 from tutelage.people import list_raters
 from tutelage.people.answers import Answer
 from tutelage.people.fields import FieldError

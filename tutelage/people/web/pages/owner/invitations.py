@@ -6,7 +6,7 @@ import io
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import create_invite, list_invites, personal_links, revoke_invite
 from tutelage.people.export_rows import safe_cell
 from tutelage.people.fields import FieldError

@@ -7,8 +7,7 @@ from urllib.parse import quote, unquote
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
-from tutelage.figures import Svg, parts_strip
+from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Question,
     exclude_all,
@@ -28,6 +27,7 @@ from tutelage.people.web.forms import form_page, reason_of, whole_number
 from tutelage.people.web.marks import corrected_pieces, marked_responses
 from tutelage.people.web.pages.owner.notices import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
+from tutelage.report.figures import Svg, parts_strip
 
 PAGE = 25
 _PAGES = "/owner/items/"

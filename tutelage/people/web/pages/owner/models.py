@@ -2,9 +2,9 @@
 
 from starlette.responses import Response
 
+from tutelage.people.statistics.models import FEW, leaderboard
 from tutelage.people.web.call import Call
 from tutelage.people.web.drawings import strength_interval
-from tutelage.people.web.statistics.models import FEW, leaderboard
 from tutelage.stats.intervals import Interval
 
 

@@ -5,17 +5,17 @@ from functools import partial
 
 from starlette.responses import Response
 
-from tutelage.figures import column_strip
 from tutelage.people import Event, Rater, list_events, list_raters
 from tutelage.people.languages import Sentence, say
 from tutelage.people.quotas import find_shortage
+from tutelage.people.statistics.computing import Statistics
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.overview import Counts
 from tutelage.people.web.call import Call
 from tutelage.people.web.drawings import agreement_scale, share_interval
 from tutelage.people.web.pages.owner.items import counts_bar, item_address
 from tutelage.people.web.pages.owner.notices import KINDS
-from tutelage.people.web.statistics.computing import Statistics
+from tutelage.report.figures import column_strip
 from tutelage.stats.intervals import Interval, wilson
 
 DAY_MS = 86_400_000

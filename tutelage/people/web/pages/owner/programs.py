@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.delivering import send_test
 from tutelage.people.languages import Sentence
 from tutelage.people.store.occasions import alarm_of, set_alarm

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Rater,
     Vote,
@@ -21,6 +21,7 @@ from tutelage.people import (
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence, say
 from tutelage.people.mailing import MAILED, check_address, send_link
+from tutelage.people.statistics.previews import preview
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of
 from tutelage.people.store.exclusions import Scope
@@ -33,7 +34,6 @@ from tutelage.people.web.forms import form_page, reason_of, whole_number
 from tutelage.people.web.pages.owner.items import item_address, item_of_address, item_page
 from tutelage.people.web.pages.owner.notices import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
-from tutelage.people.web.statistics.previews import preview
 from tutelage.stats.intervals import Interval
 
 FEW_ENOUGH = 20_000

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Rater,
     change_rater,
@@ -14,13 +14,13 @@ from tutelage.people import (
 )
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
+from tutelage.people.statistics.raters import RaterStatistics
 from tutelage.people.texts import folded
 from tutelage.people.web.call import Call, see
 from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import form_page, reason_of
 from tutelage.people.web.pages.owner.rater import STANDINGS, quota_of
 from tutelage.people.web.paging import page_number, page_of, with_query
-from tutelage.people.web.statistics.raters import RaterStatistics
 from tutelage.stats.intervals import Interval
 
 PAGE = 50

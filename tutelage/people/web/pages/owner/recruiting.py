@@ -4,7 +4,7 @@ from collections import Counter
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.platforms import PLATFORMS
 from tutelage.people.recruiting import Recruitment, estimate

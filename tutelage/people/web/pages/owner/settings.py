@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Plan, Presentation, list_events, present, replan, set_languages, set_state
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import LANGUAGES, Sentence, Share

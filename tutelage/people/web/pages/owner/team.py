@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from tutelage.errors import TutelageError
+from tutelage.base.errors import TutelageError
 from tutelage.people import Rater
 from tutelage.people.languages import Sentence
 from tutelage.people.store.sessions import end_sessions, list_sessions

@@ -1,0 +1,201 @@
+"""Old names of settings and verbs: they go on working, say so once, and never fight the present name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tutelage import cli
+from tutelage.base.config import Sampling, from_mapping, identity, load, to_mapping, with_defaults
+from tutelage.base.config.aliases import Alias, aliases, used_aliases, without_aliases
+from tutelage.base.config.flags import settings_from
+from tutelage.base.errors import TutelageError
+from tutelage.workflows.calling import settings_from as settings_from_keywords
+from tutelage.workflows.settings.sft import SftSettings
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which tokens stay."""
+
+    top_k: int = 0
+    """How many."""
+    strict: bool = True
+    """Whether."""
+    ALIASES: ClassVar[Mapping[str, str]] = {"k": "top_k", "harsh": "strict"}
+
+
+@dataclass(frozen=True)
+class Base:
+    """What every verb has."""
+
+    seed: int = 0
+    """The seed."""
+    ALIASES: ClassVar[Mapping[str, str]] = {"random_state": "seed"}
+
+
+@dataclass(frozen=True)
+class Settings(Base):
+    """A verb whose settings were renamed, and one moved into another section."""
+
+    filter: Filter = field(default_factory=Filter)
+    """Tokens."""
+    fallback: Filter | None = None
+    """Tokens otherwise."""
+    note: str = ""
+    """A note."""
+    ALIASES: ClassVar[Mapping[str, str]] = {"filter.comment": "note", "max_k": "filter.top_k"}
+
+
+OLD: dict[str, Any] = {"random_state": 4, "filter": {"k": 3, "comment": "c"}, "fallback": {"harsh": False}}
+NEW: dict[str, Any] = {"seed": 4, "filter": {"top_k": 3}, "note": "c", "fallback": {"strict": False}}
+
+
+def test_classes_bases_and_sections_have_theirs() -> None:
+    assert set(aliases(Settings)) == {
+        Alias("random_state", "seed"),
+        Alias("filter.comment", "note"),
+        Alias("max_k", "filter.top_k"),
+        Alias("filter.k", "filter.top_k"),
+        Alias("filter.harsh", "filter.strict"),
+        Alias("fallback.k", "fallback.top_k"),
+        Alias("fallback.harsh", "fallback.strict"),
+    }
+
+
+def test_an_old_mapping_means_the_same_as_a_new_one() -> None:
+    assert without_aliases(Settings, OLD) == NEW
+    assert without_aliases(Settings, NEW) == NEW
+    assert OLD["filter"] == {"k": 3, "comment": "c"}, "the argument stays as it is"
+    assert from_mapping(Settings, OLD) == from_mapping(Settings, NEW)
+    assert with_defaults(Settings, OLD) == to_mapping(from_mapping(Settings, NEW)) | {
+        "fallback": {"strict": False}
+    }
+    assert from_mapping(Settings, {"max_k": 3}) == from_mapping(Settings, {"filter": {"top_k": 3}})
+
+
+def test_what_is_used_is_told() -> None:
+    assert {alias.old for alias in used_aliases(Settings, OLD)} == {
+        "random_state",
+        "filter.k",
+        "filter.comment",
+        "fallback.harsh",
+    }
+    assert used_aliases(Settings, NEW) == []
+    assert used_aliases(Settings, {"filter": "k"}) == []
+
+
+@pytest.mark.parametrize("both", [{"seed": 1, "random_state": 1}, {"max_k": 1, "filter": {"k": 1}}])
+def test_two_names_for_one_setting_are_refused(both: dict[str, object]) -> None:
+    with pytest.raises(TutelageError, match=r"is the old name of .*, and both are set: leave out one\."):
+        from_mapping(Settings, both)
+
+
+def test_an_old_name_is_neither_known_nor_offered_elsewhere() -> None:
+    with pytest.raises(TutelageError, match=r"unknown setting 'k'. The top level knows seed, filter"):
+        from_mapping(Settings, {"k": 1})
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Settings with a section from which a setting was removed."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--random-state 7", {"seed": 7}),
+        ("--random_state=7", {"seed": 7}),
+        ("--filter.k 2 --filter.no-harsh", {"filter": {"top_k": 2, "strict": False}}),
+        ("--max-k=2 --filter.comment x", {"filter": {"top_k": 2}, "note": "x"}),
+    ],
+)
+def test_an_old_flag_works_and_says_so(
+    capsys: pytest.CaptureFixture[str], words: str, expected: dict[str, object]
+) -> None:
+    assert settings_from(Settings, words.split(), prog="p") == from_mapping(Settings, expected)
+    out, err = capsys.readouterr()
+    old = [word.partition("=")[0] for word in words.split() if word.startswith("--")]
+    assert out == ""
+    assert [line.split()[1] for line in err.splitlines()] == old
+    assert all(line.endswith("; the old name goes with the next release.") for line in err.splitlines())
+
+
+def test_the_length_of_answers_has_one_name_and_the_old_one_of_sft_works(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--model", "m", "--data", "d", "--out", "o"]
+    old = settings_from(SftSettings, [*words, "--max-new-tokens", "8"], prog="p")
+    assert "--max-new-tokens is now called --sampling.max-new-tokens;" in capsys.readouterr().err
+    assert old == settings_from(SftSettings, [*words, "--sampling.max-new-tokens", "8"], prog="p")
+    assert old.sampling == Sampling(temperature=0.0, max_new_tokens=8)
+    assert old == settings_from_keywords(
+        SftSettings, {"model": "m", "data": "d", "out": "o", "max_new_tokens": 8}
+    )
+
+
+def test_a_present_flag_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert settings_from(Settings, ["--seed", "7"], prog="p").seed == 7
+    assert capsys.readouterr().err == ""
+
+
+def test_an_old_file_works_and_flags_beat_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "old.toml"
+    path.write_text("random_state = 4\n[filter]\nk = 3\n")
+    assert load(Settings, path) == Settings(seed=4, filter=Filter(top_k=3))
+    assert capsys.readouterr().err == "", "a library does not print"
+    found = settings_from(Settings, ["--config", str(path), "--filter.top-k", "5"], prog="p")
+    assert found == Settings(seed=4, filter=Filter(top_k=5))
+    assert capsys.readouterr().err.splitlines() == [
+        f"note: {path}: the setting random_state is now called seed; the old name goes with the next release.",
+        f"note: {path}: the setting filter.k is now called filter.top_k; the old name goes with the next release.",
+    ]
+
+
+def test_the_old_name_of_a_verb_runs_it_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "ALIASES", {"formulas": "recipes"})
+    assert cli.main(["recipes"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert cli.main(["formulas"]) == 0
+    assert capsys.readouterr() == (
+        out,
+        "note: the verb formulas is now called recipes; the old name goes with the next release.\n",
+    )
+
+
+def test_a_removed_flag_is_refused_with_what_to_use_instead() -> None:
+    for flag in ("--sampling.compile", "--sampling.no-compile", "--sampling.compile=false"):
+        with pytest.raises(
+            TutelageError, match=r"--sampling\.(no-)?compile was removed\. Use --engine plain"
+        ):
+            settings_from(Answering, [flag], prog="p")
+
+
+def test_a_removed_setting_in_a_file_is_passed_over_with_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "old.toml"
+    path.write_text("[sampling]\ncompile = true\ntop_k = 3\n")
+    found = settings_from(Answering, ["--config", str(path)], prog="p")
+    assert found == Answering(Sampling(top_k=3))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"note: {path}: the setting sampling.compile was removed. Use --engine")
+
+
+def test_a_removed_setting_stays_in_fingerprints() -> None:
+    settings = identity(Answering())["sampling"]
+    assert isinstance(settings, dict)
+    assert settings["compile"] is None
+
+
+def test_every_alias_leads_to_something_that_is_there() -> None:
+    verbs = {verb.name for verb in cli.VERBS}
+    assert set(cli.ALIASES.values()) <= verbs
+    assert not set(cli.ALIASES) & verbs

@@ -1,0 +1,61 @@
+"""Remarks on a terminal: information unless quiet, warnings always, and no handler left behind."""
+
+import logging
+import shlex
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tutelage.commands.terminal import remarks, train
+from tutelage.train.run.drive import Training
+
+log = logging.getLogger("tutelage.somewhere")
+
+
+@pytest.mark.parametrize(
+    ("quiet", "shown"), [(False, "20 rows\nthe disk is full\n"), (True, "the disk is full\n")]
+)
+def test_quiet_hides_remarks_and_never_warnings(quiet, shown, capsys):
+    level = logging.getLogger("tutelage").level
+    with remarks(quiet=quiet):
+        log.debug("nobody reads this")
+        log.info("20 rows")
+        log.warning("the disk is full")
+    assert capsys.readouterr() == ("", shown)
+    log.info("after it")
+    assert capsys.readouterr() == ("", "")
+    assert logging.getLogger("tutelage").level == level
+
+
+def test_the_handler_is_removed_even_after_an_error(capsys):
+    before = list(logging.getLogger("tutelage").handlers)
+    with pytest.raises(ValueError, match="no"), remarks(quiet=False):
+        raise ValueError("no")
+    assert logging.getLogger("tutelage").handlers == before
+
+
+def test_a_library_that_gives_the_root_logger_a_handler_repeats_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(sys.stderr)])
+    with remarks(quiet=False):
+        logging.getLogger("tutelage.workflows").info("said once")
+    assert capsys.readouterr().err == "said once\n"
+
+
+def test_the_end_of_a_run_says_how_to_look_at_it_in_words_that_a_shell_reads_back(capsys):
+    result = SimpleNamespace(out=Path("my runs/ppo"), model=Path("my runs/ppo/model"), score=0.5)
+
+    def finished(quiet):
+        prepared = nullcontext(Training(None, lambda: result))
+        status = train(prepared, quiet=quiet, figures=lambda one: [f"score {one.score}"])
+        return status, *capsys.readouterr()
+
+    assert finished(True) == (0, "", "")
+    status, out, told = finished(False)
+    assert (status, out) == (0, "")
+    assert shlex.split(told.partition("run: ")[2]) == ["tutelage", "report", "my runs/ppo"]
+    assert told.startswith("score 0.5\nThe model is my runs/ppo/model.")

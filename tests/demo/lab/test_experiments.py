@@ -1,0 +1,109 @@
+"""Every experiment in its smallest form: it runs, leaves its data and its page, and does nothing twice."""
+
+import json
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from remarks import collected
+
+from tutelage.base.errors import TutelageError
+from tutelage.demo.lab.climbing import Climb
+from tutelage.demo.lab.start import Start, find
+from tutelage.demo.laboratory import COMMANDS
+
+SHORT = {"steps": 3, "answers": 8, "tested": 8, "every": 1}
+CHANGES: dict[str, dict[str, Any]] = {
+    "kl": {"coefs": (1.0,), "plan": Climb(**SHORT)},
+    "estimators": {"shares": (1.0, 2.0), "answers": 64, "batches": 4, "plan": Climb(recipe="rloo", **SHORT)},
+    "advantages": {"prompts": 3, "batches": 2, "cells": 2, "pool": 16, "epochs": 1},
+    "recipes": {"names": ("reinforce", "grpo"), "plan": Climb(**SHORT | {"steps": 9, "lr": 3e-3}, tokens=400)},
+    "overoptimisation": {
+        "pairs": (16, 40), "epochs": (1.0, 1.0), "remedied": 16, "prompts": 3, "samples": 8, "test_pairs": 12,
+        "coefs": (1.0,), "plan": Climb(set=("penalty=none",), **SHORT),
+    },
+}  # fmt: skip
+
+
+def conduct(name: str, folder: Path, start: Start, told: list[str]) -> tuple[Any, Path]:
+    experiment = import_module(f"tutelage.demo.lab.{name}").EXPERIMENT
+    size = replace(experiment.quick, **CHANGES[name])
+    with collected(told):
+        return experiment.conduct(folder, start, size, seed=0, quiet=True, command="tutelage lab")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_experiment_leaves_data_figures_findings_and_a_page_and_is_not_done_twice(
+    name: str, tmp_path: Path, start: Start
+) -> None:
+    told: list[str] = []
+    page, report = conduct(name, tmp_path / name, start, told)
+    assert not any("done already" in line for line in told)
+    html = report.read_text(encoding="utf-8")
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", ""), (
+        "needs a network"
+    )
+    assert page.findings
+    assert all(finding and "nan" not in finding for finding in page.findings)
+    summary = json.loads((tmp_path / name / "summary.json").read_text())
+    assert summary["findings"] == list(page.findings)
+    rows = [json.loads(line) for line in (tmp_path / name / "data.jsonl").read_text().splitlines()]
+    cells = {path.name for path in (tmp_path / name / "cells").iterdir()}
+    assert {row["cell"] for row in rows if row.get("final")} == cells
+    drawn = sorted((tmp_path / name / "figures").iterdir())
+    assert len(drawn) == len(page.figures) > 0
+    assert all("nothing to draw" not in file.read_text() for file in drawn)
+    times = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / name / "cells").rglob("*") if path.is_file()
+    }
+    again: list[str] = []
+    page_again, _ = conduct(name, tmp_path / name, start, again)
+    assert [line for line in again if "done already" not in line] == []
+    assert page_again == page
+    for path, written in times.items():
+        assert path.stat().st_mtime_ns == written or path.name.endswith(".lock"), path
+
+
+@pytest.fixture(scope="module")
+def kl(tmp_path_factory: pytest.TempPathFactory, start: Start) -> tuple[Path, Any]:
+    """The folder of the experiment about the KL, and its page."""
+    folder = tmp_path_factory.mktemp("kl")
+    return folder, conduct("kl", folder, start, [])[0]
+
+
+def test_a_cell_of_other_settings_or_another_start_is_refused(kl: tuple[Path, Any], start: Start) -> None:
+    with pytest.raises(TutelageError, match="from another demonstration"):
+        conduct("kl", kl[0], replace(start, fingerprint="another"), [])
+
+
+def test_without_a_reference_the_policy_learns_the_same(kl: tuple[Path, Any]) -> None:
+    """A reference that costs nothing is a spectator: the answers of every step are the same without it."""
+    _, page = kl
+    assert any("learnt exactly the same" in finding for finding in page.findings)
+
+
+@pytest.mark.parametrize(("stage", "status"), [("improve", "running"), ("reward", "failed")])
+def test_an_unfinished_demonstration_is_refused(tmp_path: Path, demo: Path, stage: str, status: str) -> None:
+    told = json.loads((demo / "round.json").read_text())
+    for entry in told["stages"]:
+        if entry["name"] == stage:
+            entry["status"] = status
+    (tmp_path / "round.json").write_text(json.dumps(told))
+    with pytest.raises(TutelageError, match=f"has not finished {stage}"):
+        find(tmp_path)
+
+
+def test_a_demonstration_on_another_world_is_refused(tmp_path: Path, demo: Path) -> None:
+    """The real world has no stages pretrain and sft."""
+    told = json.loads((demo / "round.json").read_text())
+    told["stages"] = [entry for entry in told["stages"] if entry["name"] not in ("pretrain", "sft")]
+    (tmp_path / "round.json").write_text(json.dumps(told))
+    with pytest.raises(TutelageError, match=r"has no stage pretrain, sft, .*on the tutoring world"):
+        find(tmp_path)
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TutelageError, match="holds no demonstration"):
+        find(tmp_path / "nowhere")

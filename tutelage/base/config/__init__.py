@@ -1,0 +1,47 @@
+"""Settings: frozen dataclasses with documented fields, filled from files, flags or code, and checked exactly.
+
+`pieces` holds what several verbs share (which model, which optimiser, ...); `mapping` turns any nested frozen
+dataclass into plain mappings and back, `aliases` keeps their old names readable; `files` reads and writes them, and
+`flags` reads them from the command line.
+"""
+
+from tutelage.base.config.differences import Difference, difference
+from tutelage.base.config.files import load, resolve, save
+from tutelage.base.config.mapping import LATER, from_mapping, identity, overlay, to_mapping, with_defaults
+from tutelage.base.config.pieces import (
+    POLICY_EPS,
+    Checkpoints,
+    DtypeName,
+    EngineName,
+    Lora,
+    Model,
+    Optimiser,
+    Sampling,
+    Shape,
+)
+from tutelage.base.config.rates import Rates, settle_rate
+
+__all__ = [
+    "LATER",
+    "POLICY_EPS",
+    "Checkpoints",
+    "Difference",
+    "DtypeName",
+    "EngineName",
+    "Lora",
+    "Model",
+    "Optimiser",
+    "Rates",
+    "Sampling",
+    "Shape",
+    "difference",
+    "from_mapping",
+    "identity",
+    "load",
+    "overlay",
+    "resolve",
+    "save",
+    "settle_rate",
+    "to_mapping",
+    "with_defaults",
+]

@@ -1,0 +1,116 @@
+"""Settings in files: TOML or JSON by suffix, written atomically, read back exactly."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from tutelage.base.config.differences import difference
+from tutelage.base.config.mapping import UNSET, Plain, complete, overlay, to_mapping
+from tutelage.base.errors import TutelageError
+
+S = TypeVar("S")
+
+NONE_IN_TOML = "None"
+"""TOML has no null: this text stands for it where a setting may be None, as it does on the command line."""
+
+
+def resolve(cls: type[S], path: Path | str | None = None, overrides: Mapping[str, object] | None = None) -> S:
+    """Settings from defaults, then a file (if any), then overrides (nested or dotted keys).
+
+    Raises TutelageError for an unreadable file, an unknown key, a wrong type, a missing required value, or
+    settings that contradict each other.
+    """
+    settings = read_onto(cls, path) if path is not None else overlay(cls, {})
+    for key, value in (overrides or {}).items():
+        settings = overlay(cls, _opened(key, value), base=settings)
+    return complete(settings)
+
+
+def load(cls: type[S], path: Path | str) -> S:
+    """The settings in a file that `save` wrote, or a person."""
+    return resolve(cls, path)
+
+
+def save(settings: object, path: Path | str) -> None:
+    """Write settings to `path`, as JSON or TOML by its suffix; the file is complete or not there.
+
+    Raises TutelageError for settings that TOML cannot hold (see NONE_IN_TOML).
+    """
+    path = Path(path)
+    mapping = to_mapping(settings)
+    if path.suffix != ".toml":
+        write_atomically(path, json.dumps(mapping, indent=2, ensure_ascii=False) + "\n")
+        return
+    import tomli_w
+
+    text = tomli_w.dumps({name: _without_none(value) for name, value in mapping.items()})
+    lost = difference(settings, overlay(type(settings), tomllib.loads(text), none=NONE_IN_TOML))
+    if lost:
+        raise TutelageError(
+            f"{path}: TOML cannot hold {lost[0].key} = {lost[0].one!r}; save to a .json file."
+        )
+    write_atomically(path, text)
+
+
+def read_onto(cls: type[S], path: Path | str, *, unset: object = UNSET) -> S:
+    """The defaults of `cls` with the file on top, not yet complete (see `mapping.overlay`)."""
+    path = Path(path)
+    none = NONE_IN_TOML if path.suffix == ".toml" else None
+    return overlay(cls, read_mapping(path), source=str(path), none=none, unset=unset)
+
+
+def read_mapping(path: Path) -> dict[str, object]:
+    """A TOML or JSON file as a mapping; of a run's config.json, the settings in it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TutelageError(f"Cannot read the settings file {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise TutelageError(f"The settings file {path} is not UTF-8 text.") from error
+    try:
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        kind = "TOML" if path.suffix == ".toml" else "JSON (a TOML file has to end in .toml)"
+        raise TutelageError(f"The settings file {path} is not valid {kind}: {error}.") from error
+    if not isinstance(content, dict):
+        raise TutelageError(
+            f"The settings file {path} must hold named settings, not a {type(content).__name__}."
+        )
+    if path.name == "config.json" and isinstance(content.get("settings"), dict):
+        return dict(content["settings"])
+    return content
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole text file or nothing: a reader, or a crash, never meets half of it.
+
+    Raises TutelageError when it cannot be written; what was there before stays.
+    """
+    partial = path.with_name(f".{path.name}.tmp")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise TutelageError(f"Cannot write {path}: {error.strerror}.") from error
+
+
+def _opened(key: str, value: object) -> dict[str, object]:
+    """A dotted key as nested sections: "lora.rank" -> {"lora": {"rank": value}}."""
+    section, dot, inner = key.partition(".")
+    return {section: _opened(inner, value)} if dot else {section: value}
+
+
+def _without_none(value: Plain) -> Plain:
+    """A value with NONE_IN_TOML for every None in it."""
+    if isinstance(value, dict):
+        return {name: _without_none(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_none(item) for item in value]
+    return NONE_IN_TOML if value is None else value

@@ -1,0 +1,204 @@
+"""Settings from flags, on top of a file, on top of the defaults; tyro reads the flags."""
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import tyro
+
+from tutelage.base.config.aliases import aliases, note_old_name, removals, used_aliases, used_removals
+from tutelage.base.config.files import read_mapping, read_onto
+from tutelage.base.config.mapping import overlay
+from tutelage.base.config.rates import Rates
+from tutelage.base.config.reading import section_of, settable
+from tutelage.base.errors import TutelageError
+
+SHORT_FORMS = {
+    "model": "model.path",
+    "dtype": "model.dtype",
+    "device": "model.device",
+    "engine": "model.engine",
+}
+"""Flags so common that the name of their group may be left out."""
+
+_POSITIONAL = get_args(tyro.conf.Positional[str])[1]
+"""What marks the hint of an argument that is given by its place."""
+
+
+def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilogue: str = "") -> Any:
+    """Settings from flags, on top of the file named by `--config`, on top of the defaults.
+
+    Exits, as every parser of flags does, after `--help`, which ends with the `epilogue`, and (with status 2) for flags
+    that make no sense.
+    Raises TutelageError for a bad file and for settings that contradict each other.
+    """
+    path, flags = _take_config(words)
+    if path is None:
+        defaults = overlay(settings, {}, unset=tyro.MISSING)
+    else:
+        defaults = read_onto(settings, path, unset=tyro.MISSING)
+        for alias in used_aliases(settings, read_mapping(Path(path))):
+            note_old_name(f"{path}: the setting {alias.old}", alias.new)
+        for key, one in used_removals(settings, read_mapping(Path(path))).items():
+            print(f"note: {path}: the setting {key} was removed. {one.instead}", file=sys.stderr)
+    short = _short_forms(settings)
+    try:
+        return tyro.cli(
+            settings,
+            prog=prog,
+            description=_description(settings, short),
+            args=[_expanded(word, short) for word in _present_flags(settings, flags)],
+            default=defaults,
+        )
+    except SystemExit as stop:
+        if epilogue and not stop.code:
+            print(f"\n{epilogue}\n")
+        raise
+
+
+def _take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The file given by `--config FILE` or `--config=FILE`, and the other words."""
+    path, flags, rest = None, [], iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name != "--config":
+            flags.append(word)
+            continue
+        given = value if equals else next(rest, "")
+        if not given or given.startswith("--"):
+            raise TutelageError("--config needs the name of a TOML file, or of the config.json of a run.")
+        if path is not None:
+            raise TutelageError(
+                f"--config is given twice, with {path} and {given}: put the settings in one file."
+            )
+        path = given
+    return path, flags
+
+
+def _present_flags(settings: type[Any], words: Sequence[str]) -> list[str]:
+    """The words with present names in place of old flags, each of which is noted."""
+    present = {}
+    for alias in aliases(settings):
+        present[_flag(alias.old)] = _flag(alias.new)
+        present[_flag(alias.old, "no-")] = _flag(alias.new, "no-")
+    removed = {_flag(key, no): one for key, one in removals(settings).items() for no in ("", "no-")}
+    flags = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") in removed:
+            raise TutelageError(f"{name} was removed. {removed[name.replace('_', '-')].instead}")
+        new = present.get(name.replace("_", "-"))
+        if new is not None:
+            note_old_name(name, new)
+        flags.append(word if new is None else new + equals + value)
+    return flags
+
+
+def _flag(key: str, negation: str = "") -> str:
+    """The flag of a dotted key: "lora.max_rank" is --lora.max-rank, and switched off --lora.no-max-rank."""
+    *sections, name = key.replace("_", "-").split(".")
+    return "--" + ".".join([*sections, negation + name])
+
+
+def _short_forms(settings: type[Any]) -> dict[str, str]:
+    """Those of SHORT_FORMS that mean something in these settings: {"--model": "--model.path", ...}."""
+    hints = get_type_hints(settings)
+    short = {}
+    for name, key in SHORT_FORMS.items():
+        section, leaf = key.split(".")
+        piece = hints.get(section)
+        known = (
+            {field.name for field in dataclasses.fields(piece)} if dataclasses.is_dataclass(piece) else set()
+        )
+        if leaf in known and (name == section or name not in hints):
+            short[f"--{name}"] = f"--{key}"
+    return short
+
+
+def _expanded(word: str, short: dict[str, str]) -> str:
+    name, equals, value = word.partition("=")
+    return short.get(name, name) + equals + value
+
+
+def _description(settings: type[Any], short: dict[str, str]) -> str:
+    lines = [
+        inspect.getdoc(settings) or "",
+        "",
+        "With --config FILE, settings come from a TOML file or from the config.json of a run; flags win.",
+        *(f"{name} is short for {full}." for name, full in short.items()),
+        *_rates(settings),
+    ]
+    return "\n".join(lines)
+
+
+def _rates(settings: type[Any]) -> Iterator[str]:
+    """The learning rates that the verb has where none is given."""
+    rates = getattr(settings, "RATES", None)
+    if isinstance(rates, Rates):
+        yield ""
+        yield f"Without --optimiser.lr the learning rate is {rates.all:g}, with LoRA {rates.lora:g}."
+
+
+class Flag(NamedTuple):
+    """A flag of some settings: its names (a boolean has two), its values where they are few, whether it takes one."""
+
+    names: tuple[str, ...]
+    choices: tuple[str, ...] = ()
+    takes_value: bool = True
+
+
+def flags_of(settings: type[Any]) -> list[Flag]:
+    """The flags that `settings_from` reads into `settings`, without positional arguments and old names."""
+    named = [each for each in settings_below(settings) if not each.positional]
+    own = [Flag(each.flags, each.choices, takes_value=each.hint is not bool) for each in named]
+    own += [Flag(("--config",)), Flag(("--help",), takes_value=False)]
+    by_name = {flag.names[0]: flag for flag in own}
+    short = {name: by_name[full] for name, full in _short_forms(settings).items()}
+    return own + [full._replace(names=(name,)) for name, full in short.items() if name not in by_name]
+
+
+class Setting(NamedTuple):
+    """A setting of a command: its dotted key, which is its flag; its type; its class, and the name of its field."""
+
+    key: str
+    hint: Any
+    owner: type[Any]
+    name: str
+    positional: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that set it, of which a boolean has two; none where it is given by its place."""
+        if self.positional:
+            return ()
+        return (_flag(self.key), _flag(self.key, "no-")) if self.hint is bool else (_flag(self.key),)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that it takes, where they are few."""
+        return _literals(self.hint)
+
+
+def settings_below(settings: type[Any], section: str = "") -> Iterator[Setting]:
+    """Every setting of a class and of its sections, in the order of its fields."""
+    hints = get_type_hints(settings, include_extras=True)
+    for field in settable(settings):
+        hint = hints[field.name]
+        remarks = getattr(hint, "__metadata__", ())
+        key = section + next((own for each in remarks if (own := getattr(each, "name", None))), field.name)
+        while hasattr(hint, "__metadata__"):
+            hint = get_args(hint)[0]
+        if inner := section_of(hint):
+            yield from settings_below(inner, f"{key}.")
+        else:
+            yield Setting(key, hint, settings, field.name, positional=_POSITIONAL in remarks)
+
+
+def _literals(hint: Any) -> tuple[str, ...]:
+    """The values of the Literal in a hint, of which there may be several, as in a tuple or in `Literal[...] | None`."""
+    if get_origin(hint) is Literal:
+        return tuple(map(str, get_args(hint)))
+    return tuple(value for inner in get_args(hint) for value in _literals(inner))

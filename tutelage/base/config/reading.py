@@ -1,0 +1,161 @@
+"""Values from files and code against type hints: exactly the right type, or a message that says what is expected."""
+
+import dataclasses
+import difflib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from tutelage.base.errors import TutelageError
+
+
+def settable(cls: type) -> "list[dataclasses.Field[Any]]":
+    """The fields of a dataclass that its constructor takes."""
+    return [field for field in dataclasses.fields(cls) if field.init]
+
+
+def section_of(hint: Any) -> type | None:
+    """The dataclass in a hint, `Lora` or `Lora | None`: such a setting is a section. None for any other hint."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return next((one for one in members if isinstance(one, type) and dataclasses.is_dataclass(one)), None)
+
+
+class Reader(NamedTuple):
+    """Reads values against hints. `none` is a text that means None where None may stand; `unset` becomes the value of a
+    required setting that has none. Each method takes the dotted key of the value, for its messages."""
+
+    none: str | None
+    unset: object
+
+    def section(self, cls: type, value: object, base: object, key: str) -> object:
+        """A `cls` from a mapping on top of `base` (else of the defaults of `cls`); `__post_init__` has not run."""
+        if isinstance(value, cls):
+            return value
+        fields = {field.name: field for field in settable(cls)}
+        if not isinstance(value, Mapping):
+            raise TutelageError(f"{key} must be a section with {', '.join(fields)}, not {_described(value)}.")
+        for name in value:
+            if name not in fields:
+                raise TutelageError(_unknown(str(name), list(fields), key))
+        hints = get_type_hints(cls)
+        settings: object = object.__new__(cls)
+        for name, field in fields.items():
+            place = f"{key}.{name}" if key else name
+            one = self.default(field, hints[name], base, place)
+            if name in value:
+                one = self.value(hints[name], value[name], one, place)
+            object.__setattr__(settings, name, one)
+        return settings
+
+    def default(self, field: "dataclasses.Field[Any]", hint: object, base: object, key: str) -> object:
+        """The value that a field has without a mapping."""
+        if base is not None:
+            return getattr(base, field.name)
+        if field.default is not dataclasses.MISSING:
+            return field.default
+        if field.default_factory is not dataclasses.MISSING:
+            return field.default_factory()
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            return self.section(hint, {}, None, key)
+        return self.unset
+
+    def value(self, hint: Any, value: object, base: object, key: str) -> object:
+        """Read one value; `base` is the section that a section goes on top of."""
+        origin = get_origin(hint)
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            return self.section(hint, value, base if isinstance(base, hint) else None, key)
+        if origin in (Union, types.UnionType):
+            return self.union(get_args(hint), value, base, key)
+        if origin is tuple and isinstance(value, list | tuple):
+            return self.items(hint, value, key)
+        if origin is dict and isinstance(value, Mapping):
+            inner = get_args(hint)[1]
+            return {str(name): self.value(inner, item, None, f"{key}.{name}") for name, item in value.items()}
+        if origin is Literal and any(value == one and type(value) is type(one) for one in get_args(hint)):
+            return value
+        if hint is float and type(value) is int:
+            return float(value)
+        if hint is Path and isinstance(value, str | Path):
+            return Path(value)
+        if hint in (bool, int, float, str) and type(value) is hint:
+            return value
+        raise TutelageError(f"{key} must be {expected(hint)}, not {_described(value)}.")
+
+    def union(self, members: tuple[Any, ...], value: object, base: object, key: str) -> object:
+        """The value as the first member that fits it, its own type first."""
+        others = [member for member in members if member is not types.NoneType]
+        if len(others) < len(members) and (value is None or (self.none is not None and value == self.none)):
+            return None
+        if len(others) == 1:
+            return self.value(others[0], value, base, key)
+        for member in sorted(others, key=lambda member: member is not type(value)):
+            try:
+                return self.value(member, value, base, key)
+            except TutelageError:
+                continue
+        kinds = " or ".join(expected(member) for member in members)
+        raise TutelageError(f"{key} must be {kinds}, not {_described(value)}.")
+
+    def items(self, hint: Any, values: list[object] | tuple[object, ...], key: str) -> tuple[object, ...]:
+        """A tuple, each item against its own hint."""
+        members = get_args(hint)
+        if len(members) == 2 and members[1] is Ellipsis:
+            members = (members[0],) * len(values)
+        if len(members) != len(values):
+            raise TutelageError(f"{key} must be {expected(hint)}, not {len(values)} of them.")
+        pairs = enumerate(zip(members, values, strict=True))
+        return tuple(self.value(member, item, None, f"{key}[{i}]") for i, (member, item) in pairs)
+
+
+def _unknown(name: str, known: list[str], section: str) -> str:
+    place = f"{section}.{name}" if section else name
+    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
+    hint = f": did you mean {near[0]!r}?" if near else "."
+    where = f"[{section}]" if section else "The top level"
+    return f"unknown setting {place!r}{hint} {where} knows {', '.join(known)}."
+
+
+_EXPECTED: dict[object, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+    types.NoneType: "nothing",
+}
+
+
+def expected(hint: Any) -> str:
+    """What a setting with this hint must be, in words."""
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(repr(one) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        members = get_args(hint)
+        if len(members) == 2 and members[1] is Ellipsis:
+            return f"a list, each item {expected(members[0])}"
+        return f"a list of {len(members)} ({', '.join(expected(member) for member in members)})"
+    if get_origin(hint) is dict or dataclasses.is_dataclass(hint):
+        return "a section"
+    try:
+        return _EXPECTED[hint]
+    except KeyError:
+        raise TypeError(f"settings cannot have a field of type {hint}") from None
+
+
+_KINDS: dict[type, str] = {
+    int: "the number {}",
+    float: "the number {}",
+    str: "the text {!r}",
+    dict: "a section",
+    list: "a list",
+    tuple: "a list",
+}
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _KINDS.get(type(value), f"a {type(value).__name__}").format(value)

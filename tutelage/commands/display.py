@@ -1,0 +1,79 @@
+"""Progress on standard error: a line at the bottom of a terminal, lines now and then in a file.
+
+A display watches the phases of its thread (see `phases`), of which a loop with its steps is one. It is open around a
+whole verb, so that imports, loading and saving are seen, too. A file is whatever is no terminal, a terminal that cannot
+go back in a line (`TERM=dumb`), and the log of a continuous integration (`CI`).
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TextIO, TypeAlias, cast
+
+from tutelage.base.progress.displays import Bar, Display, Lines, Stream
+from tutelage.base.progress.phases import HERE, phase
+from tutelage.engines.ranks.processes import world_rank
+
+Advance: TypeAlias = Callable[[int, Mapping[str, float]], None]
+"""Called with the number of the step that is done (counted from 1) and its metrics."""
+
+
+@contextmanager
+def progress(
+    label: str, total: int | None, *, start: int = 0, show: tuple[str, ...] = (), quiet: bool = False
+) -> Iterator[Advance]:
+    """Show the way from step `start` to step `total` (None where it is unknown), with the metrics named in `show`, on
+    the display of this thread, or one of its own. Nothing at all when `quiet`."""
+    with (
+        display(quiet=quiet),
+        phase(label, total, done=start, show=show, loop=not quiet) as loop,
+    ):
+        yield loop.advance
+
+
+@contextmanager
+def display(
+    *, quiet: bool = False, stream: TextIO | None = None, by_itself: bool = True
+) -> Iterator[Display | None]:
+    """Show the phases of this thread on `stream`, by default standard error, until the context ends.
+
+    There is no display when `quiet`, on ranks other than the first, and where one is open already. Another thread looks
+    what is to be shown; without `by_itself` whoever opened it calls `look`.
+    """
+    if quiet or world_rank() != 0 or HERE.observer is not None:
+        yield None
+        return
+    stream = stream or sys.stderr
+    opened = Bar(stream, HERE.phases) if _goes_back(stream) else Lines(stream, HERE.phases)
+    HERE.observer = opened
+    try:
+        with _shared(opened), opened.looking() if by_itself else nullcontext():
+            yield opened
+    finally:
+        HERE.observer = None
+        opened.close()
+
+
+def _goes_back(stream: TextIO) -> bool:
+    """Whether a line can be drawn anew, and somebody sees it."""
+    watched = os.environ.get("CI", "").lower() in ("", "0", "false")
+    return stream.isatty() and watched and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+@contextmanager
+def _shared(opened: Display) -> Iterator[None]:
+    """Let what is written to standard error, and to standard output where both are the terminal, pass the display."""
+    names = ["stderr"] if opened.stream is sys.stderr else []
+    if names and isinstance(opened, Bar) and sys.stdout.isatty():
+        names.append("stdout")
+    before = {name: getattr(sys, name) for name in names}
+    within = {name: cast(TextIO, Stream(opened, stream)) for name, stream in before.items()}
+    for name, stream in within.items():
+        setattr(sys, name, stream)
+    try:
+        yield
+    finally:
+        for name, stream in within.items():
+            if getattr(sys, name) is stream:
+                setattr(sys, name, before[name])

@@ -1,0 +1,91 @@
+"""What the world knows: 66 topics with facts, technical sentences, analogies and common mistakes (topics.toml)."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TypeAlias
+
+from tutelage.base.errors import TutelageError
+
+Texts: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One thing a child may ask about.
+
+    `subject` is how its sentences begin ("Black holes"), `pronoun` what may stand there once the topic is known
+    ("They"). `facts` and `analogies` are true and plain, `technical` true and dry, `wrong` false, and `questions`
+    are what a tutor may ask back.
+    """
+
+    name: str
+    subject: str
+    pronoun: str
+    facts: Texts
+    technical: Texts
+    analogies: Texts
+    wrong: Texts
+    questions: Texts
+
+    @property
+    def verb(self) -> str:
+        """The form of *to be* that goes with the name."""
+        return "are" if self.pronoun == "They" else "is"
+
+    @property
+    def slug(self) -> str:
+        """The name as part of an id: "the moon" is `the-moon`."""
+        return self.name.lower().replace(" ", "-")
+
+    def fill(self, template: str) -> str:
+        """Put the name and its verb into `{name}` and `{is}` of a template."""
+        return template.replace("{name}", self.name).replace("{is}", self.verb)
+
+
+@cache
+def topics() -> tuple[Topic, ...]:
+    """All topics, in the order of the file."""
+    text = files("tutelage.data.worlds").joinpath("topics.toml").read_text(encoding="utf-8")
+    return tuple(_topic(entry) for entry in tomllib.loads(text)["topic"])
+
+
+def _topic(entry: dict[str, str | list[str]]) -> Topic:
+    def texts(key: str) -> Texts:
+        return tuple(entry[key])
+
+    return Topic(
+        name=str(entry["name"]),
+        subject=str(entry["subject"]),
+        pronoun=str(entry["pronoun"]),
+        facts=texts("facts"),
+        technical=texts("technical"),
+        analogies=texts("analogies"),
+        wrong=texts("wrong"),
+        questions=texts("questions"),
+    )
+
+
+@cache
+def find_topic(text: str) -> Topic:
+    """The topic that a prompt names; of several, the one with the longest name.
+
+    Raises TutelageError when the text names no topic of this world.
+    """
+    by_key, pattern = _finder()
+    found = [match.group() for match in pattern.finditer(text.lower())]
+    if not found:
+        raise TutelageError(
+            f"No topic of the simulated world is named in the prompt {text[:80]!r}, so it has no gold utility; "
+            "use prompts from World.prompts(), or evaluate with a reward of your own."
+        )
+    return by_key[max(found, key=len)]
+
+
+@cache
+def _finder() -> tuple[dict[str, Topic], re.Pattern[str]]:
+    by_key = {topic.name.lower().removeprefix("the "): topic for topic in topics()}
+    alternatives = "|".join(re.escape(key) for key in sorted(by_key, key=len, reverse=True))
+    return by_key, re.compile(rf"\b(?:{alternatives})\b")

@@ -1,0 +1,189 @@
+"""One policy trained by one recipe against one reward, in a folder from which it can go on, and measured at the end."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tutelage.algorithms.override import override
+from tutelage.algorithms.recipe import Recipe, as_begun, restored_state
+from tutelage.algorithms.registry import recipe_named
+from tutelage.base import config
+from tutelage.commands.terminal import follow
+from tutelage.data.records import Prompt, user
+from tutelage.data.rows import write_jsonl
+from tutelage.demo.lab.ensembles import CountedReward
+from tutelage.demo.lab.measuring import BUDGET, averages, measure
+from tutelage.demo.lab.start import Start
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.train.learner import Learner, Step
+from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, save_policy
+from tutelage.train.rl.improve import improve
+from tutelage.train.rl.rollouts import answer
+from tutelage.train.rl.settings import RolloutSettings
+from tutelage.train.run.drive import Loop, Watch, load_state, recipe_state
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import Order
+
+FOLLOWED = 2
+"""Held-out prompts whose answers are followed through training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Climb:
+    """How a policy is trained and measured."""
+
+    recipe: str = "ppo"
+    set: tuple[str, ...] = ()
+    """Changes to the recipe."""
+    steps: int = 60
+    answers: int = 32
+    """Answers of one step; a recipe that samples G to a prompt asks answers / G prompts."""
+    tokens: int = 0
+    """End after the step in which so many response tokens have been sampled; 0 goes by the steps alone."""
+    lr: float = 3e-4
+    critic_lr: float = 3e-3
+    """A critic that learns no faster than the policy predicts nothing in so few steps."""
+    seed: int = 0
+    reference: bool = True
+    """Ask the reference in training; False is for recipes without a penalty, which do not need it."""
+    tested: int = 160
+    """Held-out prompts that the final policy answers."""
+    every: int = 10
+    """Steps between the answers that are kept to be read."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is climbed, and who else is asked about the answers, by name. "gold" is among them."""
+
+    reward: Reward
+    judges: Mapping[str, Reward] = field(default_factory=dict)
+
+
+def climb(
+    folder: Path, start: Start, plan: Climb, policy: Policy, goal: Goal, *, quiet: bool
+) -> dict[str, Any]:
+    """Train `policy` (which becomes its own reference) by the plan, or go on with it.
+
+    metrics.jsonl has, beside what `improve` measures, <judge>/mean and <judge>/std of the step's answers, kl/std, and
+    tokens, those sampled so far. answers.jsonl are the answers to held-out prompts, whose averages are the figures that
+    come back.
+    """
+    recipe = override(recipe_named(plan.recipe), plan.set)
+    policy.freeze_reference()
+    with Run.open(folder, plan, resume=True, keep=1) as run:
+        critic = make_critic(policy, "trunk", None, seed=plan.seed) if recipe.critic is not None else None
+        held_out = start.questions("held_out", policy)
+        _train(run, policy, critic, recipe, plan, start, goal, held_out[:FOLLOWED], quiet)
+        rows = measure(
+            policy,
+            held_out[: plan.tested],
+            {"score": goal.reward, **goal.judges},
+            start.sampling,
+            seed=plan.seed,
+        )
+        write_jsonl(folder / "answers.jsonl", rows)
+        figures = averages(rows)
+        run.finish(figures)
+    shutil.rmtree(folder / "checkpoints")  # a finished cell is measured; its weights would only fill the disk
+    return figures
+
+
+def _train(
+    run: Run,
+    policy: Policy,
+    critic: TrunkCritic | NetworkCritic | None,
+    recipe: Recipe,
+    plan: Climb,
+    start: Start,
+    goal: Goal,
+    followed: Sequence[EncodedPrompt],
+    quiet: bool,
+) -> None:
+    learner = _learner(policy, critic, plan)
+    extra = load_state(run, learner)
+    recipe = as_begun(recipe, extra.get("recipe", {}))
+    reward = CountedReward(goal.reward, int(extra["tokens"]) if extra else 0)
+    prompts = Order(start.questions("train", policy), max(1, plan.answers // recipe.samples), plan.seed)
+    steps = improve(
+        policy,
+        LocalGenerator(policy),
+        prompts,
+        reward,
+        recipe,
+        learner,
+        RolloutSettings(start.sampling, Budget(BUDGET), plan.seed, reference=plan.reference),
+        critic=critic,
+        state=restored_state(recipe, extra["recipe"]) if extra else None,
+    )
+
+    def look(step: Step) -> dict[str, float]:
+        if step.index == 1 or step.index % plan.every == 0 or step.index == plan.steps:
+            _keep_answers(run, step.index, policy, followed, goal, start.sampling)
+        return {"tokens": float(reward.tokens)} | _told(step, goal.judges)
+
+    loop = Loop(
+        run=run,
+        learner=learner,
+        steps=steps,
+        label=run.path.name,
+        save=partial(save_policy, policy, critic),
+        extra_state=lambda step: recipe_state(step) | {"tokens": reward.tokens},
+        checkpoints=config.Checkpoints(every=25, keep=1),
+        show=("score/mean", "gold/mean", "kl/reference"),
+        watch=Watch(look, enough=lambda: 0 < plan.tokens <= reward.tokens),
+    )
+    follow(loop, quiet=quiet)
+
+
+def _learner(policy: Policy, critic: TrunkCritic | NetworkCritic | None, plan: Climb) -> Learner:
+    """A constant learning rate, so that a longer run begins as a shorter one does."""
+    groups = {"policy": policy.parameters()}
+    if critic is not None:
+        groups["critic"] = critic.parameters()
+    settings = config.Optimiser(lr=plan.lr, eps=config.POLICY_EPS, warmup=2, schedule="constant")
+    return Learner(groups, settings, plan.steps, policy.total_norm, critic=plan.critic_lr)
+
+
+def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
+    """What the judges say about a step's answers, and how far apart their KLs are."""
+    sample = step.sample
+    assert sample is not None
+    kl = ((sample.logp - sample.ref_logp) * sample.mask).sum(1)
+    figures = {"kl/std": float(kl.std(correction=0))}
+    prompts = [Prompt(str(row), user(asked)) for row, (asked, _) in enumerate(step.texts)]
+    completions = Completions(prompts, [text for _, text in step.texts], sample)
+    for name, judge in judges.items():
+        scores = scores_of(judge, completions)
+        figures |= {f"{name}/mean": float(scores.mean()), f"{name}/std": float(scores.std(correction=0))}
+    return figures
+
+
+def _keep_answers(
+    run: Run,
+    step: int,
+    policy: Policy,
+    prompts: Sequence[EncodedPrompt],
+    goal: Goal,
+    sampling: config.Sampling,
+) -> None:
+    answers = answer(LocalGenerator(policy), prompts, 1, sampling, goal.reward, seed=0)
+    gold = scores_of(goal.judges["gold"], answers.completions).tolist()
+    run.samples(
+        step,
+        [
+            {"prompt": p.messages[-1].content, "completion": text, "score": float(score), "gold": worth}
+            for p, text, score, worth in zip(
+                answers.row_prompts, answers.texts, answers.score, gold, strict=True
+            )
+        ],
+    )

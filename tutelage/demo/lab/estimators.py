@@ -1,0 +1,210 @@
+"""The estimators of the KL against the exact one: as numbers, as gradients, and in training.
+
+    k1 = x    k2 = x²/2    k3 = e^−x − 1 + x    abs = |x|        x = log π(a|s) − log π_ref(a|s),  a ~ π
+
+Exact is KL(π‖π_ref) of the whole next-token distribution at each state that π visits: its sum over an answer has the
+same mean as that of k1, which is the KL of answers, and no noise from the token.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tutelage.commands.display import progress
+from tutelage.core.batch import ScoredRollout, TokenScores
+from tutelage.core.kl import kl_estimate
+from tutelage.core.reduce import masked_mean, token_weights
+from tutelage.core.returns import returns_to_go
+from tutelage.data.rows import write_jsonl
+from tutelage.demo.lab import estimators_page
+from tutelage.demo.lab.cells import Cell, CellResult
+from tutelage.demo.lab.climbing import Climb, Goal, climb
+from tutelage.demo.lab.experiment import Experiment, Setting
+from tutelage.demo.lab.gradients import Sketch, save_sketches
+from tutelage.demo.lab.measuring import BUDGET
+from tutelage.demo.lab.page import Page
+from tutelage.demo.lab.policies import between
+from tutelage.demo.lab.start import gold_reward
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.train.rl.rollouts import answer, score_references
+from tutelage.train.supervised.batches import Order
+
+KINDS = ("k1", "k2", "k3", "abs")
+EXACT = "exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured, and how long is trained."""
+
+    shares: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 1.5)
+    """Policies measured at: shares of the way from SFT to the demonstration's policy."""
+    answers: int = 768
+    """Answers of each."""
+    batches: int = 16
+    """Batches of gradients, each of 64 answers, at the demonstration's policy."""
+    coef: float = 0.2
+    plan: Climb = Climb(recipe="rloo", steps=40)  # noqa: RUF009 - frozen
+
+
+QUICK = Size(
+    shares=(0.5, 1.0),
+    answers=64,
+    batches=3,
+    plan=Climb(recipe="rloo", steps=6, answers=16, tested=32, every=5),
+)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """What decides a measurement."""
+
+    share: float
+    answers: int
+    seed: int
+
+
+def cells(setting: Setting[Size]) -> list[Cell]:
+    """Numbers at several distances, gradients at one, and a run for every estimator in every place."""
+    size, seed = setting.size, setting.seed
+    made = []
+    for share in size.shares:
+        plan = Measuring(share, size.answers, seed)
+        made.append(
+            Cell(f"at-{share:g}", f"estimates at {share:g}", (plan,), partial(_numbers, setting, plan))
+        )
+    steep = Measuring(1.0, size.batches, seed)
+    made.append(Cell("gradients", "gradients", (steep,), partial(_gradients, setting, steep)))
+    plan_of = replace(size.plan, seed=seed)
+    for where, kinds in (("reward", KINDS), ("loss", (*KINDS, EXACT))):
+        for kind in kinds:
+            changes = (f"penalty.kind={kind}", f"penalty.where={where}", f"penalty.coef={size.coef:g}")
+            made.append(_training(setting, f"{kind}-{where}", replace(plan_of, set=changes)))
+    return [*made, _training(setting, "none", replace(plan_of, set=("penalty=none",)))]
+
+
+def _training(setting: Setting[Size], name: str, plan: Climb) -> Cell:
+    def run(folder: Path) -> Mapping[str, Any]:
+        policy = setting.start.policy()
+        goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
+        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
+
+    return Cell(name, name.replace("-", " in the "), (plan,), run)
+
+
+def _rollout(
+    setting: Setting[Size], policy: Policy, questions: Sequence[EncodedPrompt], n: int, seed: int
+) -> ScoredRollout:
+    sampling = setting.start.sampling
+    answers = answer(LocalGenerator(policy), questions, n, sampling, gold_reward(), seed=seed)
+    return score_references(policy, answers, temperature=sampling.temperature, budget=Budget(BUDGET))
+
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+def _numbers(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping[str, Any]:
+    """Every estimate of every answer's KL, one line of metrics.jsonl each."""
+    policy = between(setting.start, plan.share)
+    order = Order(setting.start.questions("held_out", policy), 64, plan.seed)
+    rows: list[dict[str, float]] = []
+    with progress("answers", plan.answers, quiet=setting.quiet) as advance:
+        for batch in range(-(-plan.answers // 64)):
+            scored = _rollout(setting, policy, order(batch), 1, plan.seed + batch)
+            rows += _estimates(policy, scored, setting.start.sampling.temperature)
+            advance(min(len(rows), plan.answers), {})
+    write_jsonl(folder / "metrics.jsonl", ({"answer": number, **row} for number, row in enumerate(rows, 1)))
+    return {"answers": len(rows)}
+
+
+@torch.no_grad()
+def _estimates(policy: Policy, scored: ScoredRollout, temperature: float) -> list[dict[str, float]]:
+    """Each answer's KL by every estimator, and its number of tokens."""
+    exact = policy.scores(scored, temperature=temperature, divergence=1.0).divergence
+    assert exact is not None
+    columns = {kind: kl_estimate(scored.logp, scored.ref_logp, kind) for kind in KINDS} | {EXACT: exact}
+    sums = {name: torch.where(scored.mask, value, 0.0).sum(1).tolist() for name, value in columns.items()}
+    sums["length"] = scored.mask.sum(1).tolist()
+    return [{name: value[row] for name, value in sums.items()} for row in range(len(scored))]
+
+
+# Gradients -----------------------------------------------------------------------------------------------------------
+
+Term = Callable[[ScoredRollout, TokenScores], Tensor]
+"""(rollout, the policy's scores of it) -> what is to be differentiated, per token [B, R]"""
+
+
+def in_the_loss(kind: str) -> Term:
+    """The estimate itself, differentiated."""
+    return lambda scored, now: kl_estimate(now.logp, scored.ref_logp, kind)
+
+
+def in_the_reward(kind: str) -> Term:
+    """∇ log π times what is still to come of the estimate, less its mean."""
+
+    def term(scored: ScoredRollout, now: TokenScores) -> Tensor:
+        going = returns_to_go(kl_estimate(scored.logp, scored.ref_logp, kind), scored.mask)
+        return now.logp * (going - masked_mean(going, scored.mask))
+
+    return term
+
+
+def exact_in_the_loss(scored: ScoredRollout, now: TokenScores) -> Tensor:
+    """The exact KL of each state, differentiated; that the policy also chooses its states is left out."""
+    assert now.divergence is not None
+    return now.divergence
+
+
+def truth(scored: ScoredRollout, now: TokenScores) -> Tensor:
+    """The whole gradient of KL(π‖π_ref) over answers, with as little noise as samples allow: that of each state's exact
+    KL, and ∇ log π times the exact KL of the states still to come."""
+    assert now.divergence is not None
+    exact = now.divergence.detach()
+    coming = returns_to_go(exact, scored.mask) - exact
+    coming = torch.where(scored.mask, coming - masked_mean(coming, scored.mask), 0.0)
+    return now.divergence + now.logp * coming
+
+
+TERMS: Mapping[str, Term] = {
+    "truth": truth,
+    **{f"{kind} in the reward": in_the_reward(kind) for kind in KINDS},
+    **{f"{kind} in the loss": in_the_loss(kind) for kind in KINDS},
+    "exact in the loss": exact_in_the_loss,
+}
+
+
+def _gradients(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping[str, Any]:
+    """Sketches of the gradient of the penalty by every estimator in every place."""
+    policy, temperature = between(setting.start, plan.share), setting.start.sampling.temperature
+    sketch, order = (
+        Sketch(policy.parameters()),
+        Order(setting.start.questions("train", policy), 64, plan.seed),
+    )
+    found: dict[str, list[Tensor]] = {name: [] for name in TERMS}
+    with progress("gradients", plan.answers, quiet=setting.quiet) as advance:
+        for batch in range(plan.answers):
+            scored = _rollout(setting, policy, order(batch), 1, plan.seed + batch)
+            weight = token_weights(scored.mask, "sequence_sum")
+            now = policy.scores(scored, temperature=temperature, divergence=1.0)
+            for name, term in TERMS.items():
+                value = torch.where(scored.mask, weight * term(scored, now), 0.0).sum()
+                found[name].append(sketch.gradient(value))
+            advance(batch + 1, {})
+    save_sketches(folder, found)
+    return {"batches": plan.answers}
+
+
+def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
+    """The page of the experiment."""
+    return estimators_page.page(done, size.coef, size.plan, command)
+
+
+EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)

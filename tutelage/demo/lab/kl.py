@@ -1,0 +1,318 @@
+"""What the KL penalty does: PPO at prices from nothing to far too much, and without a reference at all.
+
+    maximise  E[ score − β · Σ_t (log π − log π_ref) ]
+
+The proxy is the demonstration's reward model, gold is what the raters behind it wanted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tutelage.base.nouns import counted
+from tutelage.demo.lab.cells import Cell, CellResult
+from tutelage.demo.lab.climbing import Climb, Goal, climb
+from tutelage.demo.lab.experiment import Experiment, Setting
+from tutelage.demo.lab.measuring import Mean, averages, measure
+from tutelage.demo.lab.page import Figure, Page, Table, followed
+from tutelage.demo.lab.start import gold_reward
+from tutelage.report.diagnoses import fall, smooth
+from tutelage.report.figures import Axis, Chart, Rule, Series
+from tutelage.report.figures.number_text import number
+from tutelage.report.figures.plots import averaged
+
+SFT, FREE, ALONE = "sft", "beta-0", "no-reference"
+COLOURS = (1, 4, 2, 0, 3, 5)
+STILL = 0.5
+"""Nats per answer below which a policy counts as one that has not moved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How many prices, and how long each is trained."""
+
+    coefs: tuple[float, ...] = (0.02, 0.05, 0.15, 0.5, 2.0)
+    """β of each policy beside those of 0 and without a reference."""
+    plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2"), steps=50, answers=64)  # noqa: RUF009 - frozen
+
+
+QUICK = Size(
+    coefs=(0.1, 2.0),
+    plan=Climb(set=("update.epochs=2", "update.minibatches=2"), steps=10, answers=16, tested=48, every=5),
+)
+
+
+def cells(setting: Setting[Size]) -> list[Cell]:
+    """The SFT model as it is, then a policy for each price."""
+    plan = replace(setting.size.plan, seed=setting.seed)
+    free = replace(plan, set=(*plan.set, "penalty=none"))
+    made = [
+        Cell(SFT, "SFT", (plan,), partial(_as_it_is, setting)),
+        _cell(setting, FREE, "β = 0", free),
+        *(
+            _cell(
+                setting,
+                f"beta-{coef:g}",
+                f"β = {coef:g}",
+                replace(plan, set=(*plan.set, f"penalty.coef={coef:g}")),
+            )
+            for coef in setting.size.coefs
+        ),
+    ]
+    return [*made, _cell(setting, ALONE, "no reference", replace(free, reference=False))]
+
+
+def _cell(setting: Setting[Size], name: str, title: str, plan: Climb) -> Cell:
+    def run(folder: Path) -> Mapping[str, Any]:
+        policy = setting.start.policy()
+        goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
+        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
+
+    return Cell(name, title, (plan,), run)
+
+
+def _as_it_is(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
+    start, plan = setting.start, setting.size.plan
+    policy = start.policy()
+    policy.freeze_reference()
+    judges = {"score": start.score(policy), "gold": gold_reward()}
+    questions = start.questions("held_out", policy)[: plan.tested]
+    return averages(measure(policy, questions, judges, start.sampling, seed=setting.seed))
+
+
+def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
+    """The page of the experiment."""
+    by_name = {cell.name: cell for cell in done}
+    start, climbs = by_name[SFT], [cell for cell in done if cell.name not in (SFT, ALONE)]
+    shown = {cell.name: cell for cell in (climbs[0], best(climbs), climbs[-1])}.values()
+    return Page(
+        title="What does the KL do?",
+        question=(
+            "The same PPO against the same reward model, with prices on leaving the reference that reach from nothing "
+            "to far too much: what happens to the score it climbs, and to the gold behind the score?"
+        ),
+        command=command,
+        findings=tuple(findings(start, climbs, by_name[ALONE])),
+        figures=(*_curves(start, climbs, size), _frontier(start, climbs, size), _prices(start, climbs)),
+        tables=(_table(done),),
+        method=_method(size),
+        strands=tuple(strand for cell in shown for strand in followed(cell, cell.title)),
+        numbers={cell.name: dict(cell.figures) for cell in done},
+    )
+
+
+def _method(size: Size) -> tuple[str, ...]:
+    trained = (
+        f"PPO as in the demonstration, {counted(size.plan.steps, 'step')} of {counted(size.plan.answers, 'answer')} "
+        f"at a constant learning rate of {size.plan.lr:g} ({size.plan.critic_lr:g} for the critic), one seed, every "
+        "policy from the same SFT model. Lines are running averages; bands are 95% intervals of their means, from "
+        "the spread of the answers within each step."
+    )
+    tested = (
+        f"The figures in the table are of the final policies on {counted(size.plan.tested, 'held-out prompt')}, one "
+        "answer each; ± is half of a 95% interval. The KL is estimated by the mean of log π − log π_ref of whole "
+        "answers."
+    )
+    return trained, tested
+
+
+def figure_of(cell: CellResult, name: str) -> Mean:
+    """A figure of the final policy."""
+    return Mean(float(cell.figures[name]), float(cell.figures[f"{name}_error"]))
+
+
+def apart(one: Mean, other: Mean) -> Mean:
+    """one − other, as independent means."""
+    return Mean(one.value - other.value, sqrt(one.error**2 + other.error**2))
+
+
+def best(climbs: Sequence[CellResult]) -> CellResult:
+    """The policy of most gold."""
+    return max(climbs, key=lambda cell: float(cell.figures["gold"]))
+
+
+def findings(start: CellResult, climbs: Sequence[CellResult], alone: CellResult) -> list[str]:
+    """What happened in this run, in sentences. `climbs` begins with the free policy and ends with the dearest."""
+    free, dearest, top = climbs[0], climbs[-1], best(climbs)
+    begun = figure_of(start, "gold")
+    reached = (
+        f"The SFT model answers held-out prompts with gold {begun.written}. Most gold was reached at {top.title}: "
+        f"{figure_of(top, 'gold').written} at a KL of {number(float(top.figures['kl']))} nats per answer."
+    )
+    said = [reached, _hacking(free, top)]
+    said += [told for cell in climbs if (told := _turned(cell))]
+    said.append(_stillness(dearest, start))
+    said.append(_alone(alone, free))
+    return said
+
+
+def _hacking(free: CellResult, top: CellResult) -> str:
+    score, gold = (apart(figure_of(free, name), figure_of(top, name)) for name in ("score", "gold"))
+    moved = f"β = 0 moved {number(float(free.figures['kl']))} nats"
+    if free is top:
+        return f"{moved} and has the most gold of all: in so many steps no price was needed, and none helped."
+    if score.low > 0 and gold.high < 0:
+        return (
+            f"Reward hacking: {moved} and scores {number(score.value)} more than {top.title}, but is worth "
+            f"{number(-gold.value)} less gold (95% interval {number(-gold.high)} to {number(-gold.low)})."
+        )
+    return (
+        f"No clear reward hacking: {moved}; against {top.title} its score differs by {score.written}, its gold by "
+        f"{gold.written}."
+    )
+
+
+def _turned(cell: CellResult) -> str:
+    """Whether gold fell within the run while the score rose."""
+    gold = cell.column("gold/mean")
+    if len(gold) < 8:
+        return ""
+    peak, drop = fall(gold)
+    score = smooth(cell.column("score/mean"))
+    if drop <= 0 or score[-1] <= score[peak]:
+        return ""
+    return (
+        f"At {cell.title} gold peaked near step {cell.steps[peak]['step']} and closed {number(drop)} lower, while the "
+        f"score rose by another {number(score[-1] - score[peak])}."
+    )
+
+
+def _stillness(dearest: CellResult, start: CellResult) -> str:
+    kl, gain = float(dearest.figures["kl"]), apart(figure_of(dearest, "gold"), figure_of(start, "gold"))
+    if kl < STILL and gain.low <= 0 <= gain.high:
+        return (
+            f"At {dearest.title} the policy cannot move: {number(kl)} nats after all steps, and a gain in gold of "
+            f"{gain.written}, which is nothing."
+        )
+    return (
+        f"Even at {dearest.title} the policy moved {number(kl)} nats, which changed gold by {gain.written}."
+    )
+
+
+def _alone(alone: CellResult, free: CellResult) -> str:
+    same = all(a == b for a, b in zip(alone.column("score/mean"), free.column("score/mean"), strict=True))
+    seconds = _step_seconds(alone) / _step_seconds(free)
+    learnt = "learnt exactly the same" if same else "did not learn quite the same"
+    return (
+        f"Without a reference the policy {learnt} as with one that costs nothing, in {seconds:.0%} of the time per "
+        f"step, and nobody saw how far it went: measured afterwards, {number(float(alone.figures['kl']))} nats."
+    )
+
+
+def _step_seconds(cell: CellResult) -> float:
+    """The median time of a step."""
+    clock = cell.column("seconds")
+    return median(after - before for before, after in pairwise([0.0, *clock]) if after > before)
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+def _colour(number_: int) -> int:
+    return COLOURS[min(number_, len(COLOURS) - 1)]
+
+
+def _window(size: Size) -> int:
+    return max(3, size.plan.steps // 10 | 1)
+
+
+def _line(cell: CellResult, name: str, spread: str, colour: int, size: Size) -> Series:
+    values = cell.column(name)
+    error = (
+        [value / sqrt(size.plan.answers) for value in cell.column(spread)] if spread else [0.0] * len(values)
+    )
+    return averaged(cell.column("step"), values, error, cell.title, colour, window=_window(size))
+
+
+def _curves(start: CellResult, climbs: Sequence[CellResult], size: Size) -> list[Figure]:
+    def drawn(
+        name: str, title: str, column: str, spread: str, unit: str, caption: str, rule: str = ""
+    ) -> Figure:
+        series = tuple(_line(cell, column, spread, _colour(i), size) for i, cell in enumerate(climbs))
+        rules = (Rule(float(start.figures[rule]), "SFT"),) if rule else ()
+        chart = Chart(title, series, Axis("step", whole=True), Axis(unit), rules, width=470, height=300)
+        return Figure.of(name, chart, caption)
+
+    return [
+        drawn("score", "The proxy", "score/mean", "score/std", "score by the reward model",
+              "What is climbed: it rises faster the less leaving the reference costs.", "score"),
+        drawn("gold", "What was wanted", "gold/mean", "gold/std", "gold",
+              "What the score stands for. A line that falls while its proxy rises is reward hacking.", "gold"),
+        drawn("kl", "How far it goes", "kl/reference", "kl/std", "KL to the reference, nats per answer",
+              "The same optimiser takes the policy as far as the price lets it."),
+        drawn("length", "How long answers become", "length/mean", "", "tokens per answer",
+              "Length is the cheapest way to please many reward models.", "length"),
+    ]  # fmt: skip
+
+
+def _frontier(start: CellResult, climbs: Sequence[CellResult], size: Size) -> Figure:
+    """Gold over the distance: where all policies would lie on one curve if the price were only a brake."""
+    series = []
+    for i, cell in enumerate(climbs):
+        kl = [sqrt(max(value, 0.0)) for value in smooth(cell.column("kl/reference"))]
+        series.append(
+            Series(tuple(kl), tuple(smooth(cell.column("gold/mean"))), cell.title, colour=_colour(i))
+        )
+    chart = Chart(
+        "Gold against distance",
+        tuple(series),
+        Axis("√KL to the reference, √nats per answer", low=0.0),
+        Axis("gold"),
+        (Rule(float(start.figures["gold"]), "SFT"),),
+        width=470,
+        height=300,
+    )
+    return Figure.of(
+        "frontier",
+        chart,
+        "Each line is a run, from left to right. Where lines of different prices lie on each other, the penalty only "
+        "decides how far along one curve a policy goes, as stopping early would.",
+        names="points",
+    )
+
+
+def _prices(start: CellResult, climbs: Sequence[CellResult]) -> Figure:
+    """Score and gold of the final policies over the price, in standard deviations of the SFT model's answers."""
+    priced = [cell for cell in climbs if cell.name != FREE]
+    x = tuple(float(cell.name.removeprefix("beta-")) for cell in priced)
+    series = []
+    for name, label, colour in (("score", "score", 1), ("gold", "gold", 0)):
+        begun, unit = float(start.figures[name]), float(start.figures[f"{name}_std"]) or 1.0
+        found = [figure_of(cell, name) for cell in priced]
+        y, low, high = (
+            tuple((getattr(mean, end) - begun) / unit for mean in found) for end in ("value", "low", "high")
+        )
+        series.append(Series(x, y, label, colour=colour, low=low, high=high))
+    chart = Chart(
+        "The price of a nat",
+        tuple(series),
+        Axis("β", log=True),
+        Axis("gain over SFT, in its standard deviations"),
+        (Rule(0.0, "SFT"),),
+        width=470,
+        height=300,
+    )
+    return Figure.of(
+        "prices",
+        chart,
+        "The final policies on held-out prompts; bands are 95% intervals. Cheap nats buy score; whether they buy gold "
+        "is the question.",
+    )
+
+
+def _table(done: Sequence[CellResult]) -> Table:
+    rows = []
+    for cell in done:
+        figures = [figure_of(cell, name).written for name in ("score", "gold", "kl", "length")]
+        time = f"{_step_seconds(cell):.2f}" if cell.steps else ""
+        rows.append((cell.title, *figures, f"{float(cell.figures['ended']):.0%}", time))
+    columns = ("", "score", "gold", "KL, nats", "length, tokens", "ended", "s per step")
+    return Table("The final policies, on held-out prompts", columns, tuple(rows))
+
+
+EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)

@@ -1,0 +1,394 @@
+"""Over-optimisation: reward models from few and many pairs, climbed by best-of-n and by PPO (Gao et al. 2022).
+
+Every score is brought to mean 0 and standard deviation 1 over the SFT model's answers, gold as well. A larger set of
+pairs contains the smaller ones. The remedies of Coste et al. 2023 (2310.02743) are tried on one size: ensembles of
+reward models that differ in their heads and in the order of the pairs, and a price on the KL.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+
+from tutelage.base import config
+from tutelage.base.config.files import write_atomically
+from tutelage.base.nouns import counted
+from tutelage.commands.display import progress
+from tutelage.commands.terminal import complete
+from tutelage.data.pairing import pair_completions
+from tutelage.data.records import CompletionRecord, Preference, Prompt, Split
+from tutelage.data.rows import to_row, write_jsonl
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.data.worlds import gold
+from tutelage.demo.lab import overoptimisation_page
+from tutelage.demo.lab.cells import Cell, CellResult
+from tutelage.demo.lab.climbing import Climb, Goal, climb
+from tutelage.demo.lab.ensembles import StandardisedReward
+from tutelage.demo.lab.experiment import Experiment, Setting
+from tutelage.demo.lab.measuring import mean
+from tutelage.demo.lab.page import Page
+from tutelage.demo.lab.start import gold_reward
+from tutelage.demo.rounds.round import AGREEMENT
+from tutelage.models.heads import load_reward_model
+from tutelage.models.policy import Policy
+from tutelage.people.simulated_raters import calibrated_tau, panel
+from tutelage.rewards.ensemble import Combination, Ensemble, combine
+from tutelage.rewards.model import ModelReward
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
+from tutelage.rollout.inference.answering import answer, completions
+from tutelage.rollout.inference.best_of_n import best_of_n_kl
+from tutelage.stats.overoptimisation import Floats, best_of_n
+from tutelage.train.run.lines import json_text
+from tutelage.workflows.reward import prepare_reward
+from tutelage.workflows.settings.reward import RewardSettings
+
+PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
+HOW: tuple[Combination, ...] = ("mean", "worst", "lower")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How many pairs, reward models, samples and steps."""
+
+    pairs: tuple[int, ...] = (250, 1000, 4000, 16000)
+    epochs: tuple[float, ...] = (4.0, 2.0, 1.0, 1.0)
+    """Passes over the pairs, for each number of them."""
+    answers: int = 10
+    """Answers to each training prompt, from which the pairs are made."""
+    test_pairs: int = 500
+    """Pairs of answers to held-out prompts that the reward models are tested on."""
+    ensemble: int = 4
+    """Reward models of an ensemble."""
+    remedied: int = 1000
+    """The number of pairs at which the remedies are tried."""
+    variance: float = 0.5
+    """Weight of the variance in mean − λ · variance."""
+    coefs: tuple[float, ...] = (0.05, 0.2)
+    prompts: int = 40
+    """Held-out prompts of best-of-n."""
+    samples: int = 256
+    """Answers to each of them."""
+    plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2", "penalty=none"), steps=50)  # noqa: RUF009
+
+    @property
+    def tried(self) -> tuple[int, ...]:
+        """The n of best-of-n: powers of two up to the number of samples."""
+        return tuple(2**k for k in range(self.samples.bit_length()) if 2**k <= self.samples)
+
+
+QUICK = Size(
+    pairs=(50, 200),
+    epochs=(1.0, 1.0),
+    answers=3,
+    test_pairs=40,
+    ensemble=2,
+    remedied=50,
+    coefs=(0.2,),
+    prompts=6,
+    samples=16,
+    plan=Climb(
+        set=("update.epochs=2", "update.minibatches=2", "penalty=none"),
+        steps=8,
+        answers=16,
+        tested=32,
+        every=4,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A reward model to be made: the first `pairs` of the pairs, and which of those that differ by chance alone."""
+
+    pairs: int
+    epochs: float
+    member: int = 0
+
+    @property
+    def name(self) -> str:
+        """The folder of its cell."""
+        return f"judge-{self.pairs}" + (f"-{self.member}" if self.member else "")
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """What decides the pairs and the samples."""
+
+    answers: int
+    pairs: int
+    test_pairs: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class SamplePlan:
+    """What decides best-of-n."""
+
+    prompts: int
+    samples: int
+    tried: tuple[int, ...]
+    variance: float
+    judges: tuple[Judge, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Which reward models are climbed, and how they are combined."""
+
+    judges: tuple[Judge, ...]
+    how: Combination = "mean"
+    variance: float = 0.0
+
+
+def judges_of(size: Size) -> list[Judge]:
+    """One for every number of pairs, then the rest of the ensemble."""
+    single = [Judge(pairs, epochs) for pairs, epochs in zip(size.pairs, size.epochs, strict=True)]
+    (first,) = [judge for judge in single if judge.pairs == size.remedied]
+    return [*single, *(replace(first, member=member) for member in range(1, size.ensemble))]
+
+
+def ensemble_of(size: Size) -> tuple[Judge, ...]:
+    """The reward models that the remedies are tried on."""
+    return tuple(judge for judge in judges_of(size) if judge.pairs == size.remedied)
+
+
+def cells(setting: Setting[Size]) -> list[Cell]:
+    """Pairs, reward models, best-of-n by all of them, then a policy for each."""
+    size, seed = setting.size, setting.seed
+    drawn = PairPlan(size.answers, max(size.pairs), size.test_pairs, seed)
+    made = [Cell(PAIRS, "pairs and votes", (drawn,), partial(_pairs, setting, drawn))]
+    judges = judges_of(size)
+    for judge in judges:
+        title = f"reward model from {counted(judge.pairs, 'pair')}" + (
+            f", again ({judge.member})" if judge.member else ""
+        )
+        made.append(Cell(judge.name, title, (drawn, judge), partial(_judge, setting, judge)))
+    sampled = SamplePlan(size.prompts, size.samples, size.tried, size.variance, tuple(judges), seed)
+    made.append(Cell(SAMPLES, "best-of-n", (drawn, sampled), partial(_best_of_n, setting, sampled)))
+    return made + [
+        _climbing(setting, name, title, aim, plan) for name, title, aim, plan in _climbs(size, seed)
+    ]
+
+
+def _climbs(size: Size, seed: int) -> list[tuple[str, str, Aim, Climb]]:
+    """PPO against each single reward model; against the ensembles and at a price, on the remedied size."""
+    plan = replace(size.plan, seed=seed)
+    found = [
+        (f"ppo-{judge.pairs}", counted(judge.pairs, "pair"), Aim((judge,)), plan)
+        for judge in judges_of(size)
+        if not judge.member
+    ]
+    together = ensemble_of(size)
+    for how in HOW:
+        aim = Aim(together, how, size.variance if how == "lower" else 0.0)
+        found.append((f"ppo-{how}", f"{how} of {len(together)}", aim, plan))
+    for coef in size.coefs:
+        kept = tuple(change for change in plan.set if not change.startswith("penalty"))
+        dear = replace(plan, set=(*kept, f"penalty.coef={coef:g}"))
+        found.append((f"ppo-beta-{coef:g}", f"β = {coef:g}", Aim(together[:1]), dear))
+    return found
+
+
+# Pairs ---------------------------------------------------------------------------------------------------------------
+
+
+def _pairs(setting: Setting[Size], drawn: PairPlan, folder: Path) -> Mapping[str, Any]:
+    """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's answers; and the
+    spread of gold over those answers."""
+    policy = setting.start.policy()
+    train = _answers(setting, policy, "train", drawn.answers, drawn.seed)
+    held_out = _answers(setting, policy, "held_out", 4, drawn.seed + 1)
+    asked, values = _gold(train)
+    tau = calibrated_tau(_differences(train, values, drawn.seed), AGREEMENT)
+    votes = _votes(train, values, tau, drawn.pairs, drawn.seed)
+    tests = _votes(held_out, _gold(held_out)[1], tau, drawn.test_pairs, drawn.seed + 1)
+    write_jsonl(folder / "preferences.jsonl", map(to_row, votes))
+    write_jsonl(folder / "test.jsonl", map(to_row, tests))
+    return {
+        "answers": len(asked),
+        "pairs": len(votes),
+        "tau": tau,
+        "gold/mean": float(np.mean(list(values.values()))),
+        "gold/std": float(np.std(list(values.values()))),
+    }
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Prompts and answers to them."""
+
+    prompts: Mapping[str, Prompt]
+    answers: Sequence[CompletionRecord]
+
+
+def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Answers:
+    start = setting.start
+    questions = start.questions(split, policy)
+    prompts = [question.prompt for question in questions]
+    answered: list[CompletionRecord] = []
+    with progress(f"answers ({split})", len(prompts), quiet=setting.quiet) as advance:
+        for at in range(0, len(prompts), 50):
+            part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
+            answered += completions(part, "sft", start.sampling)
+            advance(min(at + 50, len(prompts)), {})
+    return Answers({prompt.id: prompt for prompt in prompts}, answered)
+
+
+def _gold(known: Answers) -> tuple[list[str], dict[str, float]]:
+    """The prompts' texts row by row, and gold by the id of each answer."""
+    asked = [known.prompts[answer.prompt_id].messages[-1].content for answer in known.answers]
+    values = gold(asked, [answer.text for answer in known.answers])
+    return asked, {answer.id: value for answer, value in zip(known.answers, values, strict=True)}
+
+
+def _differences(known: Answers, values: Mapping[str, float], seed: int) -> list[float]:
+    pairs = pair_completions(known.answers, pairs_per_prompt=4, rng_seed=seed)
+    return [values[pair.a_id] - values[pair.b_id] for pair in pairs]
+
+
+def _votes(
+    known: Answers, values: Mapping[str, float], tau: float, count: int, seed: int
+) -> list[Preference]:
+    """`count` pairs in random order, each judged by one attentive rater of a panel; ties are asked again elsewhere."""
+    per_prompt = -(-count * 5 // (4 * len(known.prompts))) + 1
+    said = [answer for answer in known.answers if answer.text.strip()]
+    pairs = pair_completions(said, pairs_per_prompt=per_prompt, rng_seed=seed)
+    rng = Random(f"lab/{seed}/votes")
+    rng.shuffle(pairs)
+    raters = [rater for rater in panel(seed, 12, tau) if rater.kind == "ordinary"]
+    text = {answer.id: answer.text for answer in known.answers}
+    found: list[Preference] = []
+    for pair in pairs:
+        if len(found) == count:
+            break
+        words = [len(text[key].split()) for key in (pair.a_id, pair.b_id)]
+        vote = rng.choice(raters).judge(values[pair.a_id], values[pair.b_id], words[0], words[1], rng)
+        if vote.verdict in ("left", "right"):
+            better, worse = (pair.a_id, pair.b_id) if vote.verdict == "left" else (pair.b_id, pair.a_id)
+            found.append(Preference(known.prompts[pair.prompt_id].messages, text[better], text[worse]))
+    return found
+
+
+# Reward models -------------------------------------------------------------------------------------------------------
+
+
+def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, Any]:
+    """Train a reward model by the workflow, on the first pairs, and return its accuracy."""
+    start, made = setting.start, folder.parent / PAIRS
+    lines = (made / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
+    write_atomically(folder / "pairs.jsonl", "".join(lines))
+    settings = RewardSettings(
+        out=folder / "run",
+        seed=setting.seed + 1000 * judge.member,
+        resume=True,
+        quiet=setting.quiet,
+        model=start.model("sft"),
+        data=str(folder / "pairs.jsonl"),
+        test=str(made / "test.jsonl"),
+        centre=str(start.folder / "data" / "demonstrations.jsonl"),
+        epochs=judge.epochs,
+        batch_size=32,
+        held_out=0.05,
+        optimiser=config.Optimiser(lr=1e-3, warmup=0.1, weight_decay=0.01),
+        evaluate_every=25,
+        checkpoints=config.Checkpoints(every=50, keep=1),
+    )
+    result = complete(prepare_reward(settings), quiet=setting.quiet)
+    shutil.rmtree(folder / "run" / "checkpoints", ignore_errors=True)
+    low, high = result.metrics["accuracy_interval"]
+    return {"pairs": judge.pairs, "accuracy": result.accuracy, "accuracy/low": low, "accuracy/high": high}
+
+
+def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:
+    model = load_reward_model(config.Model(path=str(cells_ / judge.name / "run" / "model")))
+    return ModelReward(model, same_tokens=same_vocabulary(policy.tokenizer, model.tokenizer))
+
+
+# Best-of-n -----------------------------------------------------------------------------------------------------------
+
+
+def _best_of_n(setting: Setting[Size], sampled: SamplePlan, folder: Path) -> Mapping[str, Any]:
+    """Proxy and gold of the best of n by every reward model and ensemble: one line of metrics.jsonl each. The scale of
+    every score, which the policies are trained on, is left in scales.json."""
+    policy = setting.start.policy()
+    prompts = [question.prompt for question in setting.start.questions("held_out", policy)][: sampled.prompts]
+    rewards = {"gold": gold_reward()} | {
+        judge.name: _loaded(folder.parent, judge, policy) for judge in sampled.judges
+    }
+    parts: dict[str, list[list[float]]] = {name: [] for name in rewards}
+    with progress("best-of-n", len(prompts), quiet=setting.quiet) as advance:
+        for number, prompt in enumerate(prompts):
+            answered = answer(policy, [prompt], sampled.samples, setting.start.sampling, seed=sampled.seed)
+            for name, judge in rewards.items():
+                parts[name].append(scores_of(judge, answered.completions).tolist())
+            advance(number + 1, {})
+    raw = {name: np.array(rows) for name, rows in parts.items()}
+    scales = {name: (float(values.mean()), float(values.std()) or 1.0) for name, values in raw.items()}
+    scores = {name: (values - scales[name][0]) / scales[name][1] for name, values in raw.items()}
+    write_jsonl(folder / "metrics.jsonl", _curves(_proxies(scores, sampled), scores["gold"], sampled.tried))
+    write_atomically(folder / SCALES, json_text({name: list(scale) for name, scale in scales.items()}))
+    return {"answers": raw["gold"].size}
+
+
+def _proxies(scores: Mapping[str, Floats], sampled: SamplePlan) -> dict[str, Floats]:
+    """What is climbed, by name: every reward model alone, and the ensemble in every way."""
+    alone = {judge.name: scores[judge.name] for judge in sampled.judges}
+    several = [
+        judge for judge in sampled.judges if any(j.member and j.pairs == judge.pairs for j in sampled.judges)
+    ]
+    if not several:
+        return alone
+    members = torch.from_numpy(np.stack([scores[judge.name] for judge in several]))
+    return alone | {how: combine(members, how, sampled.variance).numpy() for how in HOW}
+
+
+def _curves(
+    proxies: Mapping[str, Floats], worth: Floats, tried: Sequence[int]
+) -> Iterator[dict[str, str | float]]:
+    for name, proxy in proxies.items():
+        begun = proxy.mean()
+        for n in tried:
+            row: dict[str, str | float] = {"proxy": name, "n": n, "kl": best_of_n_kl(n)}
+            for what, values in (("score", proxy - begun), ("gold", worth)):
+                found = mean(best_of_n(proxy, values, n).tolist())
+                row |= {what: found.value, f"{what}_error": found.error}
+            yield row
+
+
+# Policies ------------------------------------------------------------------------------------------------------------
+
+
+def _climbing(setting: Setting[Size], name: str, title: str, aim: Aim, plan: Climb) -> Cell:
+    """PPO against the scaled reward of `aim`; gold is told on its own scale of standard deviations."""
+
+    def run(folder: Path) -> Mapping[str, Any]:
+        policy = setting.start.policy()
+        scales = json.loads((folder.parent / SAMPLES / SCALES).read_text(encoding="utf-8"))
+        members = tuple(
+            StandardisedReward(_loaded(folder.parent, judge, policy), *scales[judge.name])
+            for judge in aim.judges
+        )
+        goal = Goal(
+            Ensemble(members, aim.how, aim.variance),
+            {"gold": StandardisedReward(gold_reward(), *scales["gold"])},
+        )
+        return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
+
+    return Cell(name, title, (aim, plan), run)
+
+
+def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
+    """The page of the experiment."""
+    return overoptimisation_page.page(done, size.pairs, size.remedied, size.plan, command)
+
+
+EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)

@@ -1,0 +1,281 @@
+"""The page about over-optimisation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+from tutelage.base.nouns import counted
+from tutelage.demo.lab.cells import CellResult
+from tutelage.demo.lab.climbing import Climb
+from tutelage.demo.lab.measuring import Mean
+from tutelage.demo.lab.page import Figure, Page, Table, followed
+from tutelage.report.diagnoses import smooth
+from tutelage.report.figures import Axis, Chart, Rule, Series
+from tutelage.report.figures.number_text import number, percent
+from tutelage.stats.overoptimisation import Fit, Form, fit
+
+COLOURS = (4, 1, 2, 0, 3, 5)
+FITTED = 0.5
+"""√nats from which the curves are fitted: the slope of that of RL is infinite at 0."""
+REMEDIES = {"mean": "mean", "worst": "worst case", "lower": "mean − λ·variance"}
+
+
+@dataclass(frozen=True)
+class GoldPath:
+    """Proxy and gold over √KL on the path of one optimiser. `low` and `high` are the interval of gold, where known."""
+
+    title: str
+    form: Form
+    distance: tuple[float, ...]
+    proxy: tuple[float, ...]
+    gold: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    def fitted(self) -> Fit | None:
+        """The curve of Gao et al. through gold."""
+        kept = [(d, g) for d, g in zip(self.distance, self.gold, strict=True) if d >= FITTED]
+        return fit(self.form, [d for d, _ in kept], [g for _, g in kept])
+
+    @property
+    def top(self) -> tuple[float, float]:
+        """The distance at which gold is highest, and that gold."""
+        gold, distance = max(zip(self.gold, self.distance, strict=True))
+        return distance, gold
+
+    @property
+    def fell(self) -> float:
+        """The fall of gold from its highest value to its last."""
+        return self.top[1] - self.gold[-1]
+
+
+def best_of_n_path(cell: CellResult, proxy: str, title: str) -> GoldPath:
+    """The path of best-of-n by one proxy, over its exact KL."""
+    rows = [row for row in cell.steps if row["proxy"] == proxy]
+    worth = [Mean(float(row["gold"]), float(row["gold_error"])) for row in rows]
+    return GoldPath(
+        title,
+        "best_of_n",
+        tuple(sqrt(float(row["kl"])) for row in rows),
+        tuple(float(row["score"]) for row in rows),
+        tuple(one.value for one in worth),
+        tuple(one.low for one in worth),
+        tuple(one.high for one in worth),
+    )
+
+
+def rl_path(cell: CellResult) -> GoldPath:
+    """The smoothed path of a run of PPO over its measured KL. It starts at the SFT model, whose scores are 0."""
+    kl, score, gold = (smooth(cell.column(name)) for name in ("kl/reference", "score/mean", "gold/mean"))
+    return GoldPath(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
+
+
+def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> Page:
+    """The page of the experiment on overoptimisation."""
+    by_name = {cell.name: cell for cell in done}
+    sampled = by_name["best-of-n"]
+    chosen = [best_of_n_path(sampled, f"judge-{count}", counted(count, "pair")) for count in pairs]
+    climbed = [rl_path(by_name[f"ppo-{count}"]) for count in pairs]
+    cautious = [best_of_n_path(sampled, how, name) for how, name in REMEDIES.items()]
+    alone = chosen[list(pairs).index(remedied)]
+    prices = [cell for cell in done if cell.name.startswith("ppo-beta-")]
+    single = by_name[f"ppo-{remedied}"]
+    remedies = [
+        (single, "one reward model"),
+        *((by_name[f"ppo-{how}"], name) for how, name in REMEDIES.items()),
+    ]
+    remedies += [(cell, f"one, {cell.title}") for cell in prices]
+    accuracies = {count: by_name[f"judge-{count}"].figures for count in pairs}
+    return Page(
+        title="How far can a reward model be trusted?",
+        question=(
+            "Reward models from few and from many pairs, climbed by choosing the best of n answers and by PPO: how far "
+            "do score and gold go together, and what keeps them together longer?"
+        ),
+        command=command,
+        findings=tuple(findings(accuracies, chosen, climbed, remedies)),
+        figures=(
+            _paths(
+                "best-of-n",
+                "Best-of-n",
+                chosen,
+                "Dashed: the score that chose; whiskers: 95% intervals over prompts.",
+            ),
+            _paths(
+                "ppo", "PPO", climbed, "Dashed: the score that was climbed. Running averages over the steps."
+            ),
+            _fits("best-of-n-fits", "Best-of-n: gold and d (α − β d)", chosen),
+            _fits("ppo-fits", "PPO: gold and d (α − β log d)", climbed),
+            _gold_only(
+                "remedies-best-of-n",
+                f"Best-of-n with ensembles, {counted(remedied, 'pair')}",
+                [alone, *cautious],
+            ),
+            _gold_only(
+                "remedies-ppo",
+                f"PPO with remedies, {counted(remedied, 'pair')}",
+                [_named(c, t) for c, t in remedies],
+            ),
+        ),
+        tables=(_accuracies(accuracies), _table(chosen, climbed), _remedies(remedies)),
+        method=_method(plan),
+        strands=tuple(followed(by_name[f"ppo-{remedied}"], f"PPO, {counted(remedied, 'pair')}")),
+        numbers={cell.name: dict(cell.figures) for cell in done},
+    )
+
+
+def _named(cell: CellResult, title: str) -> GoldPath:
+    path = rl_path(cell)
+    return GoldPath(title, path.form, path.distance, path.proxy, path.gold)
+
+
+def _method(plan: Climb) -> tuple[str, ...]:
+    judged = (
+        "Pairs are of the SFT model's answers, each judged once by an attentive simulated rater whose noise makes two "
+        "of them agree on 71% of the pairs; a larger set contains the smaller ones. Scores and gold have mean 0 and "
+        "standard deviation 1 over the SFT model's answers to held-out prompts."
+    )
+    climbed = (
+        "Best-of-n is estimated without bias from all samples of a prompt (Nakano et al. 2021), at the exact KL of "
+        f"log n − (n − 1)/n. PPO: {counted(plan.steps, 'step')} of {counted(plan.answers, 'answer')} at a learning "
+        f"rate of {plan.lr:g} ({plan.critic_lr:g} for the critic), without a price on the KL unless it is named; one "
+        f"seed. The curves of Gao et al. (2022) are fitted by least squares from √KL = {FITTED:g} on. Distances of "
+        "the two methods are not comparable."
+    )
+    return judged, climbed
+
+
+def findings(
+    accuracies: Mapping[int, Mapping[str, object]],
+    chosen: Sequence[GoldPath],
+    climbed: Sequence[GoldPath],
+    remedies: Sequence[tuple[CellResult, str]],
+) -> list[str]:
+    """The findings as sentences."""
+    accuracy = ", ".join(
+        f"{counted(count, 'pair')} {percent(float(str(one['accuracy'])), 1)}"
+        for count, one in accuracies.items()
+    )
+    ends = ", ".join(f"{path.title} {path.gold[-1]:+.2f}" for path in chosen)
+    return [
+        f"Share of single held-out votes predicted: {accuracy}.",
+        f"Best-of-n at its largest n changes gold by (in standard deviations) {ends}. {_turns(chosen)}",
+        f"PPO: {'; '.join(_path(path) for path in climbed)}.",
+        _cure(remedies),
+    ]
+
+
+def _turns(paths: Sequence[GoldPath]) -> str:
+    turned = [path.title for path in paths if path.fell > 0 and path.high and path.high[-1] < path.top[1]]
+    if turned:
+        return f"Gold falls back for {', '.join(turned)}: beyond some n a better score is a worse answer."
+    return "No curve turns over for certain: in reach of best-of-n more score is not yet less gold."
+
+
+def _path(path: GoldPath) -> str:
+    distance, gold = path.top
+    return (
+        f"from {path.title} gold rose to {gold:+.2f} at √KL {number(distance, 2)} and ended at {path.gold[-1]:+.2f} at "
+        f"{number(path.distance[-1], 2)}, with the score at {path.proxy[-1]:+.2f}"
+    ).replace("-", "\N{MINUS SIGN}")
+
+
+def _cure(remedies: Sequence[tuple[CellResult, str]]) -> str:
+    ends = [
+        (Mean(float(cell.figures["gold"]), float(cell.figures["gold_error"])), title)
+        for cell, title in remedies
+    ]
+    alone, best = ends[0][0], max(ends, key=lambda pair: pair[0].value)
+    final = ", ".join(f"{title} {gold.written}" for gold, title in ends)
+    apart = Mean(best[0].value - alone.value, sqrt(best[0].error ** 2 + alone.error**2))
+    sure = "more than one reward model alone" if apart.low > 0 else "not more than one alone for certain"
+    return f"Final gold on held-out prompts by remedy: {final}. Most has {best[1]}, {sure}."
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+DISTANCE = Axis("√KL from the SFT model, √nats", low=0.0)
+GAIN = Axis("gain over SFT, in its standard deviations")
+
+
+def _chart(title: str, series: Sequence[Series]) -> Chart:
+    return Chart(title, tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), width=470, height=310)
+
+
+def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> Figure:
+    """Gold as lines, proxies dashed."""
+    series = []
+    for path, colour in zip(paths, COLOURS, strict=False):
+        series.append(Series(path.distance, path.proxy, colour=colour, style="dashed"))
+        series.append(
+            Series(path.distance, path.gold, path.title, colour=colour, low=path.low, high=path.high)
+        )
+    chart = _chart(f"{title}: score and gold", series)
+    return Figure.of(
+        name, chart, f"Solid: gold. {caption}", names="ends" if name == "best-of-n" else "points"
+    )
+
+
+def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
+    """Gold as points, the fitted curve dashed."""
+    series, fits = [], []
+    for path, colour in zip(paths, COLOURS, strict=False):
+        series.append(
+            Series(path.distance, path.gold, path.title, mark="points", colour=colour, style="faint")
+        )
+        found = path.fitted()
+        if found is not None:
+            ends = [d for d in path.distance if d >= FITTED]
+            x = tuple(FITTED + (max(ends) - FITTED) * k / 60 for k in range(61))
+            series.append(Series(x, tuple(found(d) for d in x), colour=colour, style="dashed"))
+            fits.append(f"{path.title}: α {number(found.alpha)}, β {number(found.beta)}, R² {found.r2:.2f}")
+    chart = _chart(title, series)
+    return Figure.of(name, chart, "; ".join(fits) + ".", names="points")
+
+
+def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
+    series = tuple(
+        Series(path.distance, path.gold, path.title, colour=colour)
+        for path, colour in zip(paths, (1, 0, 2, 3, 4, 5), strict=False)
+    )
+    chart = _chart(title, series)
+    return Figure.of(name, chart, "Gold along the way; every line climbs a score of its own.", names="points")
+
+
+def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> Table:
+    rows = tuple(
+        (
+            f"{count:,}",
+            *(percent(float(str(one[key])), 1) for key in ("accuracy", "accuracy/low", "accuracy/high")),
+        )
+        for count, one in accuracies.items()
+    )
+    return Table("Reward models on single held-out votes", ("pairs", "predicted", "from", "to"), rows)
+
+
+def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> Table:
+    rows = []
+    for method, paths in (("best-of-n", chosen), ("PPO", climbed)):
+        for path in paths:
+            found = path.fitted()
+            fitted = (number(found.alpha), number(found.beta), f"{found.r2:.2f}") if found else ("", "", "")
+            peak = number(found.peak) if found and found.peak is not None else "none"
+            ends = (f"{path.top[1]:+.2f}", f"{path.gold[-1]:+.2f}", f"{path.proxy[-1]:+.2f}")
+            rows.append((f"{method}, {path.title}", *ends, *fitted, peak))
+    columns = ("", "highest gold", "last gold", "last score", "α", "β", "R²", "peak of the fit, √nats")
+    return Table("Along the way", columns, tuple(rows))
+
+
+def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> Table:
+    rows = []
+    for cell, title in remedies:
+        figures = (
+            Mean(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
+            for n in ("score", "gold", "kl")
+        )
+        rows.append((title, *figures))
+    return Table(
+        "PPO with remedies: final policies on held-out prompts",
+        ("", "score", "gold", "KL, nats"),
+        tuple(rows),
+    )

@@ -1,0 +1,99 @@
+"""Where every experiment begins: the models and prompts of a demonstration, found in a folder or made here."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.data.formats import load_prompts
+from tutelage.data.records import Split
+from tutelage.data.worlds import gold
+from tutelage.demo.rounds.round import Place
+from tutelage.demo.rounds.stages import ROUND, Story, run_stages
+from tutelage.demo.rounds.tutoring import GOLD, QUICK, Scale, tutoring
+from tutelage.models.policy import Policy
+from tutelage.rewards.function import FunctionReward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.workflows.loading import load_policy
+from tutelage.workflows.settings.sample import SampleSettings
+
+NEEDED = ("pretrain", "sft", "sample", "judge", "reward", "improve")
+"""The stages of a demonstration that the experiments stand on."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A finished demonstration. `fingerprint` is another one where anything that made its models is another."""
+
+    folder: Path
+    fingerprint: str
+    sampling: config.Sampling
+    engine: config.EngineName = "auto"
+
+    def policy(self, stage: str = "sft") -> Policy:
+        """The model of a stage, loaded anew."""
+        return load_policy(self.model(stage), trainable=True)
+
+    def model(self, stage: str) -> config.Model:
+        """Where the model of a stage is."""
+        return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
+
+    def score(self, policy: Policy) -> Reward:
+        """The demonstration's reward model, for the answers of `policy`."""
+        found = self.model("reward")
+        return make_reward([found.path], policy, found)
+
+    def questions(self, split: Split, policy: Policy) -> list[EncodedPrompt]:
+        """The prompts of a split, as text and as tokens."""
+        name = "prompts_train.jsonl" if split == "train" else "prompts_held_out.jsonl"
+        prompts = load_prompts(self.folder / "data" / name).records
+        return encode_prompts(prompts, policy.tokenizer)
+
+
+def gold_reward() -> Reward:
+    """What the simulated raters want, asked directly; the policy never sees it."""
+    return FunctionReward(lambda prompts, answers: gold(prompts, answers), GOLD)
+
+
+def find(folder: Path, engine: config.EngineName = "auto") -> Start:
+    """The demonstration in a folder. Raises TutelageError when one of the stages in NEEDED is not finished there."""
+    try:
+        told = json.loads((folder / ROUND).read_text(encoding="utf-8"))["stages"]
+        stages = {stage["name"]: stage for stage in told}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TutelageError(
+            f"{folder} holds no demonstration ({type(error).__name__}): give the folder that tutelage demo wrote, or "
+            "leave --from out and one is made."
+        ) from error
+    foreign = [name for name in NEEDED if name not in stages]
+    if foreign:
+        raise TutelageError(
+            f"The round in {folder} has no stage {', '.join(foreign)}, with which the experiments begin: give the "
+            "folder of a tutelage demo on the tutoring world, or leave --from out and one is made."
+        )
+    missing = [name for name in NEEDED if stages[name].get("status") != "done"]
+    if missing:
+        raise TutelageError(
+            f"The demonstration in {folder} has not finished {', '.join(missing)}; run tutelage demo --out {folder} "
+            "again."
+        )
+    made = "/".join(str(stages[name]["fingerprint"]) for name in NEEDED)
+    asked = config.load(SampleSettings, folder / "sample" / "config.json")
+    return Start(folder, hashlib.sha256(made.encode()).hexdigest()[:16], asked.sampling, engine)
+
+
+def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.EngineName = "auto") -> Start:
+    """Run the stages of the demonstration that are needed and not done yet in a folder."""
+    round_ = tutoring(Place(folder, seed, quiet, engine), QUICK if quick else Scale())
+    stages = [stage for stage in round_.stages() if stage.name in NEEDED]
+    story = Story(
+        title="The world of the laboratory",
+        about="The models that the experiments begin with, made as the demonstration makes them.",
+        command=f"tutelage lab --seed {seed}{' --quick' if quick else ''}",
+    )
+    run_stages(folder, story, stages)
+    return find(folder, engine)

@@ -1,0 +1,158 @@
+"""Plans: the settings of a run on a machine, with memory, time and cost; the one to choose, or changes that fit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tutelage.engines.plans.hardware import Cluster
+from tutelage.engines.plans.memory import Memory, Setting, Sharding, memory
+from tutelage.engines.plans.phases import Phase, phases
+from tutelage.engines.plans.tokens import FEWEST
+from tutelage.engines.plans.workload import Workload
+
+DAY = 86_400.0
+SERVERS = "--rollouts http://HOST:PORT"
+"""The flag by which servers of their own generate the responses."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One setting of a run: its memory on a rank, and the phases of a step."""
+
+    setting: Setting
+    memory: Memory
+    phases: tuple[Phase, ...]
+    room: float
+    """Bytes of a device."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the peak is within the memory of a device."""
+        return self.memory.peak <= self.room
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a step."""
+        return sum(phase.seconds for phase in self.phases)
+
+    @property
+    def slowest(self) -> Phase:
+        """The phase that takes most of the time."""
+        return max(self.phases, key=lambda phase: phase.seconds)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The estimates of a run, one for each setting."""
+
+    work: Workload
+    cluster: Cluster
+    estimates: tuple[Estimate, ...]
+    servers: Cluster | None = None
+
+    @property
+    def choice(self) -> Estimate | None:
+        """The cheapest setting that fits and that this version can run: on given devices the fastest. None where there
+        is none."""
+        fitting = [one for one in self.estimates if one.fits and one.setting.is_available(self.work)]
+        return min(fitting, key=lambda estimate: estimate.seconds, default=None)
+
+    @property
+    def devices(self) -> int:
+        """Devices that are paid for."""
+        return self.cluster.count + (self.servers.count if self.servers else 0)
+
+    def cost(self, estimate: Estimate, price: float) -> float:
+        """The cost of a step at a price of one device per hour."""
+        return self.devices * price * estimate.seconds / 3600
+
+    def tokens_per_day(self, estimate: Estimate) -> float:
+        """Tokens of prompts and responses that the run learns from in a day."""
+        batch = self.work.batch
+        return batch.rows * (batch.prompt + batch.response) * DAY / estimate.seconds
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a run that makes it fit: its flags, and the bytes of a rank that it then needs."""
+
+    flags: str
+    peak: float
+
+
+def plan(
+    work: Workload,
+    cluster: Cluster,
+    *,
+    tokens: int | None = None,
+    servers: Cluster | None = None,
+) -> Plan:
+    """Estimate every setting of a run on a cluster. `tokens` fixes the tokens at once, `servers` generate responses."""
+    return Plan(
+        work,
+        cluster,
+        tuple(estimate(work, cluster, one, servers) for one in settings(cluster, tokens)),
+        servers,
+    )
+
+
+def estimate(work: Workload, cluster: Cluster, setting: Setting, servers: Cluster | None = None) -> Estimate:
+    """The memory and the phases of one setting."""
+    held = memory(work, cluster, setting, serves=servers is None)
+    return Estimate(setting, held, phases(work, cluster, setting, held, servers), cluster.device.memory)
+
+
+def settings(cluster: Cluster, tokens: int | None) -> Iterator[Setting]:
+    """Every setting of a run on a cluster. One device has nothing to shard, one node nothing to replicate, and copies
+    lie on whole nodes."""
+    kinds: list[Sharding] = ["none"]
+    if cluster.count > 1:
+        kinds.append("full")
+    if cluster.count > cluster.per_node > 1 and cluster.count % cluster.per_node == 0:
+        kinds.append("hybrid")
+    for sharding in kinds:
+        for checkpointing in (False, True) if cluster.device.is_gpu else (False,):
+            yield Setting(sharding, checkpointing, tokens)
+
+
+def changes(work: Workload, cluster: Cluster, *, serves: bool = True) -> Iterator[Change]:
+    """Changes that make a run fit, the least intrusive first: available settings, fewer tokens, bf16, rollouts from
+    servers, adapters. `serves` says whether the devices generate responses as it is."""
+    variants = [("", work, serves)]
+    if not work.half and cluster.device.is_gpu:
+        variants.append(("--model.dtype bf16", replace(work, half=True), serves))
+    if work.sampling and serves:
+        variants += [(f"{flags} {SERVERS}".strip(), one, False) for flags, one, _ in variants]
+    if work.trains and not work.lora:
+        variants += [
+            (f"{flags} --lora.rank 16".strip(), replace(one, lora=16, has_reference=False), here)
+            for flags, one, here in variants
+        ]
+    for flags, one, here in variants:
+        for tokens in (None, FEWEST):
+            for setting in settings(cluster, tokens):
+                found = memory(one, cluster, setting, serves=here)
+                if setting.is_available(one) and found.peak <= cluster.device.memory:
+                    yield Change(" ".join(filter(None, (flags, setting_flags(setting)))), found.peak)
+
+
+def setting_flags(setting: Setting) -> str:
+    """The flags of a setting; empty for the defaults."""
+    flags = [
+        f"--shard {setting.sharding}" * (setting.sharding != "none"),
+        "--activation-checkpointing" * setting.checkpointing,
+        f"--tokens-at-once {setting.tokens}" * (setting.tokens is not None),
+    ]
+    return " ".join(filter(None, flags))
+
+
+def devices_needed(work: Workload, cluster: Cluster, *, serves: bool = True, most: int = 4096) -> int | None:
+    """The smallest power of two of devices on which a run fits in some setting; None above `most`."""
+    count = cluster.count
+    while count <= most:
+        larger = replace(cluster, count=count)
+        able = (one for one in settings(larger, None) if one.is_available(work))
+        found = (memory(work, larger, one, serves=serves) for one in able)
+        if any(each.peak <= larger.device.memory for each in found):
+            return count
+        count *= 2
+    return None

@@ -1,0 +1,112 @@
+"""What devices can do: GPUs by name from their data sheets, and machines made of them."""
+
+import difflib
+from dataclasses import dataclass
+
+from tutelage.base.errors import TutelageError
+
+GB = 1e9
+GIB = 2.0**30
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU, or the processor of a machine: rates that its maker states or that were measured."""
+
+    name: str
+    memory: float
+    """Bytes."""
+    bf16: float
+    """Operations per second of a product of bf16 matrices, without sparsity."""
+    float32: float
+    """Operations per second of a product of float32 matrices, which torch computes without TF32 by default."""
+    bandwidth: float
+    """Bytes per second read from its memory."""
+    link: float
+    """Bytes per second to another device of the same node, in one direction."""
+    runtime: float = 1.0 * GIB
+    """Bytes that the process and its libraries take on the device before there is a model."""
+    source: str = ""
+    """Where the rates were published."""
+    matrix_share: float = 0.70
+    """Share of the stated rate that large products reach."""
+    memory_share: float = 0.80
+    """Share of the stated bandwidth that reading reaches."""
+    link_share: float = 0.70
+    """Share of the stated link that a collective operation reaches."""
+    step_overhead: float = 8e-4
+    """Seconds per layer and decoded token that starting the kernels of transformers' modules takes."""
+    is_gpu: bool = True
+
+    def rate(self, *, half: bool) -> float:
+        """Operations per second of large products that are reached."""
+        return self.matrix_share * (self.bf16 if half else self.float32)
+
+    @property
+    def reading(self) -> float:
+        """Bytes per second of reading that are reached."""
+        return self.memory_share * self.bandwidth
+
+
+def _gpu(
+    name: str, memory: float, bf16: float, float32: float, read: float, link: float, source: str
+) -> Device:
+    """A GPU by its data sheet: GB, TFLOP/s dense, TFLOP/s, GB/s, GB/s in one direction."""
+    return Device(name, memory * GB, bf16 * 1e12, float32 * 1e12, read * GB, link * GB, source=source)
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        _gpu("b200", 180, 2250, 75, 7700, 900, "NVIDIA DGX B200 data sheet (per GPU)"),
+        _gpu("h200", 141, 989, 67, 4800, 450, "NVIDIA H200 data sheet, SXM"),
+        _gpu("h100", 80, 989, 67, 3350, 450, "NVIDIA H100 data sheet, SXM"),
+        _gpu("a100-80", 80, 312, 19.5, 2039, 300, "NVIDIA A100 data sheet, 80 GB SXM"),
+        _gpu("a100-40", 40, 312, 19.5, 1555, 300, "NVIDIA A100 data sheet, 40 GB SXM"),
+        _gpu("mi300x", 192, 1307, 163, 5300, 448, "AMD Instinct MI300X data sheet"),
+        _gpu("l40s", 48, 362, 91.6, 864, 32, "NVIDIA L40S data sheet"),
+        _gpu("l4", 24, 121, 30.3, 300, 32, "NVIDIA L4 data sheet"),
+        _gpu("4090", 24, 165, 82.6, 1008, 32, "NVIDIA Ada GPU architecture white paper, GeForce RTX 4090"),
+    )
+}
+"""GPUs by name. Rates are dense; links are one direction of NVLink, Infinity Fabric or PCIe."""
+
+
+def gpu_named(name: str) -> Device:
+    """The GPU called `name`. Raises TutelageError, with those that are known, for another name."""
+    if name.lower() in GPUS:
+        return GPUS[name.lower()]
+    longer = [known for known in GPUS if name and known.startswith(name.lower())]
+    near = longer or difflib.get_close_matches(name.lower(), GPUS, n=1)
+    guess = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise TutelageError(f"There is no GPU called {name!r} in the table.{guess} It has {', '.join(GPUS)}.")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal devices in nodes, one process each."""
+
+    device: Device
+    count: int = 1
+    per_node: int = 8
+    network: float = 50e9
+    """Bytes per second between two nodes for each device, in one direction: 400 Gbit/s InfiniBand."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.per_node < 1:
+            raise TutelageError(
+                f"--gpus {self.count} and --gpus-per-node {self.per_node}: both must be at least 1."
+            )
+
+    @property
+    def in_node(self) -> int:
+        """Devices of a node that take part."""
+        return min(self.count, self.per_node)
+
+    def link(self, among: int) -> float:
+        """Bytes per second that a collective operation among so many devices reaches on each of them.
+
+        A ring passes every byte into a node once and on between its devices, so that the adapters of a node add up.
+        """
+        between = min(self.in_node * self.network, self.device.link)
+        return self.device.link_share * (self.device.link if among <= self.per_node else between)

@@ -1,0 +1,152 @@
+"""Starting the ranks of a run, and joining them.
+
+torchrun starts the processes and tells each its number by environment variables (RANK, WORLD_SIZE, LOCAL_RANK, ...).
+`launch` is torchrun on this machine; on several machines it is called by its own name:
+
+    torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint HOST:29500 -m tutelage improve ...
+"""
+
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tutelage.base.errors import TutelageError
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+    from tutelage.engines.ranks.ranks import Ranks
+
+
+def world_size() -> int:
+    """The number of ranks that the environment names; 1 for a process by itself."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def world_rank() -> int:
+    """The number of this rank, counted from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def ranks_on_this_machine() -> int:
+    """The number of ranks that share the processors and the memory of this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def rank_on_this_machine() -> int:
+    """The number of this rank among those of this machine, counted from 0."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def is_restart() -> bool:
+    """Whether torchrun has started the ranks again after a failure (`--max-restarts`)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+@cache
+def join() -> "Ranks":
+    """The ranks of this process: those that the environment names, or one alone. The first call meets the others."""
+    from tutelage.engines.ranks.ranks import ALONE, Ranks
+
+    if world_size() == 1:
+        return ALONE
+    import torch
+    import torch.distributed as dist
+
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(rank_on_this_machine())
+        backend = "cpu:gloo,cuda:nccl"
+    if not dist.is_initialized():
+        dist.init_process_group(backend, store=_store(), rank=world_rank(), world_size=world_size())
+        atexit.register(dist.destroy_process_group)
+    return Ranks(world_rank(), world_size())
+
+
+@cache
+def _store() -> "Store":
+    """The store through which the ranks find each other."""
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, _, _ = next(iter(rendezvous("env://")))
+    return PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def reports(error: Exception) -> bool:
+    """Whether this rank is the one to print an error: the first rank that has one. A process by itself always is."""
+    if world_size() == 1:
+        return True
+    from tutelage.engines.ranks.ranks import PeerError
+
+    if isinstance(error, PeerError):
+        return False
+    if join.cache_info().currsize == 0:
+        return world_rank() == 0  # an error in the settings, which all ranks have
+    try:
+        return int(_store().add("errors", 1)) == 1
+    except RuntimeError:  # the store is gone with the launcher
+        return True
+
+
+def name_of_rank() -> str:
+    """The beginning of a message of this rank: "rank 1 of 4: "; empty for a process by itself."""
+    return f"rank {world_rank()} of {world_size()}: " if world_size() > 1 else ""
+
+
+def launch(processes: int, words: Sequence[str]) -> int:
+    """Run `tutelage WORDS` in so many ranks on this machine by torchrun's agent. Returns the exit status."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // processes)))
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    settings = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=f"tutelage-{os.getpid()}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        max_restarts=0,
+        monitor_interval=0.1,
+        local_addr="127.0.0.1",
+    )
+    try:
+        elastic_launch(settings, sys.executable)("-m", "tutelage", *words)
+    except ChildFailedError as error:
+        _, failure = error.get_first_failure()
+        return _status(failure.exitcode)
+    except SignalException as stopped:
+        return 128 + int(stopped.sigval)
+    return 0
+
+
+def _processors() -> int:
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _status(code: int) -> int:
+    """The exit status of a process that ended with `code`, where a signal counts as a shell counts it."""
+    return code if code >= 0 else 128 - code
+
+
+def processes_of(words: Sequence[str]) -> tuple[int, list[str]]:
+    """The number after `--processes` (1 without), and the other words. Raises TutelageError where it is no number."""
+    rest, count = [], "1"
+    remaining = iter(words)
+    for word in remaining:
+        name, equals, value = word.partition("=")
+        if name == "--processes":
+            count = value if equals else next(remaining, "")
+        else:
+            rest.append(word)
+    if not count.isdecimal() or int(count) < 1:
+        raise TutelageError(f"--processes is {count!r}: give the number of processes, 1 or more.")
+    return int(count), rest

@@ -1,0 +1,161 @@
+"""The ranks of a run, and what they exchange."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tutelage.base.errors import TutelageError
+
+T = TypeVar("T")
+
+LARGE = 1 << 18
+"""Elements from which a tensor is summed where it lies; smaller ones travel together in one buffer."""
+
+
+class PeerError(TutelageError):
+    """Another rank failed, and says why itself; this rank ends because of it."""
+
+
+class PeerLost(TutelageError):
+    """Another rank ended without a word, as a process does that is killed."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """`size` processes, of which this one has the number `rank`, counted from 0.
+
+    All methods are collective: every rank calls them, in the same order. A single rank returns what it has at once.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which alone writes and prints."""
+        return self.rank == 0
+
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over all ranks. Every rank gets the same bits."""
+        if self.size == 1:
+            return
+        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for tensor in tensors:
+            if tensor.numel() < LARGE:
+                kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+            else:
+                self._sum_large(tensor)
+        for small in kinds.values():
+            buffer = torch.cat([tensor.reshape(-1) for tensor in small])
+            self._all_reduce(buffer)
+            for tensor, values in zip(small, buffer.split([t.numel() for t in small]), strict=True):
+                tensor.copy_(values.view_as(tensor))
+
+    def _sum_large(self, tensor: Tensor) -> None:
+        """Sum one tensor in an operation of its own, whose layout may be another on every rank."""
+        whole = tensor.contiguous()
+        self._all_reduce(whole)
+        if whole is not tensor:
+            tensor.copy_(whole)
+
+    def totals(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The sum over ranks of each value by its name. A rank that lacks a name adds nothing to it."""
+        found: dict[str, float] = {}
+        for part in self.gather(dict(values)):
+            for name, value in part.items():
+                found[name] = found.get(name, 0.0) + value
+        return found
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all ranks, by rank. A value is anything that can be pickled."""
+        if self.size == 1:
+            return [value]
+        found: list[Any] = [None] * self.size
+        with self.connected():
+            dist.all_gather_object(found, value)
+        return found
+
+    def largest(self, value: float) -> float:
+        """The largest value of any rank."""
+        if self.size == 1:
+            return value
+        number = torch.tensor(value, dtype=torch.float64)
+        self._all_reduce(number, dist.ReduceOp.MAX)
+        return float(number)
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on some rank."""
+        return bool(self.largest(float(flag)))
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self.largest(0.0)
+
+    def shared(self, make: Callable[[], T]) -> T:
+        """What `make` returns on rank 0, where alone it is called. Its error is raised on every rank."""
+        own = self.together(lambda: make() if self.is_first else None)
+        if self.size == 1:
+            return own  # type: ignore[return-value]  # rank 0 is the only rank
+        box: list[Any] = [own]
+        with self.connected():
+            dist.broadcast_object_list(box, src=0)
+        first: T = box[0]
+        return first
+
+    def together(self, function: Callable[[], T]) -> T:
+        """The own result of `function`, once it has succeeded on every rank. See `raise_first` for errors."""
+        if self.size == 1:
+            return function()
+        try:
+            result = function()
+        except Exception as error:
+            self.raise_first(error)
+            raise
+        self.raise_first(None)
+        return result
+
+    def raise_first(self, error: Exception | None) -> None:
+        """Raise on every rank if some rank has an error: its own on the lowest rank that has one, `PeerError` on all
+        others. `error` is that of this rank, or None."""
+        if self.size == 1:
+            if error is not None:
+                raise error
+            return
+        if not self.any(error is not None):
+            return
+        failed = [
+            rank
+            for rank, text in enumerate(self.gather(None if error is None else str(error)))
+            if text is not None
+        ]
+        if failed[0] != self.rank or error is None:
+            raise PeerError(f"rank {failed[0]} of {self.size} failed") from error
+        raise error
+
+    def _all_reduce(self, tensor: Tensor, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
+        with self.connected():
+            dist.all_reduce(tensor, operation)
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Raise `PeerLost` where an exchange inside fails, which happens when another rank is gone."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise self.lost() from error
+
+    def lost(self) -> PeerLost:
+        """The error of this rank where another one is gone."""
+        return PeerLost(
+            f"Another rank ended or does not answer, so rank {self.rank} of {self.size} cannot go on. The latest "
+            "checkpoint is whole: go on with --resume."
+        )
+
+
+ALONE = Ranks()
+"""A run in one process."""

@@ -1,0 +1,69 @@
+"""Answers to prompts as records: what sampling for people, evaluation and chat share."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.core.batch import Rollout
+from tutelage.data.identity import stable_id
+from tutelage.data.records import CompletionRecord, Prompt
+from tutelage.models.policy import Policy
+from tutelage.rewards.completions import Completions
+from tutelage.rollout.generator import Generator
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import encode_prompts, prompt_tokens
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Prompts, each repeated once per sample, with the tokens and texts of their answers, row by row."""
+
+    prompts: tuple[Prompt, ...]
+    rollout: Rollout
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each answer."""
+        return self.rollout.texts
+
+    @property
+    def completions(self) -> Completions:
+        """The answers as rewards take them."""
+        return Completions(self.prompts, self.texts, self.rollout)
+
+
+def answer(
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    n: int,
+    sampling: config.Sampling,
+    *,
+    seed: int,
+    generator: Generator | None = None,
+) -> Answers:
+    """Sample `n` answers to each prompt, from `generator` where another than the policy itself writes them.
+
+    Raises TutelageError when a prompt leaves no room for an answer."""
+    if not prompts:
+        raise TutelageError("There is no prompt to answer.")
+    encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
+    rollout = (generator or LocalGenerator(policy)).generate(encoded, n, sampling, seed=seed)
+    return Answers(tuple(prompt for prompt in prompts for _ in range(n)), rollout)
+
+
+def completions(answered: Answers, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:
+    """The answers as records. An id depends on the sampler, the prompt, the sample's number and the text."""
+    asked = " ".join(f"{name}={value}" for name, value in asdict(sampling).items())
+    group = answered.rollout.group
+    return [
+        CompletionRecord(
+            id=stable_id(sampler, prompt.id, str(row % group), text),
+            prompt_id=prompt.id,
+            text=text,
+            sampler=sampler,
+            sampling=asked,
+            finished=bool(answered.rollout.terminated[row]),
+        )
+        for row, (prompt, text) in enumerate(zip(answered.prompts, answered.texts, strict=True))
+    ]

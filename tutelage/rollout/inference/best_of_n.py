@@ -1,0 +1,64 @@
+"""Best of n: sample n answers and keep the one that a reward scores highest. No weights change.
+
+The policy that answers so is as far from its model as it can get for its score: KL(best-of-n‖π) is at most
+log n − (n − 1)/n nats, whatever the score (Stiennon et al. 2020; a bound by Beirami et al. 2024, arXiv 2401.01879, and
+exact where no two answers score the same).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.data.ranking import ranking
+from tutelage.data.records import Prompt
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
+from tutelage.rollout.sampler import Sampler
+
+
+def best_of_n_kl(n: int) -> float:
+    """The most that best-of-n can be away from its model: log n − (n − 1)/n, in nats per answer."""
+    if n < 1:
+        raise ValueError(f"the best of {counted(n, 'answer')} is none")
+    return math.log(n) - (n - 1) / n
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An answer with its score. `round` is that of a search in which it was written, 0 for plain samples."""
+
+    text: str
+    score: float
+    finished: bool = True
+    round: int = 0
+
+
+def best_first(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """In order of `ranking`."""
+    order = ranking([one.score for one in candidates], [one.finished for one in candidates])
+    return [candidates[i] for i in order]
+
+
+def best_of_n(
+    sampler: Sampler,
+    reward: Reward,
+    prompts: Sequence[Prompt],
+    n: int,
+    sampling: config.Sampling,
+    *,
+    seed: int,
+) -> list[list[Candidate]]:
+    """`n` scored answers to each prompt, best first. Raises TutelageError when there is no prompt."""
+    if not prompts:
+        raise TutelageError("There is no prompt to answer.")
+    replies = sampler([prompt.messages for prompt in prompts], n, sampling, seed=seed)
+    repeated = [prompt for prompt in prompts for _ in range(n)]
+    flat = [reply for group in replies for reply in group]
+    answers, ended = [reply.text for reply in flat], [reply.finished for reply in flat]
+    scores = scores_of(reward, Completions(repeated, answers, terminated=ended)).tolist()
+    found = [Candidate(reply.text, value, reply.finished) for reply, value in zip(flat, scores, strict=True)]
+    return [best_first(found[start : start + n]) for start in range(0, len(found), n)]

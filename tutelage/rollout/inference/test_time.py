@@ -1,0 +1,215 @@
+"""Test-time preference optimisation (Li et al. 2025, arXiv 2501.12895): a search over answers, steered by words.
+
+    cache ← W sampled answers, each with its score
+    D times:  textual loss      why is the best answer in the cache better than the worst?
+              textual gradient  what should be changed in the best one?
+              revise            W new answers that follow this advice; score them into the cache
+    the answer is the best of the cache, of any round
+
+No weight changes: the "loss" and the "gradient" are texts that the model itself writes, and the score decides alone
+what they are about. D = 2 and W = 5 are the paper's.
+
+Who can follow it: the model must compare two answers, draw advice from that and act on it. The published results are
+those of models of 22 and 70 billion parameters; the authors name the skill of following instructions as the condition.
+A model that lacks it writes revisions that score no better than plain samples, and the best of W (D + 1) plain samples
+(`best_of_n`) is then as good and cheaper. `followed` says which of the two was seen.
+
+Not to be confused with triple preference optimisation, a training loss that other libraries call TPO.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tutelage.base import config
+from tutelage.data.records import Messages, Prompt, user
+from tutelage.data.templates import conversation_text
+from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
+from tutelage.rollout.inference.best_of_n import Candidate, best_first, best_of_n
+from tutelage.rollout.inference.search import Search
+from tutelage.rollout.sampler import Reply, Sampler
+
+LOSS = """\
+Two answers were given to the request below. Somebody who knows what is wanted found the first one better.
+
+[Request]
+{request}
+[End of request]
+
+[Better answer]
+{chosen}
+[End of better answer]
+
+[Worse answer]
+{rejected}
+[End of worse answer]
+
+What does the better answer do well that the worse one does not? What is weak in the worse one, and what is still weak \
+in the better one? Write a short critique. Do not write a new answer."""
+
+GRADIENT = """\
+Below are a request, an answer to it, and a critique that compares this answer with a worse one.
+
+[Request]
+{request}
+[End of request]
+
+[Answer]
+{chosen}
+[End of answer]
+
+[Critique]
+{critique}
+[End of critique]
+
+From the critique, derive what should be changed in the answer so that it becomes better still. Write a short list of \
+concrete instructions. Do not write a new answer."""
+
+UPDATE = """\
+Improve an answer by following instructions.
+
+[Request]
+{request}
+[End of request]
+
+[Answer]
+{chosen}
+[End of answer]
+
+[Instructions]
+{advice}
+[End of instructions]
+
+Write the improved answer to the request, and nothing else."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search for one prompt: all answers, best first, and the advice of each round.
+
+    `rounds` may be fewer than asked for: where all answers score the same, nothing is better and nothing can be said.
+    """
+
+    prompt: Prompt
+    candidates: tuple[Candidate, ...]
+    advice: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Candidate:
+        """The answer."""
+        return self.candidates[0]
+
+    @property
+    def best_sampled(self) -> Candidate:
+        """The best of the answers that were sampled before the first round."""
+        return next(one for one in self.candidates if one.round == 0)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were gone through."""
+        return len(self.advice)
+
+
+def optimise_at_test_time(
+    sampler: Sampler,
+    reward: Reward,
+    prompts: Sequence[Prompt],
+    search: Search,
+    sampling: config.Sampling,
+    *,
+    seed: int,
+    done: Callable[[int], None] = lambda round: None,
+) -> list[SearchResult]:
+    """Answer every prompt by test-time preference optimisation; `done` hears of every round.
+
+    Equal answers to one prompt are scored once. Raises TutelageError when there is no prompt, and whatever the sampler
+    and the reward raise.
+    """
+    sampled = best_of_n(sampler, reward, prompts, search.width, sampling, seed=seed)
+    found = [SearchResult(prompt, tuple(group)) for prompt, group in zip(prompts, sampled, strict=True)]
+    spoken = config.Sampling(temperature=sampling.temperature, max_new_tokens=search.words)
+    for number in range(1, search.rounds + 1):
+        going = [i for i, one in enumerate(found) if _differ(one)]
+        if not going:
+            break
+        some = [found[i] for i in going]
+        own = seed + 3 * number  # a stream of its own for each question of each round
+        critiques = _one(sampler(list(map(_loss, some)), 1, spoken, seed=own))
+        gradients = [_gradient(*pair) for pair in zip(some, critiques, strict=True)]
+        advice = _one(sampler(gradients, 1, spoken, seed=own + 1))
+        updates = [_update(*pair) for pair in zip(some, advice, strict=True)]
+        revised = sampler(updates, search.width, sampling, seed=own + 2)
+        scored = _scored(reward, some, revised, number)
+        for i, told, fresh in zip(going, advice, scored, strict=True):
+            known = found[i]
+            found[i] = SearchResult(
+                known.prompt, tuple(best_first([*known.candidates, *fresh])), (*known.advice, told)
+            )
+        done(number)
+    return found
+
+
+def followed(found: Sequence[SearchResult]) -> bool | None:
+    """Whether the revisions score better on average than the plain samples of the same prompts; None without any."""
+    pairs = []
+    for one in found:
+        revised = [c.score for c in one.candidates if c.round]
+        plain = [c.score for c in one.candidates if not c.round]
+        if revised:
+            pairs.append(sum(revised) / len(revised) - sum(plain) / len(plain))
+    return sum(pairs) > 0 if pairs else None
+
+
+def _differ(found: SearchResult) -> bool:
+    """Whether the best and the worst answer are not equally good."""
+    ends = found.candidates[0], found.candidates[-1]
+    return (ends[0].score, ends[0].finished) != (ends[1].score, ends[1].finished)
+
+
+def _scored(
+    reward: Reward, found: Sequence[SearchResult], replies: Sequence[Sequence[Reply]], number: int
+) -> list[list[Candidate]]:
+    """The replies as candidates; only texts that are new to their prompt are asked about."""
+    known = [{one.text: one.score for one in item.candidates} for item in found]
+    fresh = [
+        (place, reply)
+        for place, group in enumerate(replies)
+        for reply in {reply.text: reply for reply in group}.values()
+        if reply.text not in known[place]
+    ]
+    prompts = [found[place].prompt for place, _ in fresh]
+    answers, ended = [reply.text for _, reply in fresh], [reply.finished for _, reply in fresh]
+    completions = Completions(prompts, answers, terminated=ended)
+    scores = scores_of(reward, completions).tolist() if fresh else []
+    for (place, reply), value in zip(fresh, scores, strict=True):
+        known[place][reply.text] = value
+    return [
+        [Candidate(reply.text, known[place][reply.text], reply.finished, number) for reply in group]
+        for place, group in enumerate(replies)
+    ]
+
+
+def _one(replies: Sequence[Sequence[Reply]]) -> list[str]:
+    return [group[0].text.strip() for group in replies]
+
+
+def _loss(found: SearchResult) -> Messages:
+    best, worst = found.candidates[0].text, found.candidates[-1].text
+    return user(LOSS.format(request=_request(found.prompt), chosen=best, rejected=worst))
+
+
+def _gradient(found: SearchResult, critique: str) -> Messages:
+    request = _request(found.prompt)
+    return user(GRADIENT.format(request=request, chosen=found.best.text, critique=critique))
+
+
+def _update(found: SearchResult, advice: str) -> Messages:
+    return user(UPDATE.format(request=_request(found.prompt), chosen=found.best.text, advice=advice))
+
+
+def _request(prompt: Prompt) -> str:
+    """The conversation as one text; a single question stands as it is."""
+    if len(prompt.messages) == 1:
+        return prompt.messages[0].content
+    return conversation_text(prompt.messages)

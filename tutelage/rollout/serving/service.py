@@ -1,0 +1,140 @@
+"""Between the routes, which run in an event loop, and the worker's thread."""
+
+import asyncio
+import copy
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+from tutelage.base.nouns import counted
+from tutelage.models.policy import Policy
+from tutelage.rollout.serving.group import Ticket
+from tutelage.rollout.serving.jobs import Job, TokenLogp
+from tutelage.rollout.serving.protocol.answers import Answer
+from tutelage.rollout.serving.protocol.errors import RequestError
+from tutelage.rollout.serving.protocol.format import Format
+from tutelage.rollout.serving.protocol.model import ServedModel
+from tutelage.rollout.serving.protocol.sampling import Limits
+from tutelage.rollout.serving.weights import ServedWeights
+from tutelage.rollout.serving.worker import QueueIsFull, Worker
+
+
+class Service:
+    """A policy that answers requests.
+
+    Args:
+        policy: the model; nobody else may use it from here on.
+        name: the name that requests call it by.
+        path: where it came from.
+        rows: answers that are computed at the same time.
+        queue: prompts that may wait.
+        tokens: the limit on the tokens of an answer.
+    """
+
+    def __init__(self, policy: Policy, *, name: str, path: str, rows: int, queue: int, tokens: int) -> None:
+        self.worker = Worker(policy, rows=rows, queue=queue)
+        self.worker.warm_up()
+        limits = Limits(tokens, rows, policy.context, policy.vocabulary, prompts=queue)
+        self.model = ServedModel(
+            name=name,
+            path=path,
+            tokenizer=copy.deepcopy(policy.tokenizer),
+            end_ids=frozenset(policy.end_ids),
+            limits=limits,
+            adapters=self.worker.weights.adapters,
+        )
+
+    def submit(self, request: Format) -> "Results":
+        """Put the jobs of a request into the queue. Raises RequestError where it is full."""
+        results = Results(request)
+        jobs: list[Job] = [*request.generations, *request.scorings]
+        try:
+            results.tickets = self.worker.submit(
+                jobs, [results.receiver(place) for place in range(len(jobs))]
+            )
+        except QueueIsFull as error:
+            raise RequestError(
+                f"The server is busy: {counted(self.worker.queue, 'request')} wait already. Try again later.",
+                status=503,
+                code="queue_full",
+            ) from error
+        return results
+
+    async def change(self, function: Callable[[ServedWeights], Any]) -> Any:
+        """Change the weights once the answers that are being decoded have ended."""
+        return await _awaited(self.worker.change(function))
+
+    async def pause(self, mode: str) -> None:
+        """Begin no further request; see `Worker.pause`. Raises RequestError for an unknown mode."""
+        if mode not in ("wait", "abort"):
+            raise RequestError(
+                f"The mode is {mode!r}; this server has wait and abort. It does not go on with other weights in the "
+                "middle of an answer.",
+                param="mode",
+            )
+        await _awaited(self.worker.pause("abort" if mode == "abort" else "wait"))
+
+    def close(self) -> None:
+        """End the worker."""
+        self.worker.close()
+
+
+class Results:
+    """What comes of a request, in the event loop that asked. `cancel` is called when nobody waits any more."""
+
+    def __init__(self, request: Format) -> None:
+        self.request = request
+        self.tickets: Sequence[Ticket] = ()
+        self.answers = [[Answer() for _ in range(job.n)] for job in request.generations]
+        self.scores: list[Sequence[TokenLogp]] = [()] * len(request.scorings)
+        self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Any]]()
+        self._left = sum(map(len, self.answers)) + len(self.scores)
+
+    def receiver(self, place: int) -> Callable[[Any], None]:
+        """The function that takes the results of job number `place` from the worker's thread."""
+
+        def receive(result: Any) -> None:
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, (place, result))
+
+        return receive
+
+    def cancel(self) -> None:
+        """Compute no further token."""
+        for ticket in self.tickets:
+            ticket.cancelled.set()
+
+    async def body(self) -> dict[str, Any]:
+        """The whole answer."""
+        while self._left:
+            await self._next()
+        return self.request.body(self.answers, self.scores)
+
+    async def chunks(self) -> AsyncGenerator[dict[str, Any]]:
+        """The answer in chunks, as its tokens are sampled."""
+        for chunk in self.request.opening():
+            yield chunk
+        while self._left:
+            place, piece = await self._next()
+            if (found := self.request.chunk(place, piece)) is not None:
+                yield found
+        for chunk in self.request.closing(self.answers):
+            yield chunk
+
+    async def _next(self) -> tuple[int, Any]:
+        """Wait for the next result, and keep it. Raises the exception that a job ended with."""
+        place, result = await self._queue.get()
+        if isinstance(result, Exception):
+            raise result
+        if place < len(self.answers):
+            self.answers[place][result.index].add(result)
+            self._left -= result.finish is not None
+        else:
+            self.scores[place - len(self.answers)] = result
+            self._left -= 1
+        return place, result
+
+
+def _awaited(future: Future[Any]) -> Awaitable[Any]:
+    return asyncio.wrap_future(future)

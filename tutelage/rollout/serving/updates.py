@@ -1,0 +1,118 @@
+"""The routes that change the weights, as vLLM has them: for a trainer that lets this server sample its rollouts."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tutelage.rollout.serving.body import read_json
+from tutelage.rollout.serving.jobs import Version
+from tutelage.rollout.serving.protocol.errors import RequestError
+from tutelage.rollout.serving.protocol.fields import Fields
+from tutelage.rollout.serving.service import Service
+from tutelage.rollout.serving.weights import ServedWeights
+
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def update_routes(service: Service, body: int) -> list[Route]:
+    """The routes. `body` is the limit on the bytes of a body."""
+    updates = _Updates(service, body)
+    posts: dict[str, Endpoint] = {
+        "/pause": updates.pause,
+        "/resume": updates.resume,
+        "/collective_rpc": updates.reload,
+        "/update_weight_version": updates.name_version,
+        "/v1/load_lora_adapter": updates.load_adapter,
+        "/v1/unload_lora_adapter": updates.unload_adapter,
+    }
+    gets: dict[str, Endpoint] = {"/is_paused": updates.is_paused, "/weight_info": updates.info}
+    return [
+        *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()),
+        *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()),
+    ]
+
+
+class _Updates:
+    """The endpoints. What changes weights waits for the answers that are being decoded, paused or not."""
+
+    def __init__(self, service: Service, body: int) -> None:
+        self.service, self.body = service, body
+
+    async def pause(self, request: Request) -> Response:
+        """Begin no further request until /resume. `?mode=wait` lets those that began end; `abort` ends all."""
+        await self.service.pause(request.query_params.get("mode", "abort"))
+        return JSONResponse({"status": "paused"})
+
+    async def resume(self, request: Request) -> Response:
+        """Go on."""
+        self.service.worker.resume()
+        return JSONResponse({"status": "resumed"})
+
+    async def is_paused(self, request: Request) -> Response:
+        """Whether /pause was called last."""
+        return JSONResponse({"is_paused": self.service.worker.paused})
+
+    async def reload(self, request: Request) -> Response:
+        """`{"method": "reload_weights", "kwargs": {"weights_path": DIR}}`: the weights of a folder."""
+        fields = await self._fields(request)
+        method = fields.text("method")
+        if method != "reload_weights":
+            raise fields.refusal("method", f"is {method!r}; this server has reload_weights")
+        kwargs = Fields(fields.any("kwargs") or {}, "kwargs")
+        path = kwargs.text("weights_path")
+        for ignored in ("args", "timeout"):
+            fields.any(ignored)
+        kwargs.done()
+        fields.done()
+        if not path:
+            raise kwargs.refusal("weights_path", "is missing: give the folder of a model")
+        await self.service.change(lambda weights: weights.reload(path))
+        return JSONResponse({"results": [None]})
+
+    async def name_version(self, request: Request) -> Response:
+        """`{"new_version": NAME}`: what the weights are called from here on."""
+        fields = await self._fields(request)
+        name = fields.any("new_version")
+        if isinstance(name, bool) or not isinstance(name, int | str):
+            raise fields.refusal("new_version", "must be a text or a whole number")
+        await self.service.change(lambda weights: _name(weights, name))
+        return JSONResponse({"success": True, "new_version": name})
+
+    async def info(self, request: Request) -> Response:
+        """The version of the weights."""
+        return JSONResponse({"weight_version": self.service.worker.weights.version})
+
+    async def load_adapter(self, request: Request) -> Response:
+        """`{"lora_name", "lora_path", "load_inplace"}`: a LoRA adapter, which requests name as their model."""
+        fields = await self._fields(request)
+        name, path = fields.text("lora_name"), fields.text("lora_path")
+        replaces = fields.flag("load_inplace")
+        fields.done()
+        model = self.service.model
+        if not name or not path:
+            raise RequestError("Both lora_name and lora_path must be given.", param="lora_name")
+        if name == model.name:
+            raise fields.refusal("lora_name", f"is {name!r}, the name of the model itself")
+        if name in model.adapters and not replaces:
+            raise fields.refusal("lora_name", f"is {name!r}, which is loaded: set load_inplace to replace it")
+        await self.service.change(lambda weights: weights.load_adapter(name, path))
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def unload_adapter(self, request: Request) -> Response:
+        """`{"lora_name"}`: forget an adapter."""
+        fields = await self._fields(request)
+        name = fields.text("lora_name")
+        fields.any("lora_int_id")
+        fields.done()
+        await self.service.change(lambda weights: weights.unload_adapter(name))
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
+
+    async def _fields(self, request: Request) -> Fields:
+        return Fields(await read_json(request, self.body))
+
+
+def _name(weights: ServedWeights, version: Version) -> None:
+    weights.version = version
