@@ -128,6 +128,7 @@ docs: .docs/.ready
 	@touch $@
 
 pages: environment
+	$(BIN)/python scripts/interface.py
 	$(BIN)/python docs/algorithms/generate.py
 	$(BIN)/python docs/site/generate.py
 

@@ -46,8 +46,8 @@ def improved(settings: Any, rate: Callable[[], float] | None = None) -> Measurem
 
     The machine's `rate`, if any, is measured around each update; that time is no part of the steps.
     """
+    from tutelage.commands.improve.run import improve
     from tutelage.train.rl import improve as loop
-    from tutelage.workflows.improve import improve
 
     functions = {"sampling": "collect", "judging": "judge", "update": "gradient_update"}
     beside: list[Beside] = []

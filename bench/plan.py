@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from bench.jobs import grpo, ppo
 from bench.jobs.dpo import BATCH
 from bench.shapes import SHAPES, Shape
+from tutelage.commands.plan.run import COPIES
 from tutelage.engines.measuring import PROCESSOR_SHARE, RUNTIME
 from tutelage.engines.plans.estimate import Estimate, estimate
 from tutelage.engines.plans.hardware import Cluster, Device
@@ -27,7 +28,6 @@ from tutelage.engines.plans.memory import Setting
 from tutelage.engines.plans.transformer import Transformer
 from tutelage.engines.plans.workload import Batch, Sampling, Workload
 from tutelage.models.outline import outline_of
-from tutelage.workflows.plan import COPIES
 
 HERE = Path(__file__).parent
 TIME, MEMORY = 0.25, 0.10

@@ -102,8 +102,8 @@ def _told(side: str, name: str, world: Path) -> dict[str, float]:
 
 def plan_of(name: str, place: Place) -> Figures:
     """The plan of a job by the rates of one processor, as they are now."""
+    from tutelage.commands.plan import run as plan
     from tutelage.engines.measuring import this_device
-    from tutelage.workflows import plan
 
     def by_processor(measure: Callable[..., Any], *given: Any) -> Any:
         return this_device(*given, clock=time.process_time)
@@ -119,7 +119,7 @@ def steps_of(name: str, place: Place) -> Figures:
     preferences), and the peak memory of this process."""
     import tutelage
     from bench.ours import step_ends
-    from tutelage.workflows import preference_files
+    from tutelage.commands.dpo import pairs as preference_files
 
     verb, settings = SETTINGS[name]
     with (

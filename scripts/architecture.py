@@ -105,24 +105,16 @@ PACKAGES = (
     ),
     Package("report", "one HTML page about a run or a round; model cards", "stats base"),
     Package(
-        "workflows",
-        "what the commands do, as functions of settings to results: the Python API",
-        "report train rollout rewards models engines algorithms core people stats data base",
-    ),
-    Package(
         "commands",
-        "the commands: settings, a workflow, what is printed",
-        "workflows report train rollout rewards models engines algorithms people stats data base",
+        "the commands: their settings, their functions, what they print; the command line",
+        "report train rollout rewards models engines algorithms core people stats data base",
     ),
     Package(
         "demo",
         "the demonstration in rounds, and the laboratory: an application on the commands",
-        "commands workflows report train rollout rewards models algorithms core people stats data base",
+        "commands report train rollout rewards models algorithms core people stats data base",
     ),
-    Package(
-        "cli", "the table of commands, help, completion and exit statuses", "commands engines.ranks base"
-    ),
-    Package("__main__", "`python -m tutelage`", "cli", ""),
+    Package("__main__", "`python -m tutelage`", "commands", ""),
 )
 """Every package, from the ground up: a package imports only those above it in this table."""
 

@@ -18,7 +18,7 @@ from textwrap import dedent
 from threading import Thread
 from typing import Any, TextIO
 
-PRELOADED = ["tutelage.workflows.improve", "tutelage.workflows.evaluate", "tutelage.workflows.dpo"]
+PRELOADED = ["tutelage.commands.improve.run", "tutelage.commands.evaluate.run", "tutelage.commands.dpo.run"]
 """Imported once, in the process that all others are forked from."""
 
 
@@ -130,7 +130,7 @@ def _life(
 
 
 def _command(words: list[str]) -> int:
-    from tutelage.cli import main
+    from tutelage.commands.line import main
 
     sys.argv = ["tutelage", *words]
     return main(words)

@@ -8,7 +8,7 @@ HEAVY = ("torch", "transformers", "peft", "datasets", "numpy", "tyro", "rich", "
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from tutelage.cli import main; main(['--help']);"
+        "import sys; from tutelage.commands.line import main; main(['--help']);"
         f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

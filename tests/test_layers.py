@@ -6,6 +6,8 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from tutelage.commands.table import COMMANDS
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -117,7 +119,7 @@ PLANTED = [
     ("models/policy.py", "import tutelage.algorithms.recipe"),
     ("models/heads.py", "from tutelage.rewards.reward import Reward"),
     ("rewards/judge.py", "from tutelage.people.judging import EndpointJudge"),
-    ("commands/sft.py", "from tutelage.demo.rounds.round import run_round"),
+    ("commands/sft/old.py", "from tutelage.demo.rounds.round import run_round"),
     ("data/pairing.py", "from .records import Prompt"),
 ]
 
@@ -145,30 +147,31 @@ def test_what_is_permitted_passes() -> None:
 
 
 def test_no_command_imports_another() -> None:
-    """What two commands share lies below them or in a folder."""
-    files = [path for path in architecture.files("tutelage/commands") if len(path.parts) == 3]
-    commands = {architecture.dotted(path) for path in files} - SHARED - {"tutelage.commands"}
+    """What two commands share lies beside them or below. Settings may build on others' settings."""
+    names = {command.name for command in COMMANDS}
     assert [
         f"{path} imports {name}"
-        for path in files
+        for path in architecture.files("tutelage/commands")
+        if path.parts[2].removesuffix(".py") in names
         for _, name in architecture.imported(architecture.read(path))
-        if name in commands - {architecture.dotted(path)}
+        if name.startswith("tutelage.commands.")
+        and not name.endswith(".settings")
+        and name.split(".")[2] in names - {path.parts[2].removesuffix(".py")}
     ] == []
 
 
-SHARED = {"tutelage.commands.display", "tutelage.commands.terminal"}
-"""What commands share: the terminal."""
 TERMINAL = {"train/run/interrupt.py"}
 """What answers ctrl-C, for the command line."""
-SILENT = ("workflows", "train", "rollout", "core", "algorithms")
+SILENT = ("train", "rollout", "core", "algorithms")
 
 
 def test_nothing_below_the_command_line_prints() -> None:
-    """Workflows and what they stand on return values and log; the command line prints."""
+    """Functions of commands and what they stand on return values and log; the command line prints."""
     silent = [
         path
         for path in architecture.files("tutelage")
-        if path.parts[1] in SILENT and path.relative_to("tutelage").as_posix() not in TERMINAL
+        if (path.parts[1] in SILENT or path.name == "run.py")
+        and path.relative_to("tutelage").as_posix() not in TERMINAL
     ]
     assert [path for path in silent if _names(path) & {"print", "sys.stderr", "sys.stdout"}] == []
 

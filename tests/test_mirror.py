@@ -85,9 +85,9 @@ SUBJECTS = {
     "train/test_out_of_memory.py": "running out of memory, in every loop",
     "train/test_server_rollouts.py": "the loop on servers that are stubs",
     "train/test_preferences.py": "preference losses on transformers: losses, loop and data together",
-    "workflows/test_tasks.py": "tasks in an evaluation without the harness: settings, files, what is missing",
-    "workflows/test_python_api.py": "what `import tutelage` offers",
-    "workflows/test_trainings.py": "workflows that train: silent, resumable, the same run as the verb's",
+    "commands/evaluate/test_tasks.py": "tasks in an evaluation without the harness: settings, files, what is missing",
+    "test_python_api.py": "what `import tutelage` offers",
+    "commands/test_trainings.py": "commands that train: silent, resumable, the same run as the verb's",
     "engines/cpu/test_sampler_and_trainer.py": "one log-probability of a token, whether it is sampled or scored",
 }
 """Tests of a subject, by their path, with what the subject is."""

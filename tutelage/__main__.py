@@ -2,7 +2,7 @@
 
 import sys
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 
 if __name__ == "__main__":
     sys.exit(main())

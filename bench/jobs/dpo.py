@@ -36,7 +36,7 @@ def prepare(place: Place, batch: int = BATCH) -> None:
 def settings(place: Place) -> Any:
     """Of `tutelage dpo`."""
     from bench.ours import common
-    from tutelage.workflows.settings.dpo import DpoSettings
+    from tutelage.commands.dpo.settings import DpoSettings
 
     return DpoSettings(
         **common(place),
@@ -50,8 +50,8 @@ def settings(place: Place) -> Any:
 def ours(place: Place) -> Measurement:
     """`tutelage dpo`."""
     from bench.ours import durations, run_workflow
-    from tutelage.workflows import preference_files
-    from tutelage.workflows.dpo import dpo
+    from tutelage.commands.dpo import pairs as preference_files
+    from tutelage.commands.dpo.run import dpo
 
     with timed(preference_files, "refer") as spent:
         rows = run_workflow(dpo, settings(place))

@@ -37,7 +37,7 @@ def settings(place: Place, size: Size, rank: int = 0) -> Any:
     """Of `tutelage improve --recipe grpo`, with an adapter where its rank is given."""
     from bench.ours import common
     from tutelage.base import config
-    from tutelage.workflows.settings.improve import ImproveSettings
+    from tutelage.commands.improve.settings import ImproveSettings
 
     return ImproveSettings(
         **common(place),

@@ -47,7 +47,7 @@ def settings(place: Place, *, lr: float = 3e-6, **more: Any) -> Any:
     """Of `tutelage improve`."""
     from bench.ours import common
     from tutelage.base import config
-    from tutelage.workflows.settings.improve import ImproveSettings
+    from tutelage.commands.improve.settings import ImproveSettings
 
     return ImproveSettings(
         **common(place),

@@ -42,8 +42,8 @@ def _teach(place: Place, folder: Path) -> None:
     from bench.ours import common, run_workflow
     from bench.worlds import pairs, write
     from tutelage.base import config
-    from tutelage.workflows.settings.sft import SftSettings
-    from tutelage.workflows.sft import sft
+    from tutelage.commands.sft.run import sft
+    from tutelage.commands.sft.settings import SftSettings
 
     rows = (
         {"prompt": turns[-1:], "completion": [{"role": "assistant", "content": chosen}]}

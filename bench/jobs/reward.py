@@ -11,7 +11,7 @@ from bench.jobs.dpo import BATCH, LONGEST, prepare
 def settings(place: Place, batch: int = BATCH) -> Any:
     """Of `tutelage reward`."""
     from bench.ours import common
-    from tutelage.workflows.settings.reward import RewardSettings
+    from tutelage.commands.reward.settings import RewardSettings
 
     return RewardSettings(
         **common(place),
@@ -26,7 +26,7 @@ def settings(place: Place, batch: int = BATCH) -> Any:
 def ours(place: Place, batch: int) -> Measurement:
     """`tutelage reward`."""
     from bench.ours import durations, run_workflow
-    from tutelage.workflows.reward import reward
+    from tutelage.commands.reward.run import reward
 
     return Measurement(durations(run_workflow(reward, settings(place, batch))))
 

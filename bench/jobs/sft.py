@@ -30,7 +30,7 @@ def prepare(place: Place) -> None:
 def settings(place: Place) -> Any:
     """Of `tutelage sft`."""
     from bench.ours import common
-    from tutelage.workflows.settings.sft import SftSettings
+    from tutelage.commands.sft.settings import SftSettings
 
     return SftSettings(
         **common(place),
@@ -46,7 +46,7 @@ def settings(place: Place) -> Any:
 def ours(place: Place) -> Measurement:
     """`tutelage sft`."""
     from bench.ours import durations, run_workflow
-    from tutelage.workflows.sft import sft
+    from tutelage.commands.sft.run import sft
 
     rows = run_workflow(sft, settings(place))
     return Measurement(durations(rows), facts={"loss": [row["loss"] for row in rows]})

@@ -12,14 +12,14 @@ from bench.quality.experiment import Experiment, Figures, Line, Part, Place, of
 from bench.quality.prompts import questions, write_prompts
 from bench.quality.texts import listed
 from tutelage.base import config
+from tutelage.commands.dpo.settings import DpoSettings
+from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.sft.settings import SftSettings
 from tutelage.data.records import Demonstration
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.report.figures import Axis, Chart, Series, draw, standalone
 from tutelage.train.run.lines import read_lines
-from tutelage.workflows.settings.dpo import DpoSettings
-from tutelage.workflows.settings.improve import ImproveSettings
-from tutelage.workflows.settings.reward import RewardSettings
-from tutelage.workflows.settings.sft import SftSettings
 
 SWEPT = (3e-5, 1e-4, 3e-4, 1e-3)
 SETTINGS: Mapping[str, Any] = {

@@ -11,13 +11,15 @@ from tutelage.algorithms.checks import remarks
 from tutelage.algorithms.override import PIECES
 from tutelage.algorithms.recipe import Critic, GradientSteps, Linear, NaturalStep, Penalty, Recipe
 from tutelage.base.errors import TutelageError
-from tutelage.commands import recipes as verb
+from tutelage.commands.table import find
 from tutelage.core.advantages import Gae, LengthAdaptive, RewardToGo
 from tutelage.core.baselines import MovingAverage
 from tutelage.core.groups import Group
 from tutelage.core.kl import Adaptive
 from tutelage.core.shaping import Overlong, ScoreShaping
 from tutelage.core.surrogates import Clipped, ImportanceWeighted, ScoreFunction
+
+verb = find("recipes")
 
 PPO = RECIPES["ppo"]
 OWN = replace(PPO, name="own")
@@ -234,19 +236,19 @@ def test_a_recipe_as_plain_values_goes_through_json() -> None:
 
 
 def test_the_verb_prints_a_table_a_page_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert verb.main(verb.Settings()) == 0
+    assert verb.main(verb.settings()) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in RECIPES)
     assert "SequenceClipped" in printed
     assert "MovingAverage" in printed
-    assert verb.main(verb.Settings(about="grpo")) == 0
+    assert verb.main(verb.settings(about="grpo")) == 0
     assert "Group Relative Policy Optimization" in capsys.readouterr().out
-    assert verb.main(verb.Settings(json=True)) == 0
+    assert verb.main(verb.settings(json=True)) == 0
     assert set(json.loads(capsys.readouterr().out)["recipes"]) == set(RECIPES)
 
 
 def test_narrow_terminals_lose_columns_from_the_right_and_are_told() -> None:
-    module = importlib.import_module("tutelage.commands.tables.recipes")
+    module = importlib.import_module("tutelage.commands.recipes.show")
     kept, left_out = module._fitting(table(), 100)
     assert kept[:4] == ["name", "samples", "advantage", "surrogate"]
     assert kept + left_out == list(table()[0])

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import tutelage
-from tutelage import cli
 from tutelage.base import extras
 from tutelage.base.extras import EXTRAS
+from tutelage.commands import line as cli
+from tutelage.commands import table
 
 PACKAGE = Path(tutelage.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -26,7 +27,8 @@ import contextlib, io, json, select, sys
 {absent}
 hide(*{names!r})
 del select.poll
-from tutelage import cli
+from tutelage.commands import line as cli
+from tutelage.commands import table
 said = {{}}
 for words in {commands!r}:
     out, err = io.StringIO(), io.StringIO()
@@ -67,7 +69,7 @@ COMMANDS = [
     ["collect", "status", "study"],
     ["doctor", "study", "--json"],
     *([verb, *words.split()] for verb, words in NEEDING.items()),
-    *([verb.name, "--help"] for verb in cli.VERBS),
+    *([verb.name, "--help"] for verb in table.COMMANDS),
 ]
 
 
@@ -103,7 +105,7 @@ def test_a_verb_that_needs_torch_says_so_before_it_does_anything(bare, verb):
 
 
 def test_the_rest_runs_without(bare):
-    assert all(bare[f"{verb.name} --help"][0] == 0 for verb in cli.VERBS)
+    assert all(bare[f"{verb.name} --help"][0] == 0 for verb in table.COMMANDS)
     status, out, _ = bare["raters votes.csv"]
     assert status == 0
     assert "3 raters" in out

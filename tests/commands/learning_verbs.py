@@ -3,7 +3,10 @@
 from tiny_verbs import TOPICS, model, write_jsonl
 
 from tutelage.base import config
-from tutelage.commands import dpo, rejection
+from tutelage.commands.table import find
+
+dpo = find("dpo")
+rejection = find("rejection")
 
 ASKED = config.Sampling(temperature=1.0, max_new_tokens=10)
 RATE = config.Optimiser(lr=3e-3, schedule="constant")
@@ -48,7 +51,7 @@ def dpo_settings(base, out, **changes):
         "evaluate_every": 2,
         "optimiser": RATE,
     }
-    return dpo.Settings(**usual | changes)
+    return dpo.settings(**usual | changes)
 
 
 def online_settings(base, prompts, out, **changes):
@@ -79,4 +82,4 @@ def rejection_settings(base, prompts, out, **changes):
         "evaluate_every": 2,
         "optimiser": RATE,
     }
-    return rejection.Settings(**usual | changes)
+    return rejection.settings(**usual | changes)

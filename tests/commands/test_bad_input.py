@@ -15,9 +15,17 @@ from transformers import AutoTokenizer
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.cli import main
-from tutelage.commands import chat, evaluate, improve, pretrain, reward, sample, sft
+from tutelage.commands import chat
+from tutelage.commands.line import main
+from tutelage.commands.table import find
 from tutelage.train.run.folder import Run
+
+evaluate = find("evaluate")
+improve = find("improve")
+pretrain = find("pretrain")
+reward = find("reward")
+sample = find("sample")
+sft = find("sft")
 
 VERBS = {
     "sft": (sft, sft_settings, "data"),
@@ -95,7 +103,7 @@ def test_only_prompts_that_are_longer_than_the_context(base, data, tmp_path):
         improve_settings(base, data, tmp_path / "a", prompts=file),
         "No prompt fits: the model has 96 pos",
     )
-    asked = sample.Settings(model=model(base), prompts=file, out=tmp_path / "b", quiet=True)
+    asked = sample.settings(model=model(base), prompts=file, out=tmp_path / "b", quiet=True)
     refused(sample, asked, r"positions, but the model has 96")
 
 
@@ -270,38 +278,38 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
     ("make", "told"),
     [
         (
-            lambda: sample.Settings(model=config.Model("m"), prompts="p", out="o", n=0),
+            lambda: sample.settings(model=config.Model("m"), prompts="p", out="o", n=0),
             "--n is 0; it must be at least 1",
         ),
         (
-            lambda: sample.Settings(model=config.Model("m"), prompts="p", out="o", n=1, pairs=1),
+            lambda: sample.settings(model=config.Model("m"), prompts="p", out="o", n=1, pairs=1),
             "needs two answers",
         ),
         (
-            lambda: sample.Settings(
+            lambda: sample.settings(
                 model=config.Model("m"), prompts="p", out="o", n=2, sampling=config.Sampling(temperature=0)
             ),
             "the same",
         ),
         (
-            lambda: pretrain.Settings(data="d", out="o", model="m", shape=config.Shape(layers=2)),
+            lambda: pretrain.settings(data="d", out="o", model="m", shape=config.Shape(layers=2)),
             "Leave one of them",
         ),
-        (lambda: evaluate.Settings(model=config.Model("m"), prompts="p", out="o", n=0), "--n is 0"),
+        (lambda: evaluate.settings(model=config.Model("m"), prompts="p", out="o", n=0), "--n is 0"),
         (
-            lambda: sft.Settings(model=config.Model("m"), data="d", out="o", held_out=1.0),
+            lambda: sft.settings(model=config.Model("m"), data="d", out="o", held_out=1.0),
             "--held-out is 1.0; a share",
         ),
         (
-            lambda: sft.Settings(model=config.Model("m"), data="d", out="o", epochs=0),
+            lambda: sft.settings(model=config.Model("m"), data="d", out="o", epochs=0),
             "--epochs is 0; it must be above 0",
         ),
         (
-            lambda: sft.Settings(model=config.Model("m"), data="d", out="o", batch_size=0),
+            lambda: sft.settings(model=config.Model("m"), data="d", out="o", batch_size=0),
             "--batch-size is 0",
         ),
         (
-            lambda: reward.Settings(model=config.Model("m"), data="d", out="o", max_length=1),
+            lambda: reward.settings(model=config.Model("m"), data="d", out="o", max_length=1),
             "--max-length is 1; it must be at least 2",
         ),
         (lambda: chat.Settings(model=config.Model("")), "model.path is empty"),
@@ -362,9 +370,9 @@ def test_a_model_whose_weights_are_no_numbers(base, data, tmp_path):
     save_file({k: v / 0 for k, v in load_file(file).items()}, file, metadata={"format": "pt"})
     asked = {"model": model(tmp_path / "spoilt"), "prompts": data["prompts"], "quiet": True}
     refused(
-        sample, sample.Settings(**asked, out=tmp_path / "a"), "cannot be used: weights of .* are not finite"
+        sample, sample.settings(**asked, out=tmp_path / "a"), "cannot be used: weights of .* are not finite"
     )
-    refused(evaluate, evaluate.Settings(**asked, out=tmp_path / "b"), "cannot be used")
+    refused(evaluate, evaluate.settings(**asked, out=tmp_path / "b"), "cannot be used")
     refused(sft, sft_settings(tmp_path / "spoilt", data, tmp_path / "c"), "cannot be used")
 
 
@@ -385,7 +393,7 @@ def test_margins_below_zero(base, data, tmp_path):
 
 
 def test_two_rewards_of_one_name(base, data, tmp_path):
-    asked = evaluate.Settings(
+    asked = evaluate.settings(
         model=model(base),
         prompts=data["prompts"],
         out=tmp_path / "run",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from served import serving
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.people import list_questions, open_store, open_study
 from tutelage.people.store.live_models import find_live_models
 

@@ -14,7 +14,7 @@ import tiny
 from starlette.testclient import TestClient
 from tiny_verbs import write_jsonl
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.people import (
     Answer,
     add_rater,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from people.web.conftest import World
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
 from tutelage.people import (
     Answer,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.data.records import Comparison, CompletionRecord, Prompt, user
 from tutelage.people import (
     Answer,

@@ -11,8 +11,9 @@ from tiny_verbs import model
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.cli import main
-from tutelage.commands import reward
+from tutelage.commands.line import main
+from tutelage.commands.reward.run import inert_columns, read_data
+from tutelage.commands.table import find
 from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.people import (
     Answer,
@@ -31,7 +32,8 @@ from tutelage.people import (
 from tutelage.people.assign import next_assignment
 from tutelage.people.kinds.likert import rated
 from tutelage.people.store.bulk import AnswerRecord, write_answers
-from tutelage.workflows.reward import inert_columns, read_data
+
+reward = find("reward")
 
 PAIRS = 40
 HELD_OUT = 8
@@ -91,8 +93,8 @@ def make_study(
     return folder
 
 
-def settings(base: str, data: object, out: Path, **changes: Any) -> reward.Settings:
-    return reward.Settings(
+def settings(base: str, data: object, out: Path, **changes: Any) -> reward.settings:
+    return reward.settings(
         **{
             "model": model(base),
             "data": str(data),

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.cli import main
 from tutelage.commands.collecting.place import open_each, operator
 from tutelage.commands.collecting.settings_serving import Serve
+from tutelage.commands.line import main
 from tutelage.people import (
     add_rater,
     create_study,

@@ -9,8 +9,8 @@ from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settin
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from tutelage.base import config
-from tutelage.cli import main
-from tutelage.commands import evaluate, improve, pretrain, reward, sample, sft
+from tutelage.commands.line import main
+from tutelage.commands.table import find
 from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import load_reward_model, new_reward_model
@@ -18,6 +18,13 @@ from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.model import ModelReward
 from tutelage.rollout.inference.talk import talk
+
+evaluate = find("evaluate")
+improve = find("improve")
+pretrain = find("pretrain")
+reward = find("reward")
+sample = find("sample")
+sft = find("sft")
 
 pytestmark = pytest.mark.filterwarnings("error::FutureWarning")
 
@@ -98,7 +105,7 @@ def test_from_demonstrations_to_an_evaluated_policy(tiny_model, tmp_path, family
     assert len(read_jsonl(c / "samples.jsonl")) == 8
     loads(AutoModelForCausalLM, c)
 
-    asked = evaluate.Settings(
+    asked = evaluate.settings(
         model=model(c / "model"),
         against=str(a / "model"),
         base=tiny_model(family),
@@ -115,7 +122,7 @@ def test_from_demonstrations_to_an_evaluated_policy(tiny_model, tmp_path, family
     assert {"kl", "perplexity", "rougeL", "distinct_2", "length_mean"} <= found["model"].keys()
     assert len(read_jsonl(tmp_path / "evaluate" / "answers.jsonl")) == 8
 
-    wanted = sample.Settings(
+    wanted = sample.settings(
         model=model(c / "model"), prompts=data["prompts"], out=tmp_path / "sample", n=3, pairs=1, quiet=True
     )
     assert sample.main(wanted) == 0
@@ -171,7 +178,7 @@ def test_the_answers_of_one_conversation_are_on_one_side_of_the_held_out(tiny_mo
 def test_a_model_is_no_better_and_no_further_than_itself(tiny_model, tmp_path):
     """Evaluated against itself: every answer ties, KL 0, the same figures on both sides."""
     data = files(tmp_path / "data")
-    settings = evaluate.Settings(
+    settings = evaluate.settings(
         model=model(tiny_model("llama")),
         against=tiny_model("llama"),
         prompts=data["prompts"],
@@ -194,7 +201,7 @@ def test_a_model_is_no_better_and_no_further_than_itself(tiny_model, tmp_path):
 def test_answers_too_short_for_a_figure_leave_it_out(tiny_model, tmp_path, capsys):
     """One token is no pair of words: JSON has no NaN, and neither has the table."""
     asked = {"prompts": files(tmp_path / "data")["prompts"], "sampling": config.Sampling(max_new_tokens=1)}
-    settings = evaluate.Settings(model=model(tiny_model("llama")), out=tmp_path / "out", **asked)
+    settings = evaluate.settings(model=model(tiny_model("llama")), out=tmp_path / "out", **asked)
     assert evaluate.main(settings) == 0
     found = json.loads((tmp_path / "out" / "summary.json").read_text(), parse_constant=pytest.fail)
     assert found["model"]["length/mean"] == 1.0
@@ -207,7 +214,7 @@ def test_a_model_from_nothing_learns_text(tmp_path):
         f"The {a} is {b}. The {b} {a} is far away." for a in ("sun", "star", "sky") for b in ("hot", "red")
     )
     (tmp_path / "text.txt").write_text("\n\n".join([text] * 8))
-    settings = pretrain.Settings(
+    settings = pretrain.settings(
         data=str(tmp_path / "text.txt"),
         out=tmp_path / "run",
         device="cpu",
@@ -230,7 +237,7 @@ def test_a_model_from_nothing_learns_text(tmp_path):
     )
     assert made.config.max_position_embeddings == 48
     again = tmp_path / "again"
-    more = pretrain.Settings(
+    more = pretrain.settings(
         data=settings.data,
         model=str(tmp_path / "run" / "model"),
         out=again,
@@ -374,7 +381,7 @@ def test_chat_from_the_command_line(tiny_model, monkeypatch, capsys):
 
 def test_prompts_come_from_any_format(tiny_model, tmp_path):
     pairs = write_jsonl(tmp_path / "p.jsonl", [{"prompt": "Why?", "chosen": "a", "rejected": "b"}])
-    settings = sample.Settings(
+    settings = sample.settings(
         model=model(tiny_model("gpt2")), prompts=pairs, out=tmp_path / "out", n=2, quiet=True
     )
     assert sample.main(settings) == 0
@@ -386,7 +393,7 @@ def test_prompts_come_from_any_format(tiny_model, tmp_path):
 
 def figures(folder, **settings):
     """What `evaluate` writes."""
-    asked = evaluate.Settings(out=folder, quiet=False, **settings)
+    asked = evaluate.settings(out=folder, quiet=False, **settings)
     assert evaluate.main(asked) == 0
     return json.loads((folder / "summary.json").read_text())
 

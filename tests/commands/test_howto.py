@@ -7,7 +7,7 @@ import pytest
 from docs.fences import ROOT, commands
 from tiny_verbs import TOPICS, rate, write_jsonl
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 
 ASKED = [f"What is {topic}{mark}" for topic in TOPICS for mark in "?!"]
 SMALL = {

@@ -20,12 +20,15 @@ from transformers import AutoModelForCausalLM
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.cli import main
-from tutelage.commands import dpo, rejection
+from tutelage.commands.line import main
+from tutelage.commands.table import find
 from tutelage.core.preferences import PREFERENCE_LOSSES
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner
+
+dpo = find("dpo")
+rejection = find("rejection")
 
 pytestmark = pytest.mark.filterwarnings("error::FutureWarning")
 

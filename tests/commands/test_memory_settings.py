@@ -9,10 +9,14 @@ from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settin
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.commands import improve, reward, sft
+from tutelage.commands.table import find
 from tutelage.models import budget
 from tutelage.models.policy import Policy
 from tutelage.train.run.folder import Run
+
+improve = find("improve")
+reward = find("reward")
+sft = find("sft")
 
 
 def column(out, name):

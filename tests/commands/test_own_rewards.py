@@ -12,9 +12,13 @@ from served import choices, serving
 from tiny_verbs import improve_settings, model, read_jsonl, write_jsonl
 
 from tutelage.base import config
-from tutelage.cli import main
-from tutelage.commands import evaluate, improve, sample
+from tutelage.commands.line import main
+from tutelage.commands.table import find
 from tutelage.data.formats import load_prompts
+
+evaluate = find("evaluate")
+improve = find("improve")
+sample = find("sample")
 
 REWARD = "own_rewards:talk"
 
@@ -81,7 +85,7 @@ def test_improve_takes_it_from_the_command_line_with_a_weight_beside_one_of_text
 
 def test_the_best_of_many_are_chosen_by_it_and_the_columns_are_written(tiny_model, tmp_path):
     source = written(tmp_path, ".jsonl")
-    settings = sample.Settings(
+    settings = sample.settings(
         model=model(tiny_model("llama")),
         prompts=source,
         out=tmp_path / "out",
@@ -101,7 +105,7 @@ def test_the_best_of_many_are_chosen_by_it_and_the_columns_are_written(tiny_mode
 
 
 def test_evaluate_scores_by_it(tiny_model, tmp_path):
-    settings = evaluate.Settings(
+    settings = evaluate.settings(
         model=model(tiny_model("llama")),
         prompts=written(tmp_path, ".jsonl"),
         out=tmp_path / "out",

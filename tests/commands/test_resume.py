@@ -24,7 +24,7 @@ from tiny_verbs import (
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.commands import distill, improve, reward, sft
+from tutelage.commands.table import find
 from tutelage.data.formats import load_preferences
 from tutelage.data.pairing import split_by_prompt
 from tutelage.models.heads import load_reward_model, new_reward_model
@@ -33,6 +33,11 @@ from tutelage.train.run.checkpoints import CheckpointFolder
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import encode_preferences
 from tutelage.train.supervised.reward_model import held_out_preferences
+
+distill = find("distill")
+improve = find("improve")
+reward = find("reward")
+sft = find("sft")
 
 EVERY_TWO = config.Checkpoints(every=2, keep=2)
 

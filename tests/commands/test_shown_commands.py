@@ -13,7 +13,7 @@ import pytest
 from docs.fences import PAGES, ROOT, Command, commands
 from tiny_verbs import TOPICS, rate, write_jsonl
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 
 IN_ORDER = {f"docs/howto/{name}.md" for name in ("align_to_a_team", "custom_reward", "votes_to_reward")}
 """Pages whose commands tests/commands/test_howto.py runs, one after the other."""
@@ -38,9 +38,9 @@ ELSEWHERE = (
     Elsewhere("demo.*", "test_demo.py", "it trains for minutes; the test has a smaller one"),
     Elsewhere("lab .*", "demo/lab/test_experiments.py", "it trains for minutes; the test has a smaller one"),
     Elsewhere("doctor --endpoint .*", "commands/test_doctor.py", "it asks an endpoint"),
-    Elsewhere("sft --data runs/study .*", "workflows/test_study_data.py", "raters must have written answers"),
-    Elsewhere("push .* --public", "workflows/test_push.py", "it writes to a hub"),
-    Elsewhere(".*(--rollouts|--teacher) http.*", "workflows/test_generators.py", "it asks a server"),
+    Elsewhere("sft --data runs/study .*", "commands/test_study_data.py", "raters must have written answers"),
+    Elsewhere("push .* --public", "commands/push/test_run.py", "it writes to a hub"),
+    Elsewhere(".*(--rollouts|--teacher) http.*", "commands/test_generators.py", "it asks a server"),
     Elsewhere(".*--processes .*", "engines/ranks/test_equality.py", "it starts several processes"),
     Elsewhere(".*/shared/.*", "test_deploy.py", "it runs on several machines"),
     Elsewhere(".* runs/demo/.*", "test_demo.py", "it goes on from the demo's folder"),

@@ -42,7 +42,7 @@ def test_a_library_that_gives_the_root_logger_a_handler_repeats_nothing(
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(sys.stderr)])
     with remarks(quiet=False):
-        logging.getLogger("tutelage.workflows").info("said once")
+        logging.getLogger("tutelage.commands").info("said once")
     assert capsys.readouterr().err == "said once\n"
 
 

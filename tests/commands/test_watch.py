@@ -14,7 +14,7 @@ from people.sites import serving
 from people.worlds import asked, better, study_of
 
 from tutelage.base.errors import TutelageError
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.commands.watch import Settings
 from tutelage.people import Store, add_rater, open_store, open_study, submit
 from tutelage.people.programs.watching import DatabaseSource, Progress

@@ -4,10 +4,15 @@ import json
 from pathlib import Path
 
 from tutelage.base import config
-from tutelage.commands import distill, improve, reward, sft
+from tutelage.commands.table import find
 from tutelage.people import add_rater, open_store, open_study, submit
 from tutelage.people.answers import Answer
 from tutelage.people.assign import next_assignment
+
+distill = find("distill")
+improve = find("improve")
+reward = find("reward")
+sft = find("sft")
 
 TOPICS = ["the sun", "rain", "a star", "light", "plants", "the sky", "gravity", "water", "clouds", "air"]
 
@@ -46,7 +51,7 @@ def model(path):
 
 
 def sft_settings(base, given, out, **changes):
-    return sft.Settings(
+    return sft.settings(
         **{
             "model": model(base),
             "data": given["sft"],
@@ -66,7 +71,7 @@ def sft_settings(base, given, out, **changes):
 
 
 def reward_settings(base, given, out, **changes):
-    return reward.Settings(
+    return reward.settings(
         **{
             "model": model(base),
             "data": given["pairs"],
@@ -83,7 +88,7 @@ def reward_settings(base, given, out, **changes):
 
 
 def distill_settings(base, teacher, out, **changes):
-    return distill.Settings(
+    return distill.settings(
         **{
             "model": model(base),
             "teacher": str(teacher),
@@ -100,7 +105,7 @@ def distill_settings(base, teacher, out, **changes):
 
 
 def improve_settings(base, given, out, **changes):
-    return improve.Settings(
+    return improve.settings(
         **{
             "model": model(base),
             "prompts": given["prompts"],

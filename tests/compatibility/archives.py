@@ -5,7 +5,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from tutelage import cli
+from tutelage.commands import line as cli
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 ARCHIVES = sorted(FIXTURES.glob("v*"))

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 import tutelage as tt
-from tutelage import cli
 from tutelage.base.config import from_mapping, identity
+from tutelage.commands import line as cli
 from tutelage.engines.sampling import answers
 from tutelage.rewards import model as reward_models
 from tutelage.rollout import local

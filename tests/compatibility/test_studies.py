@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tutelage import cli, people
+from tutelage import people
+from tutelage.commands import line as cli
 
 from .archives import Row, read_json, read_jsonl, run_verb
 from .test_runs import assert_close

@@ -13,7 +13,7 @@ import pytest
 from docs.fences import ROOT, commands
 
 from tutelage.base.config import Shape
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.demo.rounds import tutoring
 
 SMALL = replace(

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from docs.fences import INDENTED, PAGES, ROOT, Command, commands, words_of
-from tutelage import cli
 from tutelage.base.config.flags import settings_from
 from tutelage.base.config.mapping import to_mapping
 from tutelage.base.errors import TutelageError
-from tutelage.cli.completion import commands as flags_by_command
-from tutelage.cli.verbs import VERBS
+from tutelage.commands import line as cli
+from tutelage.commands.completion import commands as flags_by_command
+from tutelage.commands.table import COMMANDS
 from tutelage.engines.ranks import processes
 
 SHOWN = [command for page in PAGES for command in commands(page)]
@@ -87,7 +87,7 @@ def test_a_page_with_a_command_that_is_wrong_would_fail(words, parse, capsys):
 
 def test_flags_within_sentences_are_flags_of_the_verb():
     """In `tutelage VERB --flag` inside a sentence every flag is one of the verb's, or of one of its commands."""
-    known = {verb.name: {"--help", "--dry-run", "--processes", "--config"} for verb in VERBS}
+    known = {verb.name: {"--help", "--dry-run", "--processes", "--config"} for verb in COMMANDS}
     for command, flags in flags_by_command().items():
         known[command[0]] |= {name for flag in flags for name in flag.names}
     unknown = []

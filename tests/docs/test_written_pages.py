@@ -38,8 +38,10 @@ def test_no_page_is_left_of_what_is_no_longer_written(written):
 def test_types_in_signatures_lead_to_their_descriptions(written):
     """Every place has its heading; the settings, results and shapes that a reader looks for are among them."""
     types = json.loads(written["site/types.json"])
-    assert types["tutelage.workflows.improve"]["ImproveSettings"] == "reference/cli/improve.md"
-    assert types["tutelage.workflows.improve"]["ImproveResult"] == "reference/api/workflows.md#improveresult"
+    assert types["tutelage.commands.improve.run"]["ImproveSettings"] == "reference/cli/improve.md"
+    assert (
+        types["tutelage.commands.improve.run"]["ImproveResult"] == "reference/api/workflows.md#improveresult"
+    )
     assert types["tutelage.core.returns"]["PerToken"] == "reference/api/core.md#tutelagecoreshapes"
     places = {place for names in types.values() for place in names.values()}
     assert [place for place in places if place.partition("#")[0] not in written] == []
@@ -55,8 +57,8 @@ def test_types_of_one_name_in_two_modules_are_told_apart(written):
     """The `Policy` of the loop is a protocol, that of the workflows a model; `Model` is a setting, or one of raters."""
     types = json.loads(written["site/types.json"])
     assert types["tutelage.train.rl.improve"]["Policy"] == "reference/api/train.md#policy"
-    assert types["tutelage.workflows.loading"]["Policy"] == "reference/api/models.md#policy"
-    assert types["tutelage.workflows.loading"]["Model"] == "reference/api/config.md#model"
+    assert types["tutelage.commands.loading"]["Policy"] == "reference/api/models.md#policy"
+    assert types["tutelage.commands.loading"]["Model"] == "reference/api/config.md#model"
     assert types["tutelage.stats.rater_models"]["Model"] == "reference/api/stats.md#model"
 
 

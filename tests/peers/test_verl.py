@@ -14,12 +14,12 @@ import torch
 
 from tutelage.algorithms import RECIPES
 from tutelage.base import config
+from tutelage.commands.export.settings import ExportSettings
+from tutelage.commands.export.translation import PromptSizes
+from tutelage.commands.export.verl import KL, REDUCE, verl
 from tutelage.core.kl import kl_estimate
 from tutelage.core.pieces import Context, apply, init
 from tutelage.core.reduce import token_weights
-from tutelage.workflows.settings.export import ExportSettings
-from tutelage.workflows.trainers.translation import PromptSizes
-from tutelage.workflows.trainers.verl import KL, REDUCE, verl
 
 FROZEN = json.loads((Path(__file__).parent / "verl-0.9.1.json").read_text())
 MASK = torch.tensor(FROZEN["mask"]).bool()

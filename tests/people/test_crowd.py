@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.people import (
     Answer,
     Plan,

@@ -14,7 +14,7 @@ import pytest
 
 from tutelage.base.config.run import RunSettings
 from tutelage.base.errors import TutelageError
-from tutelage.workflows.runs import open_run
+from tutelage.commands.runs import open_run
 
 METRICS = {"loss": 0.5, "kl/old": math.nan, "grad/norm": math.inf, "tokens": 3}
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tutelage.base.errors import TutelageError
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.report import write_report
 from tutelage.report.folders import KINDS, Round, Run, Stage, read
 from tutelage.report.headline import headline, verdict

@@ -11,7 +11,7 @@ import pytest
 from served import choices, serving
 
 from tutelage.base import config
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.formats import load_prompts
 from tutelage.data.own_columns import FIELDS

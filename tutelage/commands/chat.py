@@ -7,7 +7,7 @@ from tutelage.base.config.limits import a_seed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ChatSettings:
     """Talk to a model in the terminal. With --against, two models answer the same questions, one after the other."""
 
     model: config.Model
@@ -25,11 +25,11 @@ class Settings:
         a_seed(self)
 
 
-def main(settings: Settings) -> int:
+def main(settings: ChatSettings) -> int:
     """Load the models and talk."""
+    from tutelage.commands.loading import load_policy
     from tutelage.commands.terminal import remarks
     from tutelage.rollout.inference.talk import HELP, talk
-    from tutelage.workflows.loading import load_policy
 
     model = settings.model
     paths = [model.path, *([settings.against] if settings.against else [])]

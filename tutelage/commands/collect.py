@@ -11,9 +11,9 @@ from tutelage.commands.collecting import settings_people as people
 from tutelage.commands.collecting import settings_programs as programs
 from tutelage.commands.collecting import settings_serving as serving
 
-Settings = of.Settings
+CollectSettings = of.CollectSettings
 
-COMMANDS: Mapping[str, type[Settings]] = {
+SUBCOMMANDS: Mapping[str, type[CollectSettings]] = {
     "init": making.Init,
     "serve": serving.Serve,
     "invite": serving.Invite,
@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, type[Settings]] = {
     "restore": serving.Restore,
 }
 
-RUNNERS: Mapping[type[Settings], str] = {
+RUNNERS: Mapping[type[CollectSettings], str] = {
     making.Init: "making:make",
     serving.Serve: "serving:serve",
     serving.Invite: "inviting:invite",
@@ -55,7 +55,7 @@ RUNNERS: Mapping[type[Settings], str] = {
 """The function that runs each command, as module:function of `commands.collecting`; loaded when it is called."""
 
 
-def main(settings: Settings) -> int:
+def main(settings: CollectSettings) -> int:
     """Run the command that these settings belong to."""
     module, _, function = RUNNERS[type(settings)].partition(":")
     status: int = getattr(import_module(f"tutelage.commands.collecting.{module}"), function)(settings)

@@ -1,11 +1,9 @@
 """`tutelage iterate`: the next round of a study, about the policy that came of the last one."""
 
-from tutelage.commands.collecting.settings_making import Iterate
-
-Settings = Iterate
+from tutelage.commands.collecting.settings_making import IterateSettings
 
 
-def main(settings: Iterate) -> int:
+def main(settings: IterateSettings) -> int:
     """Open the next round of a study."""
     from tutelage.commands.collecting.iterating import open_round
 

@@ -8,14 +8,14 @@ import tyro
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReportSettings:
     """Write report.html into the folder of a run, or of a round of several runs, finished or not."""
 
     folder: tyro.conf.Positional[Path]
     """The folder that a verb wrote with --out."""
 
 
-def main(settings: Settings) -> int:
+def main(settings: ReportSettings) -> int:
     """Write the page and say where it is."""
     from tutelage.report import write_report
 

@@ -21,7 +21,7 @@ SHORTEST = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class WatchSettings:
     """Wait until a study is far enough, then run a command, whose exit status becomes that of this one. All conditions
     that are given have to hold at once. Without --then nothing is run, and the status is 0."""
 
@@ -88,7 +88,7 @@ class Settings:
         return words
 
 
-def main(settings: Settings) -> int:
+def main(settings: WatchSettings) -> int:
     """Wait, run, and wait again where that is asked for."""
     from tutelage.commands.collecting.running import interruptible, run
     from tutelage.people.programs.watching import looks
@@ -113,7 +113,7 @@ def main(settings: Settings) -> int:
 
 
 @contextmanager
-def _source(settings: Settings) -> "Iterator[Source]":
+def _source(settings: WatchSettings) -> "Iterator[Source]":
     """Where the progress is read."""
     from tutelage.people.programs.watching import ClientSource, DatabaseSource
 
@@ -124,7 +124,7 @@ def _source(settings: Settings) -> "Iterator[Source]":
             yield ClientSource(client)
         return
     from tutelage.commands.collecting.place import open_existing
-    from tutelage.commands.collecting.settings import Settings as Place
+    from tutelage.commands.collecting.settings import CollectSettings as Place
 
     store, study = open_existing(Place(study=settings.study, db=settings.db, name=settings.name))
     with closing(store):

@@ -12,7 +12,7 @@ FOLDERS = {"tutoring": Path("runs/demo"), "real": Path("runs/demo-real")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class DemoSettings:
     """The whole loop: a model answers, simulated raters judge its answers, a reward model learns from their votes, the
     model is improved by it, and both are evaluated on topics that nobody judged. On the tutoring world a small model is
     pretrained and fine-tuned first; --world real begins with SmolLM2 and children's questions."""
@@ -41,7 +41,7 @@ class Settings:
         a_seed(self)
 
 
-def main(settings: Settings) -> int:
+def main(settings: DemoSettings) -> int:
     """Run the round, write its report, and print the figures."""
     from tutelage.commands.terminal import remarks
     from tutelage.demo.rounds.demo import run_demo

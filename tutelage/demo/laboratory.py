@@ -4,20 +4,18 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tutelage.demo.lab import settings as lab
+from tutelage.demo.lab.settings import SUBCOMMANDS, LabSettings
 
 if TYPE_CHECKING:
     from tutelage.demo.lab.experiment import Experiment
 
-Settings, COMMANDS = lab.Settings, lab.COMMANDS
 
-
-def main(settings: lab.Settings) -> int:
+def main(settings: LabSettings) -> int:
     """Conduct the experiment, and print the findings."""
     from tutelage.commands.terminal import remarks
     from tutelage.demo.lab.start import find, make
 
-    name = next(name for name, kind in COMMANDS.items() if type(settings) is kind)
+    name = next(name for name, kind in SUBCOMMANDS.items() if type(settings) is kind)
     experiment: Experiment[Any] = importlib.import_module(f"tutelage.demo.lab.{name}").EXPERIMENT
     quick, quiet = settings.quick, settings.quiet
     with remarks(quiet=quiet):

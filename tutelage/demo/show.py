@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from tutelage.base import config
-from tutelage.commands.tables.evaluation import print_evaluation
-from tutelage.workflows.settings.evaluate import EvaluateSettings
+from tutelage.commands.evaluate.settings import EvaluateSettings
+from tutelage.commands.evaluate.show import print_evaluation
 
 
 def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:

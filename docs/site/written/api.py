@@ -15,20 +15,20 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "workflows": (
         "Workflows",
         (
-            "workflows.pretrain",
-            "workflows.sft",
-            "workflows.reward",
-            "workflows.improve",
-            "workflows.dpo",
-            "workflows.rejection",
-            "workflows.distill",
-            "workflows.sample",
-            "workflows.evaluate",
-            "workflows.raters",
-            "workflows.plan",
-            "workflows.serve",
-            "workflows.loading",
-            "workflows.results",
+            "commands.pretrain.run",
+            "commands.sft.run",
+            "commands.reward.run",
+            "commands.improve.run",
+            "commands.dpo.run",
+            "commands.rejection.run",
+            "commands.distill.run",
+            "commands.sample.run",
+            "commands.evaluate.run",
+            "commands.raters.run",
+            "commands.plan.run",
+            "commands.serve.run",
+            "commands.loading",
+            "commands.results",
             "base.errors",
         ),
     ),
@@ -131,7 +131,10 @@ def names(places: Mapping[str, str]) -> str:
 
 def exported() -> Iterator[tuple[str, str]]:
     """The names that `import tutelage` offers, with their modules."""
-    return ((name, module) for module, listed in tutelage._NAMES.items() for name in listed)
+    for name, module in tutelage._PLACES.items():
+        home = getattr(getattr(tutelage, name), "__module__", None)
+        is_ours = isinstance(getattr(tutelage, name), type) and home is not None
+        yield name, (home if is_ours else module).removeprefix("tutelage.")
 
 
 def first_sentence(found: griffe.Object | griffe.Alias) -> str:

@@ -26,8 +26,8 @@ def class_of(cls: type) -> griffe.Class:
 def text_below(cls: type, name: str) -> str:
     """The text below a field of a class, or of one that it inherits from; empty where there is none."""
     for each in cls.__mro__:
-        if each.__module__.startswith("tutelage.") and name in (members := class_of(each).members):
-            docstring = members[name].docstring
+        if each.__module__.startswith("tutelage.") and name in vars(each).get("__annotations__", {}):
+            docstring = class_of(each).members[name].docstring
             if docstring is not None:
                 return str(docstring.value)
     return ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import griffe
 
+from tutelage.commands.table import COMMANDS
 from written.source import package
 
 Member = griffe.Object | griffe.Alias
@@ -37,13 +38,15 @@ def described(pages: Mapping[str, str], is_alias: Callable[[Member], bool]) -> d
 
 
 def settings() -> Iterator[tuple[str, str]]:
-    """The settings of workflows, which the pages of their verbs describe."""
-    for name, module in package()["workflows.settings"].modules.items():
-        yield from (
-            (one, f"reference/cli/{name}.md")
-            for one in map(str, _classes(module))
-            if one.endswith("Settings")
-        )
+    """The settings of commands that Python is offered, which the pages of the commands describe."""
+    for command in COMMANDS:
+        if command.result is not None:
+            module = package()[f"{command.module.removeprefix('tutelage.')}.settings"]
+            yield from (
+                (one, f"reference/cli/{command.name}.md")
+                for one in map(str, _classes(module))
+                if one.endswith("Settings")
+            )
 
 
 def _classes(module: griffe.Module | griffe.Alias) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from tutelage.base.config.flags import SHORT_FORMS, Setting, settings_below
 from tutelage.base.config.mapping import UNSET, overlay
 from tutelage.base.config.rates import Rates
-from tutelage.cli.completion import settings_by_command
-from tutelage.cli.verbs import VERBS, Verb
+from tutelage.commands.completion import settings_by_command
+from tutelage.commands.table import COMMANDS, Command
 from written.markdown import cell, code, docstring, fenced, page, table
 from written.source import text_below
 
@@ -37,13 +37,13 @@ A flag of several values takes them one after the other: `--reward a b`. A switc
 def pages() -> dict[str, str]:
     """The index, and a page for each verb."""
     known = settings_by_command()
-    found = {f"reference/cli/{verb.name}.md": verb_page(verb, known) for verb in VERBS}
+    found = {f"reference/cli/{verb.name}.md": verb_page(verb, known) for verb in COMMANDS}
     return found | {"reference/cli/README.md": index()}
 
 
 def index() -> str:
     parts = []
-    for group, verbs in groupby(VERBS, lambda verb: verb.group):
+    for group, verbs in groupby(COMMANDS, lambda verb: verb.group):
         rows = (
             (f"[{verb.name}]({verb.name}.md)" + (" ∥" if verb.parallel else ""), cell(verb.help))
             for verb in verbs
@@ -52,7 +52,7 @@ def index() -> str:
     return page("Command line", COMMON, *parts)
 
 
-def verb_page(verb: Verb, known: Mapping[tuple[str, ...], tuple[type[Any], ...]]) -> str:
+def verb_page(verb: Command, known: Mapping[tuple[str, ...], tuple[type[Any], ...]]) -> str:
     commands = {command: first for command, (first, *_) in known.items() if command[0] == verb.name}
     examples = fenced("sh", (f"tutelage {verb.name} {example}".rstrip() for example in verb.examples))
     said = docstring(inspect.getdoc(commands[(verb.name,)]) or "") if (verb.name,) in commands else ""

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tutelage import cli
 from tutelage.base.config import Sampling, from_mapping, identity, load, to_mapping, with_defaults
 from tutelage.base.config.aliases import Alias, aliases, used_aliases, without_aliases
 from tutelage.base.config.flags import settings_from
 from tutelage.base.errors import TutelageError
-from tutelage.workflows.calling import settings_from as settings_from_keywords
-from tutelage.workflows.settings.sft import SftSettings
+from tutelage.commands import line as cli
+from tutelage.commands import table
+from tutelage.commands.calls import settings_from as settings_from_keywords
+from tutelage.commands.sft.settings import SftSettings
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,6 @@ def test_a_removed_setting_stays_in_fingerprints() -> None:
 
 
 def test_every_alias_leads_to_something_that_is_there() -> None:
-    verbs = {verb.name for verb in cli.VERBS}
+    verbs = {verb.name for verb in table.COMMANDS}
     assert set(cli.ALIASES.values()) <= verbs
     assert not set(cli.ALIASES) & verbs

@@ -4,13 +4,13 @@ import pytest
 
 from tutelage.base import config
 from tutelage.base.config.flags import settings_below, settings_from
-from tutelage.cli.completion import settings_by_command
-from tutelage.workflows.settings.distill import DistillSettings
-from tutelage.workflows.settings.dpo import DpoSettings
-from tutelage.workflows.settings.improve import ImproveSettings
-from tutelage.workflows.settings.rejection import RejectionSettings
-from tutelage.workflows.settings.reward import RewardSettings
-from tutelage.workflows.settings.sft import SftSettings
+from tutelage.commands.completion import settings_by_command
+from tutelage.commands.distill.settings import DistillSettings
+from tutelage.commands.dpo.settings import DpoSettings
+from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.rejection.settings import RejectionSettings
+from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.sft.settings import SftSettings
 
 REQUIRED = {
     SftSettings: {"data": "d"},

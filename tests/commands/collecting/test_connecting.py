@@ -9,7 +9,7 @@ import pytest
 from people.hooks import Received, webhook_server
 from people.worlds import study_of
 
-from tutelage.cli import main
+from tutelage.commands.line import main
 from tutelage.people import open_store, open_study
 from tutelage.people.store.occasions import alarm_of
 from tutelage.people.store.tokens import find_token

@@ -20,9 +20,9 @@ from served import Served, serving
 from tutelage.base.errors import TutelageError
 from tutelage.commands.collecting import models
 from tutelage.commands.collecting.models import ServedFolder, ServedModels
+from tutelage.commands.serve.settings import PARENT as PARENT_KEY
 from tutelage.data.records import user
 from tutelage.data.transport import Unanswered
-from tutelage.workflows.settings.serve import PARENT as PARENT_KEY
 
 CHUNK = {"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]}
 PROGRAM = """#!{python} -ES

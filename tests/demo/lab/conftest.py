@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tutelage.base import config
+from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.worlds import World
 from tutelage.demo.lab.start import NEEDED, Start, find
 from tutelage.models.backbone import load_backbone, save_model
 from tutelage.models.fresh import save_fresh
 from tutelage.models.heads import new_reward_model
-from tutelage.workflows.settings.sample import SampleSettings
 
 
 def write_demo(folder: Path) -> Path:

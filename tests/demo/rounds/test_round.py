@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import tiny
 
+from tutelage.commands.sample.run import sample
 from tutelage.demo.rounds import round as rounds
 from tutelage.demo.rounds.round import Place, Round
 from tutelage.demo.rounds.stages import Stage
 from tutelage.demo.rounds.tutoring import QUICK, tutoring
-from tutelage.workflows.sample import sample
 
 FILES = (
     "sample/completions.jsonl",

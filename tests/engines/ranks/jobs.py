@@ -14,6 +14,7 @@ import tutelage
 from tutelage.algorithms import RECIPES
 from tutelage.algorithms.override import override
 from tutelage.base.errors import TutelageError
+from tutelage.commands.distill.teacher import refer_to_teacher
 from tutelage.core.rows import collate
 from tutelage.engines.network import layers
 from tutelage.engines.ranks.passes import Passes
@@ -25,7 +26,6 @@ from tutelage.models.sharding import shard_
 from tutelage.rewards.dealt import dealt_reward
 from tutelage.rollout.dealt import dealt_generator
 from tutelage.train.learner import SHARDS
-from tutelage.workflows.teacher import refer_to_teacher
 
 
 def recipe_job(folder, name, changes, reward, steps, sharded=False, lora=0):
@@ -54,7 +54,7 @@ def run(verb, settings):
 
 def run_until(verb, settings, steps):
     """A training workflow that is left after so many steps, as if the ranks were killed; with a checkpoint of each."""
-    module = import_module(f"tutelage.workflows.{verb}")
+    module = import_module(f"tutelage.commands.{verb}.run")
     with getattr(module, f"prepare_{verb}")(**settings) as training:
         for step in training:
             if step.index == steps:

@@ -13,8 +13,8 @@ from jobs import run
 from safetensors.torch import load_file
 
 from tutelage.base.errors import TutelageError
-from tutelage.cli import main
-from tutelage.cli.pages import SITE
+from tutelage.commands.line import main
+from tutelage.commands.pages import SITE
 
 PROMPTS = [{"prompt": f"What is {word}?"} for word in ("rain", "the sun", "a star", "light", "water", "air")]
 

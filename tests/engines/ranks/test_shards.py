@@ -9,6 +9,7 @@ from jobs import half_precision_job, memory_job, teacher_job
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
+from tutelage.commands.shards import lay_out
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import Ranks
@@ -16,7 +17,6 @@ from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.models.sharding import shard_
-from tutelage.workflows.shards import lay_out
 
 
 @pytest.mark.parametrize("size", [2, 3])

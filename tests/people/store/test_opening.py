@@ -18,6 +18,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from tutelage.base.errors import TutelageError
+from tutelage.commands.doctor.study import check_study
 from tutelage.people import (
     Selection,
     Store,
@@ -47,7 +48,6 @@ from tutelage.people.store.migrations.versions import v1_baseline
 from tutelage.people.store.recruitments import recruit
 from tutelage.people.store.visits import enter, list_visits
 from tutelage.people.store.votes import vote_row
-from tutelage.workflows.study_checks import check_study
 
 from ..conftest import fresh_database
 from ..worlds import Clock, asked, better, item_rows, raters_of, records, study_of, work

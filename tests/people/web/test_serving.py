@@ -20,8 +20,8 @@ import httpx
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.cli import main
 from tutelage.commands import collect
+from tutelage.commands.line import main
 from tutelage.people import (
     Answer,
     Plan,

@@ -29,7 +29,7 @@ sys.addaudithook(refuse)
 """What the installed server runs under: it must be the installed one, without extras, and it must not call anybody."""
 
 MAIN = """
-from tutelage.cli import main
+from tutelage.commands.line import main
 words = " ".join(sys.argv[1:]).split(" , ")
 sys.exit(next(filter(None, (main(command.split()) for command in words)), 0))
 """

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tutelage.base import config
+from tutelage.commands.loading import load_policy
 from tutelage.data.chat import encode
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import user
@@ -16,7 +17,6 @@ from tutelage.engines.sampling import PromptTokens
 from tutelage.engines.stopping import text_of
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.serving import group as groups
-from tutelage.workflows.loading import load_policy
 
 PROMPT = [40, 41, 42]
 ASKED = {"prompt": PROMPT, "max_tokens": 20, "seed": 3, "temperature": 0.9}

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from tutelage.commands.loading import load_policy
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.rollout.serving import scoring
 from tutelage.rollout.serving.jobs import Scoring
-from tutelage.workflows.loading import load_policy
 
 PROMPTS = [(40, 41, 42), (9, 60, 61, 62, 63, 64), (7,), (40, 41, 43, 44)]
 

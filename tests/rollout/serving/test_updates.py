@@ -4,9 +4,9 @@ import pytest
 
 import tutelage as tt
 from tutelage.base import config
+from tutelage.commands.loading import load_policy
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.local import LocalGenerator
-from tutelage.workflows.loading import load_policy
 
 from .test_weights import save_adapter
 

@@ -8,10 +8,10 @@ from transformers import AutoModelForCausalLM
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.commands.loading import load_policy
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.serving.weights import ServedWeights
-from tutelage.workflows.loading import load_policy
 
 ROWS = [EncodedRow((40, 41, 42), (50, 60, 70)), EncodedRow((9,), (8, 7))]
 PROMPTS = PromptTokens(((40, 41, 42), (9, 8)), ("a", "b"))

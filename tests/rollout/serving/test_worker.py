@@ -9,12 +9,12 @@ import pytest
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.commands.loading import load_policy
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.serving import group as groups
 from tutelage.rollout.serving.jobs import Generation, Piece, Scoring
 from tutelage.rollout.serving.worker import QueueIsFull, Worker
-from tutelage.workflows.loading import load_policy
 
 PATIENCE = 120.0
 """Seconds: the first answer may wait for the kernels to be compiled."""

@@ -9,7 +9,7 @@ from tutelage.commands.collecting.lineage import lineage_of
 from tutelage.commands.collecting.making import make
 from tutelage.commands.collecting.place import open_existing
 from tutelage.commands.collecting.settings import Status
-from tutelage.commands.collecting.settings_making import Init, Iterate
+from tutelage.commands.collecting.settings_making import Init, IterateSettings
 
 if TYPE_CHECKING:
     from tutelage.people import Round
@@ -18,7 +18,7 @@ OWN = "none"
 """The value of --against that compares the new policy's answers with each other."""
 
 
-def open_round(settings: Iterate) -> None:
+def open_round(settings: IterateSettings) -> None:
     """Open the next round of a study with questions about the new policy, and print what comes after it."""
     from tutelage.people import survey
 
@@ -35,7 +35,7 @@ def open_round(settings: Iterate) -> None:
     _advise(settings)
 
 
-def _older(settings: Iterate, last: "Round | None") -> str:
+def _older(settings: IterateSettings, last: "Round | None") -> str:
     """The model to compare with; empty for none."""
     if settings.against:
         return "" if settings.against == OWN else settings.against
@@ -50,7 +50,7 @@ def _older(settings: Iterate, last: "Round | None") -> str:
     return rivals[0]
 
 
-def _questions(settings: Iterate, name: str, number: int, older: str) -> Init:
+def _questions(settings: IterateSettings, name: str, number: int, older: str) -> Init:
     return Init(
         study=name if settings.db else settings.study,
         db=settings.db,
@@ -67,7 +67,7 @@ def _questions(settings: Iterate, name: str, number: int, older: str) -> Init:
     )
 
 
-def _advise(settings: Iterate) -> None:
+def _advise(settings: IterateSettings) -> None:
     """What comes once the raters have answered."""
     data = settings.db or settings.study
     words = ["tutelage", "reward", "--model", settings.policy, "--data", data, "--out", "RUN"]

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tutelage.workflows.study_data import RECORD
+from tutelage.commands.study_data import RECORD
 
 WEIGHTS = ("*.safetensors", "*.bin")
 ENDS = 1 << 20

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 
 from tutelage.base.config import EngineName
 from tutelage.base.errors import TutelageError
+from tutelage.commands.serve.settings import KEY as SERVE_KEY
+from tutelage.commands.serve.settings import PARENT as SERVE_PARENT
 from tutelage.data.chat_stream import ChatStream, Piece
 from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.records import Messages
 from tutelage.data.transport import Unanswered
 from tutelage.people.chat_models import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
-from tutelage.workflows.settings.serve import KEY as SERVE_KEY
-from tutelage.workflows.settings.serve import PARENT as SERVE_PARENT
 
 ADDRESS = "address"
 """The word before the address in what `tutelage serve` prints."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings import Settings
+from tutelage.commands.collecting.settings import CollectSettings
 from tutelage.commands.collecting.settings_serving import Serve
-from tutelage.workflows.settings.study import ENDINGS, FILE
+from tutelage.commands.study_settings import ENDINGS, FILE
 
 PASSWORD = "TUTELAGE_DB_PASSWORD"
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tutelage.people.mailing import MailServer
 
 
-def database(settings: Settings) -> str:
+def database(settings: CollectSettings) -> str:
     """The path or URL of the database that the settings name."""
     if settings.db:
         return with_password(settings.db)
@@ -26,12 +26,12 @@ def database(settings: Settings) -> str:
     return str(path if path.is_file() or path.suffix in ENDINGS else path / FILE)
 
 
-def study_name(settings: Settings) -> str:
+def study_name(settings: CollectSettings) -> str:
     """The name of the study that the settings name; empty for the only study of a file."""
     return settings.study if settings.db else settings.name
 
 
-def new_name(settings: Settings) -> str:
+def new_name(settings: CollectSettings) -> str:
     """The name of a new study: the one in the settings, else that of its file or folder."""
     path = Path(settings.study).expanduser().absolute()
     return study_name(settings) or (path.parent.name if path.name == FILE else path.stem)
@@ -62,17 +62,17 @@ def open_each(settings: Serve) -> "tuple[list[tuple[Store, Study]], bool]":
     return found, len(places) > 1 or places[0].study != settings.study
 
 
-def _studies_at(settings: Serve, name: str) -> list[Settings]:
+def _studies_at(settings: Serve, name: str) -> list[CollectSettings]:
     """The study of that name, or those in the folder of that name."""
-    one = Settings(study=name, db=settings.db, name=settings.name)
+    one = CollectSettings(study=name, db=settings.db, name=settings.name)
     folder = Path(name).expanduser()
     if settings.db or not folder.is_dir() or (folder / FILE).exists():
         return [one]
     inside = sorted(folder.glob(f"*/{FILE}"))
-    return [Settings(study=str(file.parent)) for file in inside] or [one]
+    return [CollectSettings(study=str(file.parent)) for file in inside] or [one]
 
 
-def open_existing(settings: Settings) -> "tuple[Store, Study]":
+def open_existing(settings: CollectSettings) -> "tuple[Store, Study]":
     """The open database and the study. Raises TutelageError where there is none."""
     from tutelage.people import open_store, open_study
 

@@ -10,7 +10,7 @@ from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class CollectSettings:
     """The web application in which people compare answers."""
 
     study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
@@ -22,12 +22,12 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Status(Settings):
+class Status(CollectSettings):
     """Print how far the study is, how well its raters agree, and who stands out."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Next(Settings):
+class Next(CollectSettings):
     """Say which questions are asked next. At least 30 % of the new ones are always drawn at random, so that there is an
     unbiased sample of the study whatever else is asked."""
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from tutelage.base import config
 from tutelage.base.config.limits import a_seed
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings import Settings
+from tutelage.commands.collecting.settings import CollectSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulate(Settings):
+class Simulate(CollectSettings):
     """Let simulated raters answer over HTTP, as browsers would."""
 
     url: str = ""
@@ -31,7 +31,7 @@ class Simulate(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge(Settings):
+class Judge(CollectSettings):
     """Let a model judge everything as one more rater, counted apart from people: a language model behind an
     OpenAI-compatible endpoint, asked about both orders of each pair, or a reward model."""
 

@@ -9,11 +9,11 @@ import tyro
 from tutelage.base import config
 from tutelage.base.config.limits import a_seed, at_least
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings import Settings
+from tutelage.commands.collecting.settings import CollectSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Init(Settings):
+class Init(CollectSettings):
     """Make a study, or add questions to one: from ready pairs, from what `tutelage sample` wrote, or by sampling. With
     --live raters talk to two models, and every turn is a question."""
 
@@ -159,7 +159,7 @@ class Init(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iterate:
+class IterateSettings:
     """Open the next round of a study: sample answers of the new policy, beside those of the older one, as new questions
     to the raters. Where the policy comes from (weights, reward model, judgements) is kept in the study, and the owner's
     page shows how agreement, ties and wins move from round to round."""

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import tyro
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings import Settings
+from tutelage.commands.collecting.settings import CollectSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Settings):
+class Export(CollectSettings):
     """Write preferences, votes and a manifest that accounts for every vote into a new folder."""
 
     out: Path
@@ -39,7 +39,7 @@ class Export(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Import(Settings):
+class Import(CollectSettings):
     """Take in what exists elsewhere: a folder that `collect export` wrote (as a new study), or a table of votes."""
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import tyro
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings import Settings
+from tutelage.commands.collecting.settings import CollectSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recruit(Settings):
+class Recruit(CollectSettings):
     """Recruit raters on Prolific, Mechanical Turk or SONA: set what is given, and print the link for the platform and
     what the study will cost. What is not given stays as it is."""
 
@@ -44,7 +44,7 @@ class Recruit(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Payments(Settings):
+class Payments(CollectSettings):
     """Write time and counts of every visit as CSV, to pay by: with the names of raters and the identifiers of the
     platform, so keep it apart from exports."""
 
@@ -53,7 +53,7 @@ class Payments(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consent(Settings):
+class Consent(CollectSettings):
     """Set what raters agree to, as a new version; what is not given stays as it is. Prints the present version."""
 
     text: Path | None = None
@@ -65,7 +65,7 @@ class Consent(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forget(Settings):
+class Forget(CollectSettings):
     """Erase name, platform identifiers, free texts, sessions and links of a rater for good; votes stay under a number
     or are erased, as the rater agreed. The same is erased in backups; prints those where that
     is not possible."""

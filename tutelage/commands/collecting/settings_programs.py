@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings import Settings
+from tutelage.commands.collecting.settings import CollectSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Token(Settings):
+class Token(CollectSettings):
     """Make a token for a program that uses the API, and print it: only its hash is kept. Without --new and --revoke the
     tokens are listed."""
 
@@ -29,7 +29,7 @@ class Token(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Webhook(Settings):
+class Webhook(CollectSettings):
     """Tell an address what happens in the study, and print the secret that messages are signed with. Without --add,
     --remove, --rotate and --test the webhooks are listed. `collect serve` sends the messages."""
 

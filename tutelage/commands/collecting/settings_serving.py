@@ -8,12 +8,12 @@ import tyro
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings import Settings
-from tutelage.workflows.settings.serve import PORT
+from tutelage.commands.collecting.settings import CollectSettings
+from tutelage.commands.serve.settings import PORT
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serve(Settings):
+class Serve(CollectSettings):
     """Serve a study to browsers until ctrl-C, or several, each below /s/NAME."""
 
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[STUDY ...]")] = ()
@@ -79,7 +79,7 @@ class Serve(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Invite(Settings):
+class Invite(CollectSettings):
     """Print a link that lets somebody in."""
 
     role: Literal["rater", "reviewer", "owner"] = "rater"
@@ -116,7 +116,7 @@ class Invite(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backup(Settings):
+class Backup(CollectSettings):
     """Write the whole database into one file, from which `collect restore` makes it again, in SQLite or PostgreSQL.
     Answers may go on arriving meanwhile."""
 
@@ -125,7 +125,7 @@ class Backup(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Restore(Settings):
+class Restore(CollectSettings):
     """Make the database of a study again from a file that `collect backup` wrote. Where there is one already, nothing
     is done."""
 

@@ -21,6 +21,8 @@ from tutelage.base import config
 from tutelage.base.config.files import write_atomically
 from tutelage.base.nouns import counted
 from tutelage.commands.display import progress
+from tutelage.commands.reward.run import prepare_reward
+from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.terminal import complete
 from tutelage.data.pairing import pair_completions
 from tutelage.data.records import CompletionRecord, Preference, Prompt, Split
@@ -47,8 +49,6 @@ from tutelage.rollout.inference.answering import answer, completions
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
 from tutelage.stats.overoptimisation import Floats, best_of_n
 from tutelage.train.run.lines import json_text
-from tutelage.workflows.reward import prepare_reward
-from tutelage.workflows.settings.reward import RewardSettings
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
 HOW: tuple[Combination, ...] = ("mean", "worst", "lower")

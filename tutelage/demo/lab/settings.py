@@ -1,4 +1,4 @@
-"""Settings of the experiments, as commands of `tutelage lab`."""
+"""LabSettings of the experiments, as commands of `tutelage lab`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from tutelage.base.config.limits import a_seed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class LabSettings:
     """An experiment on the demonstration's world."""
 
     from_: Annotated[str, tyro.conf.arg(name="from")] = ""
@@ -33,28 +33,28 @@ class Settings:
         a_seed(self)
 
 
-class Kl(Settings):
+class Kl(LabSettings):
     """What the KL penalty does: PPO at prices from nothing to far too much, and without a reference."""
 
 
-class Estimators(Settings):
+class Estimators(LabSettings):
     """The estimators of the KL, k1, k2, k3 and abs, in the reward and in the loss: bias, noise, effect on training."""
 
 
-class Advantages(Settings):
+class Advantages(LabSettings):
     """The noise of the policy gradient for every estimator of Ψ on the same rollouts, from REINFORCE to GAE."""
 
 
-class Overoptimisation(Settings):
+class Overoptimisation(LabSettings):
     """Reward models from few and many pairs, climbed by best-of-n and by PPO: where the proxy and gold part, and what
     ensembles and the KL do about it (Gao et al. 2022)."""
 
 
-class Recipes(Settings):
+class Recipes(LabSettings):
     """All recipes at equal tokens, with several seeds: gold against KL and against time."""
 
 
-COMMANDS = MappingProxyType(
+SUBCOMMANDS = MappingProxyType(
     {
         "kl": Kl,
         "estimators": Estimators,

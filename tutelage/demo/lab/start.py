@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.commands.loading import load_policy
+from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
 from tutelage.data.worlds import gold
@@ -18,8 +20,6 @@ from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
-from tutelage.workflows.loading import load_policy
-from tutelage.workflows.settings.sample import SampleSettings
 
 NEEDED = ("pretrain", "sft", "sample", "judge", "reward", "improve")
 """The stages of a demonstration that the experiments stand on."""

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from tutelage.base.config import DtypeName, EngineName
+from tutelage.commands.runs import peak_memory_mb
 from tutelage.demo.rounds import real, tutoring
 from tutelage.demo.rounds.round import Place, Round
 from tutelage.demo.rounds.stages import run_stages
-from tutelage.workflows.runs import peak_memory_mb
 
 WorldName: TypeAlias = Literal["tutoring", "real"]
 

@@ -7,14 +7,14 @@ LoRA, so that a model of 135 million parameters fits beside them into the memory
 from dataclasses import dataclass
 
 from tutelage.base import config
+from tutelage.commands.evaluate.settings import EvaluateSettings
+from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.reward.settings import RewardSettings
 from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.worlds import ChildrensQuestions, World, clarity
 from tutelage.demo.rounds.judging import Judging
 from tutelage.demo.rounds.round import Place, Round, Texts, answer_sampling, answers_to_judge
 from tutelage.demo.rounds.stages import Story
-from tutelage.workflows.settings.evaluate import EvaluateSettings
-from tutelage.workflows.settings.improve import ImproveSettings
-from tutelage.workflows.settings.reward import RewardSettings
 
 GOLD = "tutelage.data.worlds:clarity"
 STORY = Story(

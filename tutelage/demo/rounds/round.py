@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tutelage.base import config
+from tutelage.commands.evaluate.run import evaluate
+from tutelage.commands.evaluate.settings import EvaluateSettings
+from tutelage.commands.improve.run import prepare_improve
+from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.reward.run import prepare_reward
+from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.sample.run import sample
+from tutelage.commands.sample.settings import SampleSettings
 from tutelage.commands.terminal import complete
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
 from tutelage.demo.rounds.judging import Judging, Questions, Utility, hold_study, remembered
 from tutelage.demo.rounds.stages import Stage, Story
 from tutelage.people.simulated_raters import calibrated_tau, panel
-from tutelage.workflows.evaluate import evaluate
-from tutelage.workflows.improve import prepare_improve
-from tutelage.workflows.reward import prepare_reward
-from tutelage.workflows.sample import sample
-from tutelage.workflows.settings.evaluate import EvaluateSettings
-from tutelage.workflows.settings.improve import ImproveSettings
-from tutelage.workflows.settings.reward import RewardSettings
-from tutelage.workflows.settings.sample import SampleSettings
 
 AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
 

@@ -6,6 +6,13 @@ pretrain → SFT → sample → judge → reward model → PPO → evaluate, as 
 from dataclasses import dataclass, field
 
 from tutelage.base import config
+from tutelage.commands.evaluate.settings import EvaluateSettings
+from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.pretrain.run import prepare_pretrain
+from tutelage.commands.pretrain.settings import PretrainSettings
+from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.sft.run import prepare_sft
+from tutelage.commands.sft.settings import SftSettings
 from tutelage.commands.terminal import complete
 from tutelage.data.records import Prompt
 from tutelage.data.rows import to_row, write_jsonl
@@ -13,13 +20,6 @@ from tutelage.data.worlds import World, gold
 from tutelage.demo.rounds.judging import Judging
 from tutelage.demo.rounds.round import Place, Round, Texts, answer_sampling, answers_to_judge
 from tutelage.demo.rounds.stages import Stage, Story
-from tutelage.workflows.pretrain import prepare_pretrain
-from tutelage.workflows.settings.evaluate import EvaluateSettings
-from tutelage.workflows.settings.improve import ImproveSettings
-from tutelage.workflows.settings.pretrain import PretrainSettings
-from tutelage.workflows.settings.reward import RewardSettings
-from tutelage.workflows.settings.sft import SftSettings
-from tutelage.workflows.sft import prepare_sft
 
 GOLD = "tutelage.data.worlds:gold"
 STORY = Story(

@@ -1,0 +1,89 @@
+"""Checks of the machine: each names what is missing, and what to do about it."""
+
+import os
+import shutil
+from contextlib import closing
+
+import pytest
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.commands.collecting.settings_serving import Serve
+from tutelage.commands.doctor import machine
+from tutelage.commands.doctor.machine import GIB, check_machine
+from tutelage.commands.serve.settings import ServeSettings
+from tutelage.engines import memory
+from tutelage.engines.cpu.native import bindings
+from tutelage.rollout.serving.listening import listen
+
+
+def by_subject(*given):
+    return {check.subject: check for check in check_machine(*given)}
+
+
+def test_every_part_of_the_machine_is_named_once():
+    checks = check_machine()
+    subjects = [check.subject for check in checks if check.subject != "GPU"]
+    assert len(set(subjects)) == len(subjects)
+    assert {"tutelage", "libraries", "processor", "engine", "memory", "disk", "database"} <= set(subjects)
+    assert all(check.advice for check in checks if check.state != "ok")
+
+
+@pytest.mark.parametrize(("load", "state"), [(0.3, "ok"), (4.0, "ok"), (4.1, "warning")])
+def test_a_busy_machine_is_told(monkeypatch, load, state):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    processor = by_subject()["processor"]
+    assert (processor.state, "OMP_NUM_THREADS=1" in processor.advice) == (state, state == "warning")
+
+
+def test_a_missing_compiler_costs_time_and_is_told(monkeypatch):
+    def missing():
+        raise TutelageError("No compiler was found. Install g++ or clang++ (CXX names another).")
+
+    monkeypatch.setenv("TUTELAGE_ENGINE", "auto")
+    monkeypatch.setattr(bindings, "library", missing)
+    engine = by_subject()["engine"]
+    assert engine.state == "warning"
+    assert "Install g++" in engine.advice
+
+
+def test_an_engine_that_does_not_exist_is_a_fault(monkeypatch):
+    monkeypatch.setenv("TUTELAGE_ENGINE", "fast")
+    engine = by_subject()["engine"]
+    assert engine.state == "fault"
+    assert "TUTELAGE_ENGINE is 'fast'" in engine.advice
+
+
+def test_the_reference_engine_is_named_with_its_cause(monkeypatch):
+    monkeypatch.setenv("TUTELAGE_ENGINE", "plain")
+    assert by_subject()["engine"].found == "plain on the processor (TUTELAGE_ENGINE is plain)"
+
+
+@pytest.mark.parametrize(("free", "state"), [(100.0, "ok"), (1.0, "warning")])
+def test_little_room_is_told(monkeypatch, tmp_path, free, state):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=int(free * GIB)))
+    monkeypatch.setattr(memory, "available_memory", lambda device: free * GIB)
+    found = by_subject(tmp_path)
+    assert (found["disk"].state, found["memory"].state) == (state, state)
+    assert found["disk"].found == f"{free:,.1f} GiB free in {tmp_path}"
+
+
+def test_the_default_port_is_that_of_both_servers_and_told_where_it_is_taken(monkeypatch):
+    assert ServeSettings(model=config.Model("m")).port == Serve(study="s").port == machine.PORT
+    with closing(listen("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(machine, "PORT", port)
+        found = by_subject()[f"port {port}"]
+        assert (found.state, "--port" in found.advice) == ("warning", True)
+    assert by_subject()[f"port {port}"].state == "ok"
+
+
+def test_a_folder_that_is_not_there_is_a_fault(tmp_path):
+    assert by_subject(tmp_path / "none")["disk"].state == "fault"
+
+
+def test_an_extra_that_is_missing_names_its_installation(monkeypatch):
+    monkeypatch.setattr(machine, "find_spec", lambda module: None)
+    assert by_subject()["extra rules"].advice == "pip install 'tutelage[rules]'"

@@ -1,0 +1,209 @@
+"""What the first steps of reinforcement learning say: on the terminal, through the verb, on tiny models."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from remarks import collected
+from tiny_verbs import files, improve_settings, read_jsonl
+
+from tutelage.algorithms.override import override
+from tutelage.algorithms.registry import recipe_named
+from tutelage.base import config
+from tutelage.commands.improve.first_steps import PART_STEPS, FirstSteps
+from tutelage.commands.table import find
+from tutelage.train.learner import Step
+
+improve = find("improve")
+
+ENDS = tuple(range(100, 170))
+"""So many end tokens that a random model ends most of its answers soon."""
+SHORT = config.Sampling(temperature=0.9, max_new_tokens=4)
+
+
+@pytest.fixture
+def run(tiny_model, tmp_path, capsys, monkeypatch):
+    """`run(**settings)`: three steps of the verb; what it said, and the metrics of the first."""
+
+    def run(*, ends=(), **changes):
+        from tutelage.models import policy
+
+        if ends:
+            monkeypatch.setattr(policy, "end_ids_of", lambda backbone: ends)
+        given = files(tmp_path / "data")
+        usual = {
+            "model": config.Model(tiny_model("llama"), device="cpu", engine="plain"),
+            "steps": 3,
+            "recipe": "grpo",
+            "set": ("samples=4",),
+            "quiet": False,
+        }
+        assert (
+            improve.main(improve_settings(tiny_model("llama"), given, tmp_path / "run", **usual | changes))
+            == 0
+        )
+        return capsys.readouterr().err, read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]
+
+    return run
+
+
+def test_a_model_that_never_ends_is_trained_on_the_reward_and_this_is_said(run):
+    said, first = run()
+    assert (
+        "Of the first 16 answers 100% were cut at 8 tokens (--sampling.max-new-tokens); they keep the" in said
+    )
+    assert "shaping.missing_end_penalty=1" in said
+    assert said.count("Of the first") == 1
+    assert first["score/shaped"] == first["score/mean"]
+    assert first["groups/dead"] < 1
+    assert "taught nothing" not in said
+    assert "score/shaped" in said, "on the terminal"
+    assert "ended 0" in said
+
+
+def test_a_model_that_mostly_ends_learns_to_end_and_this_is_said(run):
+    said, first = run(ends=ENDS, sampling=SHORT)
+    assert "instead of what the reward gives, since most answers end by themselves" in said
+    assert "--set shaping.missing_end=none keeps" in said
+    assert first["score/shaped"] < first["score/mean"]
+
+
+def test_scores_below_minus_one_are_not_replaced_by_a_better_one(run):
+    said, first = run(
+        ends=ENDS, sampling=SHORT, reward=("given_rewards:vowels=100", "given_rewards:length=-100")
+    )
+    assert "finished answers score less than the −1" in said
+    assert first["score/shaped"] == first["score/mean"]
+
+
+def test_groups_that_are_dead_because_they_are_cut(run):
+    said, first = run(set=("samples=4", "shaping.missing_end=-1"), quiet=True)
+    assert first["groups/dead"] == 1
+    assert (
+        "In the first 3 steps 100% of the prompts taught nothing: all 4 answers to one got the same score"
+        in said
+    )
+    assert "cut at 8 tokens and score -1 instead" in said
+    assert "--sampling.max-new-tokens, or --set shaping.missing_end=none" in said
+
+
+def test_a_reward_that_is_constant(run):
+    said, _ = run(reward=("given_rewards:nothing_but_one",))
+    assert "because the reward gives one score to everything" in said
+
+
+def test_a_reward_that_is_constant_with_one_answer_to_a_prompt(run):
+    said, _ = run(reward=("given_rewards:nothing_but_one",), recipe="ppo", set=())
+    assert "In the first 3 steps all answers got the same score, from which nothing can be learnt" in said
+
+
+def test_a_reward_that_tells_prompts_apart_but_not_their_answers(run):
+    said, first = run(reward=("given_rewards:of_the_prompt",), steps=1)
+    assert first["groups/dead"] == 1
+    assert "In the first step 100%" in said
+    assert "the reward does not tell them apart" in said
+    assert "more answers (--set samples=8)" in said
+    assert "dynamic_sampling=3" in said
+
+
+def test_answers_that_are_all_the_same(run):
+    said, _ = run(sampling=config.Sampling(temperature=1e-3, max_new_tokens=8))
+    assert "because they are the same answer. Use a higher --sampling.temperature than 0.001" in said
+
+
+def test_the_parts_of_a_constant_reward_are_not_told_again(run):
+    """Neither by the warning after three steps, which is about all of them, nor after ten."""
+    constant = ("given_rewards:nothing_but_one=2", "given_rewards:of_the_prompt=0.5")
+    said, first = run(reward=constant, steps=PART_STEPS + 1)
+    assert first["score/nothing_but_one/dead"] == first["score/of_the_prompt/dead"] == 1
+    assert said.count("taught nothing") == 1
+    assert "apart (the parts 'nothing_but_one' and 'of_the_prompt' never did). A reward" in said
+
+
+def test_a_part_that_never_varies_is_named_once(run):
+    said, _ = run(reward=("given_rewards:vowels", "given_rewards:nothing_but_one=2"), steps=PART_STEPS + 2)
+    assert said.count("taught nothing") == 1
+    assert (
+        f"In each of {PART_STEPS} steps the part 'nothing_but_one' of the reward taught nothing: all 4 answers "
+        "to one prompt got the same score. Look at a few answers in samples.jsonl" in said
+    )
+
+
+def remarks(*dead: dict[str, float]) -> list[str]:
+    """What is remarked on parts whose answers to a prompt were alike for these shares of the prompts, step by step."""
+    lines: list[str] = []
+    first = FirstSteps(recipe_named("grpo"), SHORT, len(dead))
+    with collected(lines):
+        for index, shares in enumerate(dead, 1):
+            metrics = {f"score/{name}/dead": share for name, share in shares.items()}
+            first.look(Step(index, metrics | {"groups/dead": 1.0, "score/mean": 0.0}))
+    return lines
+
+
+def test_parts_that_never_varied_are_named_together():
+    (line,) = remarks(*[{"format": 1.0, "math": 0.9, "length": 1.0}] * (2 * PART_STEPS))
+    assert (
+        f"In each of {PART_STEPS} steps the parts 'format' and 'length' of the reward taught nothing" in line
+    )
+
+
+def test_a_part_that_varied_once_is_not_named():
+    assert remarks({"format": 0.99}, *[{"format": 1.0}] * (2 * PART_STEPS)) == []
+    assert remarks(*[{"format": 1.0}] * PART_STEPS, {"format": 0.99}) != []
+    assert remarks(*[{"format": 1.0}] * (PART_STEPS - 1), *[{"format": 0.99}] * 9) == []
+    assert remarks(*[{"format": 1.0}] * (PART_STEPS - 1)) == []
+
+
+class Sample:
+    """As much of a rollout as the first steps read: two answers to each prompt."""
+
+    group = 2
+
+    def __init__(self, kinds):
+        scores = {"live": (1, 2), "cut": (1, 2), "half cut": (1, 2)}
+        ended = {"cut": (False, False), "cut and equal": (False, False), "half cut": (True, False)}
+        self.score = torch.tensor([scores.get(kind, (3, 3)) for kind in kinds]).flatten()
+        self.terminated = torch.tensor([ended.get(kind, (True, True)) for kind in kinds]).flatten()
+
+    def __len__(self):
+        return len(self.score)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "share", "cause"),
+    [
+        ({"equal": 2, "live": 2}, None, ""),
+        ({"equal": 3, "live": 2}, "60%", "does not tell them apart"),
+        ({"half cut": 3, "live": 1}, None, ""),
+        ({"equal": 1, "cut": 3}, "100%", "because they were cut"),
+        ({"cut": 1, "equal": 3, "same": 2}, "100%", "does not tell them apart"),
+        ({"cut": 1, "equal": 1, "same": 2, "live": 1}, "80%", "because they are the same answer"),
+        ({"cut and equal": 2, "live": 1}, "67%", "does not tell them apart"),
+    ],
+)
+def test_the_warning_names_the_cause_of_most_groups(caplog, kinds, share, cause):
+    each = [kind for kind, count in kinds.items() for _ in range(count)]
+    texts = [("p", "alike" if kind == "same" else str(n)) for kind in each for n in range(2)]
+    first = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=-1",)), SHORT, 9)
+    for index in range(1, 4):
+        first.look(Step(index, {}, Sample(each), tuple(texts), SimpleNamespace(shaping={})))
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == (share is not None)
+    for line in said:
+        assert line.startswith(f"In the first 3 steps {share} of the prompts taught nothing")
+        assert cause in line
+
+
+def test_answers_that_are_cut_keep_their_scores_where_the_settings_say_so(caplog):
+    first = FirstSteps(override(recipe_named("grpo"), ("shaping.missing_end=none",)), SHORT, 9)
+    texts, lines = (("p", "a"), ("p", "b")) * 2, []
+    with collected(lines):
+        for index in range(1, 4):
+            first.look(Step(index, {}, Sample(["cut", "cut"]), texts, SimpleNamespace(shaping={})))
+    assert lines == [
+        (
+            "Of the first 4 answers 100% were cut at 4 tokens (--sampling.max-new-tokens); they keep the reward's "
+            "scores (shaping.missing_end=none)."
+        )
+    ]
+    assert not [record for record in caplog.records if record.levelname == "WARNING"], "their scores differ"

@@ -1,0 +1,182 @@
+"""Plans of runs: on this machine and on GPUs of the table, from a configuration alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from compilers import needs_compiler
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import tutelage as tt
+from tutelage.base.errors import TutelageError
+from tutelage.commands.plan.run import IN_STEPS
+from tutelage.engines.cpu.fused import fuse
+from tutelage.models.outline import outline
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """A model folder with its configuration alone."""
+    folder = tmp_path_factory.mktemp("bare")
+    made = Path(tiny.save("llama", tmp_path_factory.mktemp("whole")))
+    (folder / "config.json").write_text((made / "config.json").read_text())
+    return str(folder)
+
+
+def settings(model: str, **changes) -> tt.ImproveSettings:
+    named = {"prompts": "none.jsonl", "reward": ("own:reward",), "recipe": "grpo", "steps": 7} | changes
+    return tt.ImproveSettings(
+        model=tt.Model(model, dtype=named.pop("dtype", "bf16")), out=Path("no"), **named
+    )
+
+
+GPUS = tt.PlanSettings(gpu="h100", gpus=8, prompt_tokens=100, response_tokens=50, price=2.0)
+
+
+def test_a_plan_on_gpus_reads_no_weights(bare):
+    found = tt.plan(settings(bare), GPUS)
+    assert found.fits
+    assert found.steps == 7
+    assert {one.setting.sharding for one in found.plan.estimates} == {"none", "full"}
+    told = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert told["choice"] == "" or told["choice"].startswith("--")
+    first = told["settings"][0]
+    assert first["cost_of_step"] == pytest.approx(8 * 2.0 * first["seconds"] / 3600)
+    assert first["memory"]["peak"] < first["memory"]["room"]
+    assert not Path("no").exists()
+
+
+def test_auto_is_bf16_on_gpus_and_what_the_machine_makes_of_it_here(bare):
+    assert tt.plan(settings(bare, dtype="auto"), GPUS).plan.work == tt.plan(settings(bare), GPUS).plan.work
+    here = tt.PlanSettings(prompt_tokens=20, response_tokens=8)
+    assert not tt.plan(settings(bare, dtype="auto"), here).plan.work.half, "a small model"
+    pretrain = tt.PretrainSettings(model=bare, data="no", out=Path("no"), dtype="auto")
+    assert tt.plan(pretrain, GPUS).plan.work.half
+
+
+def test_this_machine_measures_itself(bare):
+    found = tt.plan(settings(bare, dtype="float32"), tt.PlanSettings(prompt_tokens=20))
+    device = found.plan.cluster.device
+    assert device.source == "measured"
+    assert 1e8 < device.float32 < 1e14
+    assert 1e8 < device.bandwidth < 1e13
+    assert found.plan.work.batch.shared
+    assert any("full length" in note for note in found.notes)
+
+
+def test_the_plain_engine_computes_prompts_for_every_row(bare):
+    where = tt.PlanSettings(prompt_tokens=20)
+    model = tt.Model(bare, engine="plain")
+    named = {"prompts": "no", "reward": ("own:reward",), "out": Path("no")}
+    plain = tt.plan(tt.ImproveSettings(model=model, recipe="grpo", **named), where).plan.work
+    assert not plain.batch.shared
+    assert not plain.keeps
+
+
+@needs_compiler
+@pytest.mark.parametrize("family", IN_STEPS)
+def test_the_families_that_round_weights_while_they_are_read(family):
+    """The CPU engine computes their layers in steps, with products in bf16."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1}
+    shape = AutoConfig.for_model(family, **sizes, head_dim=32, num_hidden_layers=2, vocab_size=50)
+    model = AutoModelForCausalLM.from_config(shape)
+    fuse(model)
+    x = torch.zeros(1, 3, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        for layer in model.model.layers:
+            assert layer.products_of_steps(x) is not None
+            assert layer.is_mixed(x)
+
+
+def test_the_cpu_engine_holds_less_in_bf16(bare):
+    where = tt.PlanSettings(prompt_tokens=20, response_tokens=8)
+    shape = outline(bare)
+    for engine, copies, decoding, read in (
+        ("auto", 2 * shape.head, 2.5, 2.0),
+        ("plain", 2 * shape.parameters, 0, 8.0),
+    ):
+        model = tt.Model(bare, engine=engine, dtype="bf16", device="cpu")
+        named = {"prompts": "no", "reward": ("own:reward",), "out": Path("no"), "recipe": "grpo"}
+        found = tt.plan(tt.ImproveSettings(model=model, **named), where).plan
+        held = found.estimates[0].memory
+        assert (held.copies, held.decoding) == (copies, decoding * shape.parameters)
+        assert found.work.sampling.weights == read
+        assert found.work.keeps == (engine == "auto")
+        adapted = tt.ImproveSettings(model=model, lora=tt.Lora(rank=4), **named)
+        for work in (found.work, tt.plan(adapted, where).plan.work):
+            assert work.rescorings == (engine == "plain"), "the CPU engine samples as it scores"
+
+
+def test_servers_sample_in_place_of_the_trainers(bare):
+    where = tt.PlanSettings(gpu="h100", gpus=16, servers=4, prompt_tokens=100)
+    found = tt.plan(settings(bare), where)
+    assert (found.plan.cluster.count, found.plan.devices) == (12, 16)
+    names = [phase.name for phase in found.plan.estimates[0].phases]
+    assert "decode (server)" in names
+    assert "decode" not in names
+    elsewhere = tt.plan(settings(bare, rollouts="http://localhost:8000"), GPUS)
+    assert elsewhere.plan.work.sampling is None
+    assert any("not counted" in note for note in elsewhere.notes)
+    sft = tt.SftSettings(model=tt.Model(bare), data="no", out=Path("no"))
+    with pytest.raises(TutelageError, match="generates none"):
+        tt.plan(sft, tt.PlanSettings(gpu="h100", gpus=2, servers=1, prompt_tokens=9, response_tokens=9))
+
+
+def test_what_does_not_fit_names_changes_that_do(tmp_path):
+    """70 G weights on one H100."""
+    tiny.FAMILIES["llama"].config(
+        vocab_size=128_256,
+        hidden_size=8192,
+        intermediate_size=28_672,
+        num_hidden_layers=80,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        tie_word_embeddings=False,
+    ).save_pretrained(tmp_path)
+    where = tt.PlanSettings(gpu="h100", gpus=8, prompt_tokens=100)
+    found = tt.plan(settings(str(tmp_path)), where)
+    assert not found.fits
+    assert found.devices_needed is None  # to sample, every device would hold all weights
+    assert found.devices_beside_servers is not None
+    assert found.devices_beside_servers > 8
+    assert all("--rollouts" in change.flags and change.peak <= 80e9 for change in found.changes)
+    served = tt.plan(
+        settings(str(tmp_path)), tt.PlanSettings(gpu="h100", gpus=64, servers=16, prompt_tokens=100)
+    )
+    assert served.fits
+    assert any("the machine of rank 0 holds" in note for note in served.notes)
+
+
+def test_changes_that_fit_are_named_one_of_a_kind(tmp_path):
+    """8 G weights on one H200 in float32: an adapter fits."""
+    tiny.FAMILIES["llama"].config(
+        vocab_size=128_256,
+        hidden_size=4096,
+        intermediate_size=14_336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+    ).save_pretrained(tmp_path)
+    where = tt.PlanSettings(gpu="h200", prompt_tokens=100)
+    found = tt.plan(settings(str(tmp_path), dtype="float32"), where)
+    assert not found.fits
+    assert found.devices_needed == 2
+    flags = [change.flags for change in found.changes]
+    assert "--lora.rank 16" in flags
+    assert len(flags) == len({("lora" in f, "bf16" in f, "rollouts" in f) for f in flags})
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"gpus": 8}, "name one with --gpu"),
+        ({"gpu": "h100", "gpus": 2, "servers": 2}, "leaves no GPU to train on"),
+        ({"gpu": "h100", "network": 0.0}, "--network is 0.0"),
+        ({"gpus": 0}, "--gpus is 0"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(changes, why):
+    with pytest.raises(TutelageError, match=why):
+        tt.PlanSettings(**changes)

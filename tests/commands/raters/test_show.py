@@ -1,0 +1,192 @@
+"""`tutelage raters` from a file to the terminal and back to files."""
+
+import csv
+import time
+
+import numpy as np
+import pytest
+
+from tutelage.commands.line import main
+
+HONEST, GUESSERS, LIARS = 8, 3, 1
+
+
+def write_votes(path, items=400, per_item=3, seed=0):
+    """Votes of 8 honest raters (.85), 3 guessers and 1 liar (.15) on yes-or-no items; the truth by item."""
+    generator = np.random.default_rng(seed)
+    accuracy = np.array([0.85] * HONEST + [0.5] * GUESSERS + [0.15] * LIARS)
+    truth = {f"item {n}": generator.choice(["yes", "no"]) for n in range(items)}
+    with open(path, "w", newline="") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(["task", "worker", "answer", "truth"])
+        for item, answer in truth.items():
+            for r in generator.choice(len(accuracy), size=per_item, replace=False):
+                told = answer if generator.random() < accuracy[r] else {"yes": "no", "no": "yes"}[answer]
+                writer.writerow([item, f"worker {r}", told, answer])
+    return truth
+
+
+def run(path, *flags):
+    return main(["raters", str(path), "--item", "task", "--rater", "worker", "--choice", "answer", *flags])
+
+
+def table(path):
+    with open(path, newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+@pytest.fixture
+def votes(tmp_path):
+    path = tmp_path / "votes.csv"
+    return path, write_votes(path)
+
+
+def test_it_reports_what_the_file_says(votes, capsys):
+    path, _ = votes
+    assert run(path, "--gold", "truth") == 0
+    out = capsys.readouterr().out
+    assert "1,200 votes on 400 items by 12 raters; choices: no, yes" in out
+    figures = {
+        line.split()[0]: float(line.split()[1])
+        for line in out.splitlines()
+        if line.split()[:1]
+        and line.split()[0] in ("agreement", "alpha", "majority", "model")
+        and "." in line.split()[1]
+    }
+    assert figures["model"] >= figures["majority"] + 0.03
+    assert figures["alpha"] == pytest.approx(2 * figures["agreement"] - 1, abs=0.02)
+    (liar,) = (line for line in out.splitlines() if line.startswith("worker 11"))
+    assert "adversarial" in liar
+
+
+def test_the_label_file_holds_every_item_with_its_posterior(votes, tmp_path, capsys):
+    path, truth = votes
+    run(path, "--gold", "truth", "--out", str(tmp_path / "labels.csv"))
+    rows = table(tmp_path / "labels.csv")
+    assert {row["item"] for row in rows} == set(truth)
+    for row in rows:
+        p = {"yes": float(row["p_yes"]), "no": float(row["p_no"])}
+        assert p["yes"] + p["no"] == pytest.approx(1, abs=2e-6)
+        assert row["label"] == max(p, key=p.get)
+        assert float(row["posterior"]) == max(p.values())
+        assert row["votes"] == "3"
+        assert row["gold"] == truth[row["item"]]
+    accuracy = np.mean([row["label"] == truth[row["item"]] for row in rows])
+    assert f"model     {accuracy:.3f}" in capsys.readouterr().out
+
+
+def test_the_rater_file_holds_every_rater_with_interval_gold_and_flags(votes, tmp_path, capsys):
+    path, _ = votes
+    run(path, "--gold", "truth", "--show", "2", "--raters-out", str(tmp_path / "raters.csv"))
+    rows = {row["rater"]: row for row in table(tmp_path / "raters.csv")}
+    assert len(rows) == 12
+    with open(path, newline="") as opened:
+        told = list(csv.DictReader(opened))
+    for name, row in rows.items():
+        mine = [vote for vote in told if vote["worker"] == name]
+        assert int(row["votes"]) == int(row["gold_asked"]) == len(mine)
+        assert int(row["gold_right"]) == sum(vote["answer"] == vote["truth"] for vote in mine)
+        assert float(row["low"]) < float(row["reliability"]) < float(row["high"])
+    assert "adversarial" in rows["worker 11"]["flags"]
+    printed = capsys.readouterr().out
+    assert sum(line.startswith("worker ") for line in printed.splitlines()) == 2
+    assert "(2 of 12 raters" in printed
+
+
+def test_using_gold_fixes_it_and_does_not_measure_against_it(votes, tmp_path, capsys):
+    path, truth = votes
+    run(path, "--gold", "truth", "--use-gold", "--out", str(tmp_path / "labels.csv"))
+    assert all(row["label"] == truth[row["item"]] for row in table(tmp_path / "labels.csv"))
+    assert "cannot measure it" in capsys.readouterr().out
+
+
+def test_each_model_can_be_asked_for(votes, tmp_path, capsys):
+    path, _ = votes
+    found = set()
+    for model in ("majority", "coin", "biased", "hierarchical", "matrix"):
+        run(path, "--model", model, "--out", str(tmp_path / "labels.csv"))
+        assert f"rater model: {model}\n" in capsys.readouterr().out
+        found.add((tmp_path / "labels.csv").read_text())
+    assert len(found) == 5
+
+
+def test_the_default_says_which_model_it_chose_and_why(votes, capsys):
+    path, _ = votes
+    run(path)
+    out = capsys.readouterr().out
+    assert "rater model: coin, the simplest within two standard errors" in out
+    assert "coin         log-likelihood of a vote -0.6" in out
+    assert "came true within 0.0" in out
+
+
+def test_the_reliability_diagram_is_drawn_or_says_what_it_lacks(votes, tmp_path, capsys):
+    path, _ = votes
+    for flags in ([], ["--gold", "truth"], ["--model", "coin", "--gold", "truth"]):
+        diagram = tmp_path / "diagram.svg"
+        assert run(path, *flags, "--diagram", str(diagram)) == 0
+        assert diagram.read_text().startswith("<svg")
+        diagram.unlink()
+    capsys.readouterr()
+    assert run(path, "--model", "coin", "--diagram", str(tmp_path / "diagram.svg")) == 2
+    assert "Calibration needs known answers" in capsys.readouterr().err
+
+
+def test_the_majority_shares_draws_and_says_so(tmp_path, capsys):
+    path = tmp_path / "draw.csv"
+    path.write_text("task,worker,answer,truth\nx,r,1,1\nx,s,2,1\ny,r,2,2\ny,s,2,2\n")
+    run(path, "--gold", "truth")
+    out = capsys.readouterr().out
+    assert "majority  0.750" in out
+    assert "a draw of n choices counts 1/n for the majority" in out
+
+
+def test_items_judged_again_tell_how_consistent_a_rater_is(tmp_path, capsys):
+    path = tmp_path / "again.csv"
+    path.write_text(
+        "task,worker,answer\nx,r,1\ny,r,2\nx,s,1\ny,s,2\nx,r,1.0\ny,r,1\nx,r,2\n", encoding="utf-8"
+    )
+    assert run(path, "--raters-out", str(tmp_path / "raters.csv")) == 0
+    rows = {row["rater"]: row for row in table(tmp_path / "raters.csv")}
+    assert (rows["r"]["repeats_same"], rows["r"]["repeats"]) == ("1", "3")
+    assert (rows["s"]["repeats_same"], rows["s"]["repeats"]) == ("0", "0")
+    assert "1/3" in capsys.readouterr().out
+
+
+def test_no_overlap_is_said(tmp_path, capsys):
+    path = tmp_path / "alone.csv"
+    path.write_text("task,worker,answer\nx,r,1\ny,s,2\n")
+    assert run(path) == 0
+    out = capsys.readouterr().out
+    assert "agreement undefined: no item has two or more raters" in out
+    assert "assumptions" in out
+
+
+def test_names_cannot_steer_the_terminal_or_its_markup(tmp_path, capsys):
+    path = tmp_path / "votes.csv"
+    path.write_text("task,worker,answer\nx,\x1b[31mred,1\nx,[bold]b[/bold],2\n")
+    run(path)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[bold]b[/bold]" in out
+
+
+def test_mistakes_are_told_in_a_sentence(tmp_path, capsys):
+    path = tmp_path / "votes.csv"
+    path.write_text("task,worker,answer\nx,r,1\ny,s,1\n")
+    assert main(["raters", str(path)]) == 2
+    assert "its columns are task, worker, answer" in capsys.readouterr().err
+    assert run(path) == 2
+    assert "at least two different choices" in capsys.readouterr().err
+
+
+def test_a_hundred_thousand_votes_by_four_thousand_raters_take_under_ten_seconds_of_a_processor(tmp_path):
+    generator = np.random.default_rng(0)
+    item, rater = generator.integers(30_000, size=100_000), generator.integers(4_000, size=100_000)
+    wrong = generator.random(100_000) > generator.beta(8, 3, size=4_000)[rater]
+    choice = (item % 3 + wrong * generator.integers(1, 3, size=100_000)) % 3
+    path = tmp_path / "many.csv"
+    lines = [f"i{i},r{r},{c}" for i, r, c in zip(item, rater, choice, strict=True)]
+    path.write_text("\n".join(["item,rater,choice", *lines]))
+    began = time.process_time()
+    assert main(["raters", str(path), "--out", str(tmp_path / "labels.csv")]) == 0
+    assert time.process_time() - began < 10

@@ -1,0 +1,86 @@
+"""Errors name the page of the documentation that explains them."""
+
+import importlib.util
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import tutelage
+from tutelage.base import extras
+from tutelage.base.errors import TutelageError
+from tutelage.commands import line as cli
+from tutelage.commands.pages import PAGES, SITE, page_about
+from tutelage.commands.table import ALIASES, COMMANDS
+
+DOCS = Path(cli.__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize(("module", "page"), PAGES.items())
+def test_modules_and_pages_are_there(module, page):
+    assert importlib.util.find_spec(module)
+    assert (DOCS / page).is_file()
+
+
+def test_pages_that_errors_name_themselves_are_there():
+    packages = [
+        module.name for module in pkgutil.walk_packages(tutelage.__path__, "tutelage.") if module.ispkg
+    ]
+    sources = [Path(tutelage.__file__).parent / Path(*name.split(".")[1:]) for name in packages]
+    texts = [file.read_text(encoding="utf-8") for folder in sources for file in folder.glob("*.py")]
+    named = {page for text in texts for page in re.findall(r'^    page = "(.+)"$', text, re.MULTILINE)}
+    named |= {page for text in texts for page in re.findall(r"docs/([\w/]+\.md)", text)}
+    assert [page for page in named if not (DOCS / page).is_file()] == []
+
+
+def test_an_error_belongs_to_the_module_that_raised_it():
+    from tutelage.data.formats import load_preferences
+    from tutelage.people.kinds import find_kind
+
+    with pytest.raises(TutelageError) as error:
+        load_preferences("nowhere.jsonl")
+    assert page_about(error.value) == f"{SITE}/data.md"
+    with pytest.raises(TutelageError) as error:
+        find_kind("nothing")
+    assert page_about(error.value) == f"{SITE}/collecting.md"
+
+
+def test_a_missing_library_is_explained_where_the_extras_are():
+    with pytest.raises(TutelageError) as error:
+        raise extras.missing(ModuleNotFoundError(name="pyarrow.parquet"), "Reading x.parquet")
+    assert page_about(error.value) == f"{SITE}/installation.md"
+    assert (DOCS / "installation.md").is_file()
+
+
+def test_every_verb_has_a_page():
+    assert [verb.name for verb in COMMANDS if not (DOCS / f"reference/cli/{verb.name}.md").is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        (["raters", "nowhere.csv"], "data.md"),
+        (["sft", "--config", "nowhere.toml"], "reference/cli/sft.md"),
+        (["align", "--config", "nowhere.toml"], "reference/cli/improve.md"),
+        (["sttf"], "reference/cli/README.md"),
+        (["collect", "sserve"], "reference/cli/collect.md"),
+    ],
+)
+def test_an_error_ends_with_the_page_of_its_subject_or_of_its_verb(words, page, capsys, monkeypatch):
+    monkeypatch.setitem(ALIASES, "align", "improve")
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"See {SITE}/{page}"
+
+
+def test_flags_that_make_no_sense_end_with_the_page_of_the_verb(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["raters", "--no-such-flag"])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"See {SITE}/reference/cli/raters.md"
+
+
+def test_help_ends_without_a_page(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["raters", "--help"])
+    assert "See " not in capsys.readouterr().err

@@ -1,0 +1,34 @@
+"""The table of commands: every example in a help can be run as it stands, as far as its flags go."""
+
+import shlex
+
+import pytest
+
+from tutelage.base.config.flags import settings_from
+from tutelage.commands import line
+from tutelage.commands.table import COMMANDS, find
+
+EXAMPLES = [(verb.name, example) for verb in COMMANDS for example in verb.examples]
+
+
+@pytest.mark.parametrize(("verb", "example"), EXAMPLES, ids=lambda text: text[:30])
+def test_an_example_has_flags_that_exist_and_all_that_are_required(verb, example, tmp_path, monkeypatch):
+    (tmp_path / "runs/sft").mkdir(parents=True)
+    (tmp_path / "runs/sft/config.json").write_text(
+        '{"settings": {"model": {"path": "m"}, "data": "d", "out": "o"}}'
+    )
+    monkeypatch.chdir(tmp_path)
+    command, words = find(verb), shlex.split(example)
+    subcommands = command.subcommands
+    settings = subcommands[words.pop(0)] if subcommands else line.settings_of(command, words)
+    assert isinstance(settings_from(settings, words, prog=verb), settings)
+
+
+def test_every_verb_has_an_example():
+    assert [verb.name for verb in COMMANDS if not verb.examples] == []
+
+
+def test_the_help_of_a_command_has_its_own_examples():
+    assert line.examples("collect", "serve") == "examples:\n  tutelage collect serve runs/study"
+    assert line.examples("collect", "forget") == ""
+    assert line.examples("recipes") == "examples:\n  tutelage recipes\n  tutelage recipes --about grpo"

@@ -1,0 +1,162 @@
+"""Workflows that train: silent, typed, the same run as the verb's, and open to whoever iterates over the steps."""
+
+import json
+import logging
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
+from tiny_verbs import files, improve_settings, read_jsonl, reward_settings, sft_settings
+
+import tutelage as tt
+from tutelage.commands import runs
+from tutelage.commands.table import find
+from tutelage.models import backbone, saving
+from tutelage.models.policy import Policy
+from tutelage.train.learner import Learner
+
+verb = find("sft")
+
+
+@pytest.fixture
+def data(tmp_path):
+    return files(tmp_path / "data")
+
+
+def weights(out):
+    return load_file(out / "model" / "model.safetensors")
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def steps(out):
+    timed = ("seconds", "tokens_per_second")
+    return [{k: v for k, v in row.items() if k not in timed} for row in read_jsonl(out / "metrics.jsonl")]
+
+
+def test_the_verb_the_workflow_and_its_steps_one_by_one_are_the_same_run(tiny_model, tmp_path, data):
+    """Bit for bit, and the steps that are yielded are the lines of metrics.jsonl."""
+    base, typed, kept = tiny_model("llama"), tmp_path / "typed", tmp_path / "kept"
+    settings = sft_settings(base, data, typed, epochs=2.0)
+    result = tt.sft(settings)
+    assert verb.main(sft_settings(base, data, tmp_path / "verb", epochs=2.0)) == 0
+    keywords = {k: v for k, v in vars(settings).items() if k != "out"}
+    with tt.prepare_sft(tt.SftSettings(**keywords, out=kept)) as training:
+        assert training.loop is not None
+        seen = list(training)
+        assert [step.index for step in seen] == list(range(1, training.loop.total + 1))
+        assert not (kept / "summary.json").exists()
+        assert training.finish().rows == result.rows == 18
+    assert equal(weights(typed), weights(kept))
+    assert equal(weights(typed), weights(tmp_path / "verb"))
+    assert steps(typed) == steps(kept) == steps(tmp_path / "verb")
+    lines = {row["step"]: row for row in read_jsonl(kept / "metrics.jsonl")}
+    for step in seen:
+        assert step.metrics.items() <= lines[step.index].items()
+
+
+def test_a_workflow_prints_nothing_and_logs_its_remarks(tiny_model, tmp_path, data, capfd, caplog):
+    with caplog.at_level(logging.INFO, logger="tutelage"):
+        tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "run", quiet=False))
+    assert capfd.readouterr() == ("", "")
+    assert "sft.jsonl: 20 of 20 rows" in caplog.text
+    assert "tokens at once" in caplog.text
+
+
+def test_the_results_say_what_the_folder_says(tiny_model, tmp_path, data):
+    tuned = tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "sft"))
+    last = read_jsonl(tmp_path / "sft" / "metrics.jsonl")[-1]
+    assert tuned.loss == last["held_out/loss"]
+    assert tuned.perplexity == pytest.approx(2.718281828459045**tuned.loss)
+    assert tuned.dropped == 0
+    assert set(tuned.rouge) == {"rouge1", "rouge2", "rougeL"}
+    judged = tt.reward(reward_settings(tuned.model, data, tmp_path / "reward"))
+    assert judged.accuracy == json.loads((tmp_path / "reward" / "summary.json").read_text())["accuracy"]
+    assert judged.accuracy_interval is not None
+    assert judged.accuracy_interval[0] <= judged.accuracy <= judged.accuracy_interval[1]
+    settings = improve_settings(tuned.model, data, tmp_path / "ppo", reward=(str(judged.model),))
+    improved = tt.improve(settings)
+    assert improved.score == read_jsonl(tmp_path / "ppo" / "metrics.jsonl")[-1]["score/mean"]
+    card = ModelCard.load(improved.model / "README.md").text
+    stages = [line.split(". ")[1] for line in card.splitlines() if line.startswith("### ")]
+    assert stages == ["sft: sft", "reward: reward", "ppo: improve"]
+    policy = improved.load(device="cpu")
+    assert isinstance(policy, Policy)
+    assert equal(
+        weights(tmp_path / "ppo"),
+        {name: policy.model.state_dict()[name] for name in weights(tmp_path / "ppo")},
+    )
+    assert judged.load(device="cpu").parameters()
+
+
+def test_a_card_that_cannot_be_written_is_a_remark(tiny_model, tmp_path, data, monkeypatch, caplog):
+    def failing(folder):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(runs, "write_model_card", failing)
+    caplog.set_level("INFO", "tutelage")
+    tuned = tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "run"))
+    assert "could not be written: no space left" in caplog.text
+    assert tuned.load(device="cpu")
+
+
+def test_rows_that_do_not_fit_are_counted_in_the_result(tiny_model, tmp_path, data):
+    long = [{"prompt": f"{n} " + "word " * 200} for n in range(2)]
+    file = tmp_path / "long.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*long, *read_jsonl(data["prompts"])]))
+    result = tt.improve(improve_settings(tiny_model("llama"), data, tmp_path / "run", prompts=str(file)))
+    assert result.dropped == 2
+
+
+def test_a_finished_run_returns_its_result_without_a_step(tiny_model, tmp_path, data, monkeypatch):
+    settings = sft_settings(tiny_model("llama"), data, tmp_path / "run")
+    first = tt.sft(settings)
+    monkeypatch.setattr(Learner, "update", lambda self: pytest.fail("a finished run took a step"))
+    assert tt.sft(settings) == first
+    with tt.prepare_sft(settings) as training:
+        assert training.loop is None
+        assert list(training) == []
+        assert training.finish() == first
+
+
+def test_a_run_whose_reader_stops_goes_on_from_its_checkpoint(tiny_model, tmp_path, data):
+    """Leaving the loop early loses nothing that was saved: the rest, taken later, gives the run that was not left."""
+    base = tiny_model("llama")
+    whole = {"epochs": 3.0, "checkpoints": tt.Checkpoints(every=2)}
+    tt.sft(sft_settings(base, data, tmp_path / "whole", **whole))
+    with tt.prepare_sft(sft_settings(base, data, tmp_path / "left", **whole)) as training:
+        for step in training:
+            if step.index == 3:
+                break
+    assert not (tmp_path / "left" / "summary.json").exists()
+    tt.sft(sft_settings(base, data, tmp_path / "left", resume=True, **whole))
+    assert equal(weights(tmp_path / "whole"), weights(tmp_path / "left"))
+    assert steps(tmp_path / "whole") == steps(tmp_path / "left")
+
+
+@pytest.mark.parametrize("verb", ["sft", "reward"])
+def test_a_run_whose_saved_model_is_not_the_trained_one_stays_unfinished(
+    tiny_model, tmp_path, data, monkeypatch, verb
+):
+    """And ends well once that is mended, with the model that it would have had."""
+    run, make = {"sft": (tt.sft, sft_settings), "reward": (tt.reward, reward_settings)}[verb]
+    base, out = tiny_model("gpt2"), tmp_path / "run"
+
+    def save_files(model, tokenizer, folder, **more):
+        saving.save_files(model, tokenizer, folder, **more)
+        if folder.name == ".model":
+            tensors = load_file(folder / "model.safetensors")
+            tensors["transformer.wpe.weight"][:9] *= 2
+            save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backbone, "save_files", save_files)
+        with pytest.raises(tt.TutelageError, match=r"not the one that was trained.*checkpoints/step-\d+\.$"):
+            run(make(base, data, out))
+    assert not {"summary.json", "model", ".model"} & {file.name for file in out.iterdir()}
+    run(make(base, data, out, resume=True))
+    run(make(base, data, tmp_path / "undisturbed"))
+    assert equal(weights(out), weights(tmp_path / "undisturbed"))

@@ -1,0 +1,60 @@
+"""`import tutelage as tt`: what it offers, and that it loads nothing before it is used."""
+
+import ast
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tutelage as tt
+import tutelage.train
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {"tutelage": tt, "tutelage.train": tutelage.train}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_name_is_there_and_no_other(name):
+    package = PACKAGES[name]
+    for one in package.__all__:
+        assert getattr(package, one) is not None
+        assert one in dir(package)
+    with pytest.raises(AttributeError, match="no attribute 'smt'"):
+        package.smt  # noqa: B018
+
+
+def test_editors_see_the_names_that_are_there():
+    """`__init__.pyi` is what `scripts/interface.py` writes."""
+    script = runpy.run_path(str(ROOT / "scripts" / "interface.py"))
+    assert (ROOT / "tutelage" / "__init__.pyi").read_text(encoding="utf-8") == script["interface"]()
+
+
+def test_type_checkers_see_the_names_of_the_loops():
+    """What is imported for type checkers is, name by name and place by place, what is imported when it is used."""
+    tree = ast.parse(Path(tutelage.train.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        (alias.asname, f"{node.module}.{alias.name}")
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == {(one, f"tutelage.{module}.{one}") for one, module in tutelage.train._PLACES.items()}
+
+
+def test_importing_is_quick_and_loads_no_torch():
+    """Processor time, since a machine that others use too may take its time."""
+    code = """
+import resource, sys
+import tutelage
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime, *sorted({"torch", "numpy", "transformers", "tyro"} & set(sys.modules)))
+"""
+    words = [sys.executable, "-c", code]
+    told = [
+        subprocess.run(words, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)
+    ]
+    assert all(len(one) == 1 for one in told), told
+    assert min(float(one[0]) for one in told) < 0.3

@@ -1,0 +1,254 @@
+"""Distillation: a student learns what a teacher would have written, on the student's own answers."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tutelage.algorithms.override import override
+from tutelage.algorithms.recipe import (
+    GradientSteps,
+    Recipe,
+    as_begun,
+    needs_divergence,
+    remarks,
+    restored_state,
+)
+from tutelage.algorithms.registry import recipe_named
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.commands.calls import workflow
+from tutelage.commands.distill.settings import DistillSettings
+from tutelage.commands.distill.teacher import refer_to_teacher, served_teacher
+from tutelage.commands.generators import training_generator
+from tutelage.commands.loading import trained_policy
+from tutelage.commands.preflight import check_disk, remark_batch
+from tutelage.commands.prompts import fitting_prompts
+from tutelage.commands.results import DistillResult
+from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.samples import write_samples
+from tutelage.commands.shards import lay_out
+from tutelage.core.kl import Fixed
+from tutelage.core.shaping import ScoreShaping
+from tutelage.data.chat import encode
+from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.identity import prompt_id
+from tutelage.data.records import Demonstration, Prompt
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.rewards.reward import Completion
+from tutelage.rollout.generator import Generator
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.train.learner import Learner, Step
+from tutelage.train.rl import improve as rl
+from tutelage.train.rl.given import GivenResponse, PartlyGiven
+from tutelage.train.rl.settings import RolloutSettings
+from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state, saved_state
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import Order
+
+Given = dict[str, GivenResponse]
+"""Given responses by the id of their prompt."""
+
+
+def no_score(completions: Sequence[Completion]) -> Tensor:
+    """The score 0 for every answer: all that is learnt comes from the teacher. Float[B]"""
+    return torch.zeros(len(completions))
+
+
+@workflow(DistillSettings)
+def distill(settings: DistillSettings) -> DistillResult:
+    """Distil a teacher into a model: on its own answers, on given ones, or on both.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the prompts, the model or the teacher cannot be used.
+    """
+    with prepare_distill(settings) as training:
+        return training.finish()
+
+
+@workflow(DistillSettings)
+@contextmanager
+def prepare_distill(settings: DistillSettings) -> Iterator[Training[DistillResult]]:
+    """A distillation run, open and ready to be iterated over step by step; `distill` runs it to its end."""
+    recipe = distillation_recipe(settings)
+    for line in remarks(recipe):
+        remark(line)
+    loaded = load_demonstrations(settings.data) if settings.data else load_prompts(settings.prompts)
+    remark(loaded.describe())
+    with open_run(settings, loaded.records) as run:
+        yield (
+            finished(run, DistillResult) if run.finished else _training(settings, run, recipe, loaded.records)
+        )
+
+
+def distillation_recipe(settings: DistillSettings) -> Recipe:
+    """The recipe of the settings. Raises TutelageError for one that learns nothing from a teacher, or that needs what
+    the teacher or the given answers do not tell."""
+    recipe = override(recipe_named(settings.recipe), settings.set)
+    name, shaping = recipe.name, recipe.shaping
+    if recipe.penalty is None:
+        raise TutelageError(
+            f"The recipe {name!r} has no penalty, and the penalty is what is learnt from a teacher: use gkd or "
+            "reverse_kl, or --set penalty=Penalty."
+        )
+    for slot, is_set in {
+        "critic": recipe.critic is not None,
+        "ptx": bool(recipe.ptx),
+        "dynamic_sampling": bool(recipe.dynamic_sampling),
+        "shaping": isinstance(shaping, ScoreShaping) and shaping != ScoreShaping(missing_end=None),
+    }.items():
+        if is_set:
+            what = "shaping.missing_end" if slot == "shaping" else slot
+            raise TutelageError(
+                f"In distillation there is no score, and the recipe {name!r} has a use for one ({slot}). Set "
+                f"{what}=none{' or 0' if slot in ('ptx', 'dynamic_sampling') else ''}, or use gkd or reverse_kl."
+            )
+    whole = needs_divergence(recipe) is not None
+    if settings.is_served and whole:
+        raise TutelageError(
+            f"The recipe {name!r} compares whole distributions, and a server tells the probabilities of single tokens: "
+            "use --recipe reverse_kl, or give the teacher's folder."
+        )
+    if settings.on_policy < 1 and not (
+        whole and recipe.samples == 1 and isinstance(recipe.update, GradientSteps)
+    ):
+        raise TutelageError(
+            f"With --on-policy {settings.on_policy:g} answers are given that the student did not draw. From these only "
+            "a divergence of whole distributions can be learnt, by gradient steps, with one answer to each prompt: use "
+            "--recipe gkd."
+        )
+    return recipe
+
+
+def _training(
+    settings: DistillSettings, run: Run, recipe: Recipe, records: Sequence[Prompt] | Sequence[Demonstration]
+) -> Training[DistillResult]:
+    recipe = as_begun(recipe, saved_state(run).get("recipe", {}))
+    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
+    if not settings.is_served:
+        refer_to_teacher(settings, policy, whole=needs_divergence(recipe) is not None)
+    encoded, given = _encoded(settings, policy, records)
+    fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)
+    remark_batch(settings.batch_size, len(fitting), "prompts")
+    loop = _loop(settings, run, recipe, policy, fitting, given)
+
+    def conclude() -> DistillResult:
+        figures = {"recipe": str(recipe), "dropped": len(encoded) - len(fitting)}
+        with policy.gathered_to_save():
+            return DistillResult(run.path, finish_run(run, policy, figures))
+
+    return Training(loop, conclude)
+
+
+def _loop(
+    settings: DistillSettings,
+    run: Run,
+    recipe: Recipe,
+    policy: Policy,
+    prompts: Sequence[EncodedPrompt],
+    given: Given,
+) -> Loop:
+    """The loop of the recipe, from wherever the run was left."""
+    learner = Learner(
+        {"policy": policy.parameters()},
+        settings.optimiser,
+        settings.steps,
+        policy.total_norm,
+        ranks=run.ranks,
+    )
+    extra = load_state(run, learner)
+    check_disk(run, policy)
+    budget = token_budget(settings, run, policy)
+    loop_settings = RolloutSettings(
+        settings.sampling,
+        budget,
+        settings.seed,
+        mismatch="recompute" if settings.model.dtype != "float32" and settings.rollouts else None,
+        reference=_measures_kl(recipe),
+        teacher=served_teacher(settings, policy, run.ranks) if settings.is_served else None,
+    )
+    steps = rl.improve(
+        policy,
+        _generator(settings, run, policy, budget, given),
+        Order(prompts, settings.batch_size, settings.seed),
+        no_score,
+        recipe,
+        learner,
+        loop_settings,
+        state=restored_state(recipe, extra["recipe"]) if extra else None,
+    )
+
+    def look(step: Step) -> dict[str, float]:
+        write_samples(run, step, settings.sample_every, scores=False)
+        return {}
+
+    return Loop(
+        run=run,
+        learner=learner,
+        steps=map(partial(_without_score, recipe), steps),
+        label=recipe.name,
+        save=policy.save,
+        gathered=policy.gathered_to_save,
+        extra_state=recipe_state,
+        checkpoints=settings.checkpoints,
+        show=("divergence", "kl/reference", "length/mean", "ended"),
+        watch=Watch(look),
+    )
+
+
+def _measures_kl(recipe: Recipe) -> bool:
+    """Whether the teacher's log-probabilities of the tokens are needed beside the divergence: for a penalty by an
+    estimator, or for a controller. Otherwise they would cost another pass of the teacher."""
+    assert recipe.penalty is not None
+    exact = needs_divergence(recipe) is not None and isinstance(recipe.update, GradientSteps)
+    return not exact or not isinstance(recipe.penalty.controller, Fixed)
+
+
+def _without_score(recipe: Recipe, step: Step) -> Step:
+    """The step without what is measured of scores, of which there are none, and of the KL where it was not measured."""
+    absent = ("score/", "groups/") if _measures_kl(recipe) else ("score/", "groups/", "kl/reference")
+    metrics = {name: value for name, value in step.metrics.items() if not name.startswith(absent)}
+    return replace(step, metrics=metrics)
+
+
+def _generator(
+    settings: DistillSettings, run: Run, policy: Policy, budget: Budget, given: Given
+) -> Generator:
+    generator = training_generator(settings, policy, settings.sampling, run)
+    return PartlyGiven(generator, given, settings.on_policy, policy, budget) if given else generator
+
+
+def _encoded(
+    settings: DistillSettings, policy: Policy, records: Sequence[Prompt] | Sequence[Demonstration]
+) -> tuple[list[EncodedPrompt], Given]:
+    """The prompts as tokens and, of demonstrations, their responses up to the limit; a remark counts what was cut."""
+    if not settings.data:
+        return encode_prompts([each for each in records if isinstance(each, Prompt)], policy.tokenizer), {}
+    prompts, given, seen = [], {}, Counter[str]()
+    limit = settings.sampling.max_new_tokens
+    for record in records:
+        assert isinstance(record, Demonstration)
+        if record.weight != 1:
+            raise TutelageError(
+                f"{settings.data} has a weight of {record.weight:g}, and distill counts every answer alike: leave the "
+                "column weight out, or use tutelage sft."
+            )
+        name = prompt_id(record.messages)
+        seen[name] += 1
+        prompt = Prompt(f"{name}-{seen[name]}", record.messages)  # a prompt with two responses comes twice
+        asked, answer = encode(record.messages, record.response, policy.tokenizer)
+        prompts.append(EncodedPrompt(prompt, tuple(asked)))
+        given[prompt.id] = GivenResponse(tuple(answer[:limit]), record.response, len(answer) <= limit)
+    if cut := sum(not one.terminated for one in given.values()):
+        remark(
+            f"{counted(cut, 'given answer')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens)."
+        )
+    return prompts, given

@@ -1,0 +1,163 @@
+"""Checks of the machine that Tutelage runs on: what is there, what is missing, and what would change it."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from tutelage.base import extras
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.version import __version__
+from tutelage.commands.serve.settings import PORT
+from tutelage.people.store.opening import sqlite_version
+from tutelage.rollout.serving.listening import listen
+
+State: TypeAlias = Literal["ok", "warning", "fault"]
+GIB = 2.0**30
+LITTLE_MEMORY, LITTLE_DISK = 3.0, 5.0
+"""GiB below which a warning is due: the demonstration takes 1 GiB, a LoRA run of 135 million parameters about 3."""
+
+BUSY = 2.0
+"""Load of a core, averaged over a minute, above which a warning is due. At 4, two threads took 16 s for a step of the
+demonstration that takes .2 s of the processor."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One property of the machine, of a study or of a server. A `warning` costs time, votes or a feature; with a
+    `fault` some verb cannot run, or a promise is not kept."""
+
+    subject: str
+    found: str
+    state: State = "ok"
+    advice: str = ""
+
+
+def check_machine(folder: Path | None = None) -> tuple[Check, ...]:
+    """The checks of this machine; the disk is that of `folder`, by default of the current folder.
+
+    Devices, the engine and memory concern models alone: without torch they are left out, and the extra `train` is
+    named as missing.
+    """
+    models = (_devices, _engine, _memory) if find_spec("torch") else ()
+    parts: tuple[Callable[[], Iterator[Check]], ...] = (
+        _versions,
+        *models,
+        lambda: _disk(folder or Path()),
+        _databases,
+        _ports,
+        _extras,
+    )
+    return tuple(check for part in parts for check in part())
+
+
+def _versions() -> Iterator[Check]:
+    yield Check("tutelage", f"{__version__}, Python {platform.python_version()} ({sys.executable})")
+    libraries = [
+        name for name in ("torch", "transformers", "peft", "numpy", "scipy") if find_spec(name) is not None
+    ]
+    yield Check("libraries", ", ".join(f"{name} {metadata.version(name)}" for name in libraries))
+
+
+def _devices() -> Iterator[Check]:
+    import torch
+
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    found = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
+    if load > BUSY * cores:
+        yield Check(
+            "processor",
+            f"{found}; busy: on {counted(cores, 'core')}, {load:.0f} programs want to compute",
+            "warning",
+            "Training waits for them, most of all with several threads, which wait for each other at each operation: "
+            "end other programs, or set OMP_NUM_THREADS=1.",
+        )
+    else:
+        yield Check("processor", found)
+    if not torch.cuda.is_available():
+        yield Check("GPU", "none that torch can use; models compute on the processor")
+        return
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        yield Check("GPU", f"{properties.name}, {properties.total_memory / GIB:,.0f} GiB")
+
+
+def _engine() -> Iterator[Check]:
+    from tutelage.engines.choose import VARIABLE, processor_engine
+
+    try:
+        engine = processor_engine()
+    except TutelageError as error:
+        yield Check("engine", "none", "fault", str(error))
+        return
+    found = f"{engine.name} on the processor"
+    if engine.missing:
+        yield Check(
+            "engine", f"{found}, without compiled kernels, which takes longer", "warning", engine.missing
+        )
+        return
+    why = f"kernels {engine.kernels}" if engine.kernels else f"{VARIABLE} is {engine.name}"
+    yield Check("engine", f"{found} ({why})")
+    if engine.products:
+        libraries = ", ".join(f"{kind} {library}" for kind, library in engine.products.items())
+        yield Check("products", f"float32: {libraries}")
+
+
+def _memory() -> Iterator[Check]:
+    import torch
+
+    from tutelage.engines.memory import available_memory
+
+    memory = available_memory(torch.device("cpu")) / GIB
+    yield Check(
+        "memory",
+        f"{memory:,.1f} GiB free",
+        "warning" if memory < LITTLE_MEMORY else "ok",
+        "Close other programs, or plan a run first: tutelage plan VERB ..." if memory < LITTLE_MEMORY else "",
+    )
+
+
+def _disk(folder: Path) -> Iterator[Check]:
+    try:
+        disk = shutil.disk_usage(folder).free / GIB
+    except OSError as error:
+        yield Check("disk", f"{folder}: {error.strerror}", "fault", "Give a folder that exists.")
+        return
+    yield Check(
+        "disk",
+        f"{disk:,.1f} GiB free in {folder.resolve()}",
+        "warning" if disk < LITTLE_DISK else "ok",
+        "Checkpoints take 16 bytes for each trained weight." if disk < LITTLE_DISK else "",
+    )
+
+
+def _databases() -> Iterator[Check]:
+    yield Check("database", f"SQLite {sqlite_version()}")
+
+
+def _ports() -> Iterator[Check]:
+    try:
+        listen("127.0.0.1", PORT).close()
+    except TutelageError as error:
+        yield Check(
+            f"port {PORT}", "taken, the default of `serve` and `collect serve`", "warning", str(error)
+        )
+        return
+    yield Check(f"port {PORT}", "free, the default of `serve` and `collect serve`")
+
+
+def _extras() -> Iterator[Check]:
+    for extra in extras.EXTRAS:
+        there = find_spec(extra.modules[0]) is not None
+        yield Check(
+            f"extra {extra.name}",
+            f"installed: {extra.use}" if there else f"not installed: {extra.use}",
+            advice="" if there else f"pip install 'tutelage[{extra.name}]'",
+        )

@@ -1,0 +1,76 @@
+"""What `tutelage doctor` prints: checks of a machine, a study or a server, and findings about a run."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tutelage.commands.doctor.settings import DoctorSettings
+from tutelage.commands.study_settings import study_address
+
+if TYPE_CHECKING:
+    from tutelage.commands.doctor.machine import Check
+    from tutelage.report import Finding
+
+
+def main(settings: DoctorSettings) -> int:
+    """Check, and print what was found."""
+    checks, findings = _checks(settings), _findings(settings.target)
+    if settings.json:
+        print(json.dumps(_as_json(checks, findings), indent=2))
+    else:
+        _print_findings(settings.target, findings)
+        _print_checks(checks)
+    return int(bool(findings) or any(check.state == "fault" for check in checks))
+
+
+def _checks(settings: DoctorSettings) -> "list[Check]":
+    """The checks of what the settings name, of the machine where they name nothing."""
+    study = study_address(settings.target)
+    checks: list[Check] = []
+    if not (settings.target or settings.endpoint):
+        from tutelage.commands.doctor.machine import check_machine
+
+        checks += check_machine()
+    if study is not None:
+        from tutelage.commands.doctor.study import check_study
+
+        checks += check_study(study)
+    if settings.endpoint:
+        from tutelage.commands.doctor.endpoint import check_endpoint
+
+        checks += check_endpoint(settings.endpoint)
+    return checks
+
+
+def _findings(target: str) -> "tuple[Finding, ...] | None":
+    """The findings of a run; None where the target is none, such as a study. Some folders hold both."""
+    from tutelage.report import findings_in, holds_run
+
+    folder = Path(target)
+    if not target or (study_address(target) is not None and not holds_run(folder)):
+        return None
+    return findings_in(folder)
+
+
+def _as_json(checks: "Sequence[Check]", findings: "Sequence[Finding] | None") -> dict[str, object]:
+    found = {} if findings is None else {"findings": [asdict(finding) for finding in findings]}
+    return found | ({"checks": [asdict(check) for check in checks]} if checks else {})
+
+
+def _print_findings(target: str, findings: "Sequence[Finding] | None") -> None:
+    if findings == ():
+        print(
+            f"{target}: none of the known faults of training was found. Shown in full: tutelage report {target}"
+        )
+    for finding in findings or ():
+        print(f"{' '.join(filter(None, (finding.stage, '·', finding.subject)))}: {finding.sentence}")
+
+
+def _print_checks(checks: "Sequence[Check]") -> None:
+    width = max((len(check.subject) for check in checks), default=0)
+    for check in checks:
+        print(f"{check.state:7s} {check.subject:{width}s}  {check.found}")
+        if check.advice:
+            print(f"{'':7s} {'':{width}s}  {check.advice}")

@@ -1,0 +1,274 @@
+"""Checks of a study: its database, and what its owner would want to know before the next rater comes."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.commands.doctor.machine import GIB, Check, State
+from tutelage.people import (
+    Rater,
+    Store,
+    Study,
+    check,
+    count_notices,
+    list_raters,
+    list_studies,
+    open_store,
+    open_study,
+)
+from tutelage.people.named_exports import find_named_exports
+from tutelage.people.quotas import find_shortage
+from tutelage.people.statistics.keeping import Keeper, StudyStatistics
+from tutelage.people.store.backup import newest_backup
+from tutelage.people.store.browsing import ItemFilter, find_items
+from tutelage.people.store.consents import raters_due
+from tutelage.people.store.engine import DamagedStore
+from tutelage.people.store.inbox import QUIET
+from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.migrations import newest
+from tutelage.people.store.opening import database_revision, with_backup
+from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
+
+MIGRATION = (
+    "The next command that opens it, such as `tutelage collect status`, makes a backup and migrates it."
+)
+LITTLE_DISK = 1.0
+"""GiB below which a warning is due; a backup, which a migration begins with, takes as much as the database."""
+DAY_MS = 86_400_000
+OLD_BACKUP = 7
+"""Days after which a backup no longer counts as one, where answers have come."""
+AWAY = 14
+"""Days without a sign of life after which a rater is inactive."""
+
+
+def check_study(address: str) -> tuple[Check, ...]:
+    """The checks of the database at an address, and of every study in it. Nothing is changed: a database of an older
+    version is not migrated, and its studies are not looked at."""
+    try:
+        where, revision = database_revision(address)
+        if revision != newest():
+            found = f"{where}, tables of version {revision}; the newest is {newest()}"
+            return (Check("database", found, "warning", MIGRATION),)
+        store = open_store(address, create=False)
+    except TutelageError as error:
+        return (Check("database", "cannot be used", "fault", str(error)),)
+    with closing(store):
+        try:
+            return tuple(_checks(store, revision))
+        except DamagedStore as error:
+            advice = str(with_backup(error, store))
+            return (Check("database", f"{store.address} is damaged", "fault", advice),)
+
+
+def _checks(store: Store, revision: str) -> Iterator[Check]:
+    try:
+        check(store)
+        with store.write():
+            pass
+    except DamagedStore:
+        raise
+    except TutelageError as error:
+        yield Check("database", f"{store.address} cannot be written", "fault", str(error))
+        return
+    yield Check("database", f"{store.address}, tables of version {revision}, sound and writable")
+    studies = [open_study(store, name) for name in list_studies(store)]
+    yield from _disk(store)
+    yield from _backups(store, studies)
+    for study in studies:
+        yield from _study(store, study, alone=len(studies) == 1)
+
+
+def _disk(store: Store) -> Iterator[Check]:
+    if store.path is None:
+        return
+    free = shutil.disk_usage(store.path.parent).free / GIB
+    size = store.path.stat().st_size / GIB
+    little = free < max(LITTLE_DISK, size)
+    advice = "Free some space: a full disk refuses answers, and a backup takes as much as the database."
+    yield Check(
+        "disk",
+        f"{free:,.1f} GiB free, the database takes {size:,.3f}",
+        "warning" if little else "ok",
+        advice if little else "",
+    )
+
+
+def _backups(store: Store, studies: Sequence[Study]) -> Iterator[Check]:
+    made = newest_backup(store)
+    days = None if made is None else (store.now() - made[1]) / DAY_MS
+    found = (
+        "none beside the database"
+        if made is None or days is None
+        else f"{made[0]}, {counted(round(days), 'day')} old"
+    )
+    answered = any(rater.tallies.answered for study in studies for rater in list_raters(store, study.id))
+    due = answered and (days is None or days > OLD_BACKUP)
+    copying = "pg_dump copies it" if store.path is None else f"sqlite3 {store.path} '.backup FILE' copies it"
+    yield Check(
+        "backup",
+        found,
+        "warning" if due else "ok",
+        f"Keep a copy on another disk; {copying} while raters go on." if due else "",
+    )
+
+
+def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
+    """The checks of one study; where it is not the only one of its database, their subjects begin with its name."""
+    whole = Keeper(store).compute(study)
+    raters = [
+        rater
+        for rater in list_raters(store, study.id)
+        if rater.role == "rater" and rater.excluded is None and rater.forgotten is None
+    ]
+    parts: tuple[Callable[[], Iterator[Check]], ...] = (
+        lambda: _items(store, study, whole),
+        lambda: _quotas(store, study),
+        lambda: _overlap(study, whole),
+        lambda: _golds(store, study, whole),
+        lambda: _raters(raters, whole),
+        lambda: _inactive(store, study, raters, whole),
+        lambda: _inbox(store, study),
+        lambda: _consent(study, raters),
+        lambda: _retention(store, study),
+        lambda: _exports(store, study),
+    )
+    for part in parts:
+        for each in part():
+            subject = each.subject if alone else f"{study.name}: {each.subject}"
+            yield Check(subject, each.found, each.state, each.advice)
+
+
+def _items(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check]:
+    counts = whole.survey.counts
+    found = f"{counts.complete:,} of {counts.items:,} have all their answers, the study is {study.state}"
+    state: State = "ok"
+    advice = ""
+    if study.state == "open" and not counts.items and find_live_models(store, study.id) is None:
+        state = "fault"
+        advice = (
+            "Raters are asked nothing: `tutelage collect init --from-pairs FILE` makes a study with pairs."
+        )
+    elif study.state == "open" and counts.items and counts.complete == counts.items:
+        state = "warning"
+        advice = (
+            "Raters are asked nothing more: `collect export` writes the votes, `collect next` adds a round."
+        )
+    elif study.state == "paused" and counts.complete < counts.items:
+        state, advice = "warning", "Raters are asked nothing: open the study on the page Settings."
+    yield Check("items", found, state, advice)
+
+
+def _quotas(store: Store, study: Study) -> Iterator[Check]:
+    shortage = find_shortage(store, study)
+    if shortage is not None:
+        found = f"they ask for {counted(shortage.asked, 'more answer')}, and the items take {shortage.left:,}"
+        advice = "Add items (`tutelage collect next`), raise the raters for an item, or lower the quotas."
+        yield Check("quotas", found, "warning", advice)
+
+
+def _overlap(study: Study, whole: StudyStatistics) -> Iterator[Check]:
+    agreement, pairs = whole.statistics.agreement, sum(each.pairs for each in whole.survey.rounds)
+    few = study.plan.overlap < 2 and not pairs
+    yield Check(
+        "overlap",
+        f"{counted(study.plan.overlap, 'rater')} for an item, agreement is measured on "
+        f"{counted(agreement.items, 'item')}",
+        "warning" if few else "ok",
+        "Agreement needs items with two raters: raise the raters for an item on the page Settings."
+        if few
+        else "",
+    )
+
+
+def _golds(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check]:
+    number = find_items(store, study.id, ItemFilter(pool="gold"), limit=1).total
+    missing = bool(study.plan.gold_rate and whole.survey.counts.items and not number)
+    yield Check(
+        "golds",
+        f"{counted(number, 'question')} with a known answer, wanted in {study.plan.gold_rate:.0%} of the questions",
+        "warning" if missing else "ok",
+        "Nothing measures attention: `tutelage collect init --golds FILE` brings ten to twenty questions beyond doubt;"
+        " without them, set their share to 0 on the page Settings."
+        if missing
+        else "",
+    )
+
+
+def _raters(raters: list[Rater], whole: StudyStatistics) -> Iterator[Check]:
+    yield Check(
+        "raters",
+        f"{len(raters):,}",
+        "ok" if raters else "warning",
+        "" if raters else "`tutelage collect invite` makes a link for raters.",
+    )
+    for rater in raters:
+        flags = whole.statistics.raters[rater.id].flags
+        if flags:
+            advice = (
+                "Read the rater's answers on the page Raters, and exclude them there if they are careless."
+            )
+            yield Check(f"rater {rater.name}", "; ".join(flags), "warning", advice)
+
+
+def _inactive(store: Store, study: Study, raters: list[Rater], whole: StudyStatistics) -> Iterator[Check]:
+    counts = whole.survey.counts
+    if study.state != "open" or counts.complete == counts.items:
+        return
+    imported = [rater.id for rater in raters if rater.consented is None and rater.tallies.answered]
+    people = [r for r in raters if r.kind == "human" and r.state != "paused" and r.id not in imported]
+    away = [
+        rater.name for rater in people if max(rater.seen or 0, rater.created) < store.now() - AWAY * DAY_MS
+    ]
+    if away:
+        found = f"{len(away):,} of {len(people):,} not seen for {counted(AWAY, 'day')}: {', '.join(away[:5])}"
+        advice = "`tutelage collect invite --rater NAME` prints a link back; without a name, one for others."
+        yield Check("inactive", found + (", …" if len(away) > 5 else ""), "warning", advice)
+
+
+def _inbox(store: Store, study: Study) -> Iterator[Check]:
+    waiting = {kind: n for kind, n in count_notices(store, study.id).items() if kind not in QUIET}
+    names = {kind: SINGULAR[kind] if n == 1 else KINDS[kind][0].lower() for kind, n in waiting.items()}
+    told = ", ".join(f"{waiting[kind]:,} {names[kind]}" for kind in KINDS if kind in waiting)
+    yield Check(
+        "inbox",
+        f"waiting: {told}" if told else "nothing waits",
+        "warning" if told else "ok",
+        "Read and close them on the page Inbox." if told else "",
+    )
+
+
+def _consent(study: Study, raters: list[Rater]) -> Iterator[Check]:
+    people = [rater for rater in raters if rater.kind == "human" and rater.consented is not None]
+    behind = [rater for rater in people if rater.agreed != study.consent]
+    text = f"version {study.consent}" if study.consent else "the standard text"
+    yield Check(
+        "consent",
+        f"{len(people) - len(behind):,} of {counted(len(people), 'person')} who agreed to a text agreed to {text}",
+        "warning" if behind else "ok",
+        "The others are asked when they come next, and give no answers before." if behind else "",
+    )
+
+
+def _retention(store: Store, study: Study) -> Iterator[Check]:
+    due = raters_due(store, study.id)
+    yield Check(
+        "retention",
+        f"overdue for {len(due):,}: {', '.join(rater.name for rater in due[:5])}"
+        if due
+        else "nobody is overdue",
+        "fault" if due else "ok",
+        "`tutelage collect forget --due` forgets them; a running `collect serve` does so every hour."
+        if due
+        else "",
+    )
+
+
+def _exports(store: Store, study: Study) -> Iterator[Check]:
+    found = find_named_exports(store, study)
+    if not found:
+        yield Check("exports", "none in or beside the folder of the database, or here, names people unasked")
+    for each in found:
+        advice = f"Delete it, and write it again: `{each.command}` names nobody."
+        yield Check(f"export {each.place}", "holds names of raters", "fault", advice)

@@ -1,0 +1,95 @@
+"""Preferences made as the policy learns: its own answers, compared by a reward or a judge (online, or iterative, DPO).
+
+After Guo et al. 2024 (arXiv 2402.04792) and Xiong et al. 2024 (arXiv 2312.11456); the reference stays the policy as it
+was at the start.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from tutelage.commands.dpo.pairs import PreferenceJob, reference_of
+from tutelage.commands.dpo.settings import DpoSettings
+from tutelage.commands.own_completions import answer_source, longest, score_look, steps_per_round
+from tutelage.commands.runs import remark
+from tutelage.commands.shards import reward_beside
+from tutelage.commands.trust import Record, measure_first, trusted
+from tutelage.core.preferences import PreferenceLoss
+from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.judging import PairJudge
+from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.data.records import Prompt
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.rewards.judge import PairwiseJudgeReward
+from tutelage.rewards.metrics import reward_metrics
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.own_answers import InRounds, best_and_worst, mostly_cut, pair_up, statistics
+from tutelage.train.supervised.preference_training import DRIFT, ReferencePair, paired_job, refer
+
+CUT = (
+    "more than half of the answers were cut at the length limit, so the scores alone say which is better. If answers "
+    "are to end, allow longer ones (--sampling.max-new-tokens)."
+)
+
+
+def online_job(
+    settings: DpoSettings,
+    run: Run,
+    policy: Policy,
+    loss: PreferenceLoss,
+    prompts: Sequence[Prompt],
+    budget: Budget,
+    trust: Record,
+) -> PreferenceJob:
+    """The job of learning from the policy's own answers, compared round by round. The policy has its reference."""
+    named = reference_of(settings, policy)
+    reward: Reward = (
+        _judge(settings) if settings.judge else reward_beside(policy, settings.reward, settings.model)
+    )
+    reward = trusted(reward, trust, run)
+    share = settings.held_out if settings.reward else 0.0
+    source = answer_source(settings, run, policy, reward, prompts, share)
+    answers = source.answers
+    drift = DRIFT in getattr(loss, "needs", ())
+
+    def pairs_of(round: int) -> list[ReferencePair]:
+        groups = answers.of(round)
+        if mostly_cut(groups):
+            remark(f"Round {round + 1}: {CUT}")
+        pairs = pair_up(best_and_worst(groups))
+        with policy.reference() if named is policy else nullcontext():
+            return refer(named, pairs, budget, drift=drift, max_length=longest(settings, policy))
+
+    steps = steps_per_round(settings, answers, 1)
+
+    def tell(step: int) -> Mapping[str, float]:
+        if step % steps:
+            return {}
+        groups = answers.of(step // steps)
+        scores = statistics(groups, [best for best, _ in best_and_worst(groups)])
+        return scores | reward_metrics(reward) | {"round": float(step // steps + 1)}
+
+    items = InRounds(pairs_of, steps, settings.batch_size, settings.seed)
+    job = paired_job(policy, loss, items, steps * settings.rounds, budget=budget, tell=tell)
+    job = replace(job, show=("loss", "accuracy", "margin", "score/mean", "held_out/score"))
+    if source.held_out:
+        job = replace(job, look=score_look(settings, source, reward))
+    return PreferenceJob(job, source.counts)
+
+
+def measured_first(settings: DpoSettings) -> Record:
+    """The record of the reward or the judge held against --trust, before a run begins; empty without --trust."""
+    return measure_first(
+        settings,
+        lambda: _judge(settings) if settings.judge else make_reward(settings.reward, None, settings.model),
+    )
+
+
+def _judge(settings: DpoSettings) -> Reward:
+    key = os.environ.get(KEY, "")
+    endpoint = PaidEndpoint(Endpoint(settings.judge, settings.judge_model, key))
+    return PairwiseJudgeReward(PairJudge(endpoint, settings.judge_question))

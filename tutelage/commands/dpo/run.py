@@ -1,0 +1,149 @@
+"""Direct preference optimisation: a policy from preferences, without a reward model."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tutelage.base.errors import TutelageError
+from tutelage.commands.calls import workflow
+from tutelage.commands.dpo.online import measured_first, online_job
+from tutelage.commands.dpo.pairs import PreferenceJob, pairs_job, single_answers_job
+from tutelage.commands.dpo.settings import DpoSettings
+from tutelage.commands.loading import trained_policy
+from tutelage.commands.preflight import check_disk
+from tutelage.commands.results import DpoResult
+from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.shards import lay_out
+from tutelage.commands.study_settings import refuse_inert_study, study_address
+from tutelage.commands.trust import Record
+from tutelage.core.preferences import Kto, PreferenceLoss
+from tutelage.data.formats import load_preferences, load_prompts, load_unpaired
+from tutelage.data.pairing import split_by_prompt
+from tutelage.engines.ranks.processes import join
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
+from tutelage.train.run.drive import Training
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.job import job_loop
+from tutelage.train.supervised.preference_losses import preference_loss
+
+if TYPE_CHECKING:
+    from tutelage.commands.study_data import StudySnapshot
+
+
+@workflow(DpoSettings)
+def dpo(settings: DpoSettings) -> DpoResult:
+    """Train a policy on preferences directly, by DPO or another loss over pairs (KTO: also over single answers).
+
+    The preferences come from a file, or are made as the policy learns: a reward or a judge compares its own answers.
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the preferences or the model cannot be used.
+    """
+    with prepare_dpo(settings) as training:
+        return training.finish()
+
+
+@workflow(DpoSettings)
+@contextmanager
+def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
+    """A run that learns from preferences, open and ready to be iterated over step by step; `dpo` runs it to its end."""
+    loss = _loss(settings)
+    address = study_address(settings.data) if settings.data else None
+    if address is not None:
+        study = join().shared(lambda: _study(settings, address))  # it may change while it is read
+        for line in study.remarks:
+            remark(line)
+        with open_run(settings, study.train, study.held_out) as run:
+            yield finished(run, DpoResult) if run.finished else _training(settings, run, loss, [], study)
+        return
+    refuse_inert_study(settings, settings.data)
+    read = load_prompts if settings.prompts else load_unpaired if settings.unpaired else load_preferences
+    loaded = read(settings.prompts or settings.data)
+    remark(loaded.describe())
+    if settings.prompts:
+        require_columns(settings.reward, loaded)
+    trust = measured_first(settings)
+    with open_run(settings, loaded.records) as run:
+        if run.finished:
+            yield finished(run, DpoResult)
+        else:
+            yield _training(settings, run, loss, loaded.records, trust=trust)
+
+
+def _study(settings: DpoSettings, address: str) -> "StudySnapshot":
+    from tutelage.commands.study_data import read_study
+    from tutelage.people import Selection  # here: other runs spare themselves the database
+
+    return read_study(
+        address,
+        settings.study,
+        Selection(kinds=settings.kinds),
+        rows=settings.study_rows,
+        held_out=settings.held_out,
+        seed=settings.seed,
+        run=settings.out,
+    )
+
+
+def _training(
+    settings: DpoSettings,
+    run: Run,
+    loss: PreferenceLoss,
+    records: Sequence[Any],
+    study: "StudySnapshot | None" = None,
+    trust: Record | None = None,
+) -> Training[DpoResult]:
+    if study is not None and run.ranks.is_first:
+        from tutelage.commands.study_data import record_study
+
+        record_study(study, run.path)
+    asked = bool(settings.prompts and not settings.reference)
+    load = partial(trained_policy, settings)
+    policy = lay_out(settings, run, settings.model, load, with_reference=asked)
+    budget = token_budget(settings, run, policy)
+    check_disk(run, policy)
+    if study is not None:
+        prepared = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
+    else:
+        prepared = _job(settings, run, policy, loss, records, budget, trust or {})
+    every, job = settings.evaluate_every, prepared.job
+    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
+
+    def conclude() -> DpoResult:
+        with policy.gathered_to_save():
+            return DpoResult(run.path, finish_run(run, policy, prepared.counts))
+
+    return Training(loop, conclude)
+
+
+def _job(
+    settings: DpoSettings,
+    run: Run,
+    policy: Policy,
+    loss: PreferenceLoss,
+    records: Sequence[Any],
+    budget: Budget,
+    trust: Record,
+) -> PreferenceJob:
+    """The job of learning from prompts, from single answers or from pairs, whichever the records are."""
+    if settings.prompts:
+        return online_job(settings, run, policy, loss, records, budget, trust)
+    if settings.unpaired:
+        assert isinstance(loss, Kto)
+        return single_answers_job(settings, policy, loss, records, budget)
+    divided = split_by_prompt(records, settings.held_out, settings.seed)
+    return pairs_job(settings, policy, loss, divided, budget)
+
+
+def _loss(settings: DpoSettings) -> PreferenceLoss:
+    loss = preference_loss(settings.loss, settings.set)
+    if settings.unpaired and not isinstance(loss, Kto):
+        raise TutelageError(
+            f"--loss {settings.loss} compares two answers to one prompt; of single labelled answers only kto learns."
+        )
+    return loss

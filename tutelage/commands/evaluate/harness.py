@@ -1,0 +1,250 @@
+"""EleutherAI's evaluation harness on a policy: its tasks, our log-probabilities and our sampler.
+
+lm-evaluation-harness (https://github.com/EleutherAI/lm-evaluation-harness) asks a model for three things: how likely a
+continuation is after a context, how likely a whole text is, and a text until a stop string. Its few-shot prompts,
+metrics and standard errors are its own.
+"""
+
+import difflib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from lm_eval.api.model import TemplateLM
+from lm_eval.evaluator import simple_evaluate
+from lm_eval.models.utils import normalize_gen_kwargs
+from lm_eval.tasks import TaskManager
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.commands.evaluate.settings import EvaluateSettings
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.chat import has_template, pad_token_id
+from tutelage.engines.plans.tokens import CHUNK_ELEMENTS
+from tutelage.engines.sampling import PromptTokens
+from tutelage.models.policy import Policy
+
+CONTEXT = 2048
+"""Tokens that a policy is asked about at once, where its configuration names no limit."""
+ANSWER = 256
+"""Tokens of an answer at most, where a task names no limit."""
+
+
+@dataclass(frozen=True)
+class TaskFigures:
+    """What a policy reached on the tasks."""
+
+    figures: Mapping[str, float]
+    """Values by `task/metric`, and their standard errors by `task/metric_error`."""
+    samples: tuple[Mapping[str, Any], ...]
+    """One row for each document: task, number, target, what the policy said, and its own metrics."""
+    versions: Mapping[str, Any]
+    """The versions of the tasks, which numbers may only be compared within."""
+
+
+def run_tasks(policy: Policy, settings: EvaluateSettings) -> TaskFigures:
+    """The policy on the tasks of `settings`.
+
+    Raises TutelageError for a task that does not exist, and where its data cannot be read.
+    """
+    manager = _manager(settings.task_folder)
+    _check_names(settings.tasks, manager)
+    if settings.task_chat and not has_template(policy.tokenizer):
+        raise TutelageError(
+            f"The tokenizer of {settings.model.path} has no chat template: leave --task-chat out."
+        )
+    log = logging.getLogger("lm_eval")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        found = simple_evaluate(
+            PolicyLM(policy, settings.seed),
+            tasks=list(settings.tasks),
+            num_fewshot=settings.task_shots,
+            limit=settings.limit or None,
+            apply_chat_template=settings.task_chat,
+            task_manager=manager,
+            random_seed=settings.seed,
+            numpy_random_seed=settings.seed,
+            torch_random_seed=settings.seed,
+            fewshot_random_seed=settings.seed,
+        )
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # those of the hub, of data sets, and of tasks that contradict themselves
+        reason = str(error).strip().split("\n")[0][:300] or type(error).__name__
+        raise TutelageError(f"The tasks {', '.join(settings.tasks)} could not be run: {reason}") from error
+    finally:
+        log.setLevel(level)
+    assert found is not None  # None is for other ranks than the first
+    return TaskFigures(
+        dict(_figures(found["results"])), tuple(_samples(found["samples"])), dict(found["versions"])
+    )
+
+
+@cache
+def _manager(folder: str) -> Any:
+    """The tasks of the harness and those of a folder; reading them all takes seconds."""
+    return TaskManager(include_path=folder or None)
+
+
+def _check_names(names: Sequence[str], manager: Any) -> None:
+    for name in names:
+        if not manager.match_tasks([name]):
+            near = difflib.get_close_matches(name, manager.all_tasks, n=3)
+            hint = (
+                f"; did you mean {' or '.join(near)}?" if near else ", such as arc_easy, hellaswag or gsm8k."
+            )
+            raise TutelageError(
+                f"lm-evaluation-harness has no task {name!r}{hint} --task-folder names a folder with tasks of your own."
+            )
+
+
+def _figures(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
+    """The numbers of a table of results, whose keys are `metric,filter` and `metric_stderr,filter`."""
+    found = []
+    for task, row in results.items():
+        for key, value in row.items():
+            metric, comma, kind = key.partition(",")
+            if not comma or not isinstance(value, int | float):
+                continue
+            name = metric.removesuffix("_stderr") + ("" if kind == "none" else f" ({kind})")
+            found.append((f"{task}/{name}" + ("_error" if metric.endswith("_stderr") else ""), float(value)))
+    return found
+
+
+def _samples(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    rows = []
+    for task, found in samples.items():
+        for one in found:
+            row = {"task": task, "number": one["doc_id"], "filter": one["filter"], "target": one["target"]}
+            row |= {"answers": one["filtered_resps"], **{name: one[name] for name in one["metrics"]}}
+            rows.append(row)
+    return rows
+
+
+class PolicyLM(TemplateLM):
+    """A policy as a model of the harness."""
+
+    def __init__(self, policy: Policy, seed: int = 0) -> None:
+        super().__init__()
+        self.policy, self.seed = policy, seed
+        self.tokenizer = policy.tokenizer
+        self.max_length = policy.context or CONTEXT
+
+    @property
+    def eot_token_id(self) -> int:
+        """The token that ends an answer."""
+        return int(self.tokenizer.eos_token_id)
+
+    @property
+    def prefix_token_id(self) -> int:
+        """The token before the first of a text: the start token, or the end of a text before."""
+        first = self.tokenizer.bos_token_id
+        return self.eot_token_id if first is None else int(first)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The name by which the harness tells tokenizers apart."""
+        return str(self.tokenizer.name_or_path).replace("/", "__")
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **more: object) -> list[int]:
+        """Token ids of a text, with the special tokens that the tokenizer puts around, unless the text has them."""
+        start = self.tokenizer.bos_token
+        if add_special_tokens is None:
+            add_special_tokens = not (start and string.startswith(start))
+        ids: list[int] = self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"]
+        return ids
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """A conversation as the tokenizer's chat template writes it."""
+        text: str = self.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+        return text
+
+    @torch.no_grad()
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], **more: object
+    ) -> list[tuple[float, bool]]:
+        """Σ log π(token) of each continuation after its context, and whether every token is the likeliest."""
+        rows = []
+        for _, context, continuation in requests:
+            kept = (context + continuation)[-self.max_length :]
+            cut = max(
+                len(kept) - len(continuation), 1
+            )  # at least one token stands before the first that counts
+            rows.append(EncodedRow(tuple(kept[:cut]), tuple(kept[cut:])))
+        batch = collate(rows, pad_token_id(self.tokenizer), self.policy.device)
+        found: list[tuple[float, bool]] = [(0.0, True)] * len(rows)
+        for index in self.policy.split(batch, max(1, CHUNK_ELEMENTS // self.policy.vocabulary)):
+            part = batch.rows(index).trimmed()
+            logp = self.policy.logits(part).log_softmax(-1)
+            tokens = part.response[part.mask]
+            own = logp.gather(-1, tokens[:, None]).squeeze(-1)
+            lengths = part.mask.sum(1).tolist()
+            pieces = zip(own.split(lengths), (logp.argmax(-1) == tokens).split(lengths), strict=True)
+            for number, (values, likeliest) in zip(index.tolist(), pieces, strict=True):
+                found[number] = (float(values.double().sum()), bool(likeliest.all()))
+        return found
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Σ log π(token) of whole texts, in windows as long as the context where they are longer."""
+        windows: list[tuple[None, list[int], list[int]]] = []
+        counts = []
+        for request in requests:
+            (text,) = request.args
+            parts = get_rolling_token_windows(
+                token_list=self.tok_encode(text, add_special_tokens=False),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length - 1,
+                context_len=1,
+            )
+            own = [(None, *make_disjoint_window(part)) for part in parts]
+            windows += own
+            counts.append(len(own))
+        values = iter(value for value, _ in self._loglikelihood_tokens(windows))
+        return [sum(next(values) for _ in range(count)) for count in counts]
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """The answer to each context up to the first stop string, which is left out."""
+        texts = [""] * len(requests)
+        groups: dict[config.Sampling, list[int]] = {}
+        for number, request in enumerate(requests):
+            groups.setdefault(self._sampling(request.args[1]), []).append(number)
+        for sampling, numbers in groups.items():
+            room = max(1, self.max_length - sampling.max_new_tokens)
+            prompts = [self.tok_encode(requests[number].args[0])[-room:] for number in numbers]
+            tokens = PromptTokens(
+                tuple(tuple(prompt or [self.prefix_token_id]) for prompt in prompts), tuple(map(str, numbers))
+            )
+            rollout = self.policy.generate(tokens, 1, sampling, seed=self.seed)
+            for row, number in enumerate(numbers):  # as it was written, with spaces before the first word
+                ids = rollout.response[row][rollout.mask[row]]
+                text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
+                texts[number] = min(
+                    (text.partition(stop)[0] for stop in sampling.stop), key=len, default=text
+                )
+        return texts
+
+    def _sampling(self, wanted: Mapping[str, Any]) -> config.Sampling:
+        """How a task wants its answers sampled; greedily, unless it says otherwise."""
+        given = normalize_gen_kwargs(dict(wanted), ANSWER)
+        greedy = not given["do_sample"]
+        return config.Sampling(
+            temperature=0.0 if greedy else given["temperature"],
+            top_k=0 if greedy else int(given.get("top_k") or 0),
+            top_p=1.0 if greedy else float(given.get("top_p") or 1.0),
+            max_new_tokens=min(int(given["max_gen_toks"]), max(1, self.max_length // 2)),
+            stop=tuple(text for text in given["until"] if text),
+        )

@@ -1,0 +1,284 @@
+"""Evaluation: what the answers of a model are worth, alone or against another's, and what it reaches on tasks."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.commands.calls import workflow
+from tutelage.commands.evaluate.settings import EvaluateSettings
+from tutelage.commands.evaluate.summary import Side, answer_rows, table
+from tutelage.commands.generators import fixed_generator
+from tutelage.commands.runs import remark
+from tutelage.core.batch import Rows
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.chat import pad_token_id
+from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.records import Messages, Prompt
+from tutelage.data.rows import write_jsonl
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.engines.ranks.processes import join
+from tutelage.engines.ranks.ranks import Ranks
+from tutelage.models.backbone import load_backbone
+from tutelage.models.budget import Budget
+from tutelage.models.drift import perplexity, sequence_kl
+from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.dealt import dealt_reward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward, reward_name
+from tutelage.rewards.scores import scores_of
+from tutelage.rollout.dealt import dealt_generator
+from tutelage.rollout.generator import Generator
+from tutelage.rollout.inference.answering import answer
+from tutelage.rollout.local import LocalGenerator
+from tutelage.stats.text import distinct, lengths, repetition, rouge
+from tutelage.stats.win_rate import scored_win_rate
+from tutelage.train.supervised.batches import encode_demonstrations
+
+if TYPE_CHECKING:
+    from tutelage.commands.evaluate.harness import TaskFigures
+
+TOKENS_AT_ONCE = 8192
+"""Padded tokens of a forward pass that measures divergence or perplexity."""
+
+_NAMED = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
+"""A reward with a name before it."""
+
+
+@dataclass(frozen=True)
+class EvaluateResult:
+    """The results of an evaluation."""
+
+    out: Path
+    """Folder with summary.json, answers.jsonl and tasks.jsonl."""
+    summary: Mapping[str, Any]
+    """The content of summary.json."""
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """Figures of the model by name: <reward>_mean, <reward>_std, length, ended, kl, rouge1, ...; of tasks
+        <task>/<metric> and <task>/<metric>_error, its standard error."""
+        figures: Mapping[str, float] = self.summary["model"]
+        return figures
+
+    @property
+    def against(self) -> Mapping[str, float]:
+        """The same figures of the model that it was compared with; empty without one."""
+        figures: Mapping[str, float] = self.summary.get("against", {})
+        return figures
+
+    def win_rate(self, reward: str) -> float:
+        """Share of the prompts on which the model's answers score higher by this reward, ties half."""
+        rate: float = self.summary["win_rate"][reward]["win_rate"]
+        return rate
+
+
+@workflow(EvaluateSettings)
+def evaluate(settings: EvaluateSettings) -> EvaluateResult:
+    """Measure a model's answers to prompts: scores, text measures and, against a second model, win rates; and what it
+    reaches on tasks of lm-evaluation-harness.
+
+    Writes summary.json, answers.jsonl and tasks.jsonl to `settings.out`.
+
+    Raises:
+        TutelageError: the settings, the prompts, a reward, a task or a model cannot be used.
+    """
+    if settings.tasks:
+        import tutelage.commands.evaluate.harness as harness  # what is missing is missing before anything is loaded
+    prompts = _prompts(settings) if settings.prompts else []
+    if settings.text:  # read before anything is answered, so that a file that cannot be read costs no time
+        remark(load_demonstrations(settings.text).describe())
+    ranks = join()
+    policy = _load(settings.model.path, settings)
+    other = _load(settings.against, settings) if settings.against else None
+    policies = [policy] if other is None else [other, policy]
+    if prompts:
+        sides = _sides(settings, prompts, policy, other, ranks)
+    else:
+        sides = [Side(name, None, {}, {}) for name in settings.names[-len(policies) :]]
+    tasks = (
+        ranks.shared(lambda: [harness.run_tasks(one, settings) for one in policies]) if settings.tasks else []
+    )
+    return ranks.shared(lambda: _write(settings, prompts, sides, tasks))
+
+
+def _prompts(settings: EvaluateSettings) -> list[Prompt]:
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    require_columns([source for _, source in _named(settings)], loaded)
+    return list(loaded.records[: settings.limit or None])
+
+
+def _write(
+    settings: EvaluateSettings,
+    prompts: Sequence[Prompt],
+    sides: Sequence[Side],
+    tasks: Sequence["TaskFigures"],
+) -> EvaluateResult:
+    """Compare the sides, and write the files of the result."""
+    for side, found in zip(sides, tasks, strict=bool(tasks)):
+        side.figures.update(found.figures)
+    summary: dict[str, Any] = {"prompts": len(prompts), "model": sides[-1].figures}
+    if len(sides) == 2:
+        summary |= {"against": sides[0].figures}
+        if prompts:
+            summary |= {"win_rate": _win_rates(sides[1], sides[0])}
+    if tasks:
+        names = [name for name in tasks[-1].figures if not name.endswith("_error")]
+        summary |= {"tasks": {"figures": names, "versions": dict(tasks[-1].versions)}}
+    summary |= {"columns": [side.name for side in sides], "rows": table(sides, summary)}
+    settings.out.mkdir(parents=True, exist_ok=True)
+    config.save(settings, settings.out / "config.json")
+    if prompts:
+        write_jsonl(settings.out / "answers.jsonl", answer_rows(sides))
+    if tasks:
+        named = zip(sides, tasks, strict=True)
+        rows = [{"model": side.name, **row} for side, found in named for row in found.samples]
+        write_jsonl(settings.out / "tasks.jsonl", rows)
+    (settings.out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    return EvaluateResult(settings.out, summary)
+
+
+def _sides(
+    settings: EvaluateSettings, prompts: Sequence[Prompt], policy: Policy, other: Policy | None, ranks: Ranks
+) -> list[Side]:
+    """The model's answers, measured, as the last; before them those of the model it is compared with, if any."""
+    rewards = _rewards(settings, policy, ranks)
+    base = _load(settings.base, settings) if settings.base else None
+    generator = fixed_generator(settings.rollouts, policy, settings.sampling, ranks)
+    model = _side(settings.names[1], policy, prompts, rewards, base, other, settings, generator, ranks)
+    if other is None:
+        return [model]
+    if not same_vocabulary(policy.tokenizer, other.tokenizer):
+        rewards = _rewards(settings, other, ranks)  # these may have to read the text, not the tokens
+    return [
+        _side(
+            settings.names[0],
+            other,
+            prompts,
+            rewards,
+            base,
+            None,
+            settings,
+            dealt_generator(LocalGenerator(other), ranks),
+            ranks,
+        ),
+        model,
+    ]
+
+
+def _win_rates(model: Side, against: Side) -> dict[str, Any]:
+    assert model.answered is not None
+    ids = [prompt.id for prompt in model.answered.prompts]
+    return {name: scored_win_rate(model.scores[name], against.scores[name], ids) for name in model.scores}
+
+
+def _load(path: str, settings: EvaluateSettings) -> Policy:
+    return Policy(load_backbone(replace(settings.model, path=path)))
+
+
+def _named(settings: EvaluateSettings) -> list[tuple[str, str]]:
+    """Each reward with the name before it, "" where it has none."""
+    matches = [(_NAMED.fullmatch(given), given) for given in settings.reward]
+    return [(named[1], named[2]) if named else ("", given) for named, given in matches]
+
+
+def _rewards(settings: EvaluateSettings, policy: Policy, ranks: Ranks) -> dict[str, Reward]:
+    rewards: dict[str, Reward] = {}
+    for given, source in _named(settings):
+        reward = make_reward([source], policy, settings.model)
+        name = given or reward_name(reward)
+        if name in rewards:
+            raise TutelageError(
+                f"Two rewards are called {name!r}; put a name before each, as in gold=module:function."
+            )
+        rewards[name] = dealt_reward(reward, ranks)
+    return rewards
+
+
+def _side(
+    name: str,
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    rewards: Mapping[str, Reward],
+    base: Policy | None,
+    other: Policy | None,
+    settings: EvaluateSettings,
+    generator: Generator,
+    ranks: Ranks,
+) -> Side:
+    """Let one model answer, and measure its answers."""
+    answered = answer(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
+    rollout, texts = answered.rollout, list(answered.texts)
+    scores = {key: scores_of(reward, answered.completions).tolist() for key, reward in rewards.items()}
+    figures = {}
+    for key, values in scores.items():
+        mean = sum(values) / len(values)
+        figures[f"{key}_mean"] = mean
+        figures[f"{key}_std"] = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5
+    figures |= {
+        "length/mean": float(rollout.mask.sum(1).float().mean()),
+        "words/mean": lengths(texts).mean,
+        "ended": float(rollout.terminated.float().mean()),
+    }
+    varied = {"distinct_2": distinct(texts, 2), "repetition": repetition(texts)}
+    figures |= {
+        key: value for key, value in varied.items() if not math.isnan(value)
+    }  # answers may be too short
+    references = _references(settings)
+    known = [
+        (text, references[p.messages])
+        for p, text in zip(answered.prompts, texts, strict=True)
+        if p.messages in references
+    ]
+    if known:
+        figures |= rouge(*(list(column) for column in zip(*known, strict=True)))
+    budget = Budget(TOKENS_AT_ONCE, ranks)
+    if other is not None and _can_tell(policy, other, settings, "divergence"):
+        temperature = settings.sampling.temperature
+        figures["kl"], figures["kl_error"] = sequence_kl(
+            rollout, other, temperature=temperature, budget=budget
+        )
+    if base is not None and _can_tell(policy, base, settings, "perplexity"):
+        figures["perplexity"] = perplexity(base, rollout, budget=budget)
+    if settings.text:
+        rows = _text_rows(settings.text, policy)
+        figures["text_perplexity"] = perplexity(policy, rows, budget=budget)
+    return Side(name, answered, scores, figures)
+
+
+def _can_tell(policy: Policy, other: Policy, settings: EvaluateSettings, what: str) -> bool:
+    """Whether the figure means something; says so where not."""
+    sampling = settings.sampling
+    if not same_vocabulary(policy.tokenizer, other.tokenizer):
+        remark(f"The {what} is left out: the two models have different vocabularies.")
+        return False
+    if what == "divergence" and (
+        not sampling.temperature or sampling.top_k or sampling.top_p < 1 or sampling.min_p
+    ):
+        remark(
+            "The divergence is left out: it needs answers from the whole distribution, at a temperature.",
+        )
+        return False
+    return True
+
+
+def _text_rows(path: str, policy: Policy) -> Rows:
+    """The texts of a file as a policy reads them; the end token after each is left out."""
+    limit = policy.context or 1024
+    encoded, cuts = encode_demonstrations(load_demonstrations(path).records, policy.tokenizer, limit)
+    remark(cuts.describe(limit))
+    rows = [EncodedRow(row.prompt, row.response[:-1]) for row in encoded]
+    return collate(rows, pad_token_id(policy.tokenizer), policy.device)
+
+
+def _references(settings: EvaluateSettings) -> dict[Messages, str]:
+    if not settings.references:
+        return {}
+    return {record.messages: record.response for record in load_demonstrations(settings.references).records}

@@ -1,0 +1,163 @@
+"""A run of `improve` written down for a trainer of clusters: prompts, reward and launch script."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tutelage.algorithms.override import override
+from tutelage.algorithms.recipe import Recipe
+from tutelage.algorithms.registry import recipe_named
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
+from tutelage.commands.calls import workflow
+from tutelage.commands.export.openrlhf import OPENRLHF
+from tutelage.commands.export.settings import ExportSettings
+from tutelage.commands.export.translation import (
+    PromptSizes,
+    Settings,
+    Trainer,
+    Translation,
+    score_shaping,
+)
+from tutelage.commands.export.verl import VERL
+from tutelage.core.shaping import ScoreShaping
+from tutelage.data.chat import has_template
+from tutelage.data.formats import load_prompts
+from tutelage.data.records import Prompt
+from tutelage.models.backbone import is_adapter, load_tokenizer
+from tutelage.models.gguf import model_folder
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.exported import refuse_groups
+from tutelage.rewards.names import names_model, split_weight
+from tutelage.rollout.prompts import encode_prompts
+
+TRAINERS: Mapping[str, Trainer] = {"verl": VERL, "openrlhf": OPENRLHF}
+"""The trainers by the values of `ExportSettings.to`."""
+PROMPTS, REWARD, LAUNCH, DIFFERENCES = "prompts.jsonl", "reward.py", "launch.sh", "differences.txt"
+"""The files of an exported folder."""
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """The folder that was written, its launch script, and in sentences what the trainer computes otherwise."""
+
+    folder: Path
+    launch: Path
+    differences: tuple[str, ...]
+
+
+@workflow(ExportSettings)
+def export(settings: ExportSettings) -> ExportResult:
+    """Write a run of `improve` for verl or OpenRLHF into `settings.out`.
+
+    prompts.jsonl      the prompts in the trainer's format, with their own columns
+    reward.py          the reward, where it is more than one reward model
+    launch.sh          the trainer with all settings; words behind it are further settings
+    differences.txt    what the trainer computes otherwise
+
+    Nothing is trained and no weights are read. Raises TutelageError for a recipe with a choice that the trainer does
+    not have, and for a model that the trainer cannot load.
+    """
+    recipe = override(recipe_named(settings.recipe), settings.set)
+    model = _model(settings)
+    loaded = load_prompts(settings.prompts)
+    prompts = loaded.records
+    require_columns(settings.reward, loaded)
+    refuse_groups(settings.reward)
+    tokenizer = load_tokenizer(model)
+    if not has_template(tokenizer):
+        raise TutelageError(
+            f"The tokenizer of {settings.model.path} has no chat template, by which {settings.to} writes prompts."
+        )
+    longest = max(len(prompt.tokens) for prompt in encode_prompts(prompts, tokenizer))
+    given = _with_whole_paths(settings, model)
+    reward_model = _sole_reward_model(recipe, given)
+    trainer = TRAINERS[settings.to]
+    translation = trainer.translate(recipe, given, PromptSizes(len(prompts), longest), reward_model)
+    return _write(recipe, given, prompts, trainer, translation, reward_model)
+
+
+def _model(settings: ExportSettings) -> str:
+    """The folder or hub name of the model. Raises TutelageError for an adapter, which the trainers do not continue."""
+    folder = model_folder(settings.model.path)
+    if is_adapter(folder):
+        raise TutelageError(
+            f"{settings.model.path!r} is an adapter, which {settings.to} cannot go on with: give a whole model, such "
+            "as the model/ of a finished run, in which the adapter is merged."
+        )
+    return _whole_path(folder)
+
+
+def _whole_path(name: str) -> str:
+    """The absolute path of a folder that is there; other names, such as those of a hub, as they are."""
+    return str(Path(name).resolve()) if Path(name).exists() else name
+
+
+def _with_whole_paths(settings: ExportSettings, model: str) -> ExportSettings:
+    return replace(
+        settings,
+        model=replace(settings.model, path=model),
+        critic_from=_whole_path(settings.critic_from) if settings.critic_from else "",
+        reward=tuple(_reward_with_whole_path(name) for name in settings.reward),
+    )
+
+
+def _reward_with_whole_path(given: str) -> str:
+    """The name of a reward, where the folder of a reward model or the file of a judge has its whole path."""
+    name, _ = split_weight(given)
+    kind, _, file = name.partition(":")
+    whole = name
+    if names_model(name):
+        whole = _whole_path(name)
+    elif kind == "judge":
+        whole = f"judge:{_whole_path(file)}"
+    return whole + given.removeprefix(name)
+
+
+def _sole_reward_model(recipe: Recipe, settings: ExportSettings) -> str | None:
+    """The folder of the reward model where its score, as it is, is the whole reward; else None."""
+    shaping = score_shaping(recipe) if isinstance(recipe.shaping, ScoreShaping) else None
+    as_it_is = shaping is not None and shaping.scale == 1.0 and shaping.clip is None
+    if len(settings.reward) == 1 and as_it_is:
+        name, weight = split_weight(settings.reward[0])
+        if weight is None and names_model(name):
+            return name
+    return None
+
+
+def _write(
+    recipe: Recipe,
+    settings: ExportSettings,
+    prompts: Sequence[Prompt],
+    trainer: Trainer,
+    translation: Translation,
+    reward_model: str | None,
+) -> ExportResult:
+    folder = settings.out
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = (trainer.row(number, prompt) for number, prompt in enumerate(prompts))
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    write_atomically(folder / PROMPTS, "".join(f"{line}\n" for line in lines))
+    if reward_model is None:
+        write_atomically(folder / REWARD, _reward_file(recipe, settings, trainer))
+    write_atomically(folder / LAUNCH, _launch(trainer, translation.settings))
+    (folder / LAUNCH).chmod(0o755)
+    write_atomically(folder / DIFFERENCES, "".join(f"{line}\n" for line in translation.differences))
+    return ExportResult(folder, folder / LAUNCH, translation.differences)
+
+
+def _reward_file(recipe: Recipe, settings: ExportSettings, trainer: Trainer) -> str:
+    shaping = score_shaping(recipe)
+    model = repr(settings.model.path)
+    arguments = f"{list(settings.reward)!r}, {model}, scale={shaping.scale!r}, clip={shaping.clip!r}"
+    return trainer.reward.format(arguments=arguments, model=model)
+
+
+def _launch(trainer: Trainer, settings: Settings) -> str:
+    lines = " \\\n    ".join([f"python3 -m {trainer.program}", *trainer.words(settings), '"$@"'])
+    return (
+        "#!/usr/bin/env bash\n"
+        "# Several machines: start Ray on each (ray start --head, ray start --address HEAD:6379), then this on one.\n"
+        f'set -euo pipefail\nHERE=$(cd "$(dirname "$0")" && pwd)\n{lines}\n'
+    )

@@ -1,0 +1,102 @@
+"""Where the answers of a workflow come from: the policy in this process, or servers."""
+
+import copy
+import os
+from pathlib import Path
+
+from tutelage.base import config
+from tutelage.base.config.servers import RolloutServers
+from tutelage.base.errors import TutelageError
+from tutelage.commands.runs import remark
+from tutelage.data.endpoint import KEY
+from tutelage.engines.ranks.ranks import Ranks
+from tutelage.engines.sampling import Vocabulary
+from tutelage.models.merging import tied_layers
+from tutelage.models.policy import Policy
+from tutelage.rollout.ahead import Ahead
+from tutelage.rollout.dealt import dealt_generator, shared_generator
+from tutelage.rollout.generator import Generator
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.server.connect import Server, addresses, connect
+from tutelage.rollout.server.generator import ServerGenerator
+from tutelage.rollout.server.nccl import nccl_handover
+from tutelage.rollout.server.probe import Probe
+from tutelage.rollout.server.weights import WeightSync
+from tutelage.rollout.vocabulary import ModelVocabulary
+from tutelage.train.run.folder import Run
+
+NOT_AHEAD = Ahead()
+"""Every step waits for its own rollout."""
+WEIGHTS = "weights"
+"""Folder in a run directory in which new weights wait for the servers."""
+
+
+def training_generator(
+    settings: RolloutServers, policy: Policy, sampling: config.Sampling, run: Run, ahead: Ahead = NOT_AHEAD
+) -> Generator:
+    """The generator of a policy that is being trained. Raises TutelageError where a server cannot be used.
+
+    Each rank samples the answers to some of the prompts; with servers, rank 0 alone asks them.
+    """
+    if not settings.rollouts:
+        return dealt_generator(LocalGenerator(policy), run.ranks, policy.gathered)
+    return shared_generator(
+        lambda: _trained_elsewhere(settings, policy, sampling, run.path, ahead),
+        run.ranks,
+        policy.gathered_to_save,
+    )
+
+
+def _trained_elsewhere(
+    settings: RolloutServers, policy: Policy, sampling: config.Sampling, out: Path, ahead: Ahead
+) -> Generator:
+    """The generator that asks the servers, and hands them the weights of the policy."""
+    staleness = ahead.staleness
+    servers, how = _servers(settings.rollouts), settings.sync_by
+    if how == "disk" and (tied := tied_layers(policy.model)):
+        raise TutelageError(
+            f"--sync disk hands over a whole model with a matrix of its own for {' and '.join(tied)} (--lora.targets), "
+            "which the servers' model shares with another layer. Use --sync lora, or other targets."
+        )
+    save = policy.save if how == "lora" else policy.save_whole
+    folder = Path(settings.sync_folder) if settings.sync_folder else out / WEIGHTS
+    probe = Probe(policy, sampling.temperature)
+    direct = nccl_handover(policy) if how == "nccl" else None
+    weights = WeightSync(how, save, folder, probe, keep=staleness + 1, wait=not staleness, direct=direct)
+    for server in servers:
+        handover = weights.handover(server)
+        if staleness and not (handover.adapters or server.api.labels):
+            raise TutelageError(
+                f"The server {server.url} does not say which weights wrote a token, which --staleness needs to know. "
+                "Start vLLM with --enable-scale-out, or train adapters (--lora.rank) with --sync lora."
+            )
+    # two threads must not use one tokenizer
+    vocabulary = ModelVocabulary(copy.deepcopy(policy.tokenizer), tuple(policy.end_ids))
+    return ahead.of(ServerGenerator(servers, vocabulary, weights, device=policy.device))
+
+
+def fixed_generator(rollouts: str, policy: Policy, sampling: config.Sampling, ranks: Ranks) -> Generator:
+    """The generator of a policy that stays as it is. Raises TutelageError where a server has other weights."""
+    if not rollouts:
+        return dealt_generator(LocalGenerator(policy), ranks)
+    return shared_generator(lambda: _fixed_elsewhere(rollouts, policy, sampling), ranks)
+
+
+def _fixed_elsewhere(rollouts: str, policy: Policy, sampling: config.Sampling) -> ServerGenerator:
+    servers = _servers(rollouts)
+    probe = Probe(policy, sampling.temperature or 1.0)
+    for server in servers:
+        probe.check(server)
+    return ServerGenerator(servers, policy, device=policy.device)
+
+
+def unseen_generator(rollouts: str, vocabulary: Vocabulary, ranks: Ranks) -> Generator:
+    """The generator of a model that is not loaded here: servers are trusted to have it."""
+    return shared_generator(lambda: ServerGenerator(_servers(rollouts), vocabulary), ranks)
+
+
+def _servers(rollouts: str) -> list[Server]:
+    found = connect(addresses(rollouts), key=os.environ.get(KEY, ""))
+    for server in found:
+        remark(f"Answers come from {server.url}, {server.release} with {server.model}, by {server.api.name}.")
+    return found

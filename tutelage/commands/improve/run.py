@@ -1,0 +1,266 @@
+"""Reinforcement learning: raise the expected score of a policy's own answers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from tutelage.algorithms.override import override
+from tutelage.algorithms.recipe import NaturalStep, Recipe, as_begun, remarks, restored_state
+from tutelage.algorithms.registry import recipe_named
+from tutelage.base.errors import TutelageError
+from tutelage.commands.calls import workflow
+from tutelage.commands.generators import training_generator
+from tutelage.commands.improve.first_steps import FirstSteps
+from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.loading import trained_policy
+from tutelage.commands.preflight import check_disk, remark_batch
+from tutelage.commands.prompts import fitting_prompts
+from tutelage.commands.results import ImproveResult
+from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.samples import write_samples
+from tutelage.commands.shards import lay_out, lay_out_beside, reward_beside
+from tutelage.commands.trust import Record, measure_first, trusted
+from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.records import Demonstration, Prompt
+from tutelage.engines.plans.tokens import group_tokens
+from tutelage.engines.ranks.ranks import Ranks
+from tutelage.models.backbone import is_adapter
+from tutelage.models.heads import ScalarModel
+from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.dealt import dealt_reward
+from tutelage.rewards.metrics import reward_metrics
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.rollout.ahead import Ahead, RolloutRequest
+from tutelage.rollout.prompts import EncodedPrompt, encode_prompts, prompt_tokens
+from tutelage.train.learner import Learner, Step
+from tutelage.train.rl import improve as rl
+from tutelage.train.rl.critic import (
+    NetworkCritic,
+    TrunkCritic,
+    critic_network,
+    gathered_to_save,
+    make_critic,
+    save_policy,
+)
+from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.rollouts import rollout_seed
+from tutelage.train.rl.settings import RolloutSettings
+from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state, saved_state
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import Order, encode_demonstrations
+
+
+@workflow(ImproveSettings)
+def improve(settings: ImproveSettings) -> ImproveResult:
+    """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the prompts, the reward or the model cannot be used.
+    """
+    with prepare_improve(settings) as training:
+        return training.finish()
+
+
+@workflow(ImproveSettings)
+@contextmanager
+def prepare_improve(settings: ImproveSettings) -> Iterator[Training[ImproveResult]]:
+    """A reinforcement-learning run, open and ready to be iterated over step by step; `improve` runs it to its end."""
+    recipe = _recipe(settings)
+    for line in remarks(recipe):
+        remark(line)
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    require_columns((*settings.reward, *_watched(settings).values()), loaded)
+    texts = load_demonstrations(settings.ptx).records if settings.ptx else ()
+    trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
+    with open_run(settings, loaded.records, texts) as run:
+        if run.finished:
+            yield finished(run, ImproveResult)
+        else:
+            yield _training(settings, run, recipe, loaded.records, texts, trust)
+
+
+def _training(
+    settings: ImproveSettings,
+    run: Run,
+    recipe: Recipe,
+    prompts: Sequence[Prompt],
+    texts: Sequence[Demonstration],
+    trust: Record,
+) -> Training[ImproveResult]:
+    recipe = as_begun(recipe, saved_state(run).get("recipe", {}))
+    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings), with_reference=True)
+    encoded = encode_prompts(prompts, policy.tokenizer)
+    fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)
+    remark_batch(settings.batch_size, len(fitting), "prompts")
+    loop = _loop(settings, run, recipe, policy, fitting, _mix(settings, recipe, policy, texts), trust)
+
+    def conclude() -> ImproveResult:
+        figures = {"recipe": str(recipe), "dropped": len(prompts) - len(fitting)}
+        with policy.gathered_to_save():
+            return ImproveResult(run.path, finish_run(run, policy, figures))
+
+    return Training(loop, conclude)
+
+
+def _loop(
+    settings: ImproveSettings,
+    run: Run,
+    recipe: Recipe,
+    policy: Policy,
+    prompts: Sequence[EncodedPrompt],
+    mix: PretrainingMix | None,
+    trust: Record,
+) -> Loop:
+    """The loop of the recipe, from wherever the run was left."""
+    critic = _critic(settings, recipe, policy)
+    learner = _learner(settings, policy, critic, run.ranks)
+    extra = load_state(run, learner)
+    watched = {
+        name: dealt_reward(reward_beside(policy, [reward], settings.model), run.ranks, policy.passes)
+        for name, reward in _watched(settings).items()
+    }
+    networks: tuple[Policy | ScalarModel, ...] = (
+        (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
+    )
+    check_disk(run, *networks)
+    loop_settings = RolloutSettings(
+        settings.sampling,
+        token_budget(settings, run, *networks, group=_group(settings, policy, recipe, prompts)),
+        settings.seed,
+        mismatch=settings.mismatched_by,
+        mismatch_cap=settings.mismatch_cap,
+        staleness=settings.staleness,
+        watch=watched,
+        mix=mix,
+    )
+    reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
+    order = Order(prompts, settings.batch_size, settings.seed)
+    steps = rl.improve(
+        policy,
+        training_generator(settings, policy, settings.sampling, run, _ahead(settings, recipe, order)),
+        order,
+        dealt_reward(reward, run.ranks, policy.passes),
+        recipe,
+        learner,
+        loop_settings,
+        critic=critic,
+        state=restored_state(recipe, extra["recipe"]) if extra else None,
+    )
+    return Loop(
+        run=run,
+        learner=learner,
+        steps=steps,
+        label=recipe.name,
+        save=partial(save_policy, policy, critic),
+        gathered=partial(gathered_to_save, policy, critic),
+        extra_state=recipe_state,
+        checkpoints=settings.checkpoints,
+        show=("score/mean", "score/shaped", "kl/reference", "length/mean", "ended", "groups/dead", *watched),
+        watch=Watch(_look(settings, run, recipe, reward)),
+    )
+
+
+def _group(
+    settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]
+) -> int:
+    """Tokens of a pass through the longest prompt and its responses at their limit; 0 for the reference engine, whose
+    rows on a processor do not share their prompt."""
+    if policy.engine.name == "plain":
+        return 0
+    longest = max(len(prompt.tokens) for prompt in prompts)
+    return group_tokens(longest, recipe.samples, settings.sampling.max_new_tokens)
+
+
+def _watched(settings: ImproveSettings) -> dict[str, str]:
+    """The rewards to log and not to train on, by name."""
+    parts = [name.partition("=") for name in settings.watch]
+    return {name: reward for name, _, reward in parts}
+
+
+def _look(
+    settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward
+) -> Callable[[Step], dict[str, float]]:
+    """The work beside a step: a few answers are written to be read, the first steps are remarked upon, and what the
+    reward counts is told."""
+    first = FirstSteps(recipe, settings.sampling, settings.steps)
+
+    def look(step: Step) -> dict[str, float]:
+        first.look(step)
+        write_samples(run, step, settings.sample_every)
+        asked = reward_metrics(reward)
+        return run.ranks.totals(asked) if asked else {}
+
+    return look
+
+
+def _ahead(settings: ImproveSettings, recipe: Recipe, order: Order[EncodedPrompt]) -> Ahead:
+    """The rollouts that are written ahead of the steps: those that `collect` will ask for."""
+
+    def plan(step: int) -> RolloutRequest:
+        seed = rollout_seed(settings.seed, step)
+        return RolloutRequest(prompt_tokens(order(step)), recipe.samples, settings.sampling, seed)
+
+    return Ahead(settings.staleness, settings.steps, plan)
+
+
+def _recipe(settings: ImproveSettings) -> Recipe:
+    recipe = override(recipe_named(settings.recipe), settings.set)
+    if bool(recipe.ptx) != bool(settings.ptx):
+        raise TutelageError(
+            "--ptx names the text and --set ptx=... its weight; one without the other does nothing."
+        )
+    if recipe.critic is None and (settings.critic_lr or settings.critic_from or settings.critic != "trunk"):
+        raise TutelageError(
+            f"The recipe {recipe.name!r} has no critic, so --critic, --critic-lr and --critic-from do nothing."
+        )
+    if settings.mismatched_by == "truncated" and getattr(recipe.surrogate, "per_response", False):
+        raise TutelageError(
+            f"{type(recipe.surrogate).__name__} weighs a whole response by one ratio, and --mismatch truncated every "
+            "token by its own. Use --mismatch recompute, or a recipe with a ratio per token."
+        )
+    if settings.shard != "none" and isinstance(recipe.update, NaturalStep):
+        raise TutelageError(
+            f"The recipe {recipe.name!r} takes a natural step: it needs second derivatives, and gradients in shards "
+            "(FSDP2) cannot be differentiated again. Leave --shard out, or take a recipe of gradient steps, such as "
+            "ppo."
+        )
+    return recipe
+
+
+def _critic(settings: ImproveSettings, recipe: Recipe, policy: Policy) -> TrunkCritic | NetworkCritic | None:
+    if recipe.critic is None:
+        return None
+    if settings.critic == "trunk":
+        return make_critic(policy, "trunk", None, seed=settings.seed)
+    path = settings.critic_source
+    if is_adapter(path):
+        raise TutelageError(f"{path!r} is an adapter; a critic network begins as a whole model.")
+    recomputes = settings.activation_checkpointing
+    load = partial(critic_network, policy=policy, seed=settings.seed, checkpointing=recomputes)
+    return NetworkCritic(lay_out_beside(policy, replace(settings.model, path=path), load))
+
+
+def _learner(
+    settings: ImproveSettings, policy: Policy, critic: TrunkCritic | NetworkCritic | None, ranks: Ranks
+) -> Learner:
+    groups = {"policy": policy.parameters()}
+    if critic is not None:
+        groups["critic"] = critic.parameters()
+    rates = {"critic": settings.critic_lr} if settings.critic_lr else {}
+    return Learner(groups, settings.optimiser, settings.steps, policy.total_norm, ranks=ranks, **rates)
+
+
+def _mix(
+    settings: ImproveSettings, recipe: Recipe, policy: Policy, texts: Sequence[Demonstration]
+) -> PretrainingMix | None:
+    if not texts:
+        return None
+    rows, _ = encode_demonstrations(texts, policy.tokenizer, policy.context or 1024)
+    return PretrainingMix(policy, rows, settings.batch_size, recipe.ptx, settings.seed)

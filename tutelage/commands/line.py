@@ -1,0 +1,317 @@
+"""The command line: help, dispatch to the commands of the table, and exit statuses.
+
+Nothing heavy is imported here, so that help answers at once.
+"""
+
+import dataclasses
+import difflib
+import errno
+import gc
+import importlib
+import inspect
+import io
+import itertools
+import os
+import select
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from tutelage.base import extras
+from tutelage.base.errors import TutelageError
+from tutelage.base.version import __version__
+from tutelage.commands import table
+from tutelage.commands.pages import page_about, page_of_verb
+from tutelage.commands.table import ALIASES, Command
+from tutelage.engines.ranks import processes
+
+LIBRARIES = "tutelage.models.backbone"
+"""The module that imports torch, transformers and peft."""
+
+PLACES = {
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "Give another path, or go to a folder in which you may write; runs are written below the one you are in.",
+    ),
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        "Make room on that disk, or choose another one; a run that was interrupted goes on with --resume.",
+    ),
+}
+"""What to do about the errors of the system that tell of a place, and not of a defect."""
+
+POLLS = "10000"
+"""How often a thread of torch that waits for the others polls before it sleeps, unless the environment says so
+(GOMP_SPINCOUNT or OMP_WAIT_POLICY of GNU's OpenMP runtime, which reads them when torch is imported). By default it
+polls for milliseconds. Where another program uses a processor too, the thread that had to make way for it cannot move
+to a processor on which others poll, and a training step takes ten and more times as long: see bench/NOTES.md."""
+
+DRY_RUN = "--dry-run"
+"""The flag that plans a run in place of running it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit status is the verb's own, 2 for a mistake of the user, 130 after ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", POLLS)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
+            stream.reconfigure(errors="replace")  # a terminal without the letter β shows ?
+    try:
+        try:
+            _check_letters(words)
+            return _dispatch(words)
+        finally:
+            sys.stdout.flush()
+    except TutelageError as error:
+        return _refuse(error, words)
+    except SystemExit as stopped:  # flags that make no sense, which have been explained
+        if stopped.code and words and processes.world_rank() == 0:
+            print(f"See {page_of_verb(words[0])}", file=sys.stderr)
+        raise
+    except ModuleNotFoundError as error:
+        needed = extras.missing(error, f"tutelage {words[0]}")
+        if needed is None:
+            raise
+        return _refuse(needed, words)
+    except KeyboardInterrupt as stopped:
+        if processes.world_rank() == 0:
+            print(str(stopped) or "interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit complains again
+        return 141
+    except OSError as error:
+        advice = PLACES.get(error.errno or 0)
+        if advice is None:
+            raise
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return _refuse(TutelageError(f"{where}{error.strerror}. {advice}"), words)
+
+
+def _check_letters(words: Sequence[str]) -> None:
+    """Raise TutelageError for words in letters that the locale lacks: Python has only their bytes, which no database
+    and no JSON file takes."""
+    for word in words:
+        if any("\udc80" <= letter <= "\udcff" for letter in word):
+            shown = os.fsencode(word).decode("utf-8", "replace").encode("ascii", "backslashreplace").decode()
+            raise TutelageError(
+                f"'{shown}' holds letters that the encoding of this terminal, {sys.getfilesystemencoding()}, does not "
+                "have. Set PYTHONUTF8=1, or a locale such as LC_ALL=C.UTF-8."
+            )
+
+
+def _refuse(error: TutelageError, words: Sequence[str]) -> int:
+    """Print an error of the command `words`, and where the documentation explains it. Returns the exit status."""
+    if processes.reports(error):
+        print(f"error: {processes.name_of_rank()}{error}", file=sys.stderr)
+        print(f"See {page_about(error, words[0] if words else '')}", file=sys.stderr)
+    return 2
+
+
+def greeting() -> str:
+    """What `tutelage` alone says: the three commands that are most likely to come next."""
+    trains = find_spec("torch") is not None
+    first = (
+        (
+            ("tutelage demo", "the whole loop on an embedded example, in minutes, with a report"),
+            ("tutelage sft --help", "fine-tune a model of your own, the first stage of the loop"),
+            ("tutelage collect init --help", "ask people which of two answers is better"),
+        )
+        if trains
+        else (
+            ("tutelage collect init --help", "ask people which of two answers is better"),
+            ("tutelage raters --help", "how reliable the raters of a table of votes are"),
+            (
+                "pip install 'tutelage[train]'",
+                "torch (200 MB to 3 GB), for every verb that trains; then: tutelage demo",
+            ),
+        )
+    )
+    return "\n".join(
+        [
+            "Tutelage: reinforcement learning from human feedback, with the people in the loop.",
+            "",
+            *(f"  {command:<30} {about}" for command, about in first),
+            "",
+            "tutelage --help lists every verb.",
+        ]
+    )
+
+
+def overview() -> str:
+    """The text of `tutelage --help`."""
+    lines = [
+        "usage: tutelage VERB [options]",
+        "",
+        "Reinforcement learning from human feedback, with the people in the loop.",
+    ]
+    for group in dict.fromkeys(verb.group for verb in table.COMMANDS):
+        lines += [
+            "",
+            f"{group}:",
+            *(f"  {verb.name:<10} {verb.help}" for verb in table.COMMANDS if verb.group == group),
+        ]
+    lines += [
+        "",
+        "tutelage VERB --help       the verb's settings, with their defaults",
+        "tutelage VERB --config F   settings from a TOML file, or from the config.json of a run; flags win",
+        "tutelage VERB --processes N    the work of a verb shared by N processes of this machine",
+        "tutelage VERB ... --dry-run   the plan of a run that trains: memory, time, cost (see tutelage plan)",
+        "tutelage completion SHELL  completion of verbs and flags for bash, zsh or fish, as a script",
+        "tutelage --version         the version",
+    ]
+    return "\n".join(lines)
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words:
+        print(greeting())
+        return 0
+    if words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"tutelage {__version__}")
+        return 0
+    if words[0] == "completion":
+        from tutelage.commands.completion import script
+
+        print(script(words[1:]))
+        return 0
+    names, verb = [verb.name for verb in table.COMMANDS], ALIASES.get(words[0], words[0])
+    if verb not in names:
+        raise TutelageError(_unknown_verb(verb, names))
+    if DRY_RUN in words:
+        _, own = processes.processes_of(words)
+        words, verb = ["plan", verb, *(word for word in own[1:] if word != DRY_RUN)], "plan"
+    if verb != words[0]:
+        from tutelage.base.config.aliases import note_old_name
+
+        note_old_name(f"the verb {words[0]}", verb)
+    command = words
+    count, words = processes.processes_of(command)
+    if count > 1 or processes.world_size() > 1:
+        _check_parallel(verb)
+    if count > 1 and processes.world_size() == 1:
+        return processes.launch(count, command)
+    entry = table.find(verb)
+    subcommands = entry.subcommands
+    if not subcommands:
+        return _run(entry, settings_of(entry, words[1:]), words[1:])
+    if len(words) == 1 or words[1] in ("-h", "--help", "help"):
+        print(_overview_of_commands(verb, subcommands))
+        return 0
+    if words[1] not in subcommands:
+        raise TutelageError(_unknown_command(verb, words[1], list(subcommands)))
+    return _run(entry, subcommands[words[1]], words[2:], words[1])
+
+
+def settings_of(command: Command, words: Sequence[str]) -> type[Any]:
+    """The settings that the words behind a command without subcommands are read into."""
+    pairs = {
+        *itertools.pairwise(words),
+        *(tuple(word.split("=", 1)) for word in words if "=" in word),
+    }
+    return next(
+        (settings for chosen, settings in command.variants.items() if chosen in pairs), command.settings
+    )
+
+
+def _run(command: Command, settings: type[Any], words: list[str], *subcommand: str) -> int:
+    from tutelage.base.config.flags import settings_from
+
+    prog = " ".join(["tutelage", command.name, *subcommand])
+    given = settings_from(settings, words, prog=prog, epilogue=examples(command.name, *subcommand))
+    if processes.world_rank() > 0:  # rank 0 alone prints
+        given = dataclasses.replace(given, quiet=True)
+    return _carry_out(command, given)
+
+
+def _carry_out(command: Command, given: Any) -> int:
+    from tutelage.base.progress.phases import phase
+    from tutelage.commands.display import display
+
+    with display(quiet=getattr(given, "quiet", True)):  # commands that wait for others have no `quiet`
+        if command.computes:
+            with display(quiet=getattr(given, "quiet", False)), phase(command.name), phase("import"):
+                _import_libraries()
+        return command.main(given)
+
+
+def _import_libraries() -> None:
+    """Import what every verb that computes needs, without garbage collections, which take two fifths of the time: none
+    of it is garbage, now or later."""
+    if LIBRARIES in sys.modules:
+        return
+    gc.disable()
+    try:
+        importlib.import_module(LIBRARIES)
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+def examples(verb: str, command: str = "") -> str:
+    """The examples of a verb, or of one of its commands, for the end of its help; empty where it has none."""
+    lines = [
+        f"  tutelage {verb} {example}".rstrip()
+        for each in table.COMMANDS
+        if each.name == verb
+        for example in each.examples
+        if example.startswith(command)
+    ]
+    return "\n".join(["examples:", *lines]) if lines else ""
+
+
+def _check_parallel(verb: str) -> None:
+    """Raise TutelageError for a verb that runs in one process only."""
+    parallel = [each.name for each in table.COMMANDS if each.parallel]
+    if verb not in parallel:
+        raise TutelageError(
+            f"{verb} runs in one process. With --processes, or under torchrun, run {', '.join(parallel)}."
+        )
+
+
+def _overview_of_commands(verb: str, commands: Mapping[str, type[Any]]) -> str:
+    lines = [f"usage: tutelage {verb} COMMAND [options]", ""]
+    for name, settings in commands.items():
+        about = " ".join((inspect.getdoc(settings) or "").split())
+        lines += textwrap.wrap(about, 110, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            *([examples(verb), ""] if examples(verb) else []),
+            f"tutelage {verb} COMMAND --help       the command's settings, with their defaults",
+        ]
+    )
+
+
+def _unknown_command(verb: str, word: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(word, names, n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else "."
+    return f"{verb} has no command {word!r}{guess} The commands are {', '.join(names)}; see tutelage {verb} --help."
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads our output any more: `tutelage recipes | head` stops early, and that is no error.
+
+    False on Windows, which has no `poll`, and tells of a reader that left by another error than a broken pipe.
+    """
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _unknown_verb(word: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(word, names, n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else "."
+    return f"There is no verb {word!r}{guess} The verbs are {', '.join(names)}; see tutelage --help."

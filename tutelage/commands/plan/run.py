@@ -1,0 +1,185 @@
+"""The plan of a run: whether it fits, how long it takes and what bounds it, before anything is loaded."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.commands.plan.settings import PlanSettings
+from tutelage.commands.plan.workloads import Lengths, Run, run_of
+from tutelage.engines.measuring import this_device
+from tutelage.engines.plans.estimate import (
+    SERVERS,
+    Change,
+    Estimate,
+    Plan,
+    changes,
+    devices_needed,
+    setting_flags,
+)
+from tutelage.engines.plans.estimate import plan as plan_of
+from tutelage.engines.plans.hardware import GIB, Cluster, gpu_named
+from tutelage.engines.plans.memory import saving
+from tutelage.engines.plans.workload import Workload
+from tutelage.models.backbone import pick_device
+
+ELSEWHERE = "the servers of --rollouts are not counted; --servers counts GPUs that serve"
+COPIES = 5.0
+"""Bytes per weight of the CPU engine's panels for decoding in float32, whose columns are padded. In bf16 they take, and
+decoding reads, half as much."""
+IN_STEPS = ("llama", "qwen2", "qwen3")
+"""Families whose layers the CPU engine computes in steps, which round the weights of a product to bf16 while it is
+computed."""
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """A plan with the number of steps, and what to change where nothing fits."""
+
+    plan: Plan
+    steps: int | None
+    notes: tuple[str, ...] = ()
+    price: float = 0.0
+    changes: tuple[Change, ...] = ()
+    devices_needed: int | None = None
+    """The smallest number of devices on which the run fits, where it does not fit as it is."""
+    devices_beside_servers: int | None = None
+    """The same where servers of their own generate the responses."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether some setting fits."""
+        return self.plan.choice is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain values: bytes, seconds, operations."""
+        choice = self.plan.choice
+        return {
+            "device": asdict(self.plan.cluster.device),
+            "devices": self.plan.devices,
+            "steps": self.steps,
+            "fits": self.fits,
+            "choice": None if choice is None else setting_flags(choice.setting),
+            "settings": [self._estimate(estimate) for estimate in self.plan.estimates],
+            "changes": [asdict(change) for change in self.changes],
+            "devices_needed": self.devices_needed,
+            "devices_beside_servers": self.devices_beside_servers,
+            "notes": list(self.notes),
+        }
+
+    def _estimate(self, estimate: Estimate) -> Mapping[str, Any]:
+        found = {
+            "flags": setting_flags(estimate.setting),
+            "fits": estimate.fits,
+            "memory": asdict(estimate.memory) | {"peak": estimate.memory.peak, "room": estimate.room},
+            "phases": [
+                asdict(phase) | {"seconds": phase.seconds, "bound": phase.bound} for phase in estimate.phases
+            ],
+            "seconds": estimate.seconds,
+            "tokens_per_day": self.plan.tokens_per_day(estimate),
+        }
+        if self.price:
+            found["cost_of_step"] = self.plan.cost(estimate, self.price)
+        return found
+
+
+def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
+    """Plan the run of a verb's settings on the devices of `where`; on this machine, measured, without it.
+
+    Reads the configuration of the models, and the data where `where` leaves a length of its texts open. No weights are
+    read, and nothing is written.
+
+    Raises:
+        TutelageError: the settings name no model, no GPU of the table, or no data to count tokens in.
+    """
+    where = where or PlanSettings()
+    if where.gpu:
+        settings = _on_gpus(settings)
+    run = run_of(settings, Lengths(where.prompt_tokens, where.response_tokens))
+    if getattr(settings, "rollouts", "") and not where.servers:
+        run = replace(run, work=replace(run.work, sampling=None), notes=(*run.notes, ELSEWHERE))
+    cluster, servers = _clusters(run, where)
+    work = _on(run, cluster)
+    found = plan_of(work, cluster, tokens=run.tokens_at_once, servers=servers)
+    result = PlanResult(found, run.steps, tuple(_notes(run, found)), where.price)
+    if found.choice is not None:
+        return result
+    here = servers is None
+    return replace(
+        result,
+        changes=tuple(_first(work, cluster, here)),
+        devices_needed=devices_needed(work, cluster, serves=here),
+        devices_beside_servers=devices_needed(work, cluster, serves=False) if work.sampling else None,
+    )
+
+
+def _on_gpus(settings: Any) -> object:
+    """The settings with what `--model.dtype auto` takes on the GPUs of the table, which all have bf16."""
+    held = settings.model if isinstance(getattr(settings, "model", None), config.Model) else settings
+    if getattr(held, "dtype", None) != "auto":
+        return settings
+    held = replace(held, dtype="bf16")
+    return replace(settings, model=held) if isinstance(held, config.Model) else held
+
+
+def _clusters(run: Run, where: PlanSettings) -> tuple[Cluster, Cluster | None]:
+    """The devices that train, and those that serve."""
+    if not where.gpu:
+        shape = run.work.model
+        return Cluster(this_device(pick_device(run.model.device), shape.hidden, shape.feed_forward)), None
+    if where.servers and run.work.sampling is None:
+        raise TutelageError("--servers generate responses, and this run generates none: leave it out.")
+    device, network = gpu_named(where.gpu), where.network * 1e9 / 8
+    trainers = Cluster(device, where.gpus - where.servers, where.gpus_per_node, network)
+    return trainers, replace(trainers, count=where.servers) if where.servers else None
+
+
+def _on(run: Run, cluster: Cluster) -> Workload:
+    """The work as the engine of the device does it."""
+    work, compiled = run.work, not cluster.device.is_gpu and run.model.engine != "plain"
+    is_exact = compiled and work.half and work.model.family in IN_STEPS
+    shared = compiled or (cluster.device.is_gpu and _packs(work))
+    work = replace(work, batch=replace(work.batch, shared=shared))
+    if compiled and work.sampling:
+        half = 0.5 if work.half else 1.0
+        work = replace(work, sampling=replace(work.sampling, copies=half * COPIES, weights=half * 4.0))
+    return replace(
+        work,
+        keeps=compiled and work.model.family == "llama",
+        rescorings=0.0 if is_exact else work.rescorings,
+        selects=compiled,
+        casts_layers=compiled and work.model.family in IN_STEPS,
+    )
+
+
+def _packs(work: Workload) -> bool:
+    """Whether the reference engine packs the responses to a prompt on a GPU: where that saves 30 % of the tokens."""
+    batch = replace(work.batch, shared=True)
+    return batch.tokens <= 0.7 * replace(batch, shared=False).tokens
+
+
+def _notes(run: Run, plan: Plan) -> Iterator[str]:
+    yield from run.notes
+    work, choice = plan.work, plan.choice
+    if work.sampling and work.batch.response == work.sampling.limit:
+        yield "responses are counted at full length; --response-tokens gives their mean"
+    if not work.batch.shared:
+        yield "rows are counted without padding"
+    if plan.servers:
+        yield "training and serving devices wait for each other, as with --staleness 0"
+    if choice is not None and choice.setting.sharding != "none":
+        yield (
+            f"while a checkpoint is written, the machine of rank 0 holds {saving(work) / GIB:,.1f} GiB beside its "
+            "GPUs: the whole weights"
+        )
+
+
+def _first(work: Workload, cluster: Cluster, serves: bool) -> Iterator[Change]:
+    """The first change of every kind that makes the run fit."""
+    seen: set[tuple[bool, ...]] = set()
+    for change in changes(work, cluster, serves=serves):
+        kind = tuple(flag in change.flags for flag in ("lora", "bf16", SERVERS))
+        if kind not in seen:
+            seen.add(kind)
+            yield change

@@ -1,0 +1,72 @@
+"""Settings of a plan: of its devices, and with them those of the run of each command that trains."""
+
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tutelage.base.config.limits import at_least
+from tutelage.base.errors import TutelageError
+from tutelage.commands.table import COMMANDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """The devices that a run is planned for, and the lengths of its texts."""
+
+    gpu: str = ""
+    """GPU of the table: b200, h200, h100, a100-80, a100-40, mi300x, l40s, l4 or 4090. Empty measures this machine."""
+    gpus: int = 1
+    """GPUs, one process each; those of --servers count among them."""
+    gpus_per_node: int = 8
+    """GPUs of one machine."""
+    network: float = 400.0
+    """Gbit/s between machines, for each GPU."""
+    servers: int = 0
+    """GPUs that generate responses as servers (vLLM or SGLang, in bf16) in place of the GPUs that train."""
+    price: float = 0.0
+    """Price of one GPU per hour, in any currency; 0 prints no cost."""
+    prompt_tokens: int = 0
+    """Mean tokens of a prompt; 0 counts them in the data, which takes the model's tokenizer."""
+    response_tokens: int = 0
+    """Mean tokens of a response; 0 counts them in the data, or takes the limit where responses are generated."""
+
+    def __post_init__(self) -> None:
+        at_least(self, gpus=1, gpus_per_node=1, servers=0, price=0, prompt_tokens=0, response_tokens=0)
+        if not self.network > 0:
+            raise TutelageError(f"--network is {self.network}; it must be above 0.")
+        if self.servers >= self.gpus:
+            raise TutelageError(
+                f"--servers {self.servers} of --gpus {self.gpus} leaves no GPU to train on: give more --gpus."
+            )
+        if not self.gpu and (self.gpus > 1 or self.servers):
+            raise TutelageError("--gpus and --servers plan for GPUs of the table: name one with --gpu.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFlags(PlanSettings):
+    """Plan a run: memory per GPU, time by phase, what bounds it, the cheapest setting that fits, cost. It takes the
+    flags of the run. `tutelage COMMAND ... --dry-run` is the same."""
+
+    out: Path = Path("unused")
+    """Not written to by a plan."""
+    json: bool = False
+    """Print the plan as JSON: bytes, seconds, operations."""
+
+
+def _plan_of(name: str, run: type[Any]) -> type[Any]:
+    """The flags of a plan with those of a run of the command `name`."""
+
+    def check(self: Any) -> None:
+        PlanSettings.__post_init__(self)
+        run.__post_init__(self)
+
+    doc = f"Plan a run of {name}, by its own flags."
+    body = {"__post_init__": check, "__doc__": doc, "__module__": __name__}
+    cls = types.new_class(f"Plan{run.__name__}", (PlanFlags, run), exec_body=lambda space: space.update(body))
+    return dataclass(frozen=True, kw_only=True)(cls)
+
+
+SUBCOMMANDS = {
+    command.name: _plan_of(command.name, command.settings) for command in COMMANDS if command.trains
+}

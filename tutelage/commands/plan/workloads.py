@@ -1,0 +1,238 @@
+"""Workloads: one step of a verb, in numbers, from the settings of the verb alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from tutelage.algorithms.needs import needs_greedy
+from tutelage.algorithms.override import override
+from tutelage.algorithms.registry import recipe_named
+from tutelage.algorithms.slots import GradientSteps
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.commands.distill.settings import DistillSettings
+from tutelage.commands.dpo.settings import DpoSettings
+from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.pretrain.settings import PretrainSettings
+from tutelage.commands.rejection.settings import RejectionSettings
+from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.sft.settings import SftSettings
+from tutelage.core.rows import EncodedRow
+from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
+from tutelage.engines.choose import choose_dtype
+from tutelage.engines.plans.transformer import Transformer
+from tutelage.engines.plans.workload import Batch, Sampling, Workload
+from tutelage.models.backbone import load_tokenizer, pick_device
+from tutelage.models.outline import outline, outline_of_shape
+from tutelage.rewards.names import reward_models
+from tutelage.rollout.prompts import encode_prompts
+from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
+
+SAMPLE = 256
+"""Rows of the data whose tokens are counted."""
+
+SERVED_TEACHER = "the server of --teacher is not counted"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Mean tokens of prompts and responses; 0 where they are to be counted in the data."""
+
+    prompt: float = 0.0
+    response: float = 0.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in numbers: one step of it, how many there are, and what the numbers leave out.
+
+    `steps` is None where the data were not read.
+    """
+
+    model: config.Model
+    work: Workload
+    tokens_at_once: int | None
+    steps: int | None
+    notes: tuple[str, ...] = ()
+
+
+@singledispatch
+def run_of(settings: object, lengths: Lengths) -> Run:
+    """The run of a verb's settings. Reads configurations, and the data where `lengths` leaves a length open."""
+    raise TutelageError(f"There is no plan for {type(settings).__name__}.")
+
+
+@run_of.register
+def _sft(settings: SftSettings, lengths: Lengths) -> Run:
+    rows: Sequence[EncodedRow] = ()
+    count = None
+    if not (lengths.prompt and lengths.response):
+        records = load_demonstrations(settings.data, answers=settings.answers).records
+        count = round(len(records) * (1 - settings.held_out))
+        tokenizer = load_tokenizer(settings.model.path)
+        rows, _ = encode_demonstrations(records[:SAMPLE], tokenizer, settings.max_length)
+    batch = _batch(settings.batch_size, 1, rows, lengths)
+    model = outline(settings.model.path)
+    half = _half(settings.model, model)
+    work = Workload(model, batch, settings.lora.rank, half)
+    steps = _steps(count, settings.epochs, settings.batch_size)
+    return Run(settings.model, work, settings.tokens_at_once, steps)
+
+
+@run_of.register
+def _pretrain(settings: PretrainSettings, lengths: Lengths) -> Run:
+    model = outline(settings.model) if settings.model else outline_of_shape(settings.shape)
+    window = lengths.response or min(settings.max_length, settings.shape.context)
+    batch = Batch(settings.batch_size, 1, 0.0, window)
+    held = config.Model(settings.model or "new", settings.dtype, settings.device, settings.engine)
+    work = Workload(model, batch, half=_half(held, model))
+    return Run(held, work, settings.tokens_at_once, None)
+
+
+@run_of.register
+def _reward(settings: RewardSettings, lengths: Lengths) -> Run:
+    batch, steps = _pairs(settings, settings.data, lengths)
+    model = outline(settings.model.path)
+    half = _half(settings.model, model)
+    work = Workload(model, batch, settings.lora.rank, half, is_scalar=True)
+    return Run(settings.model, work, settings.tokens_at_once, steps)
+
+
+@run_of.register
+def _dpo(settings: DpoSettings, lengths: Lengths) -> Run:
+    model = outline(settings.model.path)
+    work = Workload(model, Batch(1, 1, 1, 1), settings.lora.rank, _half(settings.model, model))
+    if settings.data:
+        batch, steps = _pairs(settings, settings.data, lengths)
+        notes = ("the reference scores all pairs before the first step; its time is spread over the steps",)
+        work = replace(work, batch=batch, reference=1 / settings.epochs)
+        return Run(settings.model, work, settings.tokens_at_once, steps, notes)
+    counted, count = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
+    batch = Batch(settings.batch_size, 2, counted.prompt, counted.response)
+    rounds = settings.samples / 2 / settings.epochs
+    work = replace(work, batch=batch, sampling=_sampling(work, settings.sampling, rounds), reference=1.0)
+    asked = settings.prompts_per_round or count
+    steps = _steps(asked, settings.epochs * settings.rounds, settings.batch_size)
+    work = replace(work, has_reference=True, rewards=_rewards(settings.reward))
+    return Run(settings.model, work, settings.tokens_at_once, steps)
+
+
+@run_of.register
+def _rejection(settings: RejectionSettings, lengths: Lengths) -> Run:
+    counted, count = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
+    keep = settings.overall * settings.samples or settings.keep
+    batch = Batch(settings.batch_size / keep, keep, counted.prompt, counted.response)
+    model = outline(settings.model.path)
+    work = Workload(model, batch, settings.lora.rank, _half(settings.model, model))
+    sampling = _sampling(work, settings.sampling, settings.samples / keep / settings.epochs)
+    asked = settings.prompts_per_round or count
+    learnt = None if asked is None else round(asked * keep)
+    steps = _steps(learnt, settings.epochs * settings.rounds, settings.batch_size)
+    work = replace(work, sampling=sampling, rewards=_rewards(settings.reward))
+    return Run(settings.model, work, settings.tokens_at_once, steps)
+
+
+@run_of.register
+def _distill(settings: DistillSettings, lengths: Lengths) -> Run:
+    recipe, model = override(recipe_named(settings.recipe), settings.set), outline(settings.model.path)
+    half = _half(settings.model, model)
+    counted, _ = _prompts(settings.prompts or settings.data, settings.model, settings.sampling, lengths)
+    batch = Batch(settings.batch_size, recipe.samples, counted.prompt, counted.response)
+    work = Workload(model, batch, settings.lora.rank, half)
+    sampling = _sampling(work, settings.sampling, settings.on_policy) if settings.on_policy else None
+    given = 1 - settings.on_policy
+    work = replace(work, sampling=sampling, scorings=given, rescorings=half * settings.on_policy)
+    if isinstance(recipe.update, GradientSteps):
+        work = replace(work, epochs=recipe.update.epochs, updates=recipe.update.steps)
+    if settings.is_served:
+        return Run(settings.model, work, settings.tokens_at_once, settings.steps, (SERVED_TEACHER,))
+    work = replace(work, teacher=outline(settings.teacher))
+    return Run(settings.model, work, settings.tokens_at_once, settings.steps)
+
+
+@run_of.register
+def _improve(settings: ImproveSettings, lengths: Lengths) -> Run:
+    recipe = override(recipe_named(settings.recipe), settings.set)
+    counted, _ = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
+    batch = Batch(settings.batch_size, recipe.samples, counted.prompt, counted.response)
+    model, notes = outline(settings.model.path), []
+    half = _half(settings.model, model)
+    work = Workload(model, batch, settings.lora.rank, half)
+    rounds = 1 + needs_greedy(recipe) / recipe.samples
+    if isinstance(recipe.update, GradientSteps):
+        work = replace(
+            work, epochs=recipe.update.epochs, updates=recipe.update.epochs * recipe.update.minibatches
+        )
+    else:
+        work = replace(work, epochs=1 + 2 * recipe.update.cg, updates=1, can_shard=False)
+        notes.append("a curvature product of the natural gradient is counted as two passes with gradients")
+    if recipe.dynamic_sampling:
+        notes.append("dynamic sampling is counted with one round; every further round samples again")
+    if recipe.critic and settings.critic == "network":
+        work = replace(work, critic=outline(settings.critic_source))
+    work = replace(
+        work,
+        sampling=_sampling(work, settings.sampling, rounds),
+        reference=1.0,
+        has_reference=True,
+        scorings=float(settings.mismatched_by in ("recompute", "truncated")),
+        rescorings=float(half and settings.mismatched_by is None),
+        rewards=_rewards(settings.reward),
+    )
+    return Run(settings.model, work, settings.tokens_at_once, settings.steps, tuple(notes))
+
+
+def _half(model: config.Model, shape: Transformer) -> bool:
+    """Whether products are in bf16 on the device that the settings name on this machine."""
+    return choose_dtype(model.dtype, pick_device(model.device), model.engine, shape.hidden) == torch.bfloat16
+
+
+def _sampling(work: Workload, sampling: config.Sampling, rounds: float) -> Sampling:
+    """Under autocast every decoded token reads the float32 weights, writes them in bf16 and reads those."""
+    return Sampling(sampling.max_new_tokens, rounds, weights=8.0 if work.half else 4.0)
+
+
+def _rewards(names: Sequence[str]) -> tuple[Any, ...]:
+    """The reward models among the rewards of a run; functions cost nothing here."""
+    return tuple(map(outline, reward_models(names)))
+
+
+def _steps(count: int | None, epochs: float, batch_size: int) -> int | None:
+    return None if count is None else max(1, round(epochs * -(-count // batch_size)))
+
+
+def _batch(prompts: float, samples: float, rows: Sequence[EncodedRow], lengths: Lengths) -> Batch:
+    """A batch with the mean lengths of some rows where none are given."""
+    prompt = lengths.prompt or fmean(len(row.prompt) for row in rows)
+    response = lengths.response or fmean(len(row.response) for row in rows)
+    return Batch(prompts, samples, prompt, response)
+
+
+def _pairs(settings: RewardSettings | DpoSettings, data: str, lengths: Lengths) -> tuple[Batch, int | None]:
+    """A batch of pairs, and the number of steps where the data were read."""
+    rows: list[EncodedRow] = []
+    count = None
+    if not (lengths.prompt and lengths.response):
+        records = load_preferences(data).records
+        count = round(len(records) * (1 - settings.held_out))
+        tokenizer = load_tokenizer(settings.model.path)
+        pairs, _ = encode_preferences(records[:SAMPLE], tokenizer, settings.max_length)
+        rows = [row for pair in pairs for row in (pair.chosen, pair.rejected)]
+    batch = _batch(settings.batch_size, 2, rows, lengths)
+    return batch, _steps(count, settings.epochs, settings.batch_size)
+
+
+def _prompts(
+    source: str, model: config.Model, sampling: config.Sampling, lengths: Lengths
+) -> tuple[Lengths, int | None]:
+    """Mean tokens of the prompts of a file, with responses up to their limit, and the number of prompts."""
+    response = lengths.response or float(sampling.max_new_tokens)
+    if lengths.prompt:
+        return Lengths(lengths.prompt, response), None
+    records = load_prompts(source).records
+    encoded = encode_prompts(records[:SAMPLE], load_tokenizer(model.path))
+    return Lengths(fmean(len(prompt.tokens) for prompt in encoded), response), len(records)

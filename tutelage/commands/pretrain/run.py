@@ -1,0 +1,100 @@
+"""Pretraining: a language model from plain text."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.commands.calls import workflow
+from tutelage.commands.preflight import check_disk, remark_batch
+from tutelage.commands.pretrain.settings import PretrainSettings
+from tutelage.commands.results import LanguageResult
+from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.shards import lay_out
+from tutelage.core.rows import EncodedRow
+from tutelage.data.formats import load_texts
+from tutelage.engines.ranks.ranks import Ranks
+from tutelage.models.backbone import load_backbone
+from tutelage.models.fresh import save_fresh
+from tutelage.models.policy import Policy
+from tutelage.train.run.drive import Training
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import windows
+from tutelage.train.supervised.language import LanguageJob, divide, language_loop
+
+
+@workflow(PretrainSettings)
+def pretrain(settings: PretrainSettings) -> LanguageResult:
+    """Train a language model on plain text: a new small Llama with its own tokenizer, or a model that exists.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the text or the model cannot be used.
+    """
+    with prepare_pretrain(settings) as training:
+        return training.finish()
+
+
+@workflow(PretrainSettings)
+@contextmanager
+def prepare_pretrain(settings: PretrainSettings) -> Iterator[Training[LanguageResult]]:
+    """A pretraining run, open and ready to be iterated over step by step; `pretrain` runs it to its end."""
+    loaded = load_texts(settings.data)
+    remark(loaded.describe())
+    with open_run(settings, loaded.records) as run:
+        yield finished(run, LanguageResult) if run.finished else _training(settings, run, loaded.records)
+
+
+def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Training[LanguageResult]:
+    recomputes = settings.activation_checkpointing
+
+    def load(start: config.Model) -> Policy:
+        return Policy(load_backbone(start, config.Lora(), checkpointing=recomputes))
+
+    policy = lay_out(settings, run, _start(settings, list(texts), run.ranks), load)
+    train, held_out = _rows(settings, policy, texts)
+    remark(
+        f"{counted(sum(map(len, train)), 'token')} to train on, "
+        f"{counted(sum(p.numel() for p in policy.parameters()), 'weight')}."
+    )
+    job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "pretrain")
+    budget = token_budget(settings, run, policy)
+    check_disk(run, policy)
+    remark_batch(settings.batch_size, len(train))
+    loop = language_loop(run, policy, job, settings, settings, settings.optimiser, budget)
+
+    def conclude() -> LanguageResult:
+        with policy.gathered_to_save():
+            return LanguageResult(run.path, finish_run(run, policy, {"rows": len(train)}))
+
+    return Training(loop, conclude)
+
+
+def _start(settings: PretrainSettings, texts: list[str], ranks: Ranks) -> config.Model:
+    """The model that the run begins with, which is made where none is named."""
+    path = settings.model
+    if not path:
+        start = settings.out / "start"
+        if not ranks.shared(lambda: (start / "tokenizer.json").is_file()):
+            ranks.shared(lambda: save_fresh(texts, settings.shape, start, settings.seed))
+        path = str(start)
+    return config.Model(path=path, dtype=settings.dtype, device=settings.device, engine=settings.engine)
+
+
+def _rows(
+    settings: PretrainSettings, policy: Policy, texts: Sequence[str]
+) -> tuple[list[EncodedRow], list[EncodedRow]]:
+    """Windows of the text, to train on and held out."""
+    end = policy.end_ids[0]
+    tokens = policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    context = min(settings.max_length, policy.context or settings.max_length)
+    sides = []
+    for side in divide(len(tokens), settings.held_out, settings.seed):
+        stream = [end] + [token for i in side for token in (*tokens[i], end)]
+        sides.append(windows(stream, context))
+    if not sides[0]:
+        raise TutelageError(f"{settings.data} holds no text to train on.")
+    return sides[0], sides[1]

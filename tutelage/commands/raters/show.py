@@ -1,0 +1,167 @@
+"""What `tutelage raters` prints: the tables about the raters of a table of votes."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tutelage.base.nouns import counted
+from tutelage.commands.display import display
+from tutelage.commands.raters.run import RatersResult, flag_text, raters
+from tutelage.commands.raters.settings import RatersSettings
+from tutelage.report.calibration import write_diagram
+from tutelage.stats.intervals import wilson
+
+
+def main(settings: RatersSettings) -> int:
+    """Measure, write and print."""
+    with display():
+        found = raters(settings)
+    print_raters(settings, found, show=settings.show)
+    if settings.diagram:
+        write_diagram(settings.diagram, found.calibration())
+        print(f"reliability diagram written to {settings.diagram}")
+    return 0
+
+
+def print_raters(settings: RatersSettings, found: RatersResult, *, show: int) -> None:
+    """Print the votes, `show` raters, the accuracy on known answers, and which files were written."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    _print_votes(console, settings, found)
+    _print_model(console, found)
+    _print_raters(console, settings, found, show)
+    _print_gold(console, settings, found)
+    if settings.out:
+        console.print(f"labels of {counted(len(found.file.votes.items), 'item')} written to {settings.out}")
+    if settings.raters_out:
+        console.print(f"{counted(len(found.file.votes.raters), 'rater')} written to {settings.raters_out}")
+
+
+def _print_votes(console: Console, settings: RatersSettings, found: RatersResult) -> None:
+    votes = found.file.votes
+    console.print(
+        f"{counted(len(votes), 'vote')} on {counted(len(votes.items), 'item')} by "
+        f"{counted(len(votes.raters), 'rater')}; choices: {', '.join(map(printable, votes.choices))}"
+    )
+    for note in found.file.notes:
+        console.print(f"note: {printable(note)}")
+    agreement, alpha = found.agreement, found.alpha
+    if agreement.value is None:
+        console.print(f"agreement {agreement.note}; the reliabilities below are assumptions, not findings")
+    else:
+        console.print(
+            f"agreement {agreement.value:.3f}{_interval(agreement.low, agreement.high)}: two raters of an item choose "
+            f"the same ({counted(agreement.items, 'item')} with two or more)"
+        )
+    console.print(
+        f"alpha {alpha.note}" if alpha.value is None else f"alpha {alpha.value:.3f} ({settings.level})"
+    )
+
+
+def _print_model(console: Console, found: RatersResult) -> None:
+    """Which model it is, why, and how its predictions of votes came true."""
+    choice = found.choice
+    if choice is None:
+        console.print(f"rater model: {found.model_name}")
+    else:
+        console.print(
+            f"rater model: {found.model_name}, the simplest within two standard errors of the best at predicting "
+            f"{counted(choice.votes, 'held-out vote')}"
+        )
+        for name, value in choice.predicted.items():
+            below = f"{choice.deficit[name]:.3f} ± {choice.error[name]:.3f} below the best"
+            note = below if choice.deficit[name] else "the best"
+            console.print(f"  {name:<12} log-likelihood of a vote {value:.3f}, {note}")
+        console.print(
+            f"  its predicted chances of these votes came true within {choice.calibration.ece:.3f} on average"
+        )
+        for link in choice.links:
+            one, other = (printable(found.file.votes.raters[code]) for code in (link.follower, link.leader))
+            console.print(f"note: {one} and {other} {_link_text(link.share, link in choice.evident)}")
+    if not found.model.converged:
+        console.print("note: the rater model has not settled; its figures may still move in the third digit")
+
+
+def _link_text(share: float, evident: bool) -> str:
+    """What is said of two raters whose votes in common count as one."""
+    if evident:
+        return f"seem to copy or to share a source ({share:.0%} of their votes in common); these count as one"
+    return (
+        f"agree where the others differ ({share:.0%} of their votes in common count as one); whether they share a "
+        "source or the others were misled, votes cannot say"
+    )
+
+
+def _print_raters(console: Console, settings: RatersSettings, found: RatersResult, show: int) -> None:
+    votes, model = found.file.votes, found.model
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("rater", overflow="fold")
+    repeats = found.file.repeats
+    more = [*(["gold"] if settings.gold else []), *(["repeats"] if repeats else [])]
+    for column in ("votes", "reliability", "interval", *more):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("flags", overflow="fold")
+    counts = votes.per_rater()
+    right, asked = found.gold_answers()
+    order = found.by_interest()
+    for r in order[:show]:
+        cells = [printable(votes.raters[r]), f"{counts[r]:,}", f"{model.accuracy[r]:.2f}"]
+        cells.append(f"{model.low[r]:.2f}-{model.high[r]:.2f}")
+        if settings.gold:
+            cells.append(f"{right[r]}/{asked[r]}")
+        if repeats:
+            again = repeats.get(votes.raters[r])
+            cells.append(f"{again.same}/{again.seen}" if again else "")
+        table.add_row(*cells, printable(flag_text(found.flags[r])))
+    console.print()
+    console.print(table)
+    if len(order) > show:
+        rest = "" if settings.raters_out else "; --raters-out FILE writes all"
+        console.print(
+            f"({show} of {counted(len(order), 'rater')}: the flagged first, then the busiest{rest})"
+        )
+    console.print("reliability: the probability that a choice is right, with its 95 % interval")
+    if repeats:
+        console.print("repeats: items judged again with the same choice, of all that were judged again")
+
+
+def _print_gold(console: Console, settings: RatersSettings, found: RatersResult) -> None:
+    """How often the majority and the model give the known answer."""
+    gold = found.file.gold
+    if gold is None:
+        return
+    known = np.flatnonzero(gold >= 0)
+    console.print()
+    console.print(f"accuracy on the {counted(len(known), 'item')} with a known answer, with 95 % interval:")
+    measured = {"majority": float(found.majority[known, gold[known]].sum())}
+    if not settings.use_gold:
+        measured["model"] = float((found.model.posterior.argmax(axis=1) == gold)[known].sum())
+    _print_measured(console, settings, found, measured, len(known))
+
+
+def _print_measured(
+    console: Console, settings: RatersSettings, found: RatersResult, measured: Mapping[str, float], known: int
+) -> None:
+    for name, right in measured.items():
+        share = wilson(right, known)
+        console.print(f"  {name:<9} {share.value:.3f}{_interval(share.low, share.high)}")
+    console.print("  (a draw of n choices counts 1/n for the majority)")
+    labels = found.label_calibration()
+    if labels is not None:
+        console.print(
+            f"  the model's probabilities came true within {labels.ece:.3f} on average (Brier score {labels.brier:.3f})"
+        )
+    if settings.use_gold:
+        console.print("  (the model learnt from these answers, so they cannot measure it)")
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+
+
+def printable(text: str) -> str:
+    """Text from a file without characters that steer a terminal."""
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )

@@ -1,0 +1,134 @@
+"""Rejection-sampling fine-tuning: a policy learns the best of many of its own answers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from tutelage.commands.calls import workflow
+from tutelage.commands.loading import trained_policy
+from tutelage.commands.own_completions import AnswerSource, answer_source, score_look, steps_per_round
+from tutelage.commands.preflight import check_disk
+from tutelage.commands.rejection.settings import RejectionSettings
+from tutelage.commands.results import RejectionResult
+from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.shards import lay_out, reward_beside
+from tutelage.commands.trust import Record, measure_first, trusted
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.chat import pad_token_id
+from tutelage.data.formats import load_prompts
+from tutelage.data.records import Prompt
+from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.metrics import reward_metrics
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.rollout.inference.best_of_n import best_of_n_kl
+from tutelage.train.run.drive import Training
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.job import Job, job_loop
+from tutelage.train.supervised.objectives import WeightedRows, imitate
+from tutelage.train.supervised.own_answers import InRounds, OwnAnswer, keep_best, statistics
+
+MOST = 0.5
+"""Share of a round's prompts that may have answers of one score before it is said."""
+
+
+@workflow(RejectionSettings)
+def rejection(settings: RejectionSettings) -> RejectionResult:
+    """Sample answers to each prompt, keep those that score best, and fine-tune on them, round by round.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the prompts, the reward or the model cannot be used.
+    """
+    with prepare_rejection(settings) as training:
+        return training.finish()
+
+
+@workflow(RejectionSettings)
+@contextmanager
+def prepare_rejection(settings: RejectionSettings) -> Iterator[Training[RejectionResult]]:
+    """A rejection-sampling run, open and ready to be iterated over step by step; `rejection` runs it to its end."""
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    require_columns(settings.reward, loaded)
+    if not settings.overall and settings.keep == 1:
+        nats = best_of_n_kl(settings.samples)
+        remark(f"Best of {settings.samples}: a round aims at most {nats:.2f} nats from where it begins.")
+    trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
+    with open_run(settings, loaded.records) as run:
+        yield (
+            finished(run, RejectionResult)
+            if run.finished
+            else _training(settings, run, loaded.records, trust)
+        )
+
+
+def _training(
+    settings: RejectionSettings, run: Run, prompts: Sequence[Prompt], trust: Record
+) -> Training[RejectionResult]:
+    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
+    reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
+    source = answer_source(settings, run, policy, reward, prompts, settings.held_out)
+    job = _job(settings, run, policy, reward, source)
+    budget = token_budget(settings, run, policy)
+    check_disk(run, policy)
+    every = settings.evaluate_every
+    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
+
+    def conclude() -> RejectionResult:
+        with policy.gathered_to_save():
+            return RejectionResult(run.path, finish_run(run, policy, source.counts))
+
+    return Training(loop, conclude)
+
+
+def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, source: AnswerSource) -> Job:
+    """The job of imitating the best answers of every round."""
+    share = settings.overall * settings.samples if settings.overall else settings.keep
+    steps = steps_per_round(settings, source.answers, share)
+
+    def rows_of(round: int) -> list[EncodedRow]:
+        return [one.row for one in keep_best(source.answers.of(round), settings.keep, settings.overall)]
+
+    def tell(step: int) -> Mapping[str, float]:
+        if step % steps:
+            return {}
+        groups = source.answers.of(step // steps)
+        kept = keep_best(groups, settings.keep, settings.overall)
+        _write_samples(run, step, kept)
+        round, figures = step // steps + 1, statistics(groups, kept)
+        if figures["groups/dead"] > MOST:
+            remark(_told_nothing_apart(round, figures["groups/dead"]))
+        return figures | reward_metrics(reward) | {"round": float(round)}
+
+    items = InRounds(rows_of, steps, settings.batch_size, settings.seed)
+    pad = pad_token_id(policy.tokenizer)
+    return Job(
+        label="rejection",
+        steps=steps * settings.rounds,
+        batch=lambda step: WeightedRows.of(collate(items(step), pad, policy.device)),
+        objective=lambda rows: imitate(policy, rows),
+        look=score_look(settings, source, reward) if source.held_out else None,
+        tell=tell,
+        show=("loss", "score/mean", "score/kept", "held_out/score"),
+    )
+
+
+def _told_nothing_apart(round: int, share: float) -> str:
+    return (
+        f"Round {round}: the answers to {share:.0%} of the prompts all got one score, so those that are learnt are no "
+        "better than the others. Check the reward on a few answers. A reward with more grades may tell them apart, "
+        "more answers (--samples) or a higher --sampling.temperature."
+    )
+
+
+def _write_samples(run: Run, step: int, kept: Sequence[OwnAnswer]) -> None:
+    """A few of the answers that a round learns from, to read."""
+    rows = [
+        {"prompt": one.prompt.messages[-1].content, "completion": one.text, "score": one.score}
+        for one in kept[:4]
+    ]
+    run.samples(step + 1, rows)

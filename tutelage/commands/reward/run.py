@@ -1,0 +1,210 @@
+"""Reward modelling: a scalar model from preferences."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.commands.calls import workflow
+from tutelage.commands.preflight import check_disk, check_weights, remark_batch
+from tutelage.commands.results import RewardResult
+from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.shards import lay_out
+from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
+from tutelage.commands.study_settings import refuse_inert_study, study_address
+from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
+from tutelage.data.formats import load_demonstrations, load_preferences
+from tutelage.data.pairing import split_by_prompt
+from tutelage.data.records import Preference
+from tutelage.engines.ranks.processes import join
+from tutelage.models.budget import Budget
+from tutelage.models.heads import ScalarModel, centre, new_reward_model
+from tutelage.people import Selection
+from tutelage.stats.reward_quality import length_baseline, reward_quality
+from tutelage.train.run.drive import Training
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import EncodedPair, encode_demonstrations, encode_preferences
+from tutelage.train.supervised.reward_model import (
+    RewardJob,
+    pair_scores,
+    restore_best,
+    reward_loop,
+    row_states,
+)
+
+MARGIN_LOSSES = ("margin", "scaled")
+"""Losses that read how strong a preference is."""
+
+
+@workflow(RewardSettings)
+def reward(settings: RewardSettings) -> RewardResult:
+    """Train a reward model on preferences from a file or from a study.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`: the weights of the best held-out loss,
+    centred to a mean score of 0. With `resume=True` an unfinished run goes on from its latest checkpoint, and a
+    finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the preferences or the model cannot be used.
+    """
+    with prepare_reward(settings) as training:
+        return training.finish()
+
+
+@workflow(RewardSettings)
+@contextmanager
+def prepare_reward(settings: RewardSettings) -> Iterator[Training[RewardResult]]:
+    """A reward-model run, open and ready to be iterated over step by step; `reward` runs it to its end."""
+    data = join().shared(lambda: read_data(settings))  # a study may change while it is read
+    for line in (*data.remarks, *inert_columns(settings, data)):
+        remark(line)
+    with open_run(settings, data.train, data.held_out) as run:
+        yield finished(run, RewardResult) if run.finished else _training(settings, run, data)
+
+
+@dataclass(frozen=True)
+class RewardData:
+    """The pairs to learn and those held out; with the study that they come from, if they do."""
+
+    train: Sequence[Preference]
+    held_out: Sequence[Preference]
+    remarks: tuple[str, ...]
+    study: StudySnapshot | None = None
+
+
+def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[RewardResult]:
+    if data.study is not None and run.ranks.is_first:
+        record_study(data.study, run.path)
+    recomputes = settings.activation_checkpointing
+
+    def load(start: config.Model) -> ScalarModel:
+        return new_reward_model(start, settings.lora, seed=settings.seed, checkpointing=recomputes)
+
+    model = lay_out(settings, run, settings.model, load)
+    max_length = min(settings.max_length, model.context or settings.max_length)
+    train, cuts = encode_preferences(data.train, model.tokenizer, max_length)
+    remark(cuts.describe(max_length))
+    held_out = encode_preferences(data.held_out, model.tokenizer, max_length)[0] if data.held_out else []
+    loss = LearnedDavidson() if settings.loss == "davidson" else SCORING_LOSSES[settings.loss]
+    job = RewardJob(train, held_out, settings.epochs, settings.evaluate_every, settings.patience, loss)
+    budget = token_budget(settings, run, model)
+    check_disk(run, model)
+    remark_batch(settings.batch_size, len(train), "pairs")
+    loop = reward_loop(run, model, job, settings, settings, settings.optimiser, budget)
+
+    def conclude() -> RewardResult:
+        restore_best(loop)
+        figures: dict[str, object] = {"pairs": len(train), "held_out_pairs": len(held_out)}
+        figures |= {"dropped": len(cuts.dropped), **_ties(loss)}
+        with model.gathered():
+            figures |= _centre(model, train, settings, max_length, budget)
+            figures |= _quality(model, train, held_out, settings, max_length, budget, data.study)
+            return RewardResult(run.path, finish_run(run, model, figures))
+
+    return Training(loop, conclude)
+
+
+def read_data(settings: RewardSettings) -> RewardData:
+    """The pairs of a file, or of a study at the moment when this run began."""
+    address = study_address(settings.data)
+    if address is None:
+        refuse_inert_study(settings, settings.data)
+        loaded = load_preferences(settings.data)
+        kept, aside = split_by_prompt(loaded.records, settings.held_out, settings.seed)
+        return RewardData(kept, aside, (loaded.describe(),))
+    selection = Selection(
+        kinds=settings.kinds,
+        ties="keep" if settings.loss == "davidson" else "drop",
+        margins=settings.loss in MARGIN_LOSSES,
+    )
+    share = settings.held_out
+    study = read_study(
+        address,
+        settings.study,
+        selection,
+        rows=settings.study_rows,
+        held_out=share,
+        seed=settings.seed,
+        run=settings.out,
+    )
+    return RewardData(study.train, study.held_out, study.remarks, study)
+
+
+def inert_columns(settings: RewardSettings, data: RewardData) -> tuple[str, ...]:
+    """Remarks on columns that the loss does not read. Raises TutelageError where the loss could learn nothing."""
+    check_weights(data.train, settings.data)
+    strong = sum(pair.margin > 0 for pair in data.train)
+    if settings.loss in MARGIN_LOSSES and not strong:
+        raise TutelageError(
+            f"The loss {settings.loss} reads how strong each preference is, but {settings.data} does not say: every "
+            "margin is 0. Use --loss soft."
+        )
+    if settings.loss == "scaled" and strong < len(data.train):
+        return (f"{counted(len(data.train) - strong, 'pair', 'has')} no strength and weighs nothing.",)
+    if settings.loss not in MARGIN_LOSSES and strong:
+        return (f"{counted(strong, 'pair', 'has')} a margin, which the loss {settings.loss} does not read.",)
+    if settings.loss == "davidson" and not any(pair.p_chosen == 0.5 for pair in data.train):
+        return ("No pair is a tie, so the loss davidson is the loss soft.",)
+    return ()
+
+
+def _ties(loss: ScoringLoss) -> dict[str, float]:
+    """ν where it was learnt: 2 P(tie)/(1 − P(tie)) between answers of equal score."""
+    return {"davidson/nu": float(loss.log_ties.detach().exp())} if isinstance(loss, LearnedDavidson) else {}
+
+
+def _centre(
+    model: ScalarModel,
+    train: Sequence[EncodedPair],
+    settings: RewardSettings,
+    max_length: int,
+    budget: Budget,
+) -> dict[str, float]:
+    """Make the mean score 0 on the demonstrations of `centre`, or on the chosen answers."""
+    rows = [pair.chosen for pair in train]
+    if settings.centre:
+        records = load_demonstrations(settings.centre).records
+        rows = encode_demonstrations(records, model.tokenizer, max_length)[0]
+    before, disturbance = centre(model, row_states(model, rows[:2048], budget))
+    return {"centre/mean_before": before, "centre/disturbance": disturbance}
+
+
+def _quality(
+    model: ScalarModel,
+    train: Sequence[EncodedPair],
+    held_out: Sequence[EncodedPair],
+    settings: RewardSettings,
+    max_length: int,
+    budget: Budget,
+    study: StudySnapshot | None,
+) -> dict[str, object]:
+    """Accuracy with its interval, beside that of the lengths alone, and calibration, on the test or held-out pairs; on
+    those of a study also by strength and against single votes."""
+    if settings.test:
+        study = None
+        held_out = encode_preferences(load_preferences(settings.test).records, model.tokenizer, max_length)[0]
+    if not held_out:
+        return {}
+    chosen, rejected = pair_scores(model, held_out, budget)
+    prompts = [str(pair.chosen.prompt) for pair in held_out]
+    p_chosen = _labels(held_out)
+    differences = (chosen - rejected).tolist()
+    found: dict[str, object] = dict(reward_quality(differences, p_chosen, prompts))
+    found["length"] = length_baseline(
+        _lengths(held_out), p_chosen, prompts, learnt=_lengths(train), p_learnt=_labels(train)
+    )
+    if study is not None:
+        found |= vote_figures(study, differences, [pair.source for pair in held_out])
+    return found
+
+
+def _labels(pairs: Sequence[EncodedPair]) -> list[float]:
+    return [pair.source.p_chosen for pair in pairs]
+
+
+def _lengths(pairs: Sequence[EncodedPair]) -> list[float]:
+    """How many tokens longer each chosen answer is than the rejected one."""
+    return [len(pair.chosen.response) - len(pair.rejected.response) for pair in pairs]

@@ -1,0 +1,241 @@
+"""Parts of all workflows that train: the open run, the budget of tokens, the final model and the summary."""
+
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from tutelage.base import config
+from tutelage.base.config.run import RunSettings
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
+from tutelage.commands.plan.remedies import change_that_fits
+from tutelage.commands.results import MODEL, TrainingResult
+from tutelage.data.rows import Record, fingerprint
+from tutelage.engines.choose import release_memory
+from tutelage.engines.plans.tokens import scoring_tokens
+from tutelage.engines.ranks.processes import is_restart, join, ranks_on_this_machine
+from tutelage.engines.ranks.ranks import Ranks
+from tutelage.models.budget import Budget, RowCost, automatic_budget
+from tutelage.models.heads import ScalarModel
+from tutelage.models.outline import outline_of
+from tutelage.models.policy import Policy
+from tutelage.report.model_card import write_model_card
+from tutelage.train.run.drive import Training, resume_libraries
+from tutelage.train.run.folder import Run
+from tutelage.train.run.follower import Follower, Opening
+from tutelage.train.run.lines import read_lines
+from tutelage.train.run.profiling import profiled
+from tutelage.train.run.trackers import start_tracker
+
+log = logging.getLogger(__name__)
+R = TypeVar("R", bound=TrainingResult)
+
+
+class TokenLimit(Protocol):
+    """Settings that bound the tokens of a forward pass, or say what a token needs."""
+
+    @property
+    def tokens_at_once(self) -> int | None: ...
+    @property
+    def activation_checkpointing(self) -> bool: ...
+
+
+def remark(text: str) -> None:
+    """Log a remark for the person who runs the workflow; an empty one is left out."""
+    if text:
+        log.info(text)
+
+
+@contextmanager
+def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[Run]:
+    """The run directory of these settings: a new run, or one that goes on, which refuses other rows of data than those
+    that it began with. A run may be finished already.
+
+    With several ranks, rank 0 writes it. Raises TutelageError where the ranks were started with different settings.
+    """
+    ranks = join()
+    _refuse_other_settings(settings, ranks)
+    with ExitStack() as stack:
+        own: list[Run] = []
+
+        def open_first() -> Opening:
+            own.append(_opened(settings, data, ranks, stack))
+            return Opening.of(own[0])
+
+        opening = ranks.shared(open_first)
+        run = own[0] if own else Follower(opening, ranks)
+        change = "" if run.finished else resume_libraries(run)
+        remark(change if ranks.is_first else "")
+        yield run
+
+
+def _opened(
+    settings: RunSettings, data: Sequence[Iterable[Record | str]], ranks: Ranks, stack: ExitStack
+) -> Run:
+    """The run directory, written by this process and closed with `stack`. Trackers and the profiler write into it: they
+    start once it is this run's, and not for a run that is finished."""
+    run = stack.enter_context(
+        Run.open(
+            settings.out,
+            settings,
+            resume=settings.resume or is_restart(),
+            data=fingerprint(*data),
+            keep=settings.checkpoints.keep,
+            ranks=ranks,
+        )
+    )
+    if run.finished:
+        return run
+    for name in settings.trackers:
+        tracker = start_tracker(name, run.path, config.to_mapping(settings), run.past)
+        stack.callback(tracker.close)
+        run.add_tracker(tracker)
+    if settings.profile:
+        run.add_tracker(stack.enter_context(profiled(run.path)))
+    return run
+
+
+def _refuse_other_settings(settings: RunSettings, ranks: Ranks) -> None:
+    """Raise TutelageError where a rank has settings that differ from those of rank 0."""
+    theirs = ranks.shared(lambda: settings)
+    differing = [one for one in config.difference(theirs, settings) if one.key != "quiet"]
+    ranks.together(lambda: _refuse(differing, ranks))
+
+
+def _refuse(differing: Sequence[object], ranks: Ranks) -> None:
+    if differing:
+        raise TutelageError(
+            f"Rank {ranks.rank} was started with other settings than rank 0 (rank 0 against rank {ranks.rank}): "
+            f"{', '.join(map(str, differing))}. Start all ranks with one command."
+        )
+
+
+def finished(run: Run, result: type[R]) -> Training[R]:
+    """The training of a run that is finished already: no steps, and the result that summary.json holds."""
+    remark(f"{run.path} is finished already.")
+    return Training(None, lambda: result.read(run.path))
+
+
+def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
+    """Tokens of one forward pass of `models`, which are trained together. `group` are the tokens of a prompt with its
+    responses, where they share it (see `planning.tokens.group_tokens`).
+
+    A run that goes on keeps its budget, or takes that of the settings if it is smaller; a new one takes the settings',
+    or else what the memory allows.
+    """
+    first = models[0]
+    remedy = partial(change_that_fits, settings, first.device)
+    known = (settings.tokens_at_once, run.last.get("tokens_at_once"))
+    bounds = [int(bound) for bound in known if isinstance(bound, int | float)]
+    ranks = run.ranks
+    cost = _operations(models) if ranks.size > 1 else None
+    if bounds:
+        tokens = min(bounds)
+    else:
+        tokens = _automatic_tokens(settings, run, models, group)
+        remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
+    scoring = _scoring_tokens(models, tokens) if settings.tokens_at_once is None else tokens
+    return Budget(tokens, ranks, remedy, first.passes, cost, scoring)
+
+
+def _automatic_tokens(
+    settings: TokenLimit, run: Run, models: Sequence[Policy | ScalarModel], group: int
+) -> int:
+    """Tokens of a pass by the memory that is left: the fewest of all ranks."""
+    first = models[0]
+    own = automatic_budget(
+        first.device,
+        first.dtype,
+        *(each.model for each in models),
+        shared_by=ranks_on_this_machine() if first.device.type == "cpu" else 1,
+        checkpointing=settings.activation_checkpointing,
+        group=group,
+    )
+    return int(-run.ranks.largest(-own))
+
+
+def _scoring_tokens(models: Sequence[Policy | ScalarModel], tokens: int) -> int:
+    """Tokens of a pass without gradients through each of `models`: see `planning.tokens.scoring_tokens`."""
+    layers = min(outline_of(each.model).layers for each in models)
+    half, on_cpu = models[0].dtype == torch.bfloat16, models[0].device.type == "cpu"
+    return scoring_tokens(tokens, layers=layers, half=half, on_cpu=on_cpu)
+
+
+def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
+    """The operations of passes through all of `models` over a row. A token of a response costs more where it gets
+    logits, up to several times the layers of a small model with a large vocabulary."""
+    outlines = [outline_of(each.model) for each in models]
+
+    def cost(tokens: int, response: int) -> float:
+        pairs = tokens * (tokens + 1) / 2
+        return sum(one.forward(tokens, pairs, response) for one in outlines)
+
+    return cost
+
+
+@phase("save")
+def finish_run(
+    run: Run, model: Policy | ScalarModel, summary: Mapping[str, object] | None = None
+) -> dict[str, Any]:
+    """Write the final model to `model/`, then summary.json, which marks the run as finished, then the model's card.
+    Returns the summary.
+
+    The summary holds the newest value of every metric, what `summary` adds, and the peak memory of the process.
+
+    Raises TutelageError where what was written computes something else than `model`: then the run stays unfinished.
+    """
+    return run.ranks.shared(lambda: _write_final(run, model, summary or {}))
+
+
+def _write_final(run: Run, model: Policy | ScalarModel, summary: Mapping[str, object]) -> dict[str, Any]:
+    unfinished = run.path / ".model"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        model.save_whole(unfinished)
+        release_memory()  # the saved model is loaded beside the trained one
+        model.verify(unfinished)
+    except TutelageError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise TutelageError(
+            f"{error} So the run is not finished; what was trained is kept in {run.latest()}."
+        ) from error
+    shutil.rmtree(run.path / MODEL, ignore_errors=True)
+    unfinished.rename(run.path / MODEL)
+    run.finish(last_metrics(run.path) | dict(summary) | {"peak_rss_mb": peak_memory_mb()})
+    _write_card(run.path)
+    figures: dict[str, Any] = json.loads((run.path / "summary.json").read_text(encoding="utf-8"))
+    return figures
+
+
+def _write_card(out: Path) -> None:
+    """Write the card of a run that is finished. It tells of other folders, which may be in any state: no fault in them
+    undoes a training."""
+    try:
+        write_model_card(out)
+    except Exception as error:
+        remark(f"The card of the model in {out} could not be written: {error}")
+
+
+def last_metrics(out: Path) -> dict[str, Any]:
+    """The newest value of every metric in metrics.jsonl."""
+    newest: dict[str, Any] = {}
+    for row in read_lines(out / "metrics.jsonl"):
+        newest |= row
+    return newest
+
+
+def peak_memory_mb() -> float:
+    """The most memory that this process has held so far, in MiB."""
+    import resource
+
+    scale = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale, 1)

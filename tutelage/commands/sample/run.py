@@ -1,0 +1,273 @@
+"""Sampling: answers to prompts, and pairs of them to compare."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.commands.calls import workflow
+from tutelage.commands.generators import unseen_generator
+from tutelage.commands.runs import remark
+from tutelage.commands.sample.settings import SampleSettings
+from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.formats import load_completions, load_prompts
+from tutelage.data.identity import stable_id
+from tutelage.data.pairing import count_repeated, pair_completions
+from tutelage.data.records import CompletionRecord, Demonstration, Prompt
+from tutelage.data.rows import to_row, write_jsonl
+from tutelage.engines.ranks.processes import join
+from tutelage.engines.ranks.ranks import ALONE, Ranks
+from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
+from tutelage.rewards.columns import require_columns
+from tutelage.rewards.dealt import dealt_reward
+from tutelage.rewards.named import make_reward
+from tutelage.rewards.reward import Reward
+from tutelage.rollout.dealt import dealt_generator
+from tutelage.rollout.http import HttpSampler
+from tutelage.rollout.inference.best_of_n import Candidate, best_of_n, best_of_n_kl
+from tutelage.rollout.inference.search import Search
+from tutelage.rollout.inference.test_time import SearchResult, followed, optimise_at_test_time
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.sampler import GeneratorSampler, Sampler
+from tutelage.rollout.vocabulary import load_vocabulary
+
+DEMONSTRATIONS = "demonstrations.jsonl"
+"""File of the chosen answers, with their prompts."""
+
+
+@dataclass(frozen=True)
+class SampleResult:
+    """The results of sampling and the files in its folder."""
+
+    out: Path
+    prompts: int
+    answers: int
+    finished: float
+    """Share of the answers that ended by themselves."""
+    pairs: int
+    """Pairs to compare, in comparisons.jsonl; 0 without `pairs` in the settings."""
+
+    @property
+    def completions(self) -> Path:
+        """The file of the answers."""
+        return self.out / "completions.jsonl"
+
+    @property
+    def demonstrations(self) -> Path | None:
+        """The file of the chosen answers as demonstrations, where a reward chose them."""
+        file = self.out / DEMONSTRATIONS
+        return file if file.is_file() else None
+
+    def load(self) -> Sequence[CompletionRecord]:
+        """The answers, prompt by prompt."""
+        return load_completions(self.completions).records
+
+    @property
+    def comparisons(self) -> Path | None:
+        """The file of the pairs to compare, if there are any."""
+        return self.out / "comparisons.jsonl" if self.pairs else None
+
+
+@workflow(SampleSettings)
+def sample(settings: SampleSettings) -> SampleResult:
+    """Sample answers to prompts, with a reward only the best of many, and pair them for comparison.
+
+    Writes prompts.jsonl, completions.jsonl and, with `pairs`, comparisons.jsonl to `settings.out`; with a reward also
+    demonstrations.jsonl, the chosen answers that ended by themselves, to learn from.
+
+    Raises:
+        TutelageError: the settings, the prompts or the model cannot be used.
+    """
+    loaded = load_prompts(settings.prompts)
+    remark(loaded.describe())
+    require_columns(settings.reward, loaded)
+    if not loaded.records:
+        raise TutelageError("There is no prompt to answer.")
+    ranks = join()
+    if settings.endpoint:
+        rows = ranks.shared(lambda: _completions(settings, loaded.records, ALONE))
+    else:
+        rows = _completions(settings, loaded.records, ranks)
+    return ranks.shared(lambda: _write(settings, loaded.records, rows))
+
+
+def _write(settings: SampleSettings, prompts: Sequence[Prompt], rows: "Rows") -> SampleResult:
+    """Write the files of the result."""
+    settings.out.mkdir(parents=True, exist_ok=True)
+    config.save(settings, settings.out / "config.json")
+    write_jsonl(settings.out / "prompts.jsonl", map(to_row, prompts))
+    write_jsonl(settings.out / "completions.jsonl", [to_row(record) | extra for record, extra in rows])
+    records = [record for record, _ in rows]
+    if settings.reward:
+        _write_demonstrations(settings.out / DEMONSTRATIONS, prompts, records)
+    ended = sum(record.finished for record in records) / len(records)
+    remark(
+        f"{counted(len(records), 'answer')} to {counted(len(prompts), 'prompt')}, {ended:.0%} ended by themselves."
+    )
+    pairs = _write_pairs(settings, records) if settings.pairs else 0
+    return SampleResult(settings.out, len(prompts), len(records), ended, pairs)
+
+
+def _write_demonstrations(file: Path, prompts: Sequence[Prompt], records: Sequence[CompletionRecord]) -> None:
+    """Write the chosen answers that ended by themselves with their prompts, for sft and distill to learn from."""
+    known = {prompt.id: prompt.messages for prompt in prompts}
+    ended = [Demonstration(known[one.prompt_id], one.text) for one in records if one.finished]
+    write_jsonl(file, map(to_row, ended))
+    remark(f"{len(ended)} of the chosen answers ended by themselves: {file} has them as demonstrations.")
+
+
+def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) -> int:
+    """Write the questions that people can be asked; returns how many there are."""
+    shown = [record for record in records if record.text.strip() and "\0" not in record.text]
+    if len(shown) < len(records):
+        remark(
+            f"{counted(len(records) - len(shown), 'answer')} without a text to show left out of the pairs."
+        )
+    pairs = pair_completions(shown, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
+    write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
+    remark(
+        f"{counted(len(pairs), 'pair')} to compare ({counted(count_repeated(records), 'answer', 'repeats')} another)."
+    )
+    return len(pairs)
+
+
+Rows = list[tuple[CompletionRecord, dict[str, object]]]
+"""Completions, each with the further columns of its line."""
+
+
+def _completions(settings: SampleSettings, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
+    """The answers to write, sampled as the settings say."""
+    sampler, sampling = _sampler(settings, ranks), settings.sampling
+    if settings.test_time.rounds:
+        return _searched(settings, sampler, prompts, ranks)
+    if settings.best_of:
+        return _chosen(settings, sampler, prompts, ranks)
+    replies = sampler([prompt.messages for prompt in prompts], settings.n, sampling, seed=settings.seed)
+    return [
+        (_completion(settings, prompt, number, reply.text, reply.finished), {})
+        for prompt, group in zip(prompts, replies, strict=True)
+        for number, reply in enumerate(group)
+    ]
+
+
+def _completion(
+    settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool
+) -> CompletionRecord:
+    """An answer as a record. Its id depends on the sampler, the prompt, its number and its text."""
+    name = settings.name or settings.model.path
+    asked = " ".join(f"{key}={value}" for key, value in asdict(settings.sampling).items())
+    return CompletionRecord(
+        stable_id(name, prompt.id, str(number), text), prompt.id, text, name, asked + _how(settings), finished
+    )
+
+
+def _how(settings: SampleSettings) -> str:
+    if settings.best_of:
+        return f" best_of={settings.best_of}"
+    rounds = settings.test_time.rounds
+    return f" test_time={rounds}x{settings.test_time.width}" if rounds else ""
+
+
+def _sampler(settings: SampleSettings, ranks: Ranks) -> Sampler:
+    if settings.endpoint:
+        return HttpSampler(Endpoint(settings.endpoint, settings.model.path, os.environ.get(KEY, "")))
+    if settings.rollouts:
+        vocabulary = load_vocabulary(settings.model.path)
+        generator = unseen_generator(settings.rollouts, vocabulary, ranks)
+        return GeneratorSampler(generator, vocabulary.tokenizer, settings.model.path)
+    policy = Policy(load_backbone(settings.model))
+    return GeneratorSampler(
+        dealt_generator(LocalGenerator(policy), ranks), policy.tokenizer, settings.model.path
+    )
+
+
+def _reward(settings: SampleSettings, ranks: Ranks) -> Reward:
+    return dealt_reward(make_reward(settings.reward, None, settings.model), ranks)
+
+
+def _kept(settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[Sequence[Candidate]]) -> Rows:
+    """The first `n` candidates of each prompt, with their scores."""
+    return [
+        (
+            _completion(settings, prompt, number, one.text, one.finished),
+            dict[str, object](score=one.score, **({"round": one.round} if settings.test_time.rounds else {})),
+        )
+        for prompt, group in zip(prompts, found, strict=True)
+        for number, one in enumerate(group[: settings.n])
+    ]
+
+
+def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
+    """The `n` best of `best_of` samples to each prompt."""
+    n = settings.best_of
+    found = best_of_n(sampler, _reward(settings, ranks), prompts, n, settings.sampling, seed=settings.seed)
+    best = _mean([group[0].score for group in found])
+    every = _mean([one.score for group in found for one in group])
+    remark(
+        f"Best of {n}: mean score {every:.3f} of all, {best:.3f} of the best; "
+        f"at most {best_of_n_kl(n):.2f} nats from the model.",
+    )
+    equal = sum(len({one.score for one in group}) == 1 for group in found)
+    if 2 * equal > len(found):
+        remark(
+            f"The answers to {equal:,} of {counted(len(found), 'prompt')} all got one score: the chosen ones are no "
+            "better than the others. Check the reward on a few answers."
+        )
+    return _kept(settings, prompts, found)
+
+
+def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
+    """The best answers that test-time preference optimisation found."""
+    search = settings.test_time
+    found = optimise_at_test_time(
+        sampler,
+        _reward(settings, ranks),
+        prompts,
+        search,
+        settings.sampling,
+        seed=settings.seed,
+        done=lambda number: remark(f"test-time search {number}/{search.rounds}"),
+    )
+    ranks.shared(lambda: _write_searches(settings.out, found))
+    remark(_summary(found, search))
+    return _kept(settings, prompts, [one.candidates for one in found])
+
+
+def _write_searches(out: Path, found: Sequence[SearchResult]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "searches.jsonl").open("w", encoding="utf-8") as file:
+        for one in found:
+            row = {"prompt_id": one.prompt.id, "advice": one.advice, "best": one.best.score}
+            file.write(json.dumps(row | {"best_sampled": one.best_sampled.score}, ensure_ascii=False) + "\n")
+
+
+def _summary(found: Sequence[SearchResult], search: Search) -> str:
+    """The scores before and after the search, and whether this model follows its own advice."""
+    before, after = (
+        _mean([one.best_sampled.score for one in found]),
+        _mean([one.best.score for one in found]),
+    )
+    better = sum(one.best.round > 0 for one in found)
+    spent = search.width * (search.rounds + 1)
+    text = (
+        f"Test-time preference optimisation: best score {before:.3f} before, {after:.3f} after, a revision is best for "
+        f"{better} of {counted(len(found), 'prompt')}. As many plain answers are --best-of {spent}: compare with these."
+    )
+    match followed(found):
+        case None:
+            text += "\nAll answers to a prompt scored the same, so nothing could be said about them."
+        case False:
+            text += (
+                "\nThe revisions score no better than plain samples: this model does not follow its own advice. "
+                "Published results are from models of 22 billion parameters and more."
+            )
+    return text
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

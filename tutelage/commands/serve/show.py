@@ -1,0 +1,23 @@
+"""`tutelage serve` on a terminal."""
+
+import os
+
+from tutelage.commands.serve.settings import PARENT, ServeSettings
+from tutelage.commands.terminal import remarks
+
+
+def main(settings: ServeSettings) -> int:
+    """Serve until SIGTERM or ctrl-C."""
+    if os.environ.get(PARENT):
+        from tutelage.rollout.serving.parent import end_with_parent
+
+        end_with_parent()  # before what takes long to import
+    from tutelage.commands.serve.run import serve
+
+    with remarks(quiet=False):
+        server = serve(settings)
+        print(
+            f"{server.service.model.name}\n  address  {server.url}/v1\nctrl-C stops the server.", flush=True
+        )
+        server.run()
+    return 0

@@ -1,0 +1,197 @@
+"""Supervised fine-tuning on demonstrations."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from tutelage.base.errors import TutelageError
+from tutelage.commands.calls import workflow
+from tutelage.commands.loading import trained_policy
+from tutelage.commands.preflight import check_disk, remark_batch
+from tutelage.commands.results import SftResult
+from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.sft.settings import SftSettings
+from tutelage.commands.shards import lay_out
+from tutelage.commands.study_settings import refuse_inert_study, study_address
+from tutelage.core.rows import EncodedRow
+from tutelage.data.chat import encode
+from tutelage.data.formats import LoadedRecords, load_demonstrations
+from tutelage.data.records import Demonstration, Prompt
+from tutelage.engines.ranks.processes import join
+from tutelage.engines.ranks.ranks import Ranks
+from tutelage.models.policy import Policy
+from tutelage.rollout.dealt import dealt_generator
+from tutelage.rollout.inference.answering import answer
+from tutelage.rollout.local import LocalGenerator
+from tutelage.stats.text import rouge
+from tutelage.train.run.drive import Training
+from tutelage.train.run.folder import Run
+from tutelage.train.supervised.batches import encode_demonstrations
+from tutelage.train.supervised.language import LanguageJob, divide, held_out_metrics, language_loop
+
+if TYPE_CHECKING:
+    from tutelage.commands.study_data import StudyDemonstrations
+
+Parts: TypeAlias = tuple[Sequence[Demonstration], Sequence[Demonstration]]
+
+
+@workflow(SftSettings)
+def sft(settings: SftSettings) -> SftResult:
+    """Fine-tune a language model on demonstrations; the loss is on the responses only.
+
+    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
+    goes on from its latest checkpoint, and a finished one returns its result at once.
+
+    Raises:
+        TutelageError: the settings, the data or the model cannot be used.
+    """
+    with prepare_sft(settings) as training:
+        return training.finish()
+
+
+@workflow(SftSettings)
+@contextmanager
+def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
+    """A fine-tuning run, open and ready to be iterated over step by step; `sft` runs it to its end."""
+    address = study_address(settings.data)
+    if address is not None:
+        if settings.answers != "last":
+            raise TutelageError("--answers would do nothing: every turn of a study is a row of its own.")
+        study = join().shared(lambda: _study(settings, address))  # it may change while it is read
+        for line in study.remarks:
+            remark(line)
+        with open_run(settings, study.train, study.held_out) as run:
+            divided = (study.train, study.held_out)
+            yield finished(run, SftResult) if run.finished else _training(settings, run, divided, study)
+        return
+    refuse_inert_study(settings, settings.data)
+    loaded = load_demonstrations(settings.data, answers=settings.answers)
+    remark(loaded.describe())
+    with open_run(settings, loaded.records) as run:
+        yield (
+            finished(run, SftResult) if run.finished else _training(settings, run, _parts(settings, loaded))
+        )
+
+
+def _study(settings: SftSettings, address: str) -> "StudyDemonstrations":
+    from tutelage.commands.study_data import read_demonstrations
+    from tutelage.people import Selection  # here: other runs spare themselves the database
+
+    return read_demonstrations(
+        address,
+        settings.study,
+        Selection(kinds=settings.kinds),
+        rows=settings.study_rows,
+        held_out=settings.held_out,
+        seed=settings.seed,
+        run=settings.out,
+    )
+
+
+def _parts(settings: SftSettings, loaded: LoadedRecords[Demonstration]) -> Parts:
+    """The demonstrations of a file to train on, and those held out; the answers of one conversation stay together."""
+    rows: dict[str, list[Demonstration]] = defaultdict(list)
+    for place, record in zip(loaded.places, loaded.records, strict=True):
+        rows[place].append(record)
+    conversations = list(rows.values())
+    kept, aside = divide(len(conversations), settings.held_out, settings.seed)
+    return [one for i in kept for one in conversations[i]], [one for i in aside for one in conversations[i]]
+
+
+def _training(
+    settings: SftSettings, run: Run, parts: Parts, study: "StudyDemonstrations | None" = None
+) -> Training[SftResult]:
+    if study is not None and run.ranks.is_first:
+        from tutelage.commands.study_data import record_study
+
+        record_study(study, run.path)
+    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
+    data = _encoded(settings, policy, parts)
+    shown = data.answerable[: settings.samples]
+    budget = token_budget(settings, run, policy)
+    check_disk(run, policy)
+    remark_batch(settings.batch_size, len(data.train))
+    if run.start == 0 and data.held_out:
+        run.log(0, held_out_metrics(policy, data.held_out, budget))
+        _write_samples(run, policy, 0, shown, settings)
+
+    def at_end(step: int) -> None:
+        _write_samples(run, policy, step, shown, settings)
+
+    job = LanguageJob(data.train, data.held_out, settings.epochs, settings.evaluate_every, "sft", at_end)
+    loop = language_loop(run, policy, job, settings, settings, settings.optimiser, budget)
+
+    def conclude() -> SftResult:
+        figures: dict[str, float] = {"rows": len(data.train), "dropped": data.dropped}
+        figures |= _rouge(policy, data.answerable[: settings.rouge], settings, run.ranks)
+        with policy.gathered_to_save():
+            return SftResult(run.path, finish_run(run, policy, figures))
+
+    return Training(loop, conclude)
+
+
+@dataclass(frozen=True)
+class SftData:
+    """Demonstrations as token ids, to train on and held out, and the held-out ones that leave room for an answer."""
+
+    train: Sequence[EncodedRow]
+    held_out: Sequence[EncodedRow]
+    answerable: Sequence[Demonstration]
+    dropped: int
+
+
+def _encoded(settings: SftSettings, policy: Policy, parts: Parts) -> SftData:
+    max_length = min(settings.max_length, policy.context or settings.max_length)
+    records, held_records = parts
+    train, cuts = encode_demonstrations(records, policy.tokenizer, max_length)
+    remark(cuts.describe(max_length))
+    held_out = encode_demonstrations(held_records, policy.tokenizer, max_length)[0] if held_records else []
+    answerable = [record for record in held_records if _leaves_room(record, policy, settings)]
+    return SftData(train, held_out, answerable, len(cuts.dropped))
+
+
+def _leaves_room(record: Demonstration, policy: Policy, settings: SftSettings) -> bool:
+    """Whether the model's context holds the prompt and an answer of full length."""
+    prompt, _ = encode(record.messages, None, policy.tokenizer)
+    return policy.context is None or len(prompt) + settings.sampling.max_new_tokens <= policy.context
+
+
+def _answers(
+    policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks
+) -> list[str]:
+    """The policy's answers to the prompts of the records."""
+    prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
+    generator = dealt_generator(LocalGenerator(policy), ranks, policy.gathered)
+    return list(answer(policy, prompts, 1, settings.sampling, seed=settings.seed, generator=generator).texts)
+
+
+def _write_samples(
+    run: Run, policy: Policy, step: int, records: Sequence[Demonstration], settings: SftSettings
+) -> None:
+    if not records:
+        return
+    rows = zip(records, _answers(policy, records, settings, run.ranks), strict=True)
+    run.samples(
+        step,
+        [
+            {
+                "prompt": record.messages[-1].content if record.messages else "",
+                "completion": text,
+                "reference": record.response,
+            }
+            for record, text in rows
+        ],
+    )
+
+
+def _rouge(
+    policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks
+) -> dict[str, float]:
+    """ROUGE of the policy's answers against the held-out responses."""
+    if not records:
+        return {}
+    scores = rouge(_answers(policy, records, settings, ranks), [record.response for record in records])
+    return {f"held_out/{name}": value for name, value in scores.items()}

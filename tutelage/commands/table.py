@@ -1,0 +1,317 @@
+"""The table of commands: what each is called, what it is for, how it is used, and where it is.
+
+A command is a file with the class of its settings, named after it (`ReportSettings`), and `main(settings) -> int`; or a
+folder: `settings.py`, which imports nothing heavy, `run.py` with the function of the command, which is offered in
+Python too, and `show.py` with `main`, which calls it and prints. A command that trains needs no `main`: `run.py` has
+`prepare_<name>`, and `show.py`, where there is one, the `figures` that are said at the end.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command of the command line."""
+
+    name: str
+    group: str
+    help: str
+    examples: tuple[str, ...] = ()
+    """What follows `tutelage <name>` in commands of everyday use, for help."""
+    computes: bool = False
+    """Whether it computes with a model, for which torch and transformers are imported."""
+    parallel: bool = False
+    """Whether several processes can share the work (`--processes`, torchrun)."""
+    trains: bool = False
+    """Whether it trains, in a run directory: such a command can be planned and resumed."""
+    result: str | None = None
+    """The class that its function returns; empty where that is no class of its own, None where the command is not
+    offered in Python."""
+    place: str = ""
+    """Its module, where that is not `tutelage.commands.<name>`."""
+
+    @property
+    def module(self) -> str:
+        """The dotted name of its file or folder."""
+        return self.place or f"tutelage.commands.{self.name}"
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class of its settings."""
+        return f"{self.name.capitalize()}Settings"
+
+    @property
+    def settings(self) -> type[Any]:
+        """The class of its settings; of a command with subcommands what they have in common."""
+        settings: type[Any] = getattr(self._light(), self.class_name)
+        return settings
+
+    @property
+    def subcommands(self) -> Mapping[str, type[Any]]:
+        """The classes of settings of its subcommands by their names; empty where it has none."""
+        return getattr(self._light(), "SUBCOMMANDS", {})
+
+    @property
+    def variants(self) -> Mapping[tuple[str, str], type[Any]]:
+        """Other classes of settings, by a flag and its value."""
+        return getattr(self._light(), "VARIANTS", {})
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What Python is offered: its functions, its settings and its result, with their modules."""
+        if self.result is None:
+            return {}
+        functions = (self.name, f"prepare_{self.name}") if self.trains else (self.name,)
+        results = (self.result,) if self.result else ()
+        named = dict.fromkeys((*functions, *results), f"{self.module}.run")
+        return named | {self.class_name: f"{self.module}.settings"}
+
+    def main(self, settings: Any) -> int:
+        """Do the work and print; returns the exit status."""
+        main = getattr(self._part("show") or self._light(), "main", None)
+        if main is not None:
+            status: int = main(settings)
+            return status
+        from tutelage.commands.terminal import train
+
+        prepare = getattr(importlib.import_module(f"{self.module}.run"), f"prepare_{self.name}")
+        figures = getattr(self._part("show"), "figures", lambda result: ())
+        return train(prepare(settings), quiet=settings.quiet, figures=figures)
+
+    def _light(self) -> ModuleType:
+        """The module of the settings."""
+        return self._part("settings") or importlib.import_module(self.module)
+
+    def _part(self, name: str) -> ModuleType | None:
+        """A module of the command's folder; None where there is none."""
+        if not hasattr(importlib.import_module(self.module), "__path__"):
+            return None
+        name = f"{self.module}.{name}"
+        return importlib.import_module(name) if find_spec(name) else None
+
+
+def find(name: str) -> Command:
+    """The command of this name. Raises KeyError where there is none."""
+    for command in COMMANDS:
+        if command.name == name:
+            return command
+    raise KeyError(name)
+
+
+COMMANDS = (
+    Command(
+        name="demo",
+        group="begin here",
+        help="the whole loop on an embedded example or a real chat model, with a report",
+        examples=("", "--quick", "--world real --out runs/demo-real"),
+        computes=True,
+        place="tutelage.demo.demo",
+    ),
+    Command(
+        name="recipes",
+        group="begin here",
+        help="the reinforcement-learning recipes and the pieces they are made of",
+        examples=("", "--about grpo"),
+    ),
+    Command(
+        name="pretrain",
+        group="train",
+        help="a language model from plain text",
+        examples=("--data texts.txt --out runs/pretrain",),
+        computes=True,
+        parallel=True,
+        trains=True,
+        result="LanguageResult",
+    ),
+    Command(
+        name="sft",
+        group="train",
+        help="supervised fine-tuning on demonstrations",
+        examples=(
+            "--model path/to/model --data demonstrations.jsonl --lora.rank 16 --out runs/sft",
+            "--config runs/sft/config.json --seed 1 --out runs/sft-1",
+        ),
+        computes=True,
+        parallel=True,
+        trains=True,
+        result="SftResult",
+    ),
+    Command(
+        name="reward",
+        group="train",
+        help="a reward model from preferences",
+        examples=(
+            "--model runs/sft/model --data preferences.jsonl --out runs/reward",
+            "--model runs/sft/model --data runs/study --out runs/reward",
+        ),
+        computes=True,
+        parallel=True,
+        trains=True,
+        result="RewardResult",
+    ),
+    Command(
+        name="improve",
+        group="train",
+        help="a policy against a reward, by PPO or another recipe",
+        examples=(
+            "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
+            "--model runs/sft/model --prompts prompts.jsonl --reward rule:number --recipe grpo --out runs/grpo",
+        ),
+        computes=True,
+        parallel=True,
+        trains=True,
+        result="ImproveResult",
+    ),
+    Command(
+        name="dpo",
+        group="train",
+        help="a policy from preferences directly",
+        examples=("--model runs/sft/model --data preferences.jsonl --out runs/dpo",),
+        computes=True,
+        parallel=True,
+        trains=True,
+        result="DpoResult",
+    ),
+    Command(
+        name="rejection",
+        group="train",
+        help="a policy on the best of its own answers",
+        examples=(
+            "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/rejection",
+        ),
+        computes=True,
+        parallel=True,
+        trains=True,
+        result="RejectionResult",
+    ),
+    Command(
+        name="distill",
+        group="train",
+        help="a policy on what a teacher would have written",
+        examples=(
+            "--model path/to/student --teacher path/to/teacher --prompts prompts.jsonl --out runs/distilled",
+        ),
+        computes=True,
+        parallel=True,
+        trains=True,
+        result="DistillResult",
+    ),
+    Command(
+        name="plan",
+        group="train",
+        help="memory, time and cost of a run of any verb that trains, beforehand",
+        examples=(
+            "improve --model path/to/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
+        ),
+        result="PlanResult",
+    ),
+    Command(
+        name="export",
+        group="train",
+        help="a run of improve for trainers of clusters (verl, OpenRLHF), or a model for llama.cpp",
+        examples=(
+            "--to gguf --model runs/ppo/model --out policy.gguf --weights q8_0",
+            "--to verl --model path/to/model --prompts prompts.jsonl --reward rule:math --recipe grpo --out exported",
+        ),
+        computes=True,
+    ),
+    Command(
+        name="sample",
+        group="people",
+        help="answers to prompts, and pairs of them to compare",
+        examples=("--model runs/sft/model --prompts prompts.jsonl --n 4 --pairs 2 --out runs/pairs",),
+        computes=True,
+        parallel=True,
+        result="SampleResult",
+    ),
+    Command(
+        name="collect",
+        group="people",
+        help="the web application in which people compare answers",
+        examples=(
+            "init runs/study --from-pairs pairs.jsonl",
+            "serve runs/study",
+            "export runs/study --out runs/preferences",
+        ),
+    ),
+    Command(
+        name="watch",
+        group="people",
+        help="a command as soon as a study is far enough",
+        examples=(
+            'runs/study --items-done all --then "tutelage reward --config reward.toml --data runs/study"',
+            'https://rate.example.org --votes 500 --no-once --then "sh train.sh"',
+        ),
+    ),
+    Command(
+        name="raters",
+        group="people",
+        help="how reliable the raters are, and how well they agree",
+        examples=("votes.csv", "votes.csv --diagram reliability.svg"),
+        result="RatersResult",
+    ),
+    Command(
+        name="iterate",
+        group="people",
+        help="the next round of a study, about the policy that came of the last one",
+        examples=("runs/study --policy runs/ppo/model --prompts prompts.jsonl",),
+        computes=True,
+    ),
+    Command(
+        name="evaluate",
+        group="look",
+        help="win rates, scores, drift and text measures of a model",
+        examples=(
+            "--model runs/ppo/model --against runs/sft/model --prompts held_out.jsonl --out runs/evaluation",
+        ),
+        computes=True,
+        parallel=True,
+        result="EvaluateResult",
+    ),
+    Command(
+        name="lab",
+        group="look",
+        help="experiments: what the KL does, how noisy gradients are, every recipe, over-optimisation",
+        examples=("kl --out runs/lab",),
+        computes=True,
+        place="tutelage.demo.laboratory",
+    ),
+    Command(
+        name="report", group="look", help="one self-contained HTML page about a run", examples=("runs/ppo",)
+    ),
+    Command(
+        name="push",
+        group="look",
+        help="the model of a run with its card, on the hub",
+        examples=("runs/ppo --repo me/my-model --list-only", "runs/ppo --repo me/my-model --public"),
+    ),
+    Command(
+        name="doctor",
+        group="look",
+        help="what this machine can do, or what is wrong in a run, a study or a server",
+        examples=("", "runs/ppo", "study", "--endpoint http://localhost:8000/v1"),
+    ),
+    Command(
+        name="chat",
+        group="look",
+        help="talk to a model, or to two side by side",
+        examples=("--model runs/ppo/model", "--model runs/ppo/model --against runs/sft/model"),
+        computes=True,
+    ),
+    Command(
+        name="serve",
+        group="look",
+        help="a model behind HTTP, in the formats of OpenAI and vLLM",
+        examples=("--model runs/ppo/model", "--model runs/ppo/model --port 9000"),
+        computes=True,
+        result="",
+    ),
+)
+
+ALIASES: dict[str, str] = {}
+"""Old names of commands, which go on working for one release: {"old": "new"}. For settings see `config.aliases`."""

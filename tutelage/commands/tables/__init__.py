@@ -1,1 +1,0 @@
-"""Tables that verbs print on standard output."""
