@@ -49,6 +49,7 @@ SUBJECTS = {
     "commands/test_collect_server.py": "several studies, links, sign-in and backups on the command line: several verbs",
     "commands/test_dry_run.py": "plans on the command line: the verb plan and the flag of other verbs",
     "commands/test_end_to_end.py": "every verb, one after the other",
+    "commands/test_first_checks.py": "checks before the first step, of all commands that train",
     "commands/test_howto.py": "the how-to pages of the documentation, command by command: several verbs",
     "commands/test_learning_verbs.py": "what dpo and rejection have in common",
     "commands/test_memory_settings.py": "the settings of memory and precision, of several verbs",

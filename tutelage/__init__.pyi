@@ -43,7 +43,7 @@ from tutelage.commands.rejection.settings import RejectionSettings as RejectionS
 from tutelage.commands.results import DistillResult as DistillResult
 from tutelage.commands.results import DpoResult as DpoResult
 from tutelage.commands.results import ImproveResult as ImproveResult
-from tutelage.commands.results import LanguageResult as LanguageResult
+from tutelage.commands.results import PretrainResult as PretrainResult
 from tutelage.commands.results import RejectionResult as RejectionResult
 from tutelage.commands.results import RewardResult as RewardResult
 from tutelage.commands.results import SftResult as SftResult

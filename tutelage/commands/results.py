@@ -1,4 +1,4 @@
-"""Results of the workflows: where things were written, the figures at the end, and loaders of the models."""
+"""Results of commands that train: the run directory, the figures of its summary, loaders of the model."""
 
 import json
 from collections.abc import Mapping
@@ -12,6 +12,26 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """Folder of the final model in a run directory."""
+
+
+class Figure:
+    """An attribute of a result: the number of this name in the summary; None where the run did not measure it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, result: "TrainingResult", owner: type) -> float | None:
+        return result.number(self.name)
+
+
+class Count:
+    """An attribute of a result: the whole number of this name in the summary; 0 where it has none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, result: "TrainingResult", owner: type) -> int:
+        return int(result.metrics.get(self.name) or 0)
 
 
 @dataclass(frozen=True)
@@ -30,7 +50,7 @@ class TrainingResult:
 
     @property
     def model(self) -> Path:
-        """Folder of the final model, for transformers' `from_pretrained` or as the model of another workflow."""
+        """Folder of the final model, for transformers' `from_pretrained` or as the model of another command."""
         return self.out / MODEL
 
     def number(self, name: str) -> float | None:
@@ -38,13 +58,10 @@ class TrainingResult:
         value = self.metrics.get(name)
         return float(value) if isinstance(value, int | float) else None
 
-    def _count(self, name: str) -> int:
-        return int(self.metrics.get(name) or 0)
-
 
 @dataclass(frozen=True)
 class PolicyResult(TrainingResult):
-    """The result of a workflow that trains a policy."""
+    """The result of training a policy."""
 
     def load(self, *, device: str = "auto") -> "Policy":
         """The trained policy, loaded from its folder."""
@@ -54,66 +71,53 @@ class PolicyResult(TrainingResult):
 
 
 @dataclass(frozen=True)
-class LanguageResult(PolicyResult):
+class PretrainResult(PolicyResult):
     """The result of pretraining."""
 
-    @property
-    def loss(self) -> float | None:
-        """Negative log-likelihood of the held-out text, nats per token; None where nothing was held out."""
-        return self.number("held_out/loss")
-
-    @property
-    def perplexity(self) -> float | None:
-        """exp(loss) of the held-out text."""
-        return self.number("held_out/perplexity")
-
-    @property
-    def rows(self) -> int:
-        """Rows that were trained on: windows of text, or demonstrations."""
-        return self._count("rows")
+    loss = Figure("held_out/loss")
+    """Negative log-likelihood of the held-out text, nats per token."""
+    perplexity = Figure("held_out/perplexity")
+    """exp(loss) of the held-out text."""
+    rows = Count("rows")
+    """Rows that were trained on: windows of text."""
 
 
 @dataclass(frozen=True)
-class SftResult(LanguageResult):
+class SftResult(PolicyResult):
     """The result of supervised fine-tuning."""
 
-    @property
-    def dropped(self) -> int:
-        """Demonstrations that were left out because their response had no room."""
-        return self._count("dropped")
+    loss = Figure("held_out/loss")
+    """Negative log-likelihood of the held-out responses, nats per token."""
+    perplexity = Figure("held_out/perplexity")
+    """exp(loss) of the held-out responses."""
+    rows = Count("rows")
+    """Demonstrations that were trained on."""
+    dropped = Count("dropped")
+    """Demonstrations that were left out because their response had no room."""
 
     @property
     def rouge(self) -> dict[str, float]:
-        """ROUGE-1, -2 and -L of greedy answers to held-out prompts, by name; empty where none were answered."""
-        names = ("rouge1", "rouge2", "rougeL")
-        found = {name: self.number(f"held_out/{name}") for name in names}
-        return {name: value for name, value in found.items() if value is not None}
+        """ROUGE-1, -2 and -L of greedy completions of held-out prompts, by name; empty where there were none."""
+        scores = {name: self.number(f"held_out/{name}") for name in ("rouge1", "rouge2", "rougeL")}
+        return {name: score for name, score in scores.items() if score is not None}
 
 
 @dataclass(frozen=True)
 class RewardResult(TrainingResult):
     """The result of training a reward model."""
 
-    @property
-    def accuracy(self) -> float | None:
-        """Share of the test or held-out pairs in which the preferred answer scores higher (ties half)."""
-        return self.number("accuracy")
+    accuracy = Figure("accuracy")
+    """Share of the test or held-out pairs in which the preferred answer scores higher (ties half)."""
+    pairs = Count("pairs")
+    """Pairs that were trained on."""
+    dropped = Count("dropped")
+    """Pairs that were left out because they did not fit, or were equal once cut."""
 
     @property
     def accuracy_interval(self) -> tuple[float, float] | None:
         """The 95 % interval of the accuracy, by a bootstrap over prompts."""
         low, high = self.metrics.get("accuracy_interval") or (None, None)
         return None if low is None or high is None else (float(low), float(high))
-
-    @property
-    def pairs(self) -> int:
-        """Pairs that were trained on."""
-        return self._count("pairs")
-
-    @property
-    def dropped(self) -> int:
-        """Pairs that were left out because they did not fit, or were equal once cut."""
-        return self._count("dropped")
 
     def load(self, *, device: str = "auto") -> "ScalarModel":
         """The trained reward model, loaded from its folder."""
@@ -126,79 +130,46 @@ class RewardResult(TrainingResult):
 class ImproveResult(PolicyResult):
     """The result of reinforcement learning against a reward."""
 
-    @property
-    def score(self) -> float | None:
-        """Mean score of the answers of the last rollout."""
-        return self.number("score/mean")
-
-    @property
-    def kl(self) -> float | None:
-        """Divergence from the reference in the last rollout, nats per answer; None for a recipe without reference."""
-        return self.number("kl/reference")
-
-    @property
-    def dropped(self) -> int:
-        """Prompts that were left out because no answer would have fitted."""
-        return self._count("dropped")
+    score = Figure("score/mean")
+    """Mean score of the completions of the last rollout."""
+    kl = Figure("kl/reference")
+    """Divergence from the reference in the last rollout, nats per completion; None for a recipe without reference."""
+    dropped = Count("dropped")
+    """Prompts that were left out because no completion would have fitted."""
 
 
 @dataclass(frozen=True)
 class DpoResult(PolicyResult):
     """The result of learning from preferences without a reward model."""
 
-    @property
-    def accuracy(self) -> float | None:
-        """Share of the held-out pairs whose preferred answer gained likelihood over the other (ties half)."""
-        return self.number("held_out/accuracy")
-
-    @property
-    def margin(self) -> float | None:
-        """Mean margin of the implied reward on the held-out pairs."""
-        return self.number("held_out/margin")
-
-    @property
-    def score(self) -> float | None:
-        """Mean score of a fresh answer to the held-out prompts; None where the preferences came from a file."""
-        return self.number("held_out/score")
-
-    @property
-    def dropped(self) -> int:
-        """Pairs, answers or prompts that were left out because they did not fit."""
-        return self._count("dropped")
+    accuracy = Figure("held_out/accuracy")
+    """Share of the held-out pairs whose preferred answer gained likelihood over the other (ties half)."""
+    margin = Figure("held_out/margin")
+    """Mean margin of the implied reward on the held-out pairs."""
+    score = Figure("held_out/score")
+    """Mean score of a fresh completion of the held-out prompts; None where the preferences came from a file."""
+    dropped = Count("dropped")
+    """Pairs, answers or prompts that were left out because they did not fit."""
 
 
 @dataclass(frozen=True)
 class DistillResult(PolicyResult):
     """The result of distillation."""
 
-    @property
-    def divergence(self) -> float | None:
-        """Divergence from the teacher in the last batch, nats per token, by whole distributions; None for a recipe
-        that compares single tokens."""
-        return self.number("divergence")
-
-    @property
-    def kl(self) -> float | None:
-        """KL(student‖teacher) of the answers in the last batch, nats per answer, estimated from their tokens; None
-        where it was not measured."""
-        return self.number("kl/reference")
-
-    @property
-    def dropped(self) -> int:
-        """Prompts that were left out because no answer would have fitted."""
-        return self._count("dropped")
+    divergence = Figure("divergence")
+    """Divergence from the teacher in the last batch, nats per token, by whole distributions; None for a recipe that
+    compares single tokens."""
+    kl = Figure("kl/reference")
+    """KL(student‖teacher) of the completions in the last batch, nats per completion, estimated from their tokens."""
+    dropped = Count("dropped")
+    """Prompts that were left out because no completion would have fitted."""
 
 
 @dataclass(frozen=True)
 class RejectionResult(PolicyResult):
     """The result of rejection-sampling fine-tuning."""
 
-    @property
-    def score(self) -> float | None:
-        """Mean score of a fresh answer to the held-out prompts."""
-        return self.number("held_out/score")
-
-    @property
-    def dropped(self) -> int:
-        """Prompts that were left out because no answer would have fitted."""
-        return self._count("dropped")
+    score = Figure("held_out/score")
+    """Mean score of a fresh completion of the held-out prompts."""
+    dropped = Count("dropped")
+    """Prompts that were left out because no completion would have fitted."""

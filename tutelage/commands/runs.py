@@ -1,10 +1,11 @@
-"""Parts of all workflows that train: the open run, the budget of tokens, the final model and the summary."""
+"""Parts of all commands that train: the open run, checks before the first step, the budget of tokens, completions
+written to be read, the final model and the summary."""
 
 import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.commands.plan.remedies import change_that_fits
 from tutelage.commands.results import MODEL, TrainingResult
+from tutelage.data.records import Preference
 from tutelage.data.rows import Record, fingerprint
 from tutelage.engines.choose import release_memory
 from tutelage.engines.plans.tokens import scoring_tokens
@@ -29,6 +31,8 @@ from tutelage.models.heads import ScalarModel
 from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
 from tutelage.report.model_card import write_model_card
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.train.learner import Step
 from tutelage.train.run.drive import Training, resume_libraries
 from tutelage.train.run.folder import Run
 from tutelage.train.run.follower import Follower, Opening
@@ -37,6 +41,10 @@ from tutelage.train.run.profiling import profiled
 from tutelage.train.run.trackers import start_tracker
 
 log = logging.getLogger(__name__)
+STATE = 3 * 4
+"""Bytes in a checkpoint for every trained weight, beside the model: the weight and its two moments in float32."""
+SAMPLES = 4
+"""Completions of a step that are written to be read."""
 R = TypeVar("R", bound=TrainingResult)
 
 
@@ -125,13 +133,71 @@ def finished(run: Run, result: type[R]) -> Training[R]:
     return Training(None, lambda: result.read(run.path))
 
 
+def check_disk(run: Run, *models: Policy | ScalarModel) -> None:
+    """Refuse to begin a run whose first checkpoint and final model do not fit on the disk.
+
+    A checkpoint holds what is trained and the state of the optimiser, the final model all weights. A run that goes on
+    is not asked: it has its checkpoints.
+
+    Raises TutelageError with the room that there is and the room that is needed.
+    """
+    if run.start:
+        return
+    weights = [weight for each in models for weight in each.model.parameters()]
+    trained = [weight for weight in weights if weight.requires_grad]
+    needed = sum(each.numel() * (each.element_size() + STATE) for each in trained)
+    needed += sum(each.numel() * each.element_size() for each in weights)
+    free = shutil.disk_usage(run.path).free
+    if free < needed:
+        raise TutelageError(
+            f"The disk of {run.path} has {free / 1e6:,.1f} MB free, and a checkpoint with the final model takes at "
+            f"least {needed / 1e6:,.1f} MB: make room and begin with --resume, or choose another --out."
+        )
+
+
+def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
+    """Remark that a batch is larger than the data, so that every step takes all rows."""
+    if rows < batch_size:
+        remark(
+            f"--batch-size is {batch_size}, but there are only {rows} {what}: every step takes all of them."
+        )
+
+
+def check_weights(preferences: Sequence[Preference], source: str) -> None:
+    """Refuse preferences whose weights are all 0, from which nothing could be learnt."""
+    if preferences and not any(preference.weight for preference in preferences):
+        raise TutelageError(
+            f"Every preference of {source} has the weight 0, so nothing could be learnt from them: correct the column "
+            "weight, or leave it out."
+        )
+
+
+def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int) -> list[EncodedPrompt]:
+    """The prompts that leave room for an answer of `limit` tokens; a remark counts the others.
+
+    Raises TutelageError where none does.
+    """
+    room = (policy.context or 1 << 30) - limit
+    fitting = [each for each in prompts if len(each.tokens) <= room]
+    if not fitting:
+        raise TutelageError(
+            f"No prompt fits: the model has {counted(room + limit, 'position')}, and {limit} are kept for the "
+            "answer. Set a smaller --sampling.max-new-tokens."
+        )
+    if len(fitting) < len(prompts):
+        missing = len(prompts) - len(fitting)
+        remark(f"{counted(missing, 'prompt')} left out: longer than {counted(room, 'token')}.")
+    return fitting
+
+
 def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
     """Tokens of one forward pass of `models`, which are trained together. `group` are the tokens of a prompt with its
-    responses, where they share it (see `planning.tokens.group_tokens`).
+    responses, where they share it (see `engines.plans.tokens.group_tokens`).
 
     A run that goes on keeps its budget, or takes that of the settings if it is smaller; a new one takes the settings',
-    or else what the memory allows.
+    or else what the memory allows. Raises TutelageError where the disk has no room for what the run will write.
     """
+    check_disk(run, *models)
     first = models[0]
     remedy = partial(change_that_fits, settings, first.device)
     known = (settings.tokens_at_once, run.last.get("tokens_at_once"))
@@ -164,7 +230,7 @@ def _automatic_tokens(
 
 
 def _scoring_tokens(models: Sequence[Policy | ScalarModel], tokens: int) -> int:
-    """Tokens of a pass without gradients through each of `models`: see `planning.tokens.scoring_tokens`."""
+    """Tokens of a pass without gradients through each of `models`: see `engines.plans.tokens.scoring_tokens`."""
     layers = min(outline_of(each.model).layers for each in models)
     half, on_cpu = models[0].dtype == torch.bfloat16, models[0].device.type == "cpu"
     return scoring_tokens(tokens, layers=layers, half=half, on_cpu=on_cpu)
@@ -182,18 +248,40 @@ def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
     return cost
 
 
+def write_samples(run: Run, step: Step, every: int, *, scores: bool = True) -> None:
+    """A few completions of every so many steps, and of the first, to read; with their scores where there are any."""
+    if step.sample is None or (step.index > 1 and step.index % max(1, every)):
+        return
+    rows = [{"prompt": prompt, "completion": text} for prompt, text in step.texts[:SAMPLES]]
+    if scores:
+        known = step.sample.score[:SAMPLES].tolist()
+        rows = [row | {"score": score} for row, score in zip(rows, known, strict=True)]
+    run.samples(step.index, rows)
+
+
 @phase("save")
-def finish_run(
-    run: Run, model: Policy | ScalarModel, summary: Mapping[str, object] | None = None
-) -> dict[str, Any]:
-    """Write the final model to `model/`, then summary.json, which marks the run as finished, then the model's card.
-    Returns the summary.
+def finish_run(run: Run, model: Policy | ScalarModel, summary: Mapping[str, object], result: type[R]) -> R:
+    """Write the final model, whose weights are gathered, to `model/`, then summary.json, which marks the run as
+    finished, then the model's card. Returns the result of the run.
 
     The summary holds the newest value of every metric, what `summary` adds, and the peak memory of the process.
 
     Raises TutelageError where what was written computes something else than `model`: then the run stays unfinished.
     """
-    return run.ranks.shared(lambda: _write_final(run, model, summary or {}))
+    return result(run.path, run.ranks.shared(lambda: _write_final(run, model, summary)))
+
+
+def conclusion(
+    run: Run, policy: Policy, result: type[R], figures: Callable[[], Mapping[str, object]]
+) -> Callable[[], R]:
+    """What ends the run of a policy: its `figures` are measured, and the run is finished with them."""
+
+    def conclude() -> R:
+        summary = figures()
+        with policy.gathered_to_save():
+            return finish_run(run, policy, summary, result)
+
+    return conclude
 
 
 def _write_final(run: Run, model: Policy | ScalarModel, summary: Mapping[str, object]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ COMMANDS = (
         computes=True,
         parallel=True,
         trains=True,
-        result="LanguageResult",
+        result="PretrainResult",
     ),
     Command(
         name="sft",

@@ -26,11 +26,17 @@ from tutelage.commands.distill.settings import DistillSettings
 from tutelage.commands.distill.teacher import refer_to_teacher, served_teacher
 from tutelage.commands.generators import training_generator
 from tutelage.commands.loading import trained_policy
-from tutelage.commands.preflight import check_disk, remark_batch
-from tutelage.commands.prompts import fitting_prompts
 from tutelage.commands.results import DistillResult
-from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
-from tutelage.commands.samples import write_samples
+from tutelage.commands.runs import (
+    conclusion,
+    finished,
+    fitting_prompts,
+    open_run,
+    remark,
+    remark_batch,
+    token_budget,
+    write_samples,
+)
 from tutelage.commands.shards import lay_out
 from tutelage.core.kl import Fixed
 from tutelage.core.shaping import ScoreShaping
@@ -140,12 +146,8 @@ def _training(
     remark_batch(settings.batch_size, len(fitting), "prompts")
     loop = _loop(settings, run, recipe, policy, fitting, given)
 
-    def conclude() -> DistillResult:
-        figures = {"recipe": str(recipe), "dropped": len(encoded) - len(fitting)}
-        with policy.gathered_to_save():
-            return DistillResult(run.path, finish_run(run, policy, figures))
-
-    return Training(loop, conclude)
+    figures = {"recipe": str(recipe), "dropped": len(encoded) - len(fitting)}
+    return Training(loop, conclusion(run, policy, DistillResult, lambda: figures))
 
 
 def _loop(
@@ -165,7 +167,6 @@ def _loop(
         ranks=run.ranks,
     )
     extra = load_state(run, learner)
-    check_disk(run, policy)
     budget = token_budget(settings, run, policy)
     loop_settings = RolloutSettings(
         settings.sampling,

@@ -11,9 +11,8 @@ from tutelage.commands.dpo.online import measured_first, online_job
 from tutelage.commands.dpo.pairs import PreferenceJob, pairs_job, single_answers_job
 from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.loading import trained_policy
-from tutelage.commands.preflight import check_disk
 from tutelage.commands.results import DpoResult
-from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.runs import conclusion, finished, open_run, remark, token_budget
 from tutelage.commands.shards import lay_out
 from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.commands.trust import Record
@@ -106,7 +105,6 @@ def _training(
     load = partial(trained_policy, settings)
     policy = lay_out(settings, run, settings.model, load, with_reference=asked)
     budget = token_budget(settings, run, policy)
-    check_disk(run, policy)
     if study is not None:
         prepared = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
     else:
@@ -114,11 +112,7 @@ def _training(
     every, job = settings.evaluate_every, prepared.job
     loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 
-    def conclude() -> DpoResult:
-        with policy.gathered_to_save():
-            return DpoResult(run.path, finish_run(run, policy, prepared.counts))
-
-    return Training(loop, conclude)
+    return Training(loop, conclusion(run, policy, DpoResult, lambda: prepared.counts))
 
 
 def _job(

@@ -14,11 +14,17 @@ from tutelage.commands.generators import training_generator
 from tutelage.commands.improve.first_steps import FirstSteps
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.loading import trained_policy
-from tutelage.commands.preflight import check_disk, remark_batch
-from tutelage.commands.prompts import fitting_prompts
 from tutelage.commands.results import ImproveResult
-from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
-from tutelage.commands.samples import write_samples
+from tutelage.commands.runs import (
+    conclusion,
+    finished,
+    fitting_prompts,
+    open_run,
+    remark,
+    remark_batch,
+    token_budget,
+    write_samples,
+)
 from tutelage.commands.shards import lay_out, lay_out_beside, reward_beside
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.data.formats import load_demonstrations, load_prompts
@@ -101,12 +107,8 @@ def _training(
     remark_batch(settings.batch_size, len(fitting), "prompts")
     loop = _loop(settings, run, recipe, policy, fitting, _mix(settings, recipe, policy, texts), trust)
 
-    def conclude() -> ImproveResult:
-        figures = {"recipe": str(recipe), "dropped": len(prompts) - len(fitting)}
-        with policy.gathered_to_save():
-            return ImproveResult(run.path, finish_run(run, policy, figures))
-
-    return Training(loop, conclude)
+    figures = {"recipe": str(recipe), "dropped": len(prompts) - len(fitting)}
+    return Training(loop, conclusion(run, policy, ImproveResult, lambda: figures))
 
 
 def _loop(
@@ -129,7 +131,6 @@ def _loop(
     networks: tuple[Policy | ScalarModel, ...] = (
         (policy, critic.model) if isinstance(critic, NetworkCritic) else (policy,)
     )
-    check_disk(run, *networks)
     loop_settings = RolloutSettings(
         settings.sampling,
         token_budget(settings, run, *networks, group=_group(settings, policy, recipe, prompts)),

@@ -7,10 +7,9 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
-from tutelage.commands.preflight import check_disk, remark_batch
 from tutelage.commands.pretrain.settings import PretrainSettings
-from tutelage.commands.results import LanguageResult
-from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.results import PretrainResult
+from tutelage.commands.runs import conclusion, finished, open_run, remark, remark_batch, token_budget
 from tutelage.commands.shards import lay_out
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_texts
@@ -25,7 +24,7 @@ from tutelage.train.supervised.language import LanguageJob, divide, language_loo
 
 
 @workflow(PretrainSettings)
-def pretrain(settings: PretrainSettings) -> LanguageResult:
+def pretrain(settings: PretrainSettings) -> PretrainResult:
     """Train a language model on plain text: a new small Llama with its own tokenizer, or a model that exists.
 
     Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
@@ -40,15 +39,15 @@ def pretrain(settings: PretrainSettings) -> LanguageResult:
 
 @workflow(PretrainSettings)
 @contextmanager
-def prepare_pretrain(settings: PretrainSettings) -> Iterator[Training[LanguageResult]]:
+def prepare_pretrain(settings: PretrainSettings) -> Iterator[Training[PretrainResult]]:
     """A pretraining run, open and ready to be iterated over step by step; `pretrain` runs it to its end."""
     loaded = load_texts(settings.data)
     remark(loaded.describe())
     with open_run(settings, loaded.records) as run:
-        yield finished(run, LanguageResult) if run.finished else _training(settings, run, loaded.records)
+        yield finished(run, PretrainResult) if run.finished else _training(settings, run, loaded.records)
 
 
-def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Training[LanguageResult]:
+def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Training[PretrainResult]:
     recomputes = settings.activation_checkpointing
 
     def load(start: config.Model) -> Policy:
@@ -62,15 +61,10 @@ def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Tra
     )
     job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "pretrain")
     budget = token_budget(settings, run, policy)
-    check_disk(run, policy)
     remark_batch(settings.batch_size, len(train))
     loop = language_loop(run, policy, job, settings, settings, settings.optimiser, budget)
 
-    def conclude() -> LanguageResult:
-        with policy.gathered_to_save():
-            return LanguageResult(run.path, finish_run(run, policy, {"rows": len(train)}))
-
-    return Training(loop, conclude)
+    return Training(loop, conclusion(run, policy, PretrainResult, lambda: {"rows": len(train)}))
 
 
 def _start(settings: PretrainSettings, texts: list[str], ranks: Ranks) -> config.Model:

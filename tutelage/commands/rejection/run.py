@@ -7,10 +7,9 @@ from functools import partial
 from tutelage.commands.calls import workflow
 from tutelage.commands.loading import trained_policy
 from tutelage.commands.own_completions import AnswerSource, answer_source, score_look, steps_per_round
-from tutelage.commands.preflight import check_disk
 from tutelage.commands.rejection.settings import RejectionSettings
 from tutelage.commands.results import RejectionResult
-from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.runs import conclusion, finished, open_run, remark, token_budget
 from tutelage.commands.shards import lay_out, reward_beside
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.rows import EncodedRow, collate
@@ -74,15 +73,10 @@ def _training(
     source = answer_source(settings, run, policy, reward, prompts, settings.held_out)
     job = _job(settings, run, policy, reward, source)
     budget = token_budget(settings, run, policy)
-    check_disk(run, policy)
     every = settings.evaluate_every
     loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 
-    def conclude() -> RejectionResult:
-        with policy.gathered_to_save():
-            return RejectionResult(run.path, finish_run(run, policy, source.counts))
-
-    return Training(loop, conclude)
+    return Training(loop, conclusion(run, policy, RejectionResult, lambda: source.counts))
 
 
 def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, source: AnswerSource) -> Job:

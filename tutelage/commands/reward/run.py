@@ -8,10 +8,17 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
-from tutelage.commands.preflight import check_disk, check_weights, remark_batch
 from tutelage.commands.results import RewardResult
 from tutelage.commands.reward.settings import RewardSettings
-from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.runs import (
+    check_weights,
+    finish_run,
+    finished,
+    open_run,
+    remark,
+    remark_batch,
+    token_budget,
+)
 from tutelage.commands.shards import lay_out
 from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
 from tutelage.commands.study_settings import refuse_inert_study, study_address
@@ -91,7 +98,6 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
     loss = LearnedDavidson() if settings.loss == "davidson" else SCORING_LOSSES[settings.loss]
     job = RewardJob(train, held_out, settings.epochs, settings.evaluate_every, settings.patience, loss)
     budget = token_budget(settings, run, model)
-    check_disk(run, model)
     remark_batch(settings.batch_size, len(train), "pairs")
     loop = reward_loop(run, model, job, settings, settings, settings.optimiser, budget)
 
@@ -102,7 +108,7 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
         with model.gathered():
             figures |= _centre(model, train, settings, max_length, budget)
             figures |= _quality(model, train, held_out, settings, max_length, budget, data.study)
-            return RewardResult(run.path, finish_run(run, model, figures))
+            return finish_run(run, model, figures, RewardResult)
 
     return Training(loop, conclude)
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
 from tutelage.commands.loading import trained_policy
-from tutelage.commands.preflight import check_disk, remark_batch
 from tutelage.commands.results import SftResult
-from tutelage.commands.runs import finish_run, finished, open_run, remark, token_budget
+from tutelage.commands.runs import conclusion, finished, open_run, remark, remark_batch, token_budget
 from tutelage.commands.sft.settings import SftSettings
 from tutelage.commands.shards import lay_out
 from tutelage.commands.study_settings import refuse_inert_study, study_address
@@ -112,7 +111,6 @@ def _training(
     data = _encoded(settings, policy, parts)
     shown = data.answerable[: settings.samples]
     budget = token_budget(settings, run, policy)
-    check_disk(run, policy)
     remark_batch(settings.batch_size, len(data.train))
     if run.start == 0 and data.held_out:
         run.log(0, held_out_metrics(policy, data.held_out, budget))
@@ -124,13 +122,11 @@ def _training(
     job = LanguageJob(data.train, data.held_out, settings.epochs, settings.evaluate_every, "sft", at_end)
     loop = language_loop(run, policy, job, settings, settings, settings.optimiser, budget)
 
-    def conclude() -> SftResult:
-        figures: dict[str, float] = {"rows": len(data.train), "dropped": data.dropped}
-        figures |= _rouge(policy, data.answerable[: settings.rouge], settings, run.ranks)
-        with policy.gathered_to_save():
-            return SftResult(run.path, finish_run(run, policy, figures))
+    def figures() -> dict[str, float]:
+        counts = {"rows": len(data.train), "dropped": data.dropped}
+        return counts | _rouge(policy, data.answerable[: settings.rouge], settings, run.ranks)
 
-    return Training(loop, conclude)
+    return Training(loop, conclusion(run, policy, SftResult, figures))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tiny_verbs import files, improve_settings, reward_settings, sft_settings, w
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.commands.preflight import check_disk
+from tutelage.commands.runs import check_disk
 from tutelage.commands.table import find
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import new_reward_model
