@@ -272,9 +272,7 @@ def test_an_export_tells_which_text_each_vote_was_given_under(store: Store, fold
     submit(store, asked(store, nobody).id, Answer("tie"))
     manifest = export_study(store, study.id, folder / "first", names=True).manifest
     standard, own, none = manifest["consents"]  # type: ignore[misc]
-    assert standard["text"] == shown_text(
-        Consent(), live=False, former=True
-    )  # nobody wrote down what was shown
+    assert standard["text"] == shown_text(Consent(), live=False)  # nobody wrote down what was shown
     assert (own["text"], own["votes"], own["retention_days"]) == ("We keep **votes**.", "erase", 90)
     for each in (standard, own):
         assert each["sha256"] == hashlib.sha256(each["text"].encode()).hexdigest()

@@ -15,8 +15,6 @@ from tutelage.people.web.templating import TEMPLATES
 
 PACKAGE = Path(tutelage.__file__).parent
 COLLECT = PACKAGE / "commands" / "collecting"
-OLD_NAME = COLLECT / "settings_making.py"
-"""Holds the flag --rank, which is older than kinds."""
 
 
 def own_files(kind: Kind) -> set[Path]:
@@ -35,7 +33,7 @@ def other_files(kind: Kind) -> Iterator[Path]:
         PACKAGE / "commands" / "collect.py",
     ]:
         registry = PACKAGE / "people" / "kinds" / "__init__.py"
-        known = own_files(kind) | {registry, OLD_NAME}
+        known = own_files(kind) | {registry}
         if path.suffix in (".py", ".html", ".js", ".css") and path not in known:
             yield path
 
@@ -61,7 +59,7 @@ ASKS = re.compile(rf"""kind(\.name)?\s*(==|!=|in|not in)\s*[(\[{{]?\s*["']({"|".
 
 def test_no_file_compares_a_kind_with_a_name() -> None:
     """The default kind's name is a common word, so that comparisons with it are looked for instead."""
-    paths = [*other_files(DEFAULT), OLD_NAME]
+    paths = other_files(DEFAULT)
     assert [path.name for path in paths if ASKS.search(path.read_text(encoding="utf-8"))] == []
 
 

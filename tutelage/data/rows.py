@@ -39,6 +39,7 @@ from tutelage.data.records import (
 )
 from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.errors import TutelageError
+from tutelage.nouns import counted
 
 Record: TypeAlias = (
     Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer
@@ -179,7 +180,7 @@ def fingerprint(*sources: Iterable[Record | str]) -> str:
             count += 1
             row = record if isinstance(record, str) else to_row(record)
             digest.update(json.dumps(row, ensure_ascii=True, default=str).encode() + b"\n")
-    return f"{count:,} rows, {digest.hexdigest()[:16]}"
+    return f"{counted(count, 'row')}, {digest.hexdigest()[:16]}"
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> int:
