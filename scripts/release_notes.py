@@ -24,9 +24,7 @@ def notes(tag: str, root: Path = ROOT) -> str:
         heading, _, text = section.partition("\n")
         if heading.startswith(f"[{version}]") and text.strip():
             return text.strip()
-    raise ValueError(
-        f"CHANGELOG.md has no section ## [{version}]: give what is under [Unreleased] that heading."
-    )
+    raise ValueError(f"CHANGELOG.md has no section ## [{version}]: give the section about it that heading.")
 
 
 def main() -> int:

@@ -17,10 +17,10 @@ TESTS = Path(__file__).parent
 
 SPECIAL = {
     "browser": "pages in a real browser, whichever room draws them",
-    "compatibility": "what earlier versions wrote",
+    "compatibility": "what earlier releases wrote",
     "docs": "the pages of the documentation: their commands, and those written from the code",
     "examples": "the single files in examples/, which lie outside the package",
-    "fixtures": "what earlier versions wrote, as archives; it holds no tests",
+    "fixtures": "what each release wrote, as archives; it holds no tests",
     "laws": "theorems about policy gradients, by enumeration, across core and algorithms",
     "learn": "that every recipe and every preference loss learns, through the real loop",
     "peers": "numbers that other libraries computed",

@@ -18,7 +18,6 @@ from tutelage.algorithms.recipe import (
     Recipe,
     RecipeState,
     after_update,
-    as_begun,
     critic_loss,
     critic_only,
     initial_state,
@@ -405,57 +404,10 @@ def test_the_state_survives_a_checkpoint_and_refuses_another_versions() -> None:
             restored_state(other, saved)
 
 
-def test_a_checkpoint_from_before_the_first_rollout_decided_keeps_replacing_the_score() -> None:
-    recipe = RECIPES["grpo"]
-    scored = replace(scored_for(recipe), terminated=torch.zeros(32, dtype=torch.bool))
-    new = json.loads(json.dumps(initial_state(recipe).to_dict()))
-    old = new | {"shaping": {name: new["shaping"][name] for name in ("count", "mean", "squares")}}
-    for saved, dead in ((old, 1.0), (new, 0.0), ({}, 0.0)):
-        begun = as_begun(recipe, saved)
-        _, after, metrics = prepare(begun, scored, restored_state(begun, saved or new))
-        assert float(metrics["groups/dead"]) == dead
-        assert float(metrics["score/shaped"]) == (-1.0 if dead else pytest.approx(float(scored.score.mean())))
-        assert as_begun(recipe, after.to_dict()) == begun
-        assert restored_state(begun, json.loads(json.dumps(after.to_dict()))) == after
-    without = replace(recipe, shaping=ScoreShaping(missing_end=None))
-    assert as_begun(without, old) == without
-
-
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_first_state_of_every_recipe_survives_a_checkpoint(name: str) -> None:
     state = initial_state(RECIPES[name])
     assert restored_state(RECIPES[name], json.loads(json.dumps(state.to_dict()))) == state
-
-
-def test_a_checkpoint_of_the_first_format_goes_on_where_it_was() -> None:
-    """One flat dict of the same numbers for every recipe, as versions before 0.2 wrote it."""
-    flat = {
-        "step": 3.0,
-        "penalty_coef": 0.3,
-        "surrogate_coef": 4.0,
-        "moving_sum": 0.5,
-        "moving_weight": 0.25,
-        "score_count": 8.0,
-        "score_mean": 2.0,
-        "score_squares": 32.0,
-    }
-    state = restored_state(RECIPES["ppo_penalty"], flat)
-    assert (state.step, state.penalty_coef, state.surrogate_coef) == (3, 0.3, 4.0)
-    assert as_begun(RECIPES["ppo_penalty"], flat).shaping.missing_end == -1.0
-    assert state.advantage == ()
-    assert restored_state(RECIPES["grpo"], flat).surrogate == ()
-    recipe = Recipe(
-        name="mine",
-        advantage=TotalReturn(MovingAverage(decay=0.5)),
-        shaping=ScoreShaping(normalise="running", missing_end=None),
-        penalty=None,
-    )
-    scored = scored_for(recipe)
-    batch, after, _ = prepare(recipe, scored, restored_state(recipe, flat))
-    seen = torch.cat((torch.tensor([0.0, 4.0] * 4), scored.score))  # 8 scores of mean 2 and squares 32
-    shaped = (scored.score - seen.mean()) / seen.std(correction=0)
-    assert torch.allclose(batch.advantage[:, 0], shaped - 2.0)  # the average was .5 / .25
-    assert after.advantage["sum"] == pytest.approx(0.25 + 0.5 * float(shaped.mean()))
 
 
 def test_a_function_of_ones_own_fits_a_slot() -> None:

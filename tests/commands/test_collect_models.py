@@ -231,7 +231,7 @@ def test_a_second_round_starts_from_the_new_policy_with_its_lineage(tmp_path: Pa
     trained = ["reward", "--model", old, "--data", study, "--out", reward, "--max-length", "64", "--quiet"]
     assert main([*map(str, trained), "--device", "cpu"]) == 0
     settings = {"model": {"path": old}, "reward": [str(reward / "model")]}
-    (run_folder / "config.json").write_text(json.dumps({"settings": settings}))
+    (run_folder / "config.json").write_text(json.dumps({"format": "tutelage-run/1", "settings": settings}))
     status, out, err = run(capsys, "iterate", study, "--policy", new, "--prompts", prompts, *short)
     assert (status, err) == (0, "")
     assert f"Round 2 of s: {new} beside {old}" in out

@@ -136,7 +136,7 @@ def test_the_config_of_a_run_repeats_it(pretend: Any, tmp_path: Path) -> None:
 
     once = settings(pretend, "--model tiny --lora.rank 4 --optimiser.betas 0.8 0.9 --names a")
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({"settings": once, "versions": {}}))
+    config.write_text(json.dumps({"format": "tutelage-run/1", "settings": once, "versions": {}}))
     assert settings(pretend, f"--config {config}") == once
 
 

@@ -181,15 +181,6 @@ def test_ratings_and_orders_become_pairs_and_demonstrations(tmp_path, kind):
     assert {d.response for d in shown_of(tmp_path, ("votes",)).train} == {f"good {n}" for n in range(3)}
 
 
-def test_a_run_from_before_there_were_corrections_goes_on_with_what_it_read(study):
-    run = study / "older"
-    run.mkdir()
-    record = json.loads(json.dumps(pairs_of(study).record))
-    del record["rows"]
-    (run / "study.json").write_text(json.dumps(record))
-    assert {(p.chosen, p.rejected) for p in pairs_of(study, run="older").train} == VOTES | LIVE
-
-
 def test_every_verb_that_trains_on_rows_reads_a_study(study, tiny_model, tmp_path):
     base = tiny_model("llama", words={"chat": True})
     shared = {"model": model(base), "data": str(study), "epochs": 1.0, "quiet": True, "held_out": 0.2}

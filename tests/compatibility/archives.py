@@ -1,4 +1,4 @@
-"""What earlier versions wrote: archives in `tests/fixtures/v<version>-<revision>`, made by `tests/fixtures/make.py`."""
+"""What each release wrote: archives in `tests/fixtures/v<version>`, made by `tests/fixtures/make.py`."""
 
 import json
 import tarfile

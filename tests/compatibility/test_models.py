@@ -1,4 +1,4 @@
-"""Every model folder of an earlier version computes what it computed, by our loader and by plain transformers and PEFT.
+"""Every model folder of an earlier release computes what it computed, by our loader and by plain transformers and PEFT.
 
 The stored numbers are logits of magnitude 1 in float32, computed by matrices of width 16: other processors round the
 sums differently by about 1e-6, and a weight that is lost, transposed or scaled shows in the first digit.

@@ -1,4 +1,4 @@
-"""Reports are written about the folders of an earlier version, and nothing in these is overlooked."""
+"""Reports are written about the folders of an earlier release, and nothing in these is overlooked."""
 
 import html
 import logging

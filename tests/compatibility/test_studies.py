@@ -1,9 +1,6 @@
-"""Studies of an earlier version open, yield the votes and preferences that they yielded, and go on."""
+"""Studies of an earlier release open, yield the votes and preferences that they yielded, and go on."""
 
 import csv
-import json
-import re
-import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -12,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tutelage import people
-from tutelage.commands import line as cli
 
 from .archives import Row, read_json, read_jsonl, run_verb
 from .test_runs import assert_close
@@ -37,22 +33,8 @@ def export(study: str, out: str) -> None:
             *versions,
             "--margins",
             "--weights",
-            "--names",
         ),
     )
-
-
-def named(text: str) -> str:
-    """A text of the export with names in place of pseudonyms, as earlier versions wrote it."""
-    names = {row["rater"]: row["name"] for row in read_jsonl(Path("export/raters.jsonl"))}
-    return re.sub(r"rater-\d+", lambda found: names[found[0]], text)
-
-
-def with_names() -> None:
-    """Let the export say names, as earlier versions did."""
-    texts = {path: named(path.read_text(encoding="utf-8")) for path in Path("export").iterdir()}
-    for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
 
 
 def in_order(rows: list[Row]) -> list[Row]:
@@ -69,7 +51,6 @@ def test_a_study_yields_the_votes_and_preferences_that_it_yielded(
     """A later version may say more of a row, and nothing else than what was said."""
     place(study)
     export(study, "export")
-    with_names()
     for table in TABLES:
         found, stored = (read_jsonl(Path(folder, table)) for folder in ("export", f"{study}-export"))
         assert_close(found, stored, table)
@@ -107,35 +88,9 @@ def test_raters_go_on_with_a_study(place: Callable[..., Path], study: str) -> No
     words = ("--raters", "12", "--answers", "2", "--gold", "release_rewards:vowels", "--seed", "1")
     run_verb("collect", "simulate", study, *words)
     export(study, "export")
-    with_names()
     after = read_jsonl(Path("export/votes.jsonl"))
     assert len(after) > len(before)
     assert_close(after[: len(before)], before, "votes")
-
-
-def test_the_doctor_finds_the_export_that_names_people(
-    place: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And the command that it tells makes the same export without names."""
-    place("study")
-    run_verb("collect", "status", "study")  # migrates the database
-    shutil.copy("study-export/votes.jsonl", "votes.jsonl")  # no rows to train on
-    capsys.readouterr()
-    assert cli.main(["doctor", "study", "--json"]) == 1
-    checks = json.loads(capsys.readouterr().out)["checks"]
-    (found,) = (check for check in checks if check["state"] == "fault")
-    assert found["subject"] == f"export {Path.cwd() / 'study-export'}"
-    program, *words = shlex.split(found["advice"].split("`")[1])
-    assert program == "tutelage"
-    run_verb(*(word.replace("NEW_FOLDER", "export") for word in words))
-    before = read_json(Path("study-export/manifest.json"))
-    assert read_json(Path("export/manifest.json"))["selection"] == before["selection"]
-    names = [row["name"] for row in read_jsonl(Path("study-export/raters.jsonl")) if row["kind"] == "human"]
-    assert names
-    for path in Path("export").iterdir():
-        assert not any(f'"{name}"' in path.read_text(encoding="utf-8") for name in names), path
-    shutil.rmtree("study-export")
-    assert cli.main(["doctor", "study"]) == 0
 
 
 def test_the_rounds_of_a_study_are_told_as_they_were(place: Callable[..., Path]) -> None:

@@ -27,7 +27,9 @@ def parse(tmp_path, monkeypatch):
         given = settings_from(settings, words, prog="tutelage")
         if isinstance(out := getattr(given, "out", None), Path) and not out.is_absolute():
             out.mkdir(parents=True, exist_ok=True)
-            (out / "config.json").write_text(json.dumps({"settings": to_mapping(given)}), encoding="utf-8")
+            (out / "config.json").write_text(
+                json.dumps({"format": "tutelage-run/1", "settings": to_mapping(given)}), encoding="utf-8"
+            )
         return 0
 
     monkeypatch.setattr(cli, "_run", run)

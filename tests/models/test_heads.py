@@ -315,6 +315,9 @@ def test_a_model_is_known_again_in_another_precision(tiny_model, tmp_path, monke
     file.write_text(json.dumps(known | {"scores": [-score for score in known["scores"]]}))
     with pytest.raises(TutelageError, match="does not score its canned inputs"):
         load(tmp_path, dtype=loading)
+    file.write_text(json.dumps({"scores": known["scores"]}))
+    with pytest.raises(TutelageError, match=r"fingerprint\.json is not in the format"):
+        load(tmp_path, dtype=loading)
 
 
 @pytest.mark.parametrize(("dtype", "close", "far"), [("float32", 1e-4, 0.02), ("bf16", 0.03, 0.4)])

@@ -32,7 +32,7 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.export import export_study, file_hash
-from tutelage.people.export_rows import preference_row, safe_cell
+from tutelage.people.export_rows import safe_cell
 from tutelage.people.manifest import FORMAT
 from tutelage.people.restoring import import_export
 from tutelage.people.store.consents import Consent, ask_consent, list_agreements, shown_text
@@ -258,17 +258,6 @@ def test_a_revision_after_the_export_starts_from_what_was_restored(lite: Store, 
     assert sum(vote.verdict == "tie" for vote in list_votes(lite, again.id)) == 1
 
 
-def test_an_export_of_the_first_version_becomes_the_study_it_was(store: Store) -> None:
-    """`v1/export` is a study of rankings that the program with version 1 of the tables exported."""
-    folder = Path(__file__).parent / "v1" / "export"
-    study = import_export(store, folder)
-    labelled = label_study(store, study.id, Selection())
-    then = [json.loads(line) for line in (folder / "preferences.jsonl").read_text("utf-8").splitlines()]
-    assert [json.loads(json.dumps(preference_row(row, study.name))) for row in labelled.rows] == then
-    votes = [json.loads(line) for line in (folder / "votes.jsonl").read_text("utf-8").splitlines()]
-    assert [vote.content for vote in labelled.votes] == [{"ranking": vote["ranking"]} for vote in votes]
-
-
 def test_an_export_tells_which_text_each_vote_was_given_under(store: Store, folder: Path) -> None:
     """Counts add up, the text and its hash belong together, and a restored study knows it all again."""
     study = study_of(store, 4)
@@ -283,9 +272,7 @@ def test_an_export_tells_which_text_each_vote_was_given_under(store: Store, fold
     submit(store, asked(store, nobody).id, Answer("tie"))
     manifest = export_study(store, study.id, folder / "first", names=True).manifest
     standard, own, none = manifest["consents"]  # type: ignore[misc]
-    assert standard["text"] == shown_text(
-        Consent(), live=False, former=True
-    )  # nobody wrote down what was shown
+    assert standard["text"] == shown_text(Consent(), live=False)  # nobody wrote down what was shown
     assert (own["text"], own["votes"], own["retention_days"]) == ("We keep **votes**.", "erase", 90)
     for each in (standard, own):
         assert each["sha256"] == hashlib.sha256(each["text"].encode()).hexdigest()

@@ -15,9 +15,6 @@ from tutelage.people.web.templating import TEMPLATES
 
 PACKAGE = Path(tutelage.__file__).parent
 COLLECT = PACKAGE / "commands" / "collecting"
-MIGRATIONS = PACKAGE / "people" / "store" / "migrations" / "versions"
-OLD_NAME = COLLECT / "settings_making.py"
-"""Holds the flag --rank, which is older than kinds."""
 
 
 def own_files(kind: Kind) -> set[Path]:
@@ -29,14 +26,14 @@ def own_files(kind: Kind) -> set[Path]:
 
 
 def other_files(kind: Kind) -> Iterator[Path]:
-    """The files that might ask for a kind, but for its own, the registry, and what older versions wrote."""
+    """The files that might ask for a kind, but for its own and the registry."""
     for path in [
         *(PACKAGE / "people").rglob("*"),
         *COLLECT.glob("*.py"),
         PACKAGE / "commands" / "collect.py",
     ]:
         registry = PACKAGE / "people" / "kinds" / "__init__.py"
-        known = own_files(kind) | {registry, OLD_NAME} | set(MIGRATIONS.iterdir())
+        known = own_files(kind) | {registry}
         if path.suffix in (".py", ".html", ".js", ".css") and path not in known:
             yield path
 
@@ -62,7 +59,7 @@ ASKS = re.compile(rf"""kind(\.name)?\s*(==|!=|in|not in)\s*[(\[{{]?\s*["']({"|".
 
 def test_no_file_compares_a_kind_with_a_name() -> None:
     """The default kind's name is a common word, so that comparisons with it are looked for instead."""
-    paths = [*other_files(DEFAULT), OLD_NAME]
+    paths = other_files(DEFAULT)
     assert [path.name for path in paths if ASKS.search(path.read_text(encoding="utf-8"))] == []
 
 

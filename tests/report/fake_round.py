@@ -46,6 +46,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 def config(verb: str, **settings: object) -> dict[str, object]:
     """A config.json."""
     return {
+        "format": "tutelage-run/1",
         "settings": {"seed": 0, "out": f"runs/demo/{verb}", **settings},
         "versions": {"python": "3.12.4", "tutelage": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0"},
         "revision": "a4e9b77",

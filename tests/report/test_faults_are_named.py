@@ -83,7 +83,9 @@ def test_the_fault_is_named(subjects, fault, reward, settings):
 def test_a_policy_with_another_chat_template_than_its_source_is_named(subjects, tiny_model, tmp_path):
     source, stage = tiny_model("qwen3"), tmp_path / "sft"
     shutil.copytree(source, stage / "model")
-    (stage / "config.json").write_text(json.dumps({"settings": {"model": {"path": source}}}))
+    (stage / "config.json").write_text(
+        json.dumps({"format": "tutelage-run/1", "settings": {"model": {"path": source}}})
+    )
     calm = {"optimiser": {"lr": 1e-3}, "model": str(stage / "model"), "steps": 1}
     assert "Chat template" not in subjects(letters, **calm, out=tmp_path / "same")
     template = stage / "model" / "chat_template.jinja"

@@ -20,7 +20,11 @@ def write(folder: Path, name: str, content: object) -> None:
 
 def stage(root: Path, name: str, summary: dict[str, object], **settings: object) -> Path:
     """A finished run, started in `root`."""
-    write(root / name, "config.json", {"settings": {"out": name} | settings, "data": f"9 rows, of {name}"})
+    write(
+        root / name,
+        "config.json",
+        {"format": "tutelage-run/1", "settings": {"out": name} | settings, "data": f"9 rows, of {name}"},
+    )
     write(root / name, "summary.json", summary)
     write(root / name / "model", "config.json", {"model_type": "llama"})
     return root / name

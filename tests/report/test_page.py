@@ -132,6 +132,8 @@ def poison(folder: Path) -> None:
                 for kind in (*KINDS, "x")
             ]
             told = [{"title": EVIL, "about": EVIL, "command": EVIL, "policy": EVIL, "stages": stages}]
+        if file.name == "config.json":
+            told = [row | {"format": "tutelage-run/1"} for row in told]
         file.write_text("".join(json.dumps(row) + "\n" for row in told))
 
 
@@ -149,7 +151,7 @@ def test_hostile_text_stays_text(finished: Path, tmp_path: Path) -> None:
 
 
 def test_half_of_a_surrogate_pair_can_be_written(tmp_path: Path) -> None:
-    write(tmp_path / "config.json", {"settings": {"data": "\ud800"}})
+    write(tmp_path / "config.json", {"format": "tutelage-run/1", "settings": {"data": "\ud800"}})
     assert "�" in write_report(tmp_path).read_text(encoding="utf-8")
 
 
@@ -193,9 +195,18 @@ def test_a_single_run_of_every_kind(finished: Path, tmp_path: Path, kind: str) -
     assert page(folder).text
 
 
+def test_a_run_in_another_format_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "config.json", {"settings": {"model": {"path": "small"}}})
+    with pytest.raises(TutelageError, match=r"tutelage-run/1"):
+        read(tmp_path)
+
+
 def test_a_run_with_a_teacher_is_a_distillation(tmp_path: Path) -> None:
     """Although it has the curves of policy optimisation."""
-    write(tmp_path / "config.json", {"settings": {"teacher": "large", "model": {"path": "small"}}})
+    write(
+        tmp_path / "config.json",
+        {"format": "tutelage-run/1", "settings": {"teacher": "large", "model": {"path": "small"}}},
+    )
     rows = [
         {"step": step, "divergence": 1 / step, "kl/reference": 9 / step, "entropy": 2.0} for step in (1, 2, 3)
     ]
@@ -207,7 +218,10 @@ def test_a_run_with_a_teacher_is_a_distillation(tmp_path: Path) -> None:
 
 
 def test_the_verb_in_the_command_says_what_a_run_did(tmp_path: Path) -> None:
-    write(tmp_path / "config.json", {"settings": {}, "command": ["tutelage", "pretrain", "--data", "x"]})
+    write(
+        tmp_path / "config.json",
+        {"format": "tutelage-run/1", "settings": {}, "command": ["tutelage", "pretrain", "--data", "x"]},
+    )
     write_rows(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}])
     assert read(tmp_path).stages[0].kind == "pretrain"
 

@@ -30,7 +30,7 @@ from tutelage.algorithms.slots import (
     Penalty,
     at_step,
 )
-from tutelage.algorithms.state import RecipeState, after_update, as_begun, initial_state, restored_state
+from tutelage.algorithms.state import RecipeState, after_update, initial_state, restored_state
 from tutelage.base.errors import TutelageError
 from tutelage.core.baselines import score_norm_bound
 from tutelage.core.batch import Batch, ScoredRollout
@@ -51,7 +51,6 @@ __all__ = [
     "Recipe",
     "RecipeState",
     "after_update",
-    "as_begun",
     "clipped_tokens",
     "critic_loss",
     "critic_only",

@@ -1,16 +1,12 @@
 """The state of a recipe: the states of its pieces from one step of the loop to the next, kept in checkpoints."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tutelage.algorithms.choices import Choices
 from tutelage.base.errors import TutelageError
 from tutelage.core import surrogates
 from tutelage.core.pieces import Observation, State, init
-from tutelage.core.shaping import MISSING_END, ScoreShaping
-
-C = TypeVar("C", bound=Choices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,31 +63,18 @@ def after_update(recipe: Choices, state: RecipeState, observation: Observation) 
     )
 
 
-def as_begun(recipe: C, saved: Mapping[str, Any]) -> C:
-    """The recipe as the version understood it that wrote the state `saved` into a checkpoint, `{}` for none.
-
-    Before the first rollout decided what a missing end scores, it was −1 unless another number was set.
-    """
-    shaping, known = recipe.shaping, saved.get("shaping")
-    decides = isinstance(known, dict) and "missing_end" in known
-    if not saved or decides or not isinstance(shaping, ScoreShaping) or shaping.missing_end != "auto":
-        return recipe
-    return replace(recipe, shaping=replace(shaping, missing_end=MISSING_END))
-
-
 def restored_state(recipe: Choices, saved: dict[str, Any]) -> RecipeState:
-    """The state that `RecipeState.to_dict` made, for the same recipe (see `as_begun`).
+    """The state that `RecipeState.to_dict` made, for the same recipe.
 
     Raises TutelageError when it was saved by another recipe or by pieces that remembered something else.
     """
     start = initial_state(recipe)
-    if saved.keys() == FLAT.keys() | {"step"}:
-        return _from_flat(start, saved)
     names = [field.name for field in fields(RecipeState)]
     if saved.keys() != set(names):
         odd = ", ".join(sorted(set(names) ^ saved.keys()))
         raise TutelageError(
-            f"The recipe's state in this checkpoint was written by another version: {odd} differ."
+            f"The recipe's state in this checkpoint was written by another version of Tutelage: {odd} differ. Go on "
+            "with the version that began the run."
         )
     slots = {name: _fitting(getattr(start, name), saved[name], name, recipe) for name in names[1:]}
     return RecipeState(step=int(saved["step"]), **slots)
@@ -124,28 +107,6 @@ def _fits(start: State, saved: Any) -> bool:
     if isinstance(start, int | float):
         return isinstance(saved, int | float)
     return start is None or isinstance(saved, type(start))
-
-
-FLAT: dict[str, tuple[str, str]] = {
-    "penalty_coef": ("penalty", "coef"),
-    "surrogate_coef": ("surrogate", "coef"),
-    "moving_sum": ("advantage", "sum"),
-    "moving_weight": ("advantage", "weight"),
-    "score_count": ("shaping", "count"),
-    "score_mean": ("shaping", "mean"),
-    "score_squares": ("shaping", "squares"),
-}
-"""The names in a checkpoint of the first format, one flat dict of numbers, and the slot and key of each now."""
-
-
-def _from_flat(start: RecipeState, numbers: dict[str, float]) -> RecipeState:
-    """The state from a checkpoint of the first format, which held the same numbers for every recipe."""
-    changes: dict[str, State] = {}
-    for name, (slot, key) in FLAT.items():
-        state = changes.get(slot, getattr(start, slot))
-        if isinstance(state, dict) and key in state:
-            changes[slot] = state | {key: float(numbers[name])}
-    return replace(start, step=int(numbers["step"]), **changes)
 
 
 def _plain(state: State, path: str) -> Any:

@@ -15,7 +15,7 @@ from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Demonstration, Preference
-from tutelage.data.study_rows import ALL_ROWS, VOTED, StudyRows
+from tutelage.data.study_rows import ALL_ROWS, StudyRows
 from tutelage.people import (
     LabelledStudy,
     Selection,
@@ -151,7 +151,7 @@ def _read(address: str, name: str, selection: Selection, rows: tuple[StudyRows, 
         study = open_study(store, name or None)
         before = _record_of(run, study.name)
         at = Snapshot(**before["snapshot"]) if before else freeze(store, study.id)
-        rows = tuple(before.get("rows", VOTED)) if before else rows
+        rows = tuple(before["rows"]) if before else rows
         labelled = label_study(store, study.id, selection, at)
         record: dict[str, object] = {"database": store.address, "study": study.name, "snapshot": asdict(at)}
         record["raters"] = len(labelled.labels.accuracy)

@@ -1,10 +1,9 @@
 """Studies in settings: the database, and what is read of it."""
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.study_rows import ALL_ROWS, StudyRows
 
@@ -23,11 +22,11 @@ RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 class StudySettings:
     """What is read of a study that --data names."""
 
-    study: str = field(default="", metadata=config.LATER)
+    study: str = ""
     """The study's name, where the database of --data holds several."""
-    kinds: tuple[RaterKind, ...] = field(default=("human", "simulated"), metadata=config.LATER)
+    kinds: tuple[RaterKind, ...] = ("human", "simulated")
     """Kinds of rater that count, where --data is a study."""
-    study_rows: tuple[StudyRows, ...] = field(default=ALL_ROWS, metadata=config.LATER)
+    study_rows: tuple[StudyRows, ...] = ALL_ROWS
     """What is read of a study: votes (on pairs, rankings and ratings), live (turns of conversations), corrections
     (better responses that raters wrote)."""
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, cast
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.data.asking import answer
 from tutelage.data.fields import Unusable, conversation, name, number, optional_text, text, truth
 from tutelage.data.known import named_prompt
@@ -179,7 +180,7 @@ def fingerprint(*sources: Iterable[Record | str]) -> str:
             count += 1
             row = record if isinstance(record, str) else to_row(record)
             digest.update(json.dumps(row, ensure_ascii=True, default=str).encode() + b"\n")
-    return f"{count:,} rows, {digest.hexdigest()[:16]}"
+    return f"{counted(count, 'row')}, {digest.hexdigest()[:16]}"
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> int:

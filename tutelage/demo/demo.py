@@ -1,6 +1,6 @@
 """`tutelage demo`: the whole loop on an embedded example, or on a real chat model."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -28,10 +28,10 @@ class DemoSettings:
     quick: bool = False
     """A very small round, in about a minute on the tutoring world, to see that everything works; too small to learn
     much."""
-    engine: config.EngineName = field(default="auto", metadata=config.LATER)
+    engine: config.EngineName = "auto"
     """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
     processor, else plain."""
-    dtype: config.DtypeName = field(default="float32", metadata=config.LATER)
+    dtype: config.DtypeName = "float32"
     """Precision of matrix products: float32, bf16, or auto, which takes bf16 for SmolLM2 where this machine has
     products of bf16."""
     quiet: bool = False

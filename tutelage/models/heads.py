@@ -252,8 +252,13 @@ def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
         warn_of_template(model.tokenizer, str(folder))
         return
     known = json.loads(file.read_text())
+    if known.keys() != {"scores", "dtype"}:
+        raise TutelageError(
+            f"{file} is not in the format of this version of Tutelage: use the version that wrote it, or train the "
+            "reward model again."
+        )
     saved, now = torch.tensor(known["scores"]), torch.tensor(model.fingerprint())
-    half = model.dtype == torch.bfloat16 or known.get("dtype") == "bfloat16"
+    half = "bfloat16" in (str(model.dtype).removeprefix("torch."), known["dtype"])
     if not _is_close(saved, now, half=half):
         raise TutelageError(
             f"{str(folder)!r} does not score its canned inputs as it did when it was saved "

@@ -28,7 +28,7 @@ from tutelage.people.store.raters import list_raters
 from tutelage.people.store.studies import Study
 from tutelage.people.store.votes import Vote, list_exclusions
 
-FORMAT = "tutelage-export/1"
+FORMAT = "tutelage-export/2"
 MANY_TIES = 0.05
 
 
@@ -90,17 +90,15 @@ def consent_rows(
 ) -> list[dict[str, object]]:
     """The texts that raters were asked to agree to, each as it was shown: with its hash, the raters who agreed to it
     last, by the language of the page too, and the judgements made under it. Then those who agreed to none: raters who
-    are no people, and imported votes. Where nobody wrote down how the standard text was shown, the former one stands
-    in English."""
+    are no people, and imported votes. Where nobody wrote down how the standard text was shown, it stands in English."""
     agreements = list_agreements(store, study.id, labelled.snapshot.last_event)
     live = find_live_models(store, study.id) is not None
     consents = {0: Consent(), **dict(enumerate(list_consents(store, study.id), 1))}
     usual = {number: shown_text(consent, live=live) for number, consent in consents.items()}
-    former = {number: shown_text(consent, live=live, former=True) for number, consent in consents.items()}
     texts = kept_texts(store, study.id)
 
     def shown(made: Agreement) -> tuple[int, str]:
-        return made.number, texts.get(made.sha256) or former[made.number]
+        return made.number, texts.get(made.sha256) or usual[made.number]
 
     raters = [rater.name for rater in list_raters(store, study.id) if selection.lists(rater.kind)]
     latest = [made[-1] for name, made in agreements.by_rater.items() if name in raters]

@@ -11,7 +11,6 @@ from tutelage.data.rows import from_row
 from tutelage.people.answers import from_displayed
 from tutelage.people.corrections import as_displayed, correction_from, spans_from
 from tutelage.people.export import file_hash
-from tutelage.people.languages import ENGLISH
 from tutelage.people.manifest import FORMAT
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.consents import (
@@ -48,24 +47,24 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
         kind=told["kind"],
         presentation=versions[0],
         plan=Plan(**told["plan"]),
-        languages=told.get("languages", (ENGLISH,)),
+        languages=told["languages"],
         actor=actor,
     )
     for version in versions[1:]:
         present(store, study.id, version, actor=actor)
     _add_items(store, study, folder, actor)
-    # An export without names leaves raters their pseudonyms; former versions wrote names alone, in every file.
-    raters = [row | {"name": row.get("name", row.get("rater"))} for row in _lines(folder, "raters.jsonl")]
-    names = {row.get("rater", row["name"]): row["name"] for row in raters}
+    # An export without names leaves raters their pseudonyms.
+    raters = [row | {"name": row.get("name", row["rater"])} for row in _lines(folder, "raters.jsonl")]
+    names = {row["rater"]: row["name"] for row in raters}
     with store.write(alone=True) as connection:
         for row in raters:
             insert_rater(
                 connection, study.id, row["name"], now=store.now(), kind=row["kind"], role=row["role"],
-                quota=row["quota"], detail=row["detail"], actor=actor, same_name=True,
+                quota=row["quota"], detail=row["detail"], actor=actor,
             )  # fmt: skip
     rows = [row | {"rater": names[row["rater"]]} for row in _lines(folder, "votes.jsonl")]
     write_answers(store, study.id, [_told(row) for row in rows], source=str(folder), actor=actor)
-    _agree_again(store, study, manifest.get("consents", ()), raters, rows, actor)
+    _agree_again(store, study, manifest["consents"], raters, rows, actor)
     excluded = manifest["excluded"]
     by_name = {names.get(rater, rater): reason for rater, reason in excluded["rater"].items()}
     _exclude_again(store, study, excluded | {"rater": by_name}, folder, actor)
@@ -79,7 +78,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise TutelageError(f"{folder} holds no export of Tutelage: {error}.") from error
     if manifest.get("format") != FORMAT:
         raise TutelageError(
-            f"{folder} is in the format {manifest.get('format')!r}; this program reads {FORMAT!r}."
+            f"{folder} is in the format {manifest.get('format')!r}; this program reads {FORMAT!r}. Import it by the "
+            "version of Tutelage that exported it, or export the study by this one."
         )
     for name, told in manifest["files"].items():
         path = folder / name
@@ -96,8 +96,7 @@ def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def _presentation(row: Mapping[str, Any]) -> Presentation:
-    later = {"corrections": row.get("corrections", False), "spans": tuple(row.get("spans", ()))}
-    return Presentation(row["question"], row["scale"], tuple(row["criteria"]), row["guidelines"], **later)
+    return Presentation(**{**row, "criteria": tuple(row["criteria"]), "spans": tuple(row["spans"])})
 
 
 def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
@@ -110,11 +109,11 @@ def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
 
 def _told(row: Mapping[str, Any]) -> AnswerRecord:
     envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
-    sides, correction = tuple(row["sides"]), correction_from(row.get("correction"))
+    sides, correction = tuple(row["sides"]), correction_from(row["correction"])
     envelope |= {
         "flags": tuple(row["flags"]),
         "correction": correction and as_displayed(correction, sides),
-        "spans": tuple(as_displayed(span, sides) for span in spans_from(row.get("spans", ()))),
+        "spans": tuple(as_displayed(span, sides) for span in spans_from(row["spans"])),
     }
     answer = from_displayed(row["displayed"], envelope)
     return AnswerRecord(
@@ -141,16 +140,16 @@ def _agree_again(
     found: dict[str, dict[tuple[int, str], Agreement]] = {}
 
     def agreed(name: str, row: Mapping[str, Any], number: int, moment: int) -> None:
-        shown = row.get("consent_language") or "", row.get("consent_text") or ""
+        shown = row["consent_language"] or "", row["consent_text"] or ""
         made = found.setdefault(name, {})
         known = made.get((number, shown[1]))
         made[number, shown[1]] = Agreement(min(moment, known.at) if known else moment, number, *shown)
 
     for row in raters:
-        if row.get("consented") is not None:
-            agreed(row["name"], row, row.get("agreed", 0), row["consented"])
+        if row["consented"] is not None:
+            agreed(row["name"], row, row["agreed"], row["consented"])
     for row in votes:
-        if row.get("consent") is not None:
+        if row["consent"] is not None:
             agreed(row["rater"], row, row["consent"], row["created"])
     agreements = Agreements({name: tuple(sorted(made.values())) for name, made in found.items()})
     restore_agreements(store, study.id, agreements)

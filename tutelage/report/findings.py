@@ -28,7 +28,6 @@ def findings(found: Round) -> tuple[Finding, ...]:
     for stage in found.stages:
         told += [Finding(stage.name, "files", trouble) for trouble in stage.run.troubles]
         told += [Finding(stage.name, "Chat template", sentence) for sentence in stage.run.mismatches]
-        told += [Finding(stage.name, "Saved model", sentence) for sentence in stage.run.saving_faults]
         drawn = (*figures(stage.kind, stage.run), *further_figures(stage.kind, stage.run))
         told += [Finding(stage.name, one.title, one.finding) for one in drawn if one.finding]
         if stage.status == "failed":

@@ -31,11 +31,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tutelage.base.config.files import check_run_format
 from tutelage.base.errors import TutelageError
 from tutelage.report.chat_templates import mismatches
 from tutelage.report.files import read_completions, read_metrics, read_object, read_table
 from tutelage.report.json_values import Object, flat, items, number, section, string
-from tutelage.report.saved_models import saving_faults
 
 KINDS = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
 DISTILLATION = "distill"
@@ -50,8 +50,8 @@ WRITTEN_LAST = ("summary.json", "completions.jsonl")
 @dataclass(frozen=True)
 class Run:
     """The contents of a run directory. `metrics` has one object per step, in order; `troubles` names what could not
-    be read; `mismatches` has sentences on models whose chat templates or end tokens differ, `saving_faults` on a final
-    model that is not what was trained; `finished` means that what is written last is there, whatever it says."""
+    be read; `mismatches` has sentences on models whose chat templates or end tokens differ; `finished` means that what
+    is written last is there, whatever it says."""
 
     config: Object = field(default_factory=dict)
     summary: Object = field(default_factory=dict)
@@ -61,7 +61,6 @@ class Run:
     answers: tuple[Object, ...] = ()
     troubles: tuple[str, ...] = ()
     mismatches: tuple[str, ...] = ()
-    saving_faults: tuple[str, ...] = ()
     finished: bool = False
 
     @property
@@ -185,11 +184,13 @@ def read_alone(folder: Path) -> Round:
 
 
 def read_run(folder: Path) -> Run:
-    """The run in a directory; what is missing is empty."""
+    """The run in a directory; what is missing is empty. Raises TutelageError for a run in another format."""
     config, summary, judgements = (read_object(folder / f"{name}.json") for name in OBJECTS)
     metrics, completions = read_metrics(folder / "metrics.jsonl"), read_completions(folder)
     samples, answers = read_table(folder / "samples.jsonl"), read_table(folder / "answers.jsonl")
     parts = (config, summary, judgements, metrics, completions, samples, answers)
+    if section(config[0], "settings"):
+        check_run_format(config[0], folder)
     return Run(
         config=config[0],
         summary=summary[0],
@@ -199,7 +200,6 @@ def read_run(folder: Path) -> Run:
         answers=tuple(answers[0]),
         troubles=tuple(trouble for _, trouble in parts if trouble),
         mismatches=mismatches(folder, config[0]),
-        saving_faults=saving_faults(folder, config[0]),
         finished=any((folder / name).exists() for name in WRITTEN_LAST),
     )
 

@@ -102,7 +102,7 @@ def section_of(stage: Stage, index: int) -> Section:
         ),
         origin=listed(origin_of(run)),
         troubles=run.troubles,
-        model_faults=(*run.saving_faults, *run.mismatches),
+        model_faults=run.mismatches,
     )
 
 

@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "base.errors",
         ),
     ),
-    "config": (
+    "base.config": (
         "Settings that verbs share",
         ("base.config.pieces", "base.config.run", "base.config.servers"),
     ),

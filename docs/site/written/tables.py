@@ -8,7 +8,7 @@ from written.markdown import page, table
 
 INTRODUCTION = """\
 A study is one database, SQLite in a file or PostgreSQL, with the same tables. To read it, an export is the better
-way ([collecting](../collecting.md#for-owners)): the tables change with versions, by migrations that run when a
+way ([collecting](../collecting.md#for-owners)): the tables change with releases, by migrations that run when a
 database is opened. Do not write to it.
 
 Times are milliseconds since the epoch; what is said to be JSON is stored as text. Columns are NOT NULL unless they

@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tutelage.base.config import Sampling, from_mapping, identity, load, to_mapping, with_defaults
+from tutelage.base.config import from_mapping, load, to_mapping, with_defaults
 from tutelage.base.config.aliases import Alias, aliases, used_aliases, without_aliases
 from tutelage.base.config.flags import settings_from
 from tutelage.base.errors import TutelageError
 from tutelage.commands import line as cli
 from tutelage.commands import table
 from tutelage.commands.calls import settings_from as settings_from_keywords
-from tutelage.commands.sft.settings import SftSettings
 
 
 @dataclass(frozen=True)
@@ -99,13 +98,6 @@ def test_an_old_name_is_neither_known_nor_offered_elsewhere() -> None:
         from_mapping(Settings, {"k": 1})
 
 
-@dataclass(frozen=True)
-class Answering:
-    """Settings with a section from which a setting was removed."""
-
-    sampling: Sampling = field(default_factory=Sampling)
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -126,16 +118,9 @@ def test_an_old_flag_works_and_says_so(
     assert all(line.endswith("; the old name goes with the next release.") for line in err.splitlines())
 
 
-def test_the_length_of_answers_has_one_name_and_the_old_one_of_sft_works(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = ["--model", "m", "--data", "d", "--out", "o"]
-    old = settings_from(SftSettings, [*words, "--max-new-tokens", "8"], prog="p")
-    assert "--max-new-tokens is now called --sampling.max-new-tokens;" in capsys.readouterr().err
-    assert old == settings_from(SftSettings, [*words, "--sampling.max-new-tokens", "8"], prog="p")
-    assert old.sampling == Sampling(temperature=0.0, max_new_tokens=8)
-    assert old == settings_from_keywords(
-        SftSettings, {"model": "m", "data": "d", "out": "o", "max_new_tokens": 8}
+def test_keyword_arguments_take_old_names() -> None:
+    assert settings_from_keywords(Settings, {"random_state": 4, "filter": {"k": 3}}) == Settings(
+        seed=4, filter=Filter(top_k=3)
     )
 
 
@@ -169,31 +154,6 @@ def test_the_old_name_of_a_verb_runs_it_and_says_so(
         out,
         "note: the verb formulas is now called recipes; the old name goes with the next release.\n",
     )
-
-
-def test_a_removed_flag_is_refused_with_what_to_use_instead() -> None:
-    for flag in ("--sampling.compile", "--sampling.no-compile", "--sampling.compile=false"):
-        with pytest.raises(
-            TutelageError, match=r"--sampling\.(no-)?compile was removed\. Use --engine plain"
-        ):
-            settings_from(Answering, [flag], prog="p")
-
-
-def test_a_removed_setting_in_a_file_is_passed_over_with_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "old.toml"
-    path.write_text("[sampling]\ncompile = true\ntop_k = 3\n")
-    found = settings_from(Answering, ["--config", str(path)], prog="p")
-    assert found == Answering(Sampling(top_k=3))
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"note: {path}: the setting sampling.compile was removed. Use --engine")
-
-
-def test_a_removed_setting_stays_in_fingerprints() -> None:
-    settings = identity(Answering())["sampling"]
-    assert isinstance(settings, dict)
-    assert settings["compile"] is None
 
 
 def test_every_alias_leads_to_something_that_is_there() -> None:

@@ -72,8 +72,12 @@ def test_a_required_value_may_come_from_either_side(tmp_path: Path) -> None:
 
 def test_the_settings_of_a_run_are_read_from_its_config(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    path.write_text('{"settings": {"text": "run"}, "versions": {}}')
+    path.write_text('{"format": "tutelage-run/1", "settings": {"text": "run"}, "versions": {}}')
     assert load(Everything, path) == Everything("run")
+    for other in ("", '"format": "tutelage-run/0", '):
+        path.write_text(f'{{{other}"settings": {{"text": "run"}}, "versions": {{}}}}')
+        with pytest.raises(TutelageError, match=r"tutelage-run/1'.*version that began the run"):
+            load(Everything, path)
 
 
 @pytest.mark.parametrize(

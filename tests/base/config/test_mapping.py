@@ -1,13 +1,13 @@
 """Settings and mappings: what goes in comes out, and what is wrong is refused by name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pytest
 from hypothesis import given
 
-from tutelage.base.config import LATER, Model, from_mapping, identity, to_mapping, with_defaults
+from tutelage.base.config import LATER, from_mapping, identity, to_mapping, with_defaults
 from tutelage.base.errors import TutelageError
 
 from .examples import Everything, Inner, Outer, everythings
@@ -31,12 +31,25 @@ def test_a_stored_mapping_gets_the_defaults_of_settings_that_are_newer() -> None
     assert with_defaults(Outer, {}) == {"model": {"dtype": "float32", "device": "auto", "engine": "auto"}}
 
 
+@dataclass(frozen=True)
+class Grown:
+    """Settings to which one was added since fingerprints were taken."""
+
+    depth: int = 1
+    added: int = field(default=5, metadata=LATER)
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Settings with such a section."""
+
+    grown: Grown
+
+
 def test_the_identity_of_settings_outlives_a_setting_that_is_added_later() -> None:
-    model = Model("x")
-    before = {"path": "x", "dtype": "float32", "device": "auto"}
-    assert identity(model) == before
-    assert identity(Outer(model)) == {"model": before}
-    assert identity(Outer(replace(model, engine="plain"))) == {"model": before | {"engine": "plain"}}
+    assert identity(Grown()) == {"depth": 1}
+    assert identity(Grown(added=6)) == {"depth": 1, "added": 6}
+    assert identity(Outside(Grown(depth=2))) == {"grown": {"depth": 2}}
     assert identity(Everything("x")) == to_mapping(Everything("x")), "defaults of other settings stay"
 
 

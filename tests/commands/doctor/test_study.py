@@ -17,9 +17,7 @@ from tutelage.people import (
     Answer,
     Item,
     Plan,
-    Presentation,
     add_items,
-    add_rater,
     backup,
     change_rater,
     consent,
@@ -31,8 +29,6 @@ from tutelage.people import (
     submit,
     write_note,
 )
-from tutelage.people.corrections import Correction
-from tutelage.people.export import export_study
 from tutelage.people.store import migrations
 from tutelage.people.store.consents import Consent, ask_consent
 
@@ -268,32 +264,3 @@ def test_databases_that_cannot_be_used_are_one_fault(store, tmp_path, monkeypatc
         (found,) = check_study(store.address)
     assert (found.subject, found.state) == ("database", "fault")
     assert "locked" in found.advice
-
-
-def test_a_file_to_train_on_that_names_people_is_found_wherever_it_was_copied(store, tmp_path, monkeypatch):
-    """Files of this version, of other studies and of model judges name nobody."""
-    study = create_study(store, "tutoring", plan=QUIET, presentation=Presentation(corrections=True))
-    add_items(store, study.id, *records(2))
-    for rater in raters_of(store, study, 2):
-        question = next_assignment(store, rater)
-        submit(store, question.id, replace(better(question), correction=Correction(f"Better {rater}.")))
-    here, runs = tmp_path / "here", tmp_path / "runs"
-    for folder in (here / "data", runs):
-        folder.mkdir(parents=True)
-    monkeypatch.chdir(here)
-    export_study(store, study.id, here / "labels", names=True)
-    written = (here / "labels" / "demonstrations.jsonl").read_text(encoding="utf-8")
-    judged = written.replace('"rater-1"', '"judge"').replace('"rater-2"', '"judge"')
-    add_rater(store, study.id, "judge", kind="llm")
-    (runs / "mine.jsonl").write_text(written, encoding="utf-8")
-    (runs / "judged.jsonl").write_text(judged, encoding="utf-8")
-    former = written.replace('"rater-2"', '"rater 1"')
-    (runs / "other.jsonl").write_text(former.replace('"tutoring"', '"other"'), encoding="utf-8")
-    (runs / "broken.jsonl").write_text("[1]\n{", encoding="utf-8")
-    assert checks(store)["exports"].state == "ok"
-    for place in (here / "data", runs):
-        (place / "former.jsonl").write_text(former, encoding="utf-8")
-        found = checks(store)
-        assert [subject for subject in found if "export" in subject] == [f"export {place / 'former.jsonl'}"]
-        assert "tutelage collect export" in found[f"export {place / 'former.jsonl'}"].advice
-        (place / "former.jsonl").unlink()

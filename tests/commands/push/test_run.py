@@ -39,7 +39,9 @@ class RepoUrl(SimpleNamespace):
 def run(tmp_path: Path) -> Path:
     folder = tmp_path / "dpo"
     (folder / "model").mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"settings": {"out": "dpo", "unpaired": False}}))
+    (folder / "config.json").write_text(
+        json.dumps({"format": "tutelage-run/1", "settings": {"out": "dpo", "unpaired": False}})
+    )
     (folder / "summary.json").write_text("{}")
     (folder / "model" / "model.safetensors").write_bytes(b"w")
     return folder

@@ -65,7 +65,7 @@ def test_the_answers_are_named_by_their_model_within_the_folder(
 
 
 def test_the_name_of_the_answers_is_no_part_of_the_stage(tmp_path: Path) -> None:
-    """The fingerprint of the stage is that of its settings, so a round that was begun without a name goes on."""
+    """The fingerprint of the stage is that of its settings, in which no name is given."""
     made = a_round(tmp_path / "round")
     assert stage(made, "sample").settings == (made.sampling,)
     assert made.sampling.name == ""

@@ -24,7 +24,7 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.export import export_study
-from tutelage.people.store import schema
+from tutelage.people.store import migrations, schema
 from tutelage.people.store.archive import restore_archive, write_archive
 from tutelage.people.store.consents import Consent, ask_consent
 from tutelage.people.store.forgetting import forget
@@ -135,11 +135,14 @@ def changed(backup: Path, name: str, change: Callable[[bytes], bytes]) -> None:
             archive.writestr(each, content)
 
 
+REVISION = f'"{migrations.newest()}"'.encode()
 FAULTS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "a row": ("rater.jsonl", lambda text: text.replace(b"rater 0", b"rater X"), "not as it was written"),
     "a row less": ("rater.jsonl", lambda text: text.split(b"\n", 1)[1], "not as it was written"),
     "the format": ("manifest.json", lambda text: text.replace(b"backup/1", b"backup/9"), "format"),
-    "a newer version": ("manifest.json", lambda text: text.replace(b'"v', b'"v9'), "newer version"),
+    "a newer version": ("manifest.json", lambda text: text.replace(b'"r1_', b'"r999_'), "newer version"),
+    "an older revision": ("manifest.json", lambda text: text.replace(REVISION, b'"v12"'), "never released"),
+    "no revision": ("manifest.json", lambda text: text.replace(REVISION, b"null"), "never released"),
     "no manifest": ("manifest.json", lambda text: b"nothing", "no manifest"),
     "a count": (
         "manifest.json",
@@ -164,9 +167,11 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_made(
     write_archive(lite, backup)
     name, change, complaint = FAULTS[fault]
     changed(backup, name, change)
+    before = backup.read_bytes()
     with pytest.raises(TutelageError, match=complaint):
         restore_archive(str(target), backup)
     assert list(folder.glob("new.sqlite*")) == []
+    assert backup.read_bytes() == before
 
 
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0"])

@@ -1,6 +1,5 @@
 """Forgetting, on both databases: nothing that tells who it was is left, in tables, trail, exports, file or backups."""
 
-import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -41,7 +40,6 @@ from tutelage.people.recruiting import Recruitment
 from tutelage.people.retention import Retention, forget_due
 from tutelage.people.store import forgetting, migrations, schema
 from tutelage.people.store.consents import Consent, ask_consent, raters_due
-from tutelage.people.store.exports import list_exports
 from tutelage.people.store.forgetting import finish_forgetting, forget
 from tutelage.people.store.recruitments import recruit
 from tutelage.people.store.visits import enter, list_visits
@@ -126,21 +124,6 @@ def test_nothing_that_tells_who_it_was_is_left(store: Store, folder: Path, votes
     assert count_study(store, study.id).answered == len(
         [vote for vote in list_votes(store, study.id) if vote.rater != done.name]
     )
-
-
-def test_manifests_of_former_versions_forget_the_name_that_they_have(store: Store, folder: Path) -> None:
-    study = study_of(store, 6)
-    present(store, study.id, Presentation(corrections=True, spans=("fact",)))
-    rater = spoke(store, study.id)
-    manifest = export_study(store, study.id, folder / "export").manifest
-    del manifest["names"]
-    former = json.dumps(manifest).replace(f"rater-{rater}", "Persephone")
-    with store.write() as connection:
-        connection.execute(schema.export.update().values(manifest=former))
-    done = forget(store, rater)
-    assert [word for word in WORDS if word in everything(store)] == []
-    (kept,) = list_exports(store, study.id)
-    assert list(kept.manifest["excluded"]["rater"]) == [done.name]  # type: ignore[index, call-overload]
 
 
 class Killed(BaseException):

@@ -340,7 +340,9 @@ def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
     asked.mkdir()
     for name, rows in (("prompts", prompts), ("completions", completions)):
         write_jsonl(asked / f"{name}.jsonl", map(to_row, rows))
-    status, out, _ = run(capsys, "init", folder / "study", "--from-sample", asked, "--rank", "4")
+    status, out, _ = run(
+        capsys, "init", folder / "study", "--from-sample", asked, "--kind", "ranking", "--answers", "4"
+    )
     assert status == 0
     assert "2 sets of 4 answers to be put in order" in out
     store = open_store(folder / "study" / "study.sqlite")
@@ -348,7 +350,9 @@ def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
     assert study.kind.name == "ranking"
     assert [len(set(question.texts)) for question in list_questions(store, study.id)] == [4, 4]
     store.close()
-    status, _, err = run(capsys, "init", folder / "other", "--from-sample", asked, "--rank", "6")
+    status, _, err = run(
+        capsys, "init", folder / "other", "--from-sample", asked, "--kind", "ranking", "--answers", "6"
+    )
     assert status == 2
     assert "no prompt 6 different answers" in err
     pair = Comparison("c", prompts[0].id, completions[0].id, completions[1].id, "random")
@@ -477,14 +481,16 @@ def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
         ("init x --prompts b.jsonl", "both --prompts and --model"),
         ("init x --model m", "both --prompts and --model"),
         ("init x --against m", "--against needs --model"),
-        ("init x --from-pairs a.jsonl --rank 4", "ready pairs, --golds and --training have two answers each"),
-        ("init x --prompts b.jsonl --model m --rank 7", "shows 2 to 6 answers at a time"),
+        (
+            "init x --from-pairs a.jsonl --kind ranking --answers 4",
+            "ready pairs, --golds and --training have two answers each",
+        ),
+        ("init x --prompts b.jsonl --model m --kind ranking --answers 7", "shows 2 to 6 answers at a time"),
         (
             "init x --from-pairs a.jsonl --kind guess",
             "no kind of question “guess”; a study is of kind pair, ranking",
         ),
         ("init x --prompts b.jsonl --model m --answers 3", "a study that compares pairs shows 2 answers"),
-        ("init x --prompts b.jsonl --model m --rank 3 --answers 4", "--rank N is the old name"),
         ("init x --from-pairs nowhere.jsonl", "nowhere.jsonl"),
         ("simulate nowhere --gold x", "There is no database"),
         ("srve x", "did you mean 'serve'?"),
@@ -560,9 +566,9 @@ def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(
     assert "the choice '0' is not known (1: line 4)" in err
     assert not made.exists()
     more = (*words, "--choice", "0=tie")
-    old = ("--choice", "label")  # the old name of --choice-column
-    for named in (("--choice-column", "label"), old):
-        status, out, _ = run(capsys, "import", made, votes, *columns, *named, *more)
+    columns = (*columns, "--choice-column", "label")
+    for _ in range(2):
+        status, out, _ = run(capsys, "import", made, votes, *columns, *more)
         assert status == 0
     assert "0 new votes by 0 new raters on 0 new questions; 0 replaced an earlier one, 3 were known" in out
     store = open_store(made / "study.sqlite")
@@ -570,4 +576,5 @@ def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(
     store.close()
     assert [rater for rater, _ in said] == ["Anna", "Anna", "bert"]
     assert ("Anna", "tie") in said
-    assert run(capsys, "import", folder / "none", votes, *columns, "--choice", "1=z")[0] == 2
+    for unclear in ("1=z", "label"):
+        assert run(capsys, "import", folder / "none", votes, *columns, "--choice", unclear)[0] == 2

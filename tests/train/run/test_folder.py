@@ -74,8 +74,6 @@ def test_a_run_that_goes_on_reads_the_rows_that_it_began_with(tmp_path: Path) ->
     ):
         Run.open(tmp_path / "r", Settings(), data="2 rows, bb", resume=True)
     Run.open(tmp_path / "r", Settings(), resume=True).close()
-    Run.open(tmp_path / "old", Settings()).close()  # as versions before 0.2 began it
-    Run.open(tmp_path / "old", Settings(), data="2 rows, bb", resume=True).close()
 
 
 def test_the_config_records_the_run(tmp_path: Path) -> None:
@@ -264,6 +262,28 @@ def test_a_summary_is_json_whatever_the_figures_are(tmp_path: Path, caplog: pyte
     assert strict == {"policy": {"kl": None, "ci": [0.5, None]}, "out": str(tmp_path / "r")}
     assert "policy.kl is nan" in caplog.text
     assert "policy.ci is inf" in caplog.text
+
+
+@pytest.mark.parametrize("told", [None, "tutelage-run/0"])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_in_another_format_is_refused_and_stays_as_it_is(
+    tmp_path: Path, told: str | None, finished: bool
+) -> None:
+    with Run.open(tmp_path / "r", Settings()) as run:
+        run.log(1, {"loss": 1.0})
+        run.checkpoint(1, write("1"))
+        if finished:
+            run.finish({"loss": 1.0})
+    path = tmp_path / "r" / "config.json"
+    config = json.loads(path.read_text())
+    del config["format"]
+    path.write_text(json.dumps(config | ({"format": told} if told else {})))
+    names = [file for file in (tmp_path / "r").rglob("*") if file.is_file() and file.name != ".lock"]
+    before = {file: file.read_bytes() for file in names}
+    for resume in (False, True):
+        with pytest.raises(TutelageError, match=r"tutelage-run/1.*use the version that began the run"):
+            Run.open(tmp_path / "r", Settings(), resume=resume)
+    assert {file: file.read_bytes() for file in before} == before
 
 
 def test_a_damaged_config_is_named(tmp_path: Path) -> None:

@@ -4,14 +4,8 @@ A class of settings names them in a class variable, old name to present name, in
 
     ALIASES: ClassVar[Mapping[str, str]] = {"max_tokens": "max_new_tokens", "batch": "batch_size"}
 
-They hold wherever the class is a section: for flags, for TOML files, and for the config.json of an old run.
+They hold wherever the class is a section: for flags, for TOML files, and for the config.json of a run.
 Fingerprints go on naming the setting by its old name (of several, the first), so that an old round is recognised.
-
-A setting that was removed is named with what it was by default and what to use instead:
-
-    REMOVED: ClassVar[Mapping[str, Removal]] = {"compile": Removal(None, "Use --engine plain or --engine cpu.")}
-
-As a flag it is refused; in a file it is passed over, with a line for a file that a user named.
 """
 
 import sys
@@ -29,13 +23,6 @@ class Alias(NamedTuple):
     new: str
 
 
-class Removal(NamedTuple):
-    """A setting that was removed: its default, which fingerprints still contain, and what to use instead."""
-
-    default: bool | int | float | str | None
-    instead: str
-
-
 def aliases(cls: type, section: str = "") -> list[Alias]:
     """The aliases of `cls`, of its bases and of its sections; `section` leads every key, and ends with a dot."""
     found = [Alias(section + old, section + new) for old, new in _own_aliases(cls).items()]
@@ -47,38 +34,17 @@ def aliases(cls: type, section: str = "") -> list[Alias]:
     return found
 
 
-def removals(cls: type, section: str = "") -> dict[str, Removal]:
-    """The settings that were removed from `cls`, from its bases and from its sections, by dotted key."""
-    classes = reversed(cls.__mro__)
-    found = {section + old: one for part in classes for old, one in vars(part).get("REMOVED", {}).items()}
-    hints = get_type_hints(cls)
-    for field in settable(cls):
-        inner = section_of(hints[field.name])
-        if inner is not None:
-            found |= removals(inner, f"{section}{field.name}.")
-    return found
-
-
-def used_removals(cls: type, mapping: Mapping[str, object]) -> dict[str, Removal]:
-    """The removed settings that have a value in a mapping of settings."""
-    return {key: one for key, one in removals(cls).items() if _holds(mapping, key.split("."))}
-
-
 def used_aliases(cls: type, mapping: Mapping[str, object]) -> list[Alias]:
     """The aliases whose old name has a value in a mapping of settings."""
     return [alias for alias in aliases(cls) if _holds(mapping, alias.old.split("."))]
 
 
 def without_aliases(cls: type, mapping: Mapping[str, object]) -> dict[str, Any]:
-    """A mapping of settings with present names in place of old ones and without removed settings; the argument itself
-    stays as it is.
+    """A mapping of settings with present names in place of old ones; the argument itself stays as it is.
 
     Raises TutelageError when a setting has a value under both names.
     """
     renamed = _copied(mapping)
-    for key in used_removals(cls, mapping):
-        *way, name = key.split(".")
-        del _section(renamed, way)[name]
     for alias in used_aliases(cls, mapping):
         if _holds(renamed, alias.new.split(".")):
             raise TutelageError(

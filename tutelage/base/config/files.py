@@ -16,6 +16,9 @@ S = TypeVar("S")
 NONE_IN_TOML = "None"
 """TOML has no null: this text stands for it where a setting may be None, as it does on the command line."""
 
+RUN_FORMAT = "tutelage-run/1"
+"""The format of the folders of runs, which their config.json names."""
+
 
 def resolve(cls: type[S], path: Path | str | None = None, overrides: Mapping[str, object] | None = None) -> S:
     """Settings from defaults, then a file (if any), then overrides (nested or dotted keys).
@@ -80,8 +83,23 @@ def read_mapping(path: Path) -> dict[str, object]:
             f"The settings file {path} must hold named settings, not a {type(content).__name__}."
         )
     if path.name == "config.json" and isinstance(content.get("settings"), dict):
+        check_run_format(content, path.parent)
         return dict(content["settings"])
     return content
+
+
+def check_run_format(config: Mapping[str, object], folder: Path) -> None:
+    """Check that a run is in the format of this version. `config` is the config.json of its folder.
+
+    Raises TutelageError where it is in another one.
+    """
+    told = config.get("format")
+    if told != RUN_FORMAT:
+        raise TutelageError(
+            f"The run in {folder} is in {f'the format {told!r}' if told else 'a format without a number'}, and this "
+            f"version of Tutelage reads {RUN_FORMAT!r}: use the version that began the run, or begin it anew in "
+            "another folder (--out)."
+        )
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -2,14 +2,13 @@
 
 import dataclasses
 import inspect
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import tyro
 
-from tutelage.base.config.aliases import aliases, note_old_name, removals, used_aliases, used_removals
+from tutelage.base.config.aliases import aliases, note_old_name, used_aliases
 from tutelage.base.config.files import read_mapping, read_onto
 from tutelage.base.config.mapping import overlay
 from tutelage.base.config.rates import Rates
@@ -42,8 +41,6 @@ def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilo
         defaults = read_onto(settings, path, unset=tyro.MISSING)
         for alias in used_aliases(settings, read_mapping(Path(path))):
             note_old_name(f"{path}: the setting {alias.old}", alias.new)
-        for key, one in used_removals(settings, read_mapping(Path(path))).items():
-            print(f"note: {path}: the setting {key} was removed. {one.instead}", file=sys.stderr)
     short = _short_forms(settings)
     try:
         return tyro.cli(
@@ -84,12 +81,9 @@ def _present_flags(settings: type[Any], words: Sequence[str]) -> list[str]:
     for alias in aliases(settings):
         present[_flag(alias.old)] = _flag(alias.new)
         present[_flag(alias.old, "no-")] = _flag(alias.new, "no-")
-    removed = {_flag(key, no): one for key, one in removals(settings).items() for no in ("", "no-")}
     flags = []
     for word in words:
         name, equals, value = word.partition("=")
-        if name.replace("_", "-") in removed:
-            raise TutelageError(f"{name} was removed. {removed[name.replace('_', '-')].instead}")
         new = present.get(name.replace("_", "-"))
         if new is not None:
             note_old_name(name, new)

@@ -18,7 +18,7 @@ Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | 
 S = TypeVar("S")
 
 LATER = {"later": True}
-"""Metadata of a field that was added when folders with fingerprints of its class existed already (see `identity`)."""
+"""Metadata of a field that was added after a release that wrote fingerprints of its class (see `identity`)."""
 
 
 class _Unset:
@@ -84,10 +84,10 @@ def to_mapping(settings: object) -> dict[str, Plain]:
 
 
 def identity(settings: object) -> dict[str, Plain]:
-    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, with the defaults of
-    those that were removed, and with the first names of those that were renamed.
+    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, and with the
+    first names of those that were renamed.
 
-    What is computed from it, a fingerprint for example, stays the same when a setting is added, removed or renamed.
+    What is computed from it, a fingerprint for example, stays the same when a setting is added or renamed.
     """
     cls = type(settings)
     later = {
@@ -102,7 +102,7 @@ def identity(settings: object) -> dict[str, Plain]:
     for name in {first_name(cls, name) for name in later}:
         if found[name] == default[name]:
             del found[name]
-    return found | {name: one.default for name, one in getattr(cls, "REMOVED", {}).items()}
+    return found
 
 
 def _own(value: object) -> Plain:

@@ -1,12 +1,9 @@
 """The settings that several verbs share. The text under a field is its help on the command line."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from tutelage.base.config.aliases import Removal
-from tutelage.base.config.mapping import LATER
 from tutelage.base.errors import TutelageError
 
 EngineName = Literal["auto", "plain", "cpu"]
@@ -26,7 +23,7 @@ class Model:
     way; weights that are only read are held in it."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, cuda:1, mps, ..."""
-    engine: EngineName = field(default="auto", metadata=LATER)
+    engine: EngineName = "auto"
     """How the model computes: plain runs the modules of transformers on any device, cpu the compiled engine for float32
     on a processor; auto takes cpu on a processor in float32, else plain."""
 
@@ -82,13 +79,6 @@ class Sampling:
     """Length limit of an answer in tokens; a longer one is cut and counts as not finished."""
     stop: tuple[str, ...] = ()
     """Texts that end an answer when it contains one; they are left out of its text, and it counts as finished."""
-
-    REMOVED: ClassVar[Mapping[str, Removal]] = {
-        "compile": Removal(
-            None, "Use --engine plain to compute without compiled kernels, --engine cpu to insist on them."
-        )
-    }
-    """Settings of earlier versions."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

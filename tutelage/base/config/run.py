@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 from tutelage.base.config.limits import a_seed, at_least
-from tutelage.base.config.mapping import LATER
 from tutelage.base.config.pieces import Checkpoints
 
 
@@ -35,7 +34,7 @@ class RunSettings:
 class MemorySettings:
     """What a training run computes twice to hold less in memory. It computes the same."""
 
-    activation_checkpointing: bool = field(default=False, metadata=LATER)
+    activation_checkpointing: bool = False
     """Keep one hidden state per layer and token, and compute each layer again in the backward pass: much less memory,
     about a third more time. Computed by the plain engine."""
 
@@ -44,7 +43,7 @@ class MemorySettings:
 class ShardSettings:
     """Where the weights of a run over several processes lie."""
 
-    shard: Literal["none", "full", "hybrid"] = field(default="none", metadata=LATER)
+    shard: Literal["none", "full", "hybrid"] = "none"
     """none: every process holds all weights, gradients and moments; full: its share of them, and layers are gathered
     from all while they compute (FSDP); hybrid: the processes of a machine share them, and every machine has a copy.
     Computed by the plain engine."""

@@ -1,9 +1,8 @@
 """The settings of verbs whose answers may come from servers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from tutelage.base.config.mapping import LATER
 from tutelage.base.config.pieces import Lora
 from tutelage.base.errors import TutelageError
 
@@ -15,7 +14,7 @@ SyncName = Literal["lora", "disk", "nccl"]
 class AnswerServers:
     """Servers that write answers with a model that stays as it is."""
 
-    rollouts: str = field(default="", metadata=LATER)
+    rollouts: str = ""
     """Addresses of vLLM or SGLang servers that write the answers, joined by commas, such as http://localhost:8000; when
     empty they are written in this process. A key, if the servers want one, is read from TUTELAGE_ENDPOINT_KEY."""
 
@@ -24,10 +23,10 @@ class AnswerServers:
 class RolloutServers(AnswerServers):
     """Servers that write answers with a policy that is being trained."""
 
-    sync: Literal["auto", SyncName] = field(default="auto", metadata=LATER)
+    sync: Literal["auto", SyncName] = "auto"
     """How the servers of --rollouts get new weights: lora, as an adapter; disk, as a whole model; nccl, as a whole
     model from GPU to GPU; auto takes lora where --lora.rank is set, else disk."""
-    sync_folder: str = field(default="", metadata=LATER)
+    sync_folder: str = ""
     """Folder in which new weights wait for the servers, which see it at the same path; one in --out when empty."""
 
     @property

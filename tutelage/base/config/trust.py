@@ -1,8 +1,7 @@
 """The settings of verbs that train on a reward, which may be held against people's votes first."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tutelage.base.config.mapping import LATER
 from tutelage.base.errors import TutelageError
 
 
@@ -10,12 +9,12 @@ from tutelage.base.errors import TutelageError
 class TrustSettings:
     """A study that says how far a reward can be trusted."""
 
-    trust: str = field(default="", metadata=LATER)
+    trust: str = ""
     """A study (its database file, its folder, or a postgresql:// URL) whose votes the reward is held against before it
     trains: it is refused where it agrees less with the raters than they do with each other."""
-    trust_study: str = field(default="", metadata=LATER)
+    trust_study: str = ""
     """The study's name, where a database holds several."""
-    trust_anyway: bool = field(default=False, metadata=LATER)
+    trust_anyway: bool = False
     """Train on a reward that --trust would refuse."""
 
     def check_trust(self) -> None:

@@ -40,8 +40,6 @@ class Init(CollectSettings):
     """What raters do with answers: pair (say which of two is better), or another kind of `tutelage.people.kinds`."""
     answers: int | None = None
     """Answers in a question, where the kind takes more than two (up to 6). Pairs unless given."""
-    rank: int | None = None
-    """Old name: --rank N is --kind ranking --answers N."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
     seed: int = 0
     """Seed of the sampling."""
@@ -95,7 +93,6 @@ class Init(CollectSettings):
             raise TutelageError("--against needs --model to be compared with.")
         if self.pairs < 1:
             raise TutelageError(f"--pairs is {self.pairs}; ask about at least one pair per prompt.")
-        self._read_old_name()
         self._check_kind()
 
     def _check_languages(self) -> None:
@@ -115,7 +112,6 @@ class Init(CollectSettings):
             "--from-pairs": self.from_pairs,
             "--from-sample": self.from_sample,
             "--answers": self.answers,
-            "--rank": self.rank,
             "--kind": self.kind != DEFAULT.name,
             "--pairs": self.pairs != 1,
         }
@@ -124,20 +120,6 @@ class Init(CollectSettings):
             raise TutelageError(
                 f"{other} does not go with --live: every turn of a conversation is a pair, and comes from the models."
             )
-
-    def _read_old_name(self) -> None:
-        """`rank` was the name before there were other kinds than pairs and rankings."""
-        from tutelage.people.kinds import DEFAULT
-        from tutelage.people.kinds.ranking import RANKING
-
-        if self.rank is None:
-            return
-        if self.kind not in (DEFAULT.name, RANKING.name) or self.answers not in (None, self.rank):
-            raise TutelageError(
-                "--rank N is the old name of --kind ranking --answers N; leave it out beside those."
-            )
-        object.__setattr__(self, "kind", RANKING.name)
-        object.__setattr__(self, "answers", self.rank)
 
     def _check_kind(self) -> None:
         from tutelage.people.kinds import find_kind

@@ -53,8 +53,7 @@ class Import(CollectSettings):
     choice_column: str = "preference"
     """Column with the choice: a, b, tie, both_bad, a-is-better, b-is-slightly-better, …"""
     choice: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """What another word for a choice means, such as 1=a; once for each word. A name without = is the old spelling of
-    --choice-column."""
+    """What another word for a choice means, such as 1=a; once for each word."""
     rater: str = "evaluator"
     """Column with the rater."""
     annotators: tuple[str, ...] = ()
@@ -72,9 +71,9 @@ class Import(CollectSettings):
     """Leave out the votes that cannot be used; else nothing is imported where there is one."""
 
     def __post_init__(self) -> None:
-        columns = [each for each in self.choice if "=" not in each]
-        if len(columns) > 1:
-            raise TutelageError(f"--choice {columns[1]} says not what it means; write it as {columns[1]}=a.")
-        if columns:
-            object.__setattr__(self, "choice_column", columns[0])
-            object.__setattr__(self, "choice", tuple(each for each in self.choice if "=" in each))
+        for each in self.choice:
+            if "=" not in each:
+                raise TutelageError(
+                    f"--choice {each} does not say what it means: write --choice {each}=a for a choice, or "
+                    f"--choice-column {each} for a column."
+                )

@@ -13,7 +13,6 @@ from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import (
     GradientSteps,
     Recipe,
-    as_begun,
     needs_divergence,
     remarks,
     restored_state,
@@ -53,7 +52,7 @@ from tutelage.train.learner import Learner, Step
 from tutelage.train.rl import improve as rl
 from tutelage.train.rl.given import GivenResponse, PartlyGiven
 from tutelage.train.rl.settings import RolloutSettings
-from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state, saved_state
+from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order
 
@@ -137,7 +136,6 @@ def distillation_recipe(settings: DistillSettings) -> Recipe:
 def _training(
     settings: DistillSettings, run: Run, recipe: Recipe, records: Sequence[Prompt] | Sequence[Demonstration]
 ) -> Training[DistillResult]:
-    recipe = as_begun(recipe, saved_state(run).get("recipe", {}))
     policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
     if not settings.is_served:
         refer_to_teacher(settings, policy, whole=needs_divergence(recipe) is not None)

@@ -1,20 +1,13 @@
 """Settings of distillation from a teacher."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tutelage.base import config
-from tutelage.base.config.aliases import Removal
 from tutelage.base.config.limits import at_least, within
 from tutelage.base.config.run import MemorySettings, RunSettings, ShardSettings
 from tutelage.base.config.servers import RolloutServers
 from tutelage.base.errors import TutelageError
-
-REJECTION = (
-    "Learning the best of one's own answers by a reward, which distill was before, is the verb rejection (tutelage "
-    "rejection); distill learns from a --teacher."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +52,6 @@ class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=1e-4)
     """Learning rates where --optimiser.lr is left out."""
 
-    REMOVED: ClassVar[Mapping[str, Removal]] = {"reward": Removal(None, REJECTION)}
-    """What the verb took that had this name before."""
-
     @property
     def is_served(self) -> bool:
         """Whether the teacher is a server."""
@@ -76,7 +66,10 @@ class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
             at_least(self, tokens_at_once=1)
         self.check_servers()
         if not self.teacher:
-            raise TutelageError(f"distill needs a --teacher to learn from. {REJECTION}")
+            raise TutelageError(
+                "distill needs a --teacher to learn from. To learn the best of the model's own completions by a "
+                "reward, use tutelage rejection."
+            )
         if self.teacher == self.model.path:
             raise TutelageError(
                 f"--teacher and --model are both {self.teacher!r}: a model has nothing to learn from itself."

@@ -18,7 +18,6 @@ from tutelage.people import (
     open_store,
     open_study,
 )
-from tutelage.people.named_exports import find_named_exports
 from tutelage.people.quotas import find_shortage
 from tutelage.people.statistics.keeping import Keeper, StudyStatistics
 from tutelage.people.store.backup import newest_backup
@@ -132,7 +131,6 @@ def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
         lambda: _inbox(store, study),
         lambda: _consent(study, raters),
         lambda: _retention(store, study),
-        lambda: _exports(store, study),
     )
     for part in parts:
         for each in part():
@@ -263,12 +261,3 @@ def _retention(store: Store, study: Study) -> Iterator[Check]:
         if due
         else "",
     )
-
-
-def _exports(store: Store, study: Study) -> Iterator[Check]:
-    found = find_named_exports(store, study)
-    if not found:
-        yield Check("exports", "none in or beside the folder of the database, or here, names people unasked")
-    for each in found:
-        advice = f"Delete it, and write it again: `{each.command}` names nobody."
-        yield Check(f"export {each.place}", "holds names of raters", "fault", advice)

@@ -23,14 +23,14 @@ class EvaluateSettings(AnswerServers):
     model: config.Model
     prompts: str = ""
     """Prompts: a file or hub data set; demonstrations bring references for ROUGE. Empty runs the tasks alone."""
-    tasks: tuple[str, ...] = field(default=(), metadata=config.LATER)
+    tasks: tuple[str, ...] = ()
     """Tasks of EleutherAI's lm-evaluation-harness, such as arc_easy or gsm8k (extra lm-eval). Their data come from the
     hub."""
-    task_folder: str = field(default="", metadata=config.LATER)
+    task_folder: str = ""
     """A folder with tasks of your own, as the harness reads them from YAML files."""
-    task_shots: int | None = field(default=None, metadata=config.LATER)
+    task_shots: int | None = None
     """Examples before each question of a task; as many as the task says when left out."""
-    task_chat: bool = field(default=False, metadata=config.LATER)
+    task_chat: bool = False
     """Put the questions of tasks into the chat template."""
     out: Path
     """Folder to write to."""
@@ -41,7 +41,7 @@ class EvaluateSettings(AnswerServers):
     name= before it."""
     base: str = ""
     """A model under which the perplexity of the answers is measured."""
-    text: str = field(default="", metadata=config.LATER)
+    text: str = ""
     """Texts or demonstrations that have nothing to do with the prompts; each model's perplexity on them shows what
     training has done to its language elsewhere."""
     names: tuple[str, str] = ("against", "model")

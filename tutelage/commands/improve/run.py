@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import NaturalStep, Recipe, as_begun, remarks, restored_state
+from tutelage.algorithms.recipe import NaturalStep, Recipe, remarks, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
@@ -54,7 +54,7 @@ from tutelage.train.rl.critic import (
 from tutelage.train.rl.mixing import PretrainingMix
 from tutelage.train.rl.rollouts import rollout_seed
 from tutelage.train.rl.settings import RolloutSettings
-from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state, saved_state
+from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order, encode_demonstrations
 
@@ -100,7 +100,6 @@ def _training(
     texts: Sequence[Demonstration],
     trust: Record,
 ) -> Training[ImproveResult]:
-    recipe = as_begun(recipe, saved_state(run).get("recipe", {}))
     policy = lay_out(settings, run, settings.model, partial(trained_policy, settings), with_reference=True)
     encoded = encode_prompts(prompts, policy.tokenizer)
     fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)

@@ -55,7 +55,7 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     none: the sampler's, and the difference is only measured."""
     mismatch_cap: float = 2.0
     """Largest weight of a token under --mismatch truncated."""
-    staleness: int = field(default=0, metadata=config.LATER)
+    staleness: int = 0
     """Steps by which the weights that write an answer may be behind those that learn from it: so many rollouts are
     written ahead by the servers of --rollouts while the policy learns. With 0 every step waits for its own."""
     watch: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ class PretrainSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings
     the model is large enough to gain by it. Weights, sums and log-probabilities are float32 either way."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, ..."""
-    engine: config.EngineName = field(default="auto", metadata=config.LATER)
+    engine: config.EngineName = "auto"
     """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
     processor, else plain."""
     shape: config.Shape = field(default_factory=config.Shape)

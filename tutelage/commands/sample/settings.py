@@ -36,7 +36,7 @@ class SampleSettings(AnswerServers):
     """Address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1, that serves --model; its key, if it
     wants one, is read from TUTELAGE_ENDPOINT_KEY."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
-    name: str = field(default="", metadata=config.LATER)
+    name: str = ""
     """Name of the model in the files and in a study; that of --model unless given. The ids of answers, and with them
     which pairs are asked, follow from it, the seed and the texts: give one to a model whose folder has moved."""
     seed: int = 0

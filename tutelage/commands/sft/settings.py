@@ -1,6 +1,5 @@
 """Settings of supervised fine-tuning."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -19,10 +18,10 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
     data: str
     """Demonstrations: a file (json, jsonl, csv, parquet; also .gz) or hub data set, whose format is recognised; or a
     study: its folder, its database file, or a postgresql:// URL."""
-    study_rows: tuple[StudyRows, ...] = field(default=WRITTEN, metadata=config.LATER)
+    study_rows: tuple[StudyRows, ...] = WRITTEN
     """What is read of a study: corrections (better responses that raters wrote), live (the better answers of
     conversations), votes (the better answers of all other questions)."""
-    answers: Literal["last", "every"] = field(default="last", metadata=config.LATER)
+    answers: Literal["last", "every"] = "last"
     """Of a conversation with several answers: the last is learnt, or every one, each after what was said before it."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(
@@ -39,15 +38,12 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
     rouge: int = 32
     """Held-out prompts that are answered at the end and compared with their references; 0 for none."""
     sampling: config.Sampling = field(
-        default_factory=lambda: config.Sampling(temperature=0.0, max_new_tokens=128), metadata=config.LATER
+        default_factory=lambda: config.Sampling(temperature=0.0, max_new_tokens=128)
     )
     """How held-out prompts are answered."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
     """Learning rates where --optimiser.lr is left out."""
-
-    ALIASES: ClassVar[Mapping[str, str]] = {"max_new_tokens": "sampling.max_new_tokens"}
-    """Settings of earlier versions."""
 
     def __post_init__(self) -> None:
         config.settle_rate(self)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import Recipe, as_begun, restored_state
+from tutelage.algorithms.recipe import Recipe, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base import config
 from tutelage.commands.terminal import follow
@@ -111,7 +111,6 @@ def _train(
 ) -> None:
     learner = _learner(policy, critic, plan)
     extra = load_state(run, learner)
-    recipe = as_begun(recipe, extra.get("recipe", {}))
     reward = CountedReward(goal.reward, int(extra["tokens"]) if extra else 0)
     prompts = Order(start.questions("train", policy), max(1, plan.answers // recipe.samples), plan.seed)
     steps = improve(

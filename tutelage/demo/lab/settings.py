@@ -1,6 +1,6 @@
 """LabSettings of the experiments, as commands of `tutelage lab`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
@@ -23,7 +23,7 @@ class LabSettings:
     """Seed of all that is drawn."""
     quick: bool = False
     """A very small form, to see that everything works; too small to show much."""
-    engine: config.EngineName = field(default="auto", metadata=config.LATER)
+    engine: config.EngineName = "auto"
     """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
     processor, else plain."""
     quiet: bool = False

@@ -65,7 +65,7 @@ def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
             "gold_mean": before["gold_mean"],
             "gold_std": before["gold_std"],
             "score_mean": before["score_mean"],
-            "length": _length(before),
+            "length": before["length/mean"],
             "ended": before["ended"],
         }
         | _on_texts(before),
@@ -76,7 +76,7 @@ def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
             "win_rate": won["gold"]["win_rate"],
             "win_rate_ci": won["gold"]["win_rate_ci"],
             "kl_per_sequence": after["kl"],
-            "length": _length(after),
+            "length": after["length/mean"],
             "ended": after["ended"],
         }
         | _on_texts(after),
@@ -88,11 +88,6 @@ def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
         "seconds": dict(seconds) | {"total": sum(seconds.values())},
         "peak_rss_mb": max(peak_memory_mb(), known.get("peak_rss_mb", 0.0)),
     }
-
-
-def _length(figures: Mapping[str, float]) -> float:
-    """The mean length in tokens, which evaluations of earlier versions call `length`."""
-    return figures["length/mean"] if "length/mean" in figures else figures["length"]
 
 
 def _on_texts(figures: Mapping[str, float]) -> dict[str, float]:

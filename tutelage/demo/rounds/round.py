@@ -5,7 +5,7 @@ they read, and the gold utility of the raters. Nothing in here trains or samples
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,14 +67,14 @@ class Texts:
     part of the fingerprints of its stages."""
 
     seed: int
-    corpus_tokens: int = field(default=0, metadata=config.LATER)
+    corpus_tokens: int = 0
     """Words and marks of the text to pretrain on."""
-    demonstrations: int = field(default=0, metadata=config.LATER)
-    train_prompts: int = field(default=0, metadata=config.LATER)
+    demonstrations: int = 0
+    train_prompts: int = 0
     """Prompts whose answers are judged, spread over all topics."""
-    judged_prompts: int = field(default=0, metadata=config.LATER)
+    judged_prompts: int = 0
     """Prompts whose answers are judged, from the first on."""
-    neutral_tokens: int = field(default=0, metadata=config.LATER)
+    neutral_tokens: int = 0
     """Words and marks of text that has nothing to do with the task."""
 
 

@@ -5,8 +5,7 @@ and the greatest key that was ever given), and for each table `NAME.jsonl`, one 
 columns in the manifest. It is written in one read transaction, so it is the database at one moment whatever is answered
 meanwhile, and restored in one write transaction, so there is all of it or nothing.
 
-Tables are restored at the revision that they were written at, and brought up to date by the same migrations as a
-database of that age.
+Tables are restored at the revision that they were written at, and migrated as a database of that revision is.
 """
 
 import hashlib
@@ -66,8 +65,8 @@ def restore_archive(url: str, path: Path) -> Archive:
     """Make the database at a path or URL of a file that `write_archive` wrote.
 
     Raises:
-        TutelageError: the file cannot be read, is no backup, was changed, or is of a newer program; or there is a
-            database already.
+        TutelageError: the file cannot be read, is no backup, was changed, or is of a newer version or one that was
+            never released; or there is a database already.
     """
     with _opened(path) as archive:
         manifest = _manifest(path, archive)
@@ -87,7 +86,7 @@ def restore_archive(url: str, path: Path) -> Archive:
                     Path(f"{store.path}{ending}").unlink(missing_ok=True)
             raise
         store.close()
-    open_store(url, create=False).close()  # looks whether it holds together, and migrates an older one
+    open_store(url, create=False).close()  # looks whether it holds together, and migrates it
     return Archive(manifest["revision"], {name: told["rows"] for name, told in manifest["tables"].items()})
 
 
@@ -147,12 +146,7 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
         raise TutelageError(
             f"{path} is in the format {str(manifest.get('format'))!r}; this program reads {FORMAT!r}."
         )
-    revisions = migrations.revisions(migrations.FOLDER)
-    if manifest["revision"] not in revisions:
-        raise TutelageError(
-            f"{path} was written by a newer version of Tutelage ({manifest['tutelage']}, tables of version "
-            f"{manifest['revision']}; this program knows {revisions[-1]}); upgrade Tutelage. Nothing was restored."
-        )
+    migrations.check_revision(str(manifest.get("revision")), str(path))
     for name, told in manifest["tables"].items():
         _check_lines(path, archive, name, told)
     return manifest
@@ -180,7 +174,7 @@ def _refuse_file(path: Path) -> None:
 def _refuse_tables(store: Store) -> None:
     with store.read() as connection:
         found = set(sa.inspect(connection).get_table_names())
-    ours = found & {*schema.metadata.tables, *schema.FORMER}
+    ours = found & set(schema.metadata.tables)
     if ours:
         raise TutelageError(
             f"{store.address} has tables of Tutelage already ({', '.join(sorted(ours)[:3])}, …); restore to another "

@@ -41,8 +41,7 @@ def copy_database(store: Store, connection: Connection, label: str) -> str:
     name = f"tutelage_backup_{label}_{_moment(store)}".lower()
     tables = sa.inspect(connection)
     if name not in tables.get_schema_names():  # of the same moment, and complete: whoever made it wrote alone
-        ours = [*schema.metadata.tables, *schema.FORMER]
-        known = [table for table in tables.get_table_names() if table in ours]
+        known = [table for table in tables.get_table_names() if table in schema.metadata.tables]
         connection.execute(sa.schema.CreateSchema(name))
         for table in known:
             connection.exec_driver_sql(f'CREATE TABLE "{name}"."{table}" AS TABLE "{table}"')
@@ -146,10 +145,10 @@ def _sound_revision(path: Path) -> str | None:
             if file.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 return None
             tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if schema.revision.name in tables:
-                row = file.execute(f"SELECT version_num FROM {schema.revision.name}").fetchone()
-                return str(row[0]) if row else None
-            return "v1" if tables & set(schema.FORMER) else None
+            if schema.revision.name not in tables:
+                return None
+            row = file.execute(f"SELECT version_num FROM {schema.revision.name}").fetchone()
+            return str(row[0]) if row else None
     except sqlite3.Error:
         return None
 

@@ -2,7 +2,7 @@
 
 A backup of SQLite is copied, the copy is changed and rewritten, so that the bytes are gone, and takes the place of the
 backup: a crash leaves either the old backup or the new one. A backup in PostgreSQL is a schema, and is changed where it
-is. A backup that is damaged, or whose tables are of an older version, is left as it is.
+is. A backup that is damaged, or whose tables are of another revision, is left as it is.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ def _erase_in_schema(store: Store, name: str, mark: Mark, erase: Erasure) -> Non
             sa.select(schema.revision.c.version_num)
         )
         if revision != migrations.newest():
-            raise TutelageError("its tables are of an older version")
+            raise TutelageError(f"its tables are of another version than {migrations.newest()}")
         rater = _held(connection, mark)
         if rater is not None:
             erase(connection, rater)

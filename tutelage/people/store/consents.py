@@ -33,11 +33,6 @@ _PURPOSE_LIVE = Sentence(
     "The answers train and measure language models. What you write to the models, and a better response that you write,"
     " become text that they learn from. Your name is not part of the training data."
 )
-_PURPOSE_FORMER = Sentence(
-    "The answers train and measure language models. Your name is not part of the training data."
-)
-"""Until version 12 of the tables, which asks raters again who had agreed to it. So does the next change of the standard
-text: its former sentences stay here, and a revision of the tables calls for what `renew_consent` does."""
 _FREEDOM = Sentence(
     "Stop whenever you like. You can change an answer as long as you take part. Some questions have a known answer, "
     "and some come twice: that tells how sure answers are, not how good you are."
@@ -82,7 +77,7 @@ class Consent:
 
 class Agreement(NamedTuple):
     """That a rater agreed, at a moment, to the text of a number; `language` and `sha256` tell how it was shown, and are
-    empty where nobody wrote that down: before version 10 of the tables, and for raters who are no people."""
+    empty for raters who are no people."""
 
     at: int
     number: int
@@ -108,23 +103,22 @@ class Agreements:
         return None if found is None else found.number
 
 
-def standard_points(*, live: bool, former: bool = False) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
+def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
     """What a study without a text of its own tells, as headings with their sentences; `live` where raters talk to
-    models, and `former` as it read until version 12 of the tables."""
-    purpose = _PURPOSE_FORMER if former else _PURPOSE_LIVE if live else _PURPOSE
+    models."""
     return (
         (Sentence("What is kept."), (_KEPT_LIVE if live else _KEPT, _TEXTS)),
-        (Sentence("What it is for."), (purpose,)),
+        (Sentence("What it is for."), (_PURPOSE_LIVE if live else _PURPOSE,)),
         (Sentence("You are free."), (_FREEDOM,)),
     )
 
 
-def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH, former: bool = False) -> str:
+def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH) -> str:
     """The text as raters see it in a language, in Markdown: their study's own, which is in one language only, or the
-    standard text; with `former`, as they saw it until version 12 of the tables."""
+    standard text."""
     if asked.text:
         return asked.text
-    points = standard_points(live=live, former=former)
+    points = standard_points(live=live)
     return "".join(
         f"- **{say(heading, language)}** {' '.join(say(each, language) for each in sentences)}\n"
         for heading, sentences in points
@@ -132,17 +126,15 @@ def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH, former: b
 
 
 def is_standard(text: str) -> bool:
-    """Whether a text is the standard one, or the former one, in any language, with its lines broken anywhere."""
+    """Whether a text is the standard one, in any language, with its lines broken anywhere."""
     plain = " ".join(text.split())
-    return any(
-        plain == " ".join(each.split()) for former in (False, True) for each in _standard_texts(former)
-    )
+    return any(plain == " ".join(each.split()) for each in _standard_texts())
 
 
-def _standard_texts(former: bool) -> Iterator[str]:
+def _standard_texts() -> Iterator[str]:
     for live in (False, True):
         for code in LANGUAGES:
-            yield shown_text(Consent(), live=live, language=code, former=former)
+            yield shown_text(Consent(), live=live, language=code)
 
 
 def text_hash(text: str) -> str:
@@ -193,7 +185,7 @@ def list_agreements(store: Store, study_id: int, last_event: int) -> Agreements:
     with store.read() as connection:
         for row in connection.execute(query):
             told = json.loads(row.detail)
-            made = Agreement(row.at, told.get("text", 0), told.get("language", ""), told.get("sha256", ""))
+            made = Agreement(row.at, told["text"], told.get("language", ""), told.get("sha256", ""))
             found.setdefault(row.subject, []).append(made)
     return Agreements({rater: tuple(made) for rater, made in found.items()})
 
@@ -236,7 +228,7 @@ def renew_if_former(store: Store, study_id: int, agreements: Agreements, *, acto
     """`renew_consent` where people agreed to a standard text that is not the present one."""
     with store.write() as connection:
         number = connection.scalar(sa.select(schema.study.c.consent).where(schema.study.c.id == study_id))
-        present = set(map(text_hash, _standard_texts(former=False)))
+        present = set(map(text_hash, _standard_texts()))
         newest = (made[-1] for made in agreements.by_rater.values())
         if any(made.number == number and made.sha256 not in present for made in newest):
             renew_consent(connection, study_id, store.now(), actor=actor)

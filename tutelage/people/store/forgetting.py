@@ -135,7 +135,7 @@ def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int
     _rewrite_trail(connection, rater, name, erased=erased)
     if erased:
         erase_conversations(connection, rater.id, now)
-    exports = _rewrite_exports(connection, rater, name)
+    exports = _rewrite_exports(connection, rater)
     _release(connection, rater, now, erased=erased)
     _rename(connection, rater, name, now, erased=erased)
     return exports
@@ -213,22 +213,19 @@ def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
     return set(map(str, connection.scalars(sa.select(_said.c.id).where(_said.c.rater_id == rater.id))))
 
 
-def _rewrite_exports(connection: Connection, rater: Rater, name: str) -> int:
-    """Take the name and the reasons from the manifests that are kept; returns how many exports were made since the
+def _rewrite_exports(connection: Connection, rater: Rater) -> int:
+    """Take the reasons from the manifests that are kept; returns how many exports were made since the
     rater came."""
     mine = sa.and_(_exports.c.study_id == rater.study_id, _exports.c.created >= rater.created)
     rows = connection.execute(sa.select(_exports.c.id, _exports.c.manifest).where(mine)).all()
     numbers = _numbers_of_judgements(connection, rater)
     for row in rows:
         manifest = json.loads(row.manifest)
-        reasons = manifest.get("excluded", {}).get("judgement", {})
+        reasons = manifest["excluded"]["judgement"]
         reasons |= dict.fromkeys(reasons.keys() & numbers, _STANDS_IN)
-        # Former versions wrote names into manifests.
-        known, stays = (rater.pseudonym,) * 2 if "names" in manifest else (rater.name, name)
-        for part in (manifest.get("reliability"), manifest.get("excluded", {}).get("rater")):
-            if part and known in part:
-                value = part.pop(known)
-                part[stays] = _STANDS_IN if isinstance(value, str) else value
+        known = manifest["excluded"]["rater"]
+        if rater.pseudonym in known:
+            known[rater.pseudonym] = _STANDS_IN
         text = json.dumps(manifest, ensure_ascii=False)
         connection.execute(_exports.update().where(_exports.c.id == row.id).values(manifest=text))
     return len(rows)

@@ -14,15 +14,20 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.backup import copy_database, newest_backup_sentence
-from tutelage.people.store.engine import Clock, Connection, DamagedStore, Store, connect, explained
+from tutelage.people.store.engine import (
+    BUSY_SECONDS,
+    Clock,
+    Connection,
+    DamagedStore,
+    Store,
+    connect,
+    explained,
+)
 
 _HEADER = b"SQLite format 3\0"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs")
 _OLDEST_SQLITE = (3, 35)
 CHECKED_BYTES = 50_000_000
-_FIRST = "v1"
-_OLD_STAMP = sa.table("schema_version", sa.column("version", sa.Integer))
-"""Where a database said its version before Alembic kept the revisions; there was only version 1."""
 
 
 def open_store(
@@ -30,13 +35,14 @@ def open_store(
 ) -> Store:
     """Open the database at a path or URL (SQLite), or a postgresql:// URL.
 
-    A new one is made if there is none and `create` allows it. An older schema is migrated after a backup. `clock` gives
-    seconds since the epoch; simulations may bring their own. They may also do without `lasting`, which spares them the
-    wait for the disk at each answer: what a power cut takes can be simulated again.
+    A new one is made if there is none and `create` allows it. Tables of an earlier release are migrated after a backup.
+    `clock` gives seconds since the epoch; simulations may bring their own. They may also do without `lasting`, which
+    spares them the wait for the disk at each answer: what a power cut takes can be simulated again.
 
     Raises:
         TutelageError: there is none and `create` is False; there is none but backups of it lie where it should be; it
-            is damaged, of another program, of a newer version of Tutelage, or on a network drive.
+            is damaged, of another program, of a newer version of Tutelage or one that was never released, or on a
+            network drive.
         Unavailable: it is locked, or the disk is full.
     """
     store = Store(connect(str(url)), clock, lasting=lasting)
@@ -128,8 +134,23 @@ def _check_file(store: Store, path: Path) -> None:
         header = file.read(len(_HEADER))
     if header != _HEADER:
         raise TutelageError(f"{path} is not a SQLite database. {newest_backup_sentence(path)}")
+    _check_tables(store, path)
     if path.stat().st_size <= CHECKED_BYTES:
         check(store)
+
+
+def _check_tables(store: Store, path: Path) -> None:
+    """Refuse a file by its tables before `store` connects to it, which switches the file to write-ahead logging."""
+    plain = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_SECONDS},
+        poolclass=sa.NullPool,
+    )
+    try:
+        with plain.connect() as connection:
+            _revision(store, connection)
+    except sa.exc.DBAPIError as error:
+        raise explained(error, store.address) from error
 
 
 def check(store: Store) -> None:
@@ -169,7 +190,7 @@ def _make_tables(store: Store) -> None:
 
 
 def _migrate(store: Store) -> None:
-    """Bring an older database up to date, unless another program is quicker."""
+    """Migrate the database of an earlier release, unless another program is quicker."""
     with store.write(alone=True) as connection:
         revision = _revision(store, connection)
         if revision == migrations.newest():
@@ -177,7 +198,6 @@ def _migrate(store: Store) -> None:
         saved = copy_database(store, connection, str(revision))
     try:
         with store.rebuild() as connection:
-            _take_over(connection)
             migrations.upgrade(connection)
     except (sa.exc.SQLAlchemyError, TutelageError) as error:
         raise TutelageError(
@@ -185,34 +205,20 @@ def _migrate(store: Store) -> None:
         ) from error
 
 
-def _take_over(connection: Connection) -> None:
-    """Stamp a database that was written before Alembic kept the revisions."""
-    if schema.revision.name not in sa.inspect(connection).get_table_names():
-        migrations.stamp(connection, _FIRST)
-
-
 def _revision(store: Store, connection: Connection) -> str | None:
     """The revision of the tables; None where the database is empty."""
     tables = set(sa.inspect(connection).get_table_names())
-    if schema.revision.name in tables:
-        revision = connection.scalar(sa.select(schema.revision.c.version_num))
-    elif _OLD_STAMP.name in tables:
-        number = connection.scalar(sa.select(sa.func.max(_OLD_STAMP.c.version)))
-        revision = None if number is None else f"v{number}"
-    else:
+    if schema.revision.name not in tables:
         ours = tables & set(schema.metadata.tables)
         if tables and (store.sqlite or ours):
             raise TutelageError(
-                f"{store.address} holds tables ({', '.join(sorted(tables)[:3])}, …) but none of them says that it is "
-                "Tutelage's; name another database."
+                f"{store.address} holds tables ({', '.join(sorted(tables)[:3])}, …) but no {schema.revision.name}, "
+                "which every release of Tutelage writes; name another database. Only the program that wrote it opens "
+                "this one."
             )
         return None
-    known = migrations.revisions(migrations.FOLDER)
+    revision = connection.scalar(sa.select(schema.revision.c.version_num))
     if revision is None:
         raise TutelageError(f"{store.address} does not say which version its tables are. Restore a backup.")
-    if revision not in known:
-        raise TutelageError(
-            f"{store.address} was written by a newer version of Tutelage (its tables are of version {revision}, this "
-            f"program knows {known[-1]}); upgrade Tutelage. Nothing was changed."
-        )
+    migrations.check_revision(revision, store.address)
     return str(revision)

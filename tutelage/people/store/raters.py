@@ -156,10 +156,8 @@ def insert_rater(
     training: bool = False,
     detail: Mapping[str, object] | None = None,
     actor: str = "owner",
-    same_name: bool = False,
 ) -> Rater:
-    """`add_rater` within a transaction, which writes alone where `has_stand_ins`. `same_name` admits a name that
-    differs from another in capitals only, as studies of earlier versions may have them."""
+    """`add_rater` within a transaction, which writes alone where `has_stand_ins`."""
     study, raters = lock(connection, schema.study, study_id), schema.rater
     if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         raise FieldError(
@@ -171,7 +169,7 @@ def insert_rater(
             ),
         )
     known = named_rater(connection, study_id, name)
-    if known is not None and not (same_name and known.name != name):
+    if known is not None:
         raise NameTaken(study["name"], known.name)
     comes = kind == "human" and role == "rater" and not has_people(connection, study_id)
     row = {

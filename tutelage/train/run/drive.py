@@ -179,16 +179,6 @@ def recipe_state(step: Step) -> dict[str, Any]:
     return {} if step.recipe is None else {"recipe": step.recipe.to_dict()}
 
 
-def saved_state(run: Run) -> Mapping[str, Any]:
-    """The extra state of the latest checkpoint, empty for a new run; the weights beside it stay on the disk."""
-    latest = run.latest()
-    if latest is None:
-        return {}
-    state = torch.load(latest / STATE, map_location="cpu", weights_only=True, mmap=True)
-    extra: Mapping[str, Any] = state["extra"]
-    return extra
-
-
 def resume_libraries(run: Run) -> str:
     """Compute matrix products by the libraries of the latest checkpoint. Returns a remark where others are used."""
     latest = run.latest()

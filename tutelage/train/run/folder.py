@@ -1,6 +1,6 @@
 """The run directory: what a training verb writes, and what it goes on from.
 
-    config.json      settings, versions, git revision, seed, command, a fingerprint of the data
+    config.json      format, settings, versions, git revision, seed, command, a fingerprint of the data
     metrics.jsonl    one object per step: {"step", "seconds", ...}
     samples.jsonl    {"step", "prompt", "completion", ...}
     checkpoints/     step-N, complete or not there
@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from tutelage.base.config import difference, to_mapping, with_defaults
-from tutelage.base.config.files import read_mapping, write_atomically
+from tutelage.base.config.files import RUN_FORMAT, read_mapping, write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
 from tutelage.engines.ranks.ranks import ALONE, Ranks
@@ -98,8 +98,8 @@ class Run:
 
         Without `resume` a run that ended before its first step begins anew, with these settings.
 
-        Raises TutelageError for a folder in use, a folder that is no run, one that belongs to other settings
-        (naming the keys that differ) or other data, and an unfinished run without `resume`.
+        Raises TutelageError for a folder in use, a folder that is no run, one in another format, one that belongs to
+        other settings (naming the keys that differ) or other data, and an unfinished run without `resume`.
         """
         path = Path(path)
         lock = _lock(path)
@@ -256,7 +256,7 @@ def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> No
             f"{', '.join(map(str, differing))}. Choose another --out, or give the stored settings with "
             f"--config {config}."
         )
-    began_with = json.loads(config.read_text(encoding="utf-8")).get("data", data)
+    began_with = json.loads(config.read_text(encoding="utf-8")).get("data", "none")
     if data and began_with != data:
         raise TutelageError(
             f"The data changed since the run in {path} began: it read {began_with}, and now there are {data}. Give the "
@@ -282,6 +282,7 @@ def _left_at_once(path: Path) -> bool:
 
 def _description(settings: object) -> dict[str, object]:
     return {
+        "format": RUN_FORMAT,
         "settings": to_mapping(settings),
         "versions": {"python": platform.python_version(), **_versions()},
         "revision": _revision(),

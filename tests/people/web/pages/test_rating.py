@@ -254,13 +254,6 @@ def test_an_impossible_ranking_is_refused_with_a_sentence(lite: Store, said: dic
     assert browser.get("/rate/recent").json()["answers"][0]["answer"]["ranking"] == [2, 1, 2]
 
 
-def test_pages_of_an_earlier_version_may_still_send_their_answers(world: World) -> None:
-    """They sent an empty ranking with every answer, and it may lie in a browser until today."""
-    browser = world.rater()
-    question = browser.next()["question"]
-    assert browser.answer(question, "left", ranking=[], criteria={}).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [

@@ -7,7 +7,7 @@ computed from is named in the file of its table, and changes in the same transac
 
 from tutelage.people.store.schema.columns import metadata
 from tutelage.people.store.schema.conversations import conversation, live, turn
-from tutelage.people.store.schema.history import FORMER, erasure, event, export, revision
+from tutelage.people.store.schema.history import erasure, event, export, revision
 from tutelage.people.store.schema.items import (
     FRESH,
     OPEN,
@@ -26,7 +26,6 @@ from tutelage.people.store.schema.recruitment import recruitment, visit
 from tutelage.people.store.schema.studies import consent, consent_text, study, study_version
 
 __all__ = [
-    "FORMER",
     "FRESH",
     "LEASED",
     "NOTICES",

@@ -21,8 +21,6 @@ revision = Table(
     PrimaryKeyConstraint("version_num", name="tutelage_revision_pkc"),
 )
 """Written by Alembic, under a name that no other program's Alembic uses in the same database."""
-FORMER = ("schema_version",)
-"""Tables of older versions."""
 
 event = Table(
     "event",

@@ -198,8 +198,8 @@ def answer_from(data: Mapping[str, object], kind: Kind) -> Answer:
 
 
 def _content(data: Mapping[str, object], kind: Kind) -> Mapping[str, object]:
-    """The parts of the kind. Empty ones say nothing: pages of earlier versions sent some for every kind."""
-    more = {name: value for name, value in data.items() if name not in FIELDS and value not in ([], {}, None)}
+    """The parts of the kind."""
+    more = {name: value for name, value in data.items() if name not in FIELDS}
     unknown = [name for name in more if name not in kind.traits.parts]
     if unknown:
         raise Refusal(400, f"There is no '{unknown[0][:50]}' in an answer to this question.")
