@@ -39,7 +39,7 @@ ELSEWHERE = (
     Elsewhere("lab .*", "demo/lab/test_experiments.py", "it trains for minutes; the test has a smaller one"),
     Elsewhere("doctor --endpoint .*", "commands/test_doctor.py", "it asks an endpoint"),
     Elsewhere("sft --data runs/study .*", "commands/test_study_data.py", "raters must have written answers"),
-    Elsewhere("push .* --public", "commands/push/test_run.py", "it writes to a hub"),
+    Elsewhere("push .* --public", "commands/test_push.py", "it writes to a hub"),
     Elsewhere(".*(--rollouts|--teacher) http.*", "commands/test_generators.py", "it asks a server"),
     Elsewhere(".*--processes .*", "engines/ranks/test_equality.py", "it starts several processes"),
     Elsewhere(".*/shared/.*", "test_deploy.py", "it runs on several machines"),

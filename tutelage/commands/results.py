@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tutelage.base.nouns import counted
+
 if TYPE_CHECKING:
     from tutelage.models.heads import ScalarModel
     from tutelage.models.policy import Policy
@@ -57,6 +59,10 @@ class TrainingResult:
         """A metric by its name; None where the run did not measure it."""
         value = self.metrics.get(name)
         return float(value) if isinstance(value, int | float) else None
+
+    def describe(self) -> list[str]:
+        """The figures that the command line prints at the end, as far as they were measured; a line each."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,39 @@ class RewardResult(TrainingResult):
         low, high = self.metrics.get("accuracy_interval") or (None, None)
         return None if low is None or high is None else (float(low), float(high))
 
+    def describe(self) -> list[str]:
+        """The accuracy, that of the lengths alone, by strength and on single votes where it was measured so; a line
+        each."""
+        metrics = self.metrics
+        if self.accuracy is None:
+            return []
+        lines = [
+            _accuracy("accuracy", self.accuracy, metrics["accuracy_interval"], counted(metrics["n"], "pair"))
+        ]
+        if length := metrics.get("length"):
+            name = f"length alone ({length['prefers']} answers)"
+            lines.append(_accuracy(name, length["accuracy"], length["accuracy_interval"], "the same pairs"))
+        for part in metrics.get("by_strength", ()):
+            lines.append(
+                _accuracy(
+                    f"  {part['strength']:<12}",
+                    part["accuracy"],
+                    part["interval"],
+                    counted(part["n"], "pair"),
+                )
+            )
+        votes, ceiling = metrics.get("votes"), metrics.get("ceiling")
+        if votes and votes["accuracy"] is not None:
+            lines.append(
+                _accuracy("single votes", votes["accuracy"], votes["interval"], counted(votes["n"], "vote"))
+            )
+        if ceiling:
+            lines.append(
+                f"their noise allows {ceiling['value']:.3f}{_interval(*ceiling['interval'])}: two raters agree in "
+                f"{ceiling['agreement']:.1%}"
+            )
+        return lines
+
     def load(self, *, device: str = "auto") -> "ScalarModel":
         """The trained reward model, loaded from its folder."""
         from tutelage.commands.loading import load_reward_model
@@ -151,6 +190,15 @@ class DpoResult(PolicyResult):
     dropped = Count("dropped")
     """Pairs, answers or prompts that were left out because they did not fit."""
 
+    def describe(self) -> list[str]:
+        """Accuracy and margin on the held-out pairs, and the score of fresh completions."""
+        lines = []
+        if self.accuracy is not None and self.margin is not None:
+            lines.append(f"held-out accuracy {self.accuracy:.3f}, margin {self.margin:.3f}")
+        if self.score is not None:
+            lines.append(f"held-out score {self.score:.3f}")
+        return lines
+
 
 @dataclass(frozen=True)
 class DistillResult(PolicyResult):
@@ -164,6 +212,15 @@ class DistillResult(PolicyResult):
     dropped = Count("dropped")
     """Prompts that were left out because no completion would have fitted."""
 
+    def describe(self) -> list[str]:
+        """The distance from the teacher, per token and per completion."""
+        lines = []
+        if self.divergence is not None:
+            lines.append(f"divergence from the teacher {self.divergence:.4f} nats per token")
+        if self.kl is not None:
+            lines.append(f"KL(student‖teacher) {self.kl:.3f} nats per completion")
+        return lines
+
 
 @dataclass(frozen=True)
 class RejectionResult(PolicyResult):
@@ -173,3 +230,15 @@ class RejectionResult(PolicyResult):
     """Mean score of a fresh completion of the held-out prompts."""
     dropped = Count("dropped")
     """Prompts that were left out because no completion would have fitted."""
+
+    def describe(self) -> list[str]:
+        """The score of a fresh completion."""
+        return [] if self.score is None else [f"held-out score {self.score:.3f}"]
+
+
+def _accuracy(name: str, value: float, interval: tuple[float | None, float | None], base: str) -> str:
+    return f"{name} {value:.3f}{_interval(*interval)} on {base}"
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"

@@ -2,8 +2,8 @@
 
 A command is a file with the class of its settings, named after it (`ReportSettings`), and `main(settings) -> int`; or a
 folder: `settings.py`, which imports nothing heavy, `run.py` with the function of the command, which is offered in
-Python too, and `show.py` with `main`, which calls it and prints. A command that trains needs no `main`: `run.py` has
-`prepare_<name>`, and `show.py`, where there is one, the `figures` that are said at the end.
+Python too, and `show.py` with `main`, which calls it and prints, where there is something to print. `run.py` of a
+command that trains also has `prepare_<name>`; what its result describes is printed at the end.
 """
 
 import importlib
@@ -77,11 +77,14 @@ class Command:
         if main is not None:
             status: int = main(settings)
             return status
-        from tutelage.commands.terminal import train
+        from tutelage.commands.terminal import remarks, train
 
-        prepare = getattr(importlib.import_module(f"{self.module}.run"), f"prepare_{self.name}")
-        figures = getattr(self._part("show"), "figures", lambda result: ())
-        return train(prepare(settings), quiet=settings.quiet, figures=figures)
+        run = importlib.import_module(f"{self.module}.run")
+        if self.trains:
+            return train(getattr(run, f"prepare_{self.name}")(settings), quiet=settings.quiet)
+        with remarks(quiet=settings.quiet):
+            getattr(run, self.name)(settings)
+        return 0
 
     def _light(self) -> ModuleType:
         """The module of the settings."""

@@ -3,7 +3,7 @@
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -16,13 +16,14 @@ R = TypeVar("R")
 
 
 class Result(Protocol):
-    """The result of a finished run: its folder, and that of its model."""
+    """The result of a finished run: its folder, that of its model, and its figures."""
 
     @property
     def out(self) -> Path: ...
 
     @property
     def model(self) -> Path: ...
+    def describe(self) -> list[str]: ...
 
 
 M = TypeVar("M", bound=Result)
@@ -83,18 +84,13 @@ def complete(prepared: AbstractContextManager[Training[R]], *, quiet: bool) -> R
         return training.finish()
 
 
-def train(
-    prepared: AbstractContextManager[Training[M]],
-    *,
-    quiet: bool,
-    figures: Callable[[M], Iterable[str]] = lambda result: (),
-) -> int:
-    """The whole of a verb that trains: follow the run to its end, with its remarks, and say its `figures`, a line each,
-    where the model is, and which command shows the run. Returns the exit status, 0."""
+def train(prepared: AbstractContextManager[Training[M]], *, quiet: bool) -> int:
+    """The whole of a command that trains: follow the run to its end, with its remarks, and print what its result
+    describes, where the model is, and which command shows the run. Returns the exit status, 0."""
     with remarks(quiet=quiet):
         result = complete(prepared, quiet=quiet)
     if not quiet:
         shown = f"tutelage report {shlex.quote(str(result.out))}"
-        for line in (*figures(result), f"The model is {result.model}. A page about the run: {shown}"):
+        for line in (*result.describe(), f"The model is {result.model}. A page about the run: {shown}"):
             print(line, file=sys.stderr)
     return 0

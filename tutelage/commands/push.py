@@ -1,12 +1,43 @@
-"""Publishing: the final model of a run with its card, as a repository of the hub."""
+"""`tutelage push RUN --repo NAME`: the final model of a run with its card, as a repository of the hub."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tyro
+
 from tutelage.base.errors import TutelageError
+from tutelage.base.progress.phases import phase
 from tutelage.commands.results import MODEL
-from tutelage.report.model_card import write_model_card
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSettings:
+    """Upload the final model of a run to the hub, with its model card written anew. A new repository is private."""
+
+    run: tyro.conf.Positional[Path]
+    """The folder that a verb that trains wrote with --out."""
+    repo: str
+    """The repository on the hub, such as me/my-model. It is made where there is none."""
+    public: bool = False
+    """Let everybody see a new repository. One that exists stays as it is."""
+    list_only: bool = False
+    """Write the card and list what would be uploaded. Nothing leaves this machine."""
+
+
+def main(settings: PushSettings) -> int:
+    """Upload, and print where the model is; or list what would be uploaded."""
+    from tutelage.commands.display import display
+
+    with display(), phase("push"):
+        pushed = push(settings.run, settings.repo, public=settings.public, list_only=settings.list_only)
+    if settings.list_only:
+        for file in pushed.files:
+            print(f"{file.stat().st_size / 1e6:10,.2f} MB  {file}")
+        print(f"Nothing was uploaded. Without --list-only these files go to {settings.repo}.")
+    else:
+        print(pushed.address)
+    return 0
 
 
 @dataclass(frozen=True)
@@ -31,6 +62,8 @@ def push(run: Path, repo: str, *, public: bool = False, list_only: bool = False,
     """
     from huggingface_hub import HfApi
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    from tutelage.report.model_card import write_model_card
 
     model = run / MODEL
     if not (run / "summary.json").is_file() or not model.is_dir():

@@ -10,7 +10,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands import line as cli
-from tutelage.commands.push.run import push
+from tutelage.commands.push import push
 
 
 class Hub:
