@@ -11,6 +11,7 @@ from jobs import recipe_job, run, run_short_of_memory, run_until, run_with_nan
 from safetensors.torch import load_file
 from served import serving
 from simple_goal import low_tokens
+from tiers import long_except
 from tiny_training import passes
 from vllm_stub import VllmStub
 
@@ -48,7 +49,7 @@ IN_SHARDS = {
 """A recipe of each set of passes. A natural step is not taken in shards."""
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", long_except({*IN_SHARDS, "trpo"}, RECIPES))
 def test_a_recipe(tiny_model, worlds, name):
     """On three ranks: seven prompts, which they do not share evenly, then one, which leaves ranks with nothing to do. A
     recipe of each set of passes on two ranks in shards, too.
