@@ -23,37 +23,16 @@ settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("quick")
 
 TESTS = Path(__file__).parent
-MARKS = {
-    "browser": "browser",
-    "engines/cpu": "kernels",
-    "peers": "peers",
-    **dict.fromkeys(
-        (
-            *(
-                "commands",
-                "compatibility",
-                "distributed",
-                "engines",
-                "examples",
-                "infer",
-                "lab",
-                "learn",
-                "models",
-            ),
-            *("rollout", "rounds", "serving", "train", "workflows"),
-            *("people/store", "people/web/pages", "people/web/signing", "people/test_assign.py"),
-            *(
-                "people/test_crowd.py",
-                "people/test_export.py",
-                "people/test_faults.py",
-                "people/test_load.py",
-            ),
-            *("people/test_preferences.py", "people/test_submit.py", "people/web/test_serving.py"),
-            *("test_demo.py", "test_docs_python.py", "test_import_time.py"),
-        ),
-        "slow",
-    ),
-}
+SLOW = """
+    commands compatibility distributed engines examples infer lab learn models rollout rounds serving train workflows
+    people/kinds people/store people/web/pages people/web/signing people/web/test_serving.py people/web/test_wheel.py
+    people/test_assign.py people/test_conversing.py people/test_corrected.py people/test_crowd.py people/test_export.py
+    people/test_faults.py people/test_importing.py people/test_load.py people/test_preferences.py people/test_submit.py
+    test_demo.py test_docs_python.py test_import_time.py test_typechecks.py
+"""
+MARKS = {"browser": "browser", "engines/cpu": "kernels", "peers": "peers"} | dict.fromkeys(
+    SLOW.split(), "slow"
+)
 """The mark of the tests in a folder, or in a file, of `tests`. A single test may have more."""
 
 typechecks.install()
@@ -75,10 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Whether no test of a file or folder can be selected: with `-m "not slow and not browser"` none that has these
     marks is imported, which takes longer than to run the rest."""
-    chosen = config.option.markexpr
-    without = (
-        set(re.findall(r"not (\w+)", chosen)) if re.fullmatch(r"not \w+( and not \w+)*", chosen) else set()
-    )
+    excluding = re.fullmatch(r"not \w+( and not \w+)*", config.option.markexpr)
+    without = set(re.findall(r"not (\w+)", excluding[0])) if excluding else set()
     return True if marks_of(collection_path) & without else None
 
 
