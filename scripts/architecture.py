@@ -337,7 +337,8 @@ folder = Path(tempfile.mkdtemp())
 (folder / "prompts.jsonl").write_text("".join('{"prompt": "say %d"}\\n' % i for i in range(8)))
 tt.improve(
     model=tt.Model(tiny.save("llama", folder / "model"), engine="plain"), prompts=str(folder / "prompts.jsonl"),
-    reward="rule:length(limit=200)", recipe="grpo", out=folder / "run", **{"steps": 2, "batch_size": 2, "sampling.max_new_tokens": 8, "quiet": True},
+    reward="rule:length(limit=200)", recipe="grpo", out=folder / "run", steps=2, batch_size=2,
+    sampling={"max_new_tokens": 8}, quiet=True,
 )
 print(sum(name.partition(".")[0] == "tutelage" for name in sys.modules), len(sys.modules))
 """

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,11 +17,52 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TUTELAGE_PRODUCTS", "own")  # not what is fastest, which may differ from run to run
 
-settings.register_profile("shared", deadline=None)  # a machine that others use too may be slow at any moment
-settings.load_profile("shared")
+# A machine that others use too may be slow at any moment. `make test-long` looks at more examples of every law.
+settings.register_profile("quick", deadline=None, max_examples=40)
+settings.register_profile("long", deadline=None, max_examples=1000)
+settings.load_profile("quick")
+
+TESTS = Path(__file__).parent
+SLOW = """
+    commands compatibility demo engines examples learn models rollout train
+    people/kinds people/store people/web/pages people/web/signing people/web/test_serving.py people/web/test_wheel.py
+    people/test_assign.py people/test_conversing.py people/test_corrected.py people/test_crowd.py people/test_export.py
+    people/test_faults.py people/test_importing.py people/test_load.py people/test_preferences.py people/test_submit.py
+    test_docs_python.py test_import_time.py test_typechecks.py
+"""
+MARKS = {"browser": "browser", "engines/cpu": "kernels", "peers": "peers"} | dict.fromkeys(
+    SLOW.split(), "slow"
+)
+"""The mark of the tests in a folder, or in a file, of `tests`. A single test may have more."""
 
 typechecks.install()
 gc.set_threshold(20_000, 20, 20)  # collections in the middle of tests: a twentieth of the usual
+
+
+def marks_of(path: Path) -> set[str]:
+    """The marks of a file or a folder below `tests`: those of the folders that it lies in."""
+    below = [path, *path.parents]
+    return {mark for place, mark in MARKS.items() if TESTS / place in below}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    gone = [place for place in MARKS if not (TESTS / place).exists()]
+    if gone:
+        raise pytest.UsageError(f"MARKS of tests/conftest.py names what is not in tests: {', '.join(gone)}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether no test of a file or folder can be selected: with `-m "not slow and not browser"` none that has these
+    marks is imported, which takes longer than to run the rest."""
+    excluding = re.fullmatch(r"not \w+( and not \w+)*", config.option.markexpr)
+    without = set(re.findall(r"not (\w+)", excluding[0])) if excluding else set()
+    return True if marks_of(collection_path) & without else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in sorted(marks_of(item.path)):
+            item.add_marker(mark)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -38,7 +80,7 @@ def pytest_collection() -> Iterator[None]:
 def _cache() -> Iterator[None]:
     """The cache of compiled kernels, whose names are hashes of their sources: `build/cache`, not the user's folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(Path(__file__).parents[1] / "build" / "cache"))
+        patch.setenv("XDG_CACHE_HOME", str(TESTS.parent / "build" / "cache"))
         yield
 
 

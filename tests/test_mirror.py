@@ -61,7 +61,7 @@ SUBJECTS = {
     "engines/test_engines_agree.py": "the reference engine and the CPU engine, on every family of models",
     "demo/lab/test_experiments.py": "every experiment in its smallest form",
     "demo/lab/test_findings.py": "the sentences of every experiment",
-    "people/test_crowd.py": "fifty raters at once, through processes",
+    "people/test_crowd.py": "raters at once, through processes",
     "people/test_faults.py": "crashes, full disks, locks",
     "people/test_layout.py": "where SQL may stand",
     "people/test_load.py": "what may not grow with the study",

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from offenders import for_each
 
 from tutelage.algorithms import RECIPES, about, override, pieces, plain, recipe_named, table
 from tutelage.algorithms.checks import remarks
@@ -51,8 +52,7 @@ def test_a_recipe_of_ones_own_by_dotted_path() -> None:
             recipe_named(path)
 
 
-@pytest.mark.parametrize(
-    ("assignments", "expected"),
+@for_each(
     [
         (["surrogate.low=0.1"], replace(PPO, surrogate=Clipped(low=0.1))),
         (["surrogate.dual=3"], replace(PPO, surrogate=Clipped(dual=3.0))),
@@ -90,7 +90,7 @@ def test_a_recipe_of_ones_own_by_dotted_path() -> None:
             replace(PPO, critic=None, advantage=RewardToGo(MovingAverage(0.5))),
         ),
         ([], PPO),
-    ],
+    ]
 )
 def test_slots_are_set_by_name_in_any_order(assignments: list[str], expected: Recipe) -> None:
     assert override(PPO, assignments) == expected
@@ -108,8 +108,7 @@ def test_a_piece_of_ones_own_by_dotted_path() -> None:
         override(PPO, [f"surrogate={__name__}:own_surrogate", "surrogate.low=1"])
 
 
-@pytest.mark.parametrize(
-    ("assignment", "why"),
+@for_each(
     [
         ("surrogate.lo=1", "there is no surrogate.lo: Clipped has low, high, dual. Did you mean low?"),
         ("surogate.low=1", "there is no surogate: Recipe has name, .*Did you mean surrogate?"),
@@ -126,15 +125,14 @@ def test_a_piece_of_ones_own_by_dotted_path() -> None:
         ("surrogate.low=", "is not an assignment"),
         ("surrogate.low=-1", "low and high must be above 0"),
         ("surrogate=no_such_module:X", "No module named"),
-    ],
+    ]
 )
 def test_what_does_not_fit_is_answered_with_what_does(assignment: str, why: str) -> None:
     with pytest.raises(TutelageError, match=why):
         override(PPO, [assignment])
 
 
-@pytest.mark.parametrize(
-    ("name", "assignments", "why"),
+@for_each(
     [
         ("ppo", ["critic=none"], "Gae needs the values of the states, but critic is none"),
         ("grpo", ["critic=Critic"], "Group never looks at a value"),
@@ -158,7 +156,7 @@ def test_what_does_not_fit_is_answered_with_what_does(assignment: str, why: str)
         ("rloo", ["advantage.standardise=true"], "Use standardise or leave_one_out, not both"),
         ("ppo", ["shaping.missing_end_penalty=1"], "Choose one"),
         ("trpo", ["critic=none", "advantage=RewardToGo", "update.critic_steps=9"], "no critic to take them"),
-    ],
+    ]
 )
 def test_combinations_without_meaning_are_refused_in_a_sentence(
     name: str, assignments: list[str], why: str

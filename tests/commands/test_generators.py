@@ -9,6 +9,7 @@ import torch
 from learning_verbs import online_settings, questions, rejection_settings
 from safetensors.torch import load_file
 from served import serving
+from tiers import long_except
 from tiny_verbs import files, improve_settings, model, read_jsonl
 from vllm_stub import VllmStub
 
@@ -43,7 +44,7 @@ def final(out):
     return load_file(out / "model" / "model.safetensors")
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", long_except([2], [0, 2]))
 def test_a_run_whose_servers_are_lost_is_saved_and_goes_on_with_others(
     tiny_model, tmp_path, data, serve, rank
 ):
@@ -94,7 +95,7 @@ def test_whole_models_are_not_handed_over_to_servers_that_tie_what_has_an_adapte
         tt.improve(settings)
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", long_except([2], [0, 2]))
 def test_our_own_server_is_a_rollout_server(tiny_model, tmp_path, data, rank):
     """By the API that it shares with vLLM, as a run with a stub of vLLM has it."""
     base = tiny_model("llama")
@@ -104,7 +105,7 @@ def test_our_own_server_is_a_rollout_server(tiny_model, tmp_path, data, rank):
     assert found.metrics["step"] == 3
 
 
-@pytest.mark.parametrize(("verb", "rank"), [("dpo", 2), ("rejection", 0)])
+@pytest.mark.parametrize(("verb", "rank"), long_except([("dpo", 2)], [("dpo", 2), ("rejection", 0)]))
 def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tmp_path, serve, verb, rank):
     """The first round is that of a local run up to the streams; every look and every round has weights of its own."""
     base, prompts = tiny_model("llama"), questions(tmp_path / "prompts.jsonl")

@@ -15,6 +15,7 @@ from learning_verbs import (
 )
 from served import choices, serving
 from test_resume import Crash, assert_same_run, crash_in
+from tiers import long_except
 from tiny_verbs import read_jsonl, write_jsonl
 from transformers import AutoModelForCausalLM
 
@@ -242,7 +243,9 @@ def resumable(base, tmp_path):
 
 
 @pytest.mark.usefixtures("quick_to_end")
-@pytest.mark.parametrize("kind", ["given", "unpaired", "adapter", "online", "rejecting"])
+@pytest.mark.parametrize(
+    "kind", long_except(["online"], ["given", "unpaired", "adapter", "online", "rejecting"])
+)
 def test_a_run_that_crashed_twice_is_the_run_that_did_not(base, tmp_path, monkeypatch, kind):
     make = resumable(base, tmp_path)[kind]
     verb, settings = make(tmp_path / "whole")

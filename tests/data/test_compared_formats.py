@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
@@ -212,8 +213,7 @@ def test_conversations_of_several_turns_are_left_out_of_pairs_and_asked_from_the
         assert [prompt.messages for prompt in asked] == [user("Hi"), ASKED]
 
 
-@pytest.mark.parametrize(
-    ("good", "changes", "reason"),
+@for_each(
     [
         (shp(1), {"labels": "A"}, "labels is neither true nor false"),
         (shp(1), {"human_ref_B": ""}, "human_ref_B is empty"),
@@ -228,10 +228,10 @@ def test_conversations_of_several_turns_are_left_out_of_pairs_and_asked_from_the
         (arena("model_a"), {"conversation_b": said("Why is it dark?")}, "conversation_b is not an answered"),
         (arena_55k(1, 0, 0), {"response_a": "Night."}, "response_a is no JSON list"),
         (arena_55k(1, 0, 0), {"response_a": "[null]"}, "response_a is missing"),
-    ],
+    ]
 )
 def test_a_row_that_cannot_be_read_is_skipped_with_its_reason(
-    tmp_path: Path, good: Row, changes: Row, reason: str
+    good: Row, changes: Row, reason: str, tmp_path: Path
 ) -> None:
     loaded = load_preferences(write(tmp_path, [good, good | changes]))
     assert len(loaded.records) == 1

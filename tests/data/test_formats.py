@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import (
@@ -70,8 +71,8 @@ DEMONSTRATED: list[tuple[dict[str, object], Messages]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "messages"), DEMONSTRATED)
-def test_demonstrations_of_every_shape(tmp_path: Path, row: dict[str, object], messages: Messages) -> None:
+@for_each(DEMONSTRATED)
+def test_demonstrations_of_every_shape(row: dict[str, object], messages: Messages, tmp_path: Path) -> None:
     loaded = load_demonstrations(write(tmp_path, [row]))
     assert loaded.records == (Demonstration(messages, "So."),)
     assert loaded.skipped == ()
@@ -125,8 +126,8 @@ PREFERRED: list[tuple[dict[str, object], Messages]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "messages"), PREFERRED)
-def test_preferences_of_every_shape(tmp_path: Path, row: dict[str, object], messages: Messages) -> None:
+@for_each(PREFERRED)
+def test_preferences_of_every_shape(row: dict[str, object], messages: Messages, tmp_path: Path) -> None:
     path = write(tmp_path, [row])
     assert load_preferences(path).records == (Preference(messages, "Yes.", "No."),)
     assert load_demonstrations(path).records == (Demonstration(messages, "Yes."),)
@@ -331,9 +332,9 @@ UNUSABLE: list[tuple[dict[str, object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "reason"), UNUSABLE)
+@for_each(UNUSABLE)
 def test_an_unusable_row_is_skipped_counted_and_named(
-    tmp_path: Path, row: dict[str, object], reason: str
+    row: dict[str, object], reason: str, tmp_path: Path
 ) -> None:
     loaded = load_preferences(write(tmp_path, [GOOD, row, GOOD, row]))
     assert len(loaded.records) == 2
@@ -459,8 +460,8 @@ MISTAKEN: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object],
 ]
 
 
-@pytest.mark.parametrize(("load", "row", "words"), MISTAKEN)
-def test_unknown_columns_are_answered_with_what_is_known(tmp_path, load, row, words) -> None:  # type: ignore[no-untyped-def]
+@for_each(MISTAKEN)
+def test_unknown_columns_are_answered_with_what_is_known(load, row, words, tmp_path) -> None:
     with pytest.raises(TutelageError) as refusal:
         load(write(tmp_path, [row]))
     for word in words:

@@ -4,11 +4,13 @@ import csv
 import gzip
 import io
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.hub import parse_hub_name
@@ -67,9 +69,8 @@ def values(path: Path) -> list[dict[str, object]]:
     return [dict(row.values) for row in read_table(path).rows]
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-@pytest.mark.parametrize("packed", [False, True])
-def test_every_kind_of_file_holds_the_same_rows(tmp_path: Path, name: str, packed: bool) -> None:
+@for_each(product(WRITTEN, [False, True]))
+def test_every_kind_of_file_holds_the_same_rows(name: str, packed: bool, tmp_path: Path) -> None:
     content = gzip.compress(WRITTEN[name]) if packed else WRITTEN[name]
     path = write(tmp_path, name + ".gz" * packed, content)
     assert values(path) == ROWS
@@ -173,8 +174,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_file_that_cannot_be_read_is_refused_by_name_and_reason(tmp_path: Path, name: str) -> None:
+@for_each(REFUSED)
+def test_a_file_that_cannot_be_read_is_refused_by_name_and_reason(name: str, tmp_path: Path) -> None:
     content, reason = REFUSED[name]
     path = write(tmp_path, name, content)
     with pytest.raises(TutelageError) as refusal:

@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 import tiny
 import torch
+from tiers import every_value
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -72,8 +73,7 @@ def test_greedy_is_what_transformers_generates(tiny_model, family):
     assert not rollout.logp.any(), "a choice without chance has probability one"
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
+@pytest.mark.parametrize(("family", "temperature"), every_value(tiny.EVERY, [0.7, 1.0]))
 @torch.no_grad()
 def test_a_rollout_has_its_log_probabilities_and_end_flags(tiny_model, family, temperature):
     policy = load(tiny_model(family), ends=range(100, 130))

@@ -9,6 +9,7 @@ import tiny
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
+from tiers import every_value
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from tutelage.base import config
@@ -87,8 +88,7 @@ def same(one, other):
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(("family", "rank"), every_value(tiny.EVERY, (0, 2)))
 @torch.no_grad()
 def test_transformers_and_tutelage_read_the_same_scores_from_a_folder(tiny_model, tmp_path, family, rank):
     base = tiny_model(family)

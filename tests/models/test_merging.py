@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from tiers import every_value
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -59,8 +60,7 @@ def assert_close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("family", TARGETS)
+@pytest.mark.parametrize(("family", "tied"), every_value(TARGETS, (True, False)))
 def test_a_saved_model_computes_what_base_and_adapter_did(
     tiny_model: Callable[..., str], tmp_path: Path, family: str, tied: bool
 ) -> None:

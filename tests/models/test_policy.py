@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
+from tiers import every_value
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
@@ -119,8 +120,7 @@ def test_logits_that_are_kept_are_not_computed_again(kept, products, monkeypatch
     torch.testing.assert_close(weight.grad, 2 * once)
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(("family", "rank"), every_value(tiny.EVERY, [0, 2]))
 def test_scores_and_gradients_are_those_of_the_plain_computation(tiny_model, family, rank, monkeypatch):
     in_chunks_of(300 * 4, monkeypatch)  # several, the last one short
     policy = load(tiny_model(family), rank)
@@ -389,8 +389,7 @@ def test_a_policy_leaves_the_reference_even_when_something_fails_inside(tiny_mod
 # Saving and loading -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(("family", "rank"), every_value(tiny.EVERY, [0, 2]))
 def test_what_is_saved_loads_with_plain_transformers(tiny_model, tmp_path, family, rank):
     policy = load(tiny_model(family), rank)
     stir(policy.parameters())

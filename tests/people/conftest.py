@@ -1,5 +1,6 @@
 """The same tests on SQLite and, where its programs are installed, on PostgreSQL."""
 
+import functools
 import itertools
 import os
 import tempfile
@@ -42,20 +43,30 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """The address of a database that does not exist yet (SQLite) or is empty (PostgreSQL)."""
+    """The address of a database that does not exist yet (SQLite) or is empty (PostgreSQL); a `store` is opened on one
+    that has its tables."""
     if request.param == "sqlite":
         yield str(folder / "study.sqlite")
         return
-    yield fresh_database(request.getfixturevalue("postgres"))
+    socket = request.getfixturevalue("postgres")
+    yield fresh_database(socket, with_tables(socket) if "store" in request.fixturenames else "template1")
 
 
-def fresh_database(folder: str) -> str:
+@functools.cache
+def with_tables(folder: str) -> str:
+    """The name of a database with the tables of a study, made once; copies of it take a tenth of the time."""
+    url = fresh_database(folder)
+    open_store(url).close()
+    return url.split("/")[3].partition("?")[0]
+
+
+def fresh_database(folder: str, template: str = "template1") -> str:
     name = f"study_{next(_numbers)}"
     admin = sa.create_engine(
         f"postgresql+psycopg://tutelage@/postgres?host={folder}", isolation_level="AUTOCOMMIT"
     )
     with admin.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
     admin.dispose()
     return f"postgresql://tutelage@/{name}?host={folder}"
 

@@ -1,4 +1,4 @@
-"""Fifty raters at once over HTTP, on servers in processes of their own; and two servers on one file."""
+"""Raters at once over HTTP, on servers in processes of their own; and two servers on one file."""
 
 import contextlib
 import re
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiers import long_except
 
 from tutelage.commands.line import main
 from tutelage.people import (
@@ -29,7 +30,7 @@ from tutelage.people.web.site import cookie_name
 
 from .worlds import records
 
-RATERS, ITEMS, OVERLAP = 50, 60, 3
+ITEMS, OVERLAP = 60, 3
 PATIENCE_MS = 5_000
 """What 95 % of the answers stay below even on a busy machine; `collect simulate --think 2` measures."""
 
@@ -61,10 +62,10 @@ def value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "likes_good:value"
 
 
-def begin(url: str) -> Store:
+def begin(url: str, items: int = ITEMS) -> Store:
     store = open_store(url)
     study = create_study(store, "crowd", plan=Plan(overlap=OVERLAP, gold_rate=0.0, repeat_rate=0.04))
-    add_items(store, study.id, *records(ITEMS))
+    add_items(store, study.id, *records(items))
     return store
 
 
@@ -86,12 +87,13 @@ def refuse_losses(store: Store, acknowledged: int) -> None:
     assert not [vote for vote in votes if vote.extra]
 
 
-def test_fifty_raters_give_exact_overlap_and_lose_and_double_nothing(
-    url: str, value: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("raters", long_except([8], [8, 50]))
+def test_raters_at_once_give_exact_overlap_and_lose_and_double_nothing(
+    url: str, value: str, raters: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = begin(url)
+    store = begin(url, ITEMS if raters > 8 else 12)
     where = [url] if "://" not in url else ["crowd", "--db", url]
-    simulate = ["collect", "simulate", *where, "--raters", str(RATERS), "--think", "0.2", "--gold", value]
+    simulate = ["collect", "simulate", *where, "--raters", str(raters), "--think", "0.2", "--gold", value]
     with serving(*where) as address:
         assert main([*simulate, "--url", address]) == 0
     out, err = capsys.readouterr()
@@ -104,7 +106,7 @@ def test_fifty_raters_give_exact_overlap_and_lose_and_double_nothing(
 
 def test_two_servers_on_one_file_give_exact_overlap(folder: Path) -> None:
     path = str(folder / "study.sqlite")
-    store = begin(path)
+    store = begin(path, 24)
     acknowledged: list[str] = []
 
     def work(address: str, session: str) -> None:

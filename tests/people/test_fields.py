@@ -1,8 +1,10 @@
 """Errors of single values: names that are not known, numbers out of range."""
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.sentences import Sentence
 from tutelage.people.fields import FieldError, check_range, find_named
@@ -58,8 +60,7 @@ def test_each_names_its_field_and_is_said_in_every_language(language, ask, field
     assert language == "en" or told != sentence
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("field", NUMBERS)
+@for_each(product(LANGUAGES, NUMBERS))
 def test_a_number_out_of_range_is_told_in_words_and_in_every_language(language: str, field: str) -> None:
     take, wrong, bounds = NUMBERS[field]
     with pytest.raises(FieldError) as caught:

@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.extras import MissingExtra
 from tutelage.people import personal_data
@@ -107,21 +108,20 @@ def search() -> Search:
     return Search(["Ada Lovelace", "Al", "prolific 7"])
 
 
-@pytest.mark.parametrize(("text", "kind"), HOLD)
-def test_what_people_write_about_themselves_is_found(search: Search, text: str, kind: str) -> None:
+@for_each(HOLD)
+def test_what_people_write_about_themselves_is_found(text: str, kind: str, search: Search) -> None:
     (finding,) = search.find(text)
     assert finding.kind == kind
     assert search.redact(text) == f"{text[: finding.start]}[{kind}]{text[finding.end :]}"
 
 
-@pytest.mark.parametrize("text", FREE)
-def test_numbers_of_other_things_are_left_alone(search: Search, text: str) -> None:
+@for_each(FREE)
+def test_numbers_of_other_things_are_left_alone(text: str, search: Search) -> None:
     assert search.find(text) == ()
     assert search.redact(text) == text
 
 
-@pytest.mark.parametrize(
-    "text",
+@for_each(
     [
         "pay to DE89 3704 0044 0532 0130 01",  # wrong check digits
         "card 4111 1111 1111 1112",
@@ -129,9 +129,9 @@ def test_numbers_of_other_things_are_left_alone(search: Search, text: str) -> No
         "anna (at) example (dot) org",  # nothing finds these: the documentation says so
         "call two one two, five five five",
         "Yusuf was here, and lives near the station",
-    ],
+    ]
 )
-def test_what_is_not_found(search: Search, text: str) -> None:
+def test_what_is_not_found(text: str, search: Search) -> None:
     assert search.find(text) == ()
 
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.rewards import limits
@@ -14,8 +15,7 @@ from tutelage.rewards.math_rules import MathMatch, Number, NumberMatch, last_num
 from .made import completion
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
+@for_each(
     [
         ("It is 42.", Fraction(42)),
         ("1,234.5 km", Fraction("1234.5")),
@@ -29,15 +29,14 @@ from .made import completion
         ("never 1/0", None),
         ("v2 of gpt4", None),
         ("none", None),
-    ],
+    ]
 )
 def test_the_last_number_of_a_text(text: str, number: Fraction | None) -> None:
     found = last_number(text)
     assert (None if found is None else found.ratio * 10**found.exponent) == number
 
 
-@pytest.mark.parametrize(
-    ("answer", "wanted", "score"),
+@for_each(
     [
         ("It is 3e9999999999.", "42", 0.0),
         ("9e20", "42", 0.0),
@@ -52,7 +51,7 @@ def test_the_last_number_of_a_text(text: str, number: Fraction | None) -> None:
         ("It is 42, or " + "1" * 5000, "42", 0.0),
         ("1e" + "9" * 5000, "42", 0.0),
         ("7/" + "0" * 600, "7", 0.0),
-    ],
+    ]
 )
 def test_numbers_of_any_size_are_compared_exactly(answer: str, wanted: str, score: float) -> None:
     assert NumberMatch(tolerance=0.0)([completion(answer, answer=wanted)]) == [score]

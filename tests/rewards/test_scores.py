@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.reward import Completion, Scores
@@ -62,8 +63,7 @@ def test_a_double_is_rounded_once() -> None:
         assert checked(scores, THREE, "reward").tolist() == [expected] * 3
 
 
-@pytest.mark.parametrize(
-    ("scores", "told"),
+@for_each(
     [
         ([1.0, 2.0], r"The reward f returned 2 scores for 3 answers"),
         (np.ones((3, 1)), r"The reward f returned scores of shape \(3, 1\) for 3 answers"),
@@ -86,8 +86,7 @@ def test_a_double_is_rounded_once() -> None:
         (1.0, r"returned a value of type float"),
         ("abc", r"returned a value of type str"),
         ({"one": 1.0, "two": 2.0, "three": 3.0}, r"returned a value of type dict"),
-    ],
-    ids=lambda case: repr(case)[:30],
+    ]
 )
 def test_what_is_no_score_is_refused_with_the_name_and_the_row(scores: object, told: str) -> None:
     with pytest.raises(TutelageError, match=told):

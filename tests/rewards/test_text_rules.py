@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.words import reading_grade
@@ -15,8 +16,7 @@ from .made import completion
 SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
 
 
-@pytest.mark.parametrize(
-    ("tags", "answer", "score"),
+@for_each(
     [
         (("think",), "<think>a\nb</think>So.", 1.0),
         (("think",), "\n<think></think>\nSo.\n", 1.0),
@@ -29,7 +29,7 @@ SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type"
         (("think", "answer"), "<answer>b</answer><think>a</think>", 0.0),
         (("think", "answer"), "<think>a</think><answer>b</answer> and more", 0.0),
         (("think", "answer"), "<think><answer>a</think>b</answer>", 0.0),
-    ],
+    ]
 )
 def test_sections_in_tags(tags: tuple[str, ...], answer: str, score: float) -> None:
     assert TagFormat(tags)([completion(answer)]) == [score]
@@ -41,8 +41,7 @@ def test_tags_are_words(tags: tuple[str, ...]) -> None:
         TagFormat(tags)
 
 
-@pytest.mark.parametrize(
-    ("answer", "plain", "fulfilled"),
+@for_each(
     [
         ('{"name": "Ada"}', 1.0, 1.0),
         ('```json\n{"name": "Ada"}\n```', 1.0, 1.0),
@@ -56,9 +55,9 @@ def test_tags_are_words(tags: tuple[str, ...]) -> None:
         ('```json {"name": "Ada"}\n```', 0.0, 0.0),
         ('```json\n{"name": "Ada"}```', 0.0, 0.0),
         ("```\n```", 0.0, 0.0),
-    ],
+    ]
 )
-def test_json_with_and_without_a_schema(tmp_path: Path, answer: str, plain: float, fulfilled: float) -> None:
+def test_json_with_and_without_a_schema(answer: str, plain: float, fulfilled: float, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
     assert JsonFormat()([completion(answer)]) == [plain]

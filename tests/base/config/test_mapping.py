@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 from hypothesis import given
+from offenders import for_each
 
 from tutelage.base.config import LATER, from_mapping, identity, to_mapping, with_defaults
 from tutelage.base.errors import TutelageError
@@ -91,8 +92,7 @@ def test_the_identity_of_settings_outlives_new_names(
     assert identity(settings) == fingerprinted
 
 
-@pytest.mark.parametrize(
-    ("mapping", "message"),
+@for_each(
     [
         (
             {"text": "x", "cuont": 1},
@@ -136,7 +136,7 @@ def test_the_identity_of_settings_outlives_new_names(
         ({"text": "x", "weights": {"a": "b"}}, "weights.a must be a number, not the text 'b'."),
         ({"text": "x", "limit": "None"}, "limit must be a whole number, not the text 'None'."),
         ({}, "text is required and was not given."),
-    ],
+    ]
 )
 def test_a_wrong_mapping_is_refused_by_name(mapping: dict[str, object], message: str) -> None:
     with pytest.raises(TutelageError) as caught:

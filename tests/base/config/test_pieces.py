@@ -3,13 +3,13 @@
 import math
 
 import pytest
+from offenders import for_each
 
 from tutelage.base.config import Checkpoints, Lora, Model, Optimiser, Sampling, from_mapping
 from tutelage.base.errors import TutelageError
 
 
-@pytest.mark.parametrize(
-    ("cls", "mapping"),
+@for_each(
     [
         (Model, {"path": ""}),
         (Lora, {"rank": -1}),
@@ -33,7 +33,7 @@ from tutelage.base.errors import TutelageError
         (Optimiser, {"max_norm": 0.0}),
         (Checkpoints, {"every": -1}),
         (Checkpoints, {"keep": 0}),
-    ],
+    ]
 )
 def test_settings_that_mean_nothing_are_refused(cls: type, mapping: dict[str, object]) -> None:
     with pytest.raises(TutelageError, match=r"\.$"):

@@ -2,8 +2,10 @@
 
 import math
 import re
+from itertools import product
 
 import pytest
+from offenders import for_each
 from rich.cells import cell_len
 
 from tutelage.base.progress.status import ASCII, CLOCK, VALUE, Marks, Status, clock, number
@@ -33,8 +35,7 @@ def status(
     return Status(label, phase, done, 1200, 72.0, left, dict.fromkeys(SHOWN, value) if done else {})
 
 
-@pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("left", [None, 0.0, 59.9, 2530.0, 1e7])
+@for_each(product(LABELS, [None, 0.0, 59.9, 2530.0, 1e7]))
 def test_label_count_bar_and_time_are_there_at_any_width_and_nothing_is_wider(label, left):
     for columns in WIDTHS:
         for done in (0, 7, 1200):
@@ -82,7 +83,7 @@ def test_a_wider_terminal_shows_no_less():
     assert (shown[0], shown[-1]) == (0, len(SHOWN))
 
 
-@pytest.mark.parametrize("value", [*VALUES, 0.1, 99999.9, 999999.4, 1e5, 9999.96, -12345.6])
+@for_each([*VALUES, 0.1, 99999.9, 999999.4, 1e5, 9999.96, -12345.6])
 def test_a_number_is_short_and_close(value):
     text = number(value)
     assert len(text) <= VALUE

@@ -1,13 +1,16 @@
 """Every experiment in its smallest form: it runs, leaves its data and its page, and does nothing twice."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from remarks import collected
+from tiers import long_except
 
 from tutelage.base.errors import TutelageError
 from tutelage.demo.lab.climbing import Climb
@@ -27,6 +30,13 @@ CHANGES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+class Conducted(NamedTuple):
+    folder: Path
+    page: Any
+    report: Path
+    told: list[str]
+
+
 def conduct(name: str, folder: Path, start: Start, told: list[str]) -> tuple[Any, Path]:
     experiment = import_module(f"tutelage.demo.lab.{name}").EXPERIMENT
     size = replace(experiment.quick, **CHANGES[name])
@@ -34,12 +44,23 @@ def conduct(name: str, folder: Path, start: Start, told: list[str]) -> tuple[Any
         return experiment.conduct(folder, start, size, seed=0, quiet=True, command="tutelage lab")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.fixture(scope="module")
+def conducted(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Callable[[str], Conducted]:
+    """`conducted(name)`: an experiment that has been conducted, once for all tests."""
+
+    @cache
+    def first(name: str) -> Conducted:
+        folder, told = tmp_path_factory.mktemp("lab") / name, list[str]()
+        return Conducted(folder, *conduct(name, folder, start, told), told)
+
+    return first
+
+
+@pytest.mark.parametrize("name", long_except(("kl",), COMMANDS))
 def test_an_experiment_leaves_data_figures_findings_and_a_page_and_is_not_done_twice(
-    name: str, tmp_path: Path, start: Start
+    name: str, conducted: Callable[[str], Conducted], start: Start
 ) -> None:
-    told: list[str] = []
-    page, report = conduct(name, tmp_path / name, start, told)
+    folder, page, report, told = conducted(name)
     assert not any("done already" in line for line in told)
     html = report.read_text(encoding="utf-8")
     assert "http" not in html.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", ""), (
@@ -47,41 +68,33 @@ def test_an_experiment_leaves_data_figures_findings_and_a_page_and_is_not_done_t
     )
     assert page.findings
     assert all(finding and "nan" not in finding for finding in page.findings)
-    summary = json.loads((tmp_path / name / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
     assert summary["findings"] == list(page.findings)
-    rows = [json.loads(line) for line in (tmp_path / name / "data.jsonl").read_text().splitlines()]
-    cells = {path.name for path in (tmp_path / name / "cells").iterdir()}
+    rows = [json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()]
+    cells = {path.name for path in (folder / "cells").iterdir()}
     assert {row["cell"] for row in rows if row.get("final")} == cells
-    drawn = sorted((tmp_path / name / "figures").iterdir())
+    drawn = sorted((folder / "figures").iterdir())
     assert len(drawn) == len(page.figures) > 0
     assert all("nothing to draw" not in file.read_text() for file in drawn)
-    times = {
-        path: path.stat().st_mtime_ns for path in (tmp_path / name / "cells").rglob("*") if path.is_file()
-    }
+    times = {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("*") if path.is_file()}
     again: list[str] = []
-    page_again, _ = conduct(name, tmp_path / name, start, again)
+    page_again, _ = conduct(name, folder, start, again)
     assert [line for line in again if "done already" not in line] == []
     assert page_again == page
     for path, written in times.items():
         assert path.stat().st_mtime_ns == written or path.name.endswith(".lock"), path
 
 
-@pytest.fixture(scope="module")
-def kl(tmp_path_factory: pytest.TempPathFactory, start: Start) -> tuple[Path, Any]:
-    """The folder of the experiment about the KL, and its page."""
-    folder = tmp_path_factory.mktemp("kl")
-    return folder, conduct("kl", folder, start, [])[0]
-
-
-def test_a_cell_of_other_settings_or_another_start_is_refused(kl: tuple[Path, Any], start: Start) -> None:
+def test_a_cell_of_other_settings_or_another_start_is_refused(
+    conducted: Callable[[str], Conducted], start: Start
+) -> None:
     with pytest.raises(TutelageError, match="from another demonstration"):
-        conduct("kl", kl[0], replace(start, fingerprint="another"), [])
+        conduct("kl", conducted("kl").folder, replace(start, fingerprint="another"), [])
 
 
-def test_without_a_reference_the_policy_learns_the_same(kl: tuple[Path, Any]) -> None:
+def test_without_a_reference_the_policy_learns_the_same(conducted: Callable[[str], Conducted]) -> None:
     """A reference that costs nothing is a spectator: the answers of every step are the same without it."""
-    _, page = kl
-    assert any("learnt exactly the same" in finding for finding in page.findings)
+    assert any("learnt exactly the same" in finding for finding in conducted("kl").page.findings)
 
 
 @pytest.mark.parametrize(("stage", "status"), [("improve", "running"), ("reward", "failed")])

@@ -1,8 +1,11 @@
 """Attention of packed sequences against its definition: each row by itself, softmax over all earlier tokens."""
 
+from itertools import product
+
 import pytest
 import torch
 from compilers import compiled_with, narrower_registers, needs_compiler, other_processors
+from offenders import for_each
 
 from tutelage.core.rows import COMMON, EncodedRow, collate
 from tutelage.engines import packing
@@ -15,6 +18,7 @@ from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.packing import pack
 
 CPU = torch.device("cpu")
+HEADS = [(4, 4), (4, 2), (3, 1)]
 LAYER = torch.nn.Identity()  # the attention function ignores it
 SHAPES = {
     "one group": [((5,), (3, 3, 3))],
@@ -87,12 +91,8 @@ def lines(rows, packed):
     return found
 
 
-@pytest.mark.parametrize("width", [8, 16, 112])  # the kernels of torch, and those that are compiled
-@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (3, 1)])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("sharpness", [None, 1.1])
-def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, sharpness, width):
+def check_definition(shape, heads, plain, sharpness, width):
+    """Outputs and gradients are those of the definition, in float64."""
     scale = None if sharpness is None else sharpness * width**-0.5
     packed = packed_of(shape)
     where = lines(rows_of(shape), packed)
@@ -116,7 +116,17 @@ def test_outputs_and_gradients_are_those_of_the_definition(shape, heads, plain, 
         torch.testing.assert_close(one[0].transpose(0, 1).double(), other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("width", [8, 16, 112])  # the kernels of torch, and those that are compiled
+def test_outputs_and_gradients_are_those_of_the_definition(width, plain):
+    @for_each(product(SHAPES, HEADS, [None, 1.1]))
+    def hold(shape, heads, sharpness):
+        check_definition(shape, heads, plain, sharpness, width)
+
+    hold()
+
+
+@for_each(SHAPES)
 def test_neighbouring_sequences_of_one_length_are_batched(shape):
     for bucket in packed_of(shape).layout.buckets:
         token = bucket.token.flatten()
@@ -141,7 +151,7 @@ def test_single_and_batched_sequences_give_the_same(monkeypatch):
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", ["ragged", "lone and alike", "alike at first"])
+@for_each(["ragged", "lone and alike", "alike at first"])
 def test_values_of_another_width_and_a_torch_without_the_kernels(shape, monkeypatch):
     rows = rows_of(shape)
     packed = pack(collate(rows, 0, CPU), with_last=True)
@@ -197,17 +207,20 @@ def test_the_compiled_kernel_serves_heads_of_whole_vectors(width, monkeypatch):
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_compiled_kernel_is_bit_identical_for_any_number_of_threads(shape, dtype):
-    before = torch.get_num_threads()
-    found = []
-    try:
+def test_the_compiled_kernel_is_bit_identical_for_any_number_of_threads(dtype):
+    @for_each(SHAPES)
+    def hold(shape):
+        found = []
         for threads in (1, 2, 3, 3, 3, 5):
             torch.set_num_threads(threads)
             found.append(attended(shape, 32, dtype=dtype))
+        assert all(torch.equal(a, b) for each in found[1:] for a, b in zip(each, found[0], strict=True))
+
+    before = torch.get_num_threads()
+    try:
+        hold()
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(a, b) for each in found[1:] for a, b in zip(each, found[0], strict=True))
 
 
 @needs_compiler
@@ -225,10 +238,10 @@ def test_large_scores_do_not_overflow(dtype, relative, absolute):
 
 @needs_compiler
 @narrower_registers
-@pytest.mark.parametrize("shape", ["ragged", "long", "alike at first"])
+@for_each(["ragged", "long", "alike at first"])
 def test_on_processors_with_narrower_registers(shape, flag):
     with compiled_with(flag):
-        test_outputs_and_gradients_are_those_of_the_definition(shape, (4, 2), False, None, 48)
+        check_definition(shape, (4, 2), False, None, 48)
 
 
 def check_bfloat16(shape, heads, width, sharpness=None):
@@ -255,8 +268,7 @@ def check_bfloat16(shape, heads, width, sharpness=None):
 
 
 @needs_compiler
-@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (3, 1)])
-@pytest.mark.parametrize("shape", SHAPES)
+@for_each(product(SHAPES, HEADS))
 def test_in_bfloat16_only_operands_of_products_are_rounded(shape, heads):
     check_bfloat16(shape, heads, 32)
 
@@ -269,7 +281,7 @@ def test_scores_in_bfloat16_are_scaled_in_float32(sharpness):
 
 @needs_compiler
 @other_processors
-@pytest.mark.parametrize("shape", ["ragged", "long", "alike at first"])
+@for_each(["ragged", "long", "alike at first"])
 def test_in_bfloat16_on_other_processors(shape, flag):
     with compiled_with(flag):
         check_bfloat16(shape, (4, 2), 48)

@@ -3,7 +3,7 @@
 from itertools import product
 from math import ceil
 
-import pytest
+from offenders import for_each
 
 from tutelage.engines.plans.tokens import BUSY_ON_CPU, READ_AGAIN, SCORED_ON_CPU, group_tokens, scoring_tokens
 
@@ -26,7 +26,7 @@ GROUPS = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "responses", "limit"), GROUPS)
+@for_each(GROUPS)
 def test_a_large_group_is_split_while_few_prompts_are_read_again(prompt, responses, limit):
     tokens = group_tokens(prompt, responses, limit)
     assert read_again(prompt, responses, limit, tokens) <= READ_AGAIN

@@ -11,6 +11,7 @@ from jobs import recipe_job, run, run_short_of_memory, run_until, run_with_nan
 from safetensors.torch import load_file
 from served import serving
 from simple_goal import low_tokens
+from tiers import long_except
 from tiny_training import passes
 from vllm_stub import VllmStub
 
@@ -48,7 +49,7 @@ IN_SHARDS = {
 """A recipe of each set of passes. A natural step is not taken in shards."""
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", long_except({*IN_SHARDS, "trpo"}, RECIPES))
 def test_a_recipe(tiny_model, worlds, name):
     """On three ranks: seven prompts, which they do not share evenly, then one, which leaves ranks with nothing to do. A
     recipe of each set of passes on two ranks in shards, too.
@@ -146,7 +147,7 @@ def assert_same_run(one, other):
     assert_same_weights(ours.values(), [theirs[name] for name in ours])
 
 
-@pytest.mark.parametrize("verb", TRAINING)
+@pytest.mark.parametrize("verb", long_except(["pretrain", "dpo", "distill"], TRAINING))
 def test_a_verb_that_trains(tiny_model, worlds, data, tmp_path, verb):
     given = settings_of(verb, tiny_model("llama"), data)
     run(verb, given | {"out": tmp_path / "alone"})
@@ -154,7 +155,7 @@ def test_a_verb_that_trains(tiny_model, worlds, data, tmp_path, verb):
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
-@pytest.mark.parametrize("verb", TRAINING)
+@pytest.mark.parametrize("verb", long_except(["sft", "reward", "improve"], TRAINING))
 def test_a_verb_that_trains_in_shards(tiny_model, worlds, data, reward_model, tmp_path, verb):
     """One row more than a rank has passes, so that the last passes of a step are without rows on some ranks.
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.people.kinds import KINDS
 from tutelage.people.web import words
@@ -91,7 +92,7 @@ def test_a_database_that_is_busy_asks_to_come_again(world: World, monkeypatch: p
     assert "nothing was saved" in reply.json()["error"]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+@for_each(SOURCES)
 def test_nothing_is_inline_or_from_elsewhere(source: Path) -> None:
     text = source.read_text(encoding="utf-8")
     code = re.sub(r"^\s*//.*$", "", text, flags=re.M)
@@ -141,8 +142,7 @@ def test_every_page_has_one_title_and_names_its_language(world: World) -> None:
     assert len(set(titles)) == 6
 
 
-@pytest.mark.parametrize(
-    ("told", "expected"),
+@for_each(
     [
         (words.share(0.7264, 1), "72.6 %"),
         (words.share(None), "–"),
@@ -160,7 +160,7 @@ def test_every_page_has_one_title_and_names_its_language(world: World) -> None:
         (words.plural(1, "vote"), "1 vote"),
         (words.plural(1200, "vote"), "1,200 votes"),
         (words.spaced("both_bad"), "both bad"),
-    ],
+    ]
 )
 def test_numbers_and_times_in_words(told: str, expected: str) -> None:
     assert told.replace("\N{NARROW NO-BREAK SPACE}", " ") == expected

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from offenders import for_each
 
 from tutelage.people.web.maths import to_mathml
 from tutelage.people.web.render import LONGEST, plain, render, sanitise
@@ -127,7 +128,7 @@ PROBES = [
 ]
 
 
-@pytest.mark.parametrize("probe", PROBES)
+@for_each(PROBES)
 def test_a_hostile_text_is_harmless(probe: str) -> None:
     html = render(probe)
     found = assert_harmless(html)
@@ -135,7 +136,7 @@ def test_a_hostile_text_is_harmless(probe: str) -> None:
     assert not [value for _, name, value in found.attributes if name != "class" and "evil" in value]
 
 
-@pytest.mark.parametrize("probe", [probe for probe in PROBES if probe.startswith("<") and "\n>" not in probe])
+@for_each([probe for probe in PROBES if probe.startswith("<") and "\n>" not in probe])
 def test_markup_in_a_text_is_shown_as_it_was_written(probe: str) -> None:
     """A rater has to see that a model wrote a tag: it must not vanish."""
     shown = Reader(render(probe)).text
@@ -266,8 +267,7 @@ def test_a_very_long_text_is_shown_as_it_is() -> None:
     assert "strong" not in shown.tags
 
 
-@pytest.mark.parametrize(
-    "unit",
+@for_each(
     [
         *(
             "[",
@@ -289,7 +289,7 @@ def test_a_very_long_text_is_shown_as_it_is() -> None:
             "x\n",
         ),
         *("\t", "$$\n", "1. ", "<a ", "]("),
-    ],
+    ]
 )
 def test_no_text_keeps_the_server_busy(unit: str) -> None:
     """A text that is all marks takes no more than a second or two of the processor, whatever the marks are."""

@@ -6,6 +6,7 @@ import pytest
 import tiny
 import torch
 from compilers import needs_compiler
+from tiers import every_value, long_except
 from tiny_training import (
     CPU,
     PAD,
@@ -49,8 +50,7 @@ def metrics_of(world):
 # The first step ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(("family", "rank"), every_value(tiny.EVERY, [0, 2]))
 def test_before_the_first_step_policy_sampler_and_reference_agree(tiny_model, family, rank):
     """Ratio 1, nothing clipped, KL 0 to the sampler and to the reference: on the first minibatch, exactly."""
     policy = policy_of(tiny_model(family), rank)
@@ -82,6 +82,9 @@ def test_a_sampler_that_disagrees_is_detected_before_the_first_step(tiny_model, 
 # What sampling computed --------------------------------------------------------------------------------------
 
 
+TWO_PARTS = ("update.epochs=1", "update.minibatches=2")
+
+
 @pytest.fixture
 def room(monkeypatch):
     """Raise the memory limit of the CPU engine's activation cache, so that tiny models use it."""
@@ -91,13 +94,16 @@ def room(monkeypatch):
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("name", "steps"),
-    [
-        *((name, ONE_STEP) for name in ("grpo", "reinforce", "a2c")),
-        ("grpo", ("update.epochs=1", "update.minibatches=2")),
-    ],
+    ("name", "steps", "budget"),
+    long_except(
+        [("grpo", TWO_PARTS, 100_000), ("reinforce", ONE_STEP, 100_000), ("a2c", ONE_STEP, 60)],
+        [
+            (*update, budget)
+            for update in (*((name, ONE_STEP) for name in ("grpo", "reinforce", "a2c")), ("grpo", TWO_PARTS))
+            for budget in (100_000, 60)
+        ],
+    ),
 )
-@pytest.mark.parametrize("budget", [100_000, 60])
 def test_an_update_with_kept_activations_is_the_same_update(tiny_model, name, budget, steps, room):
     """Up to rounding, with an ε of AdamW that does not amplify gradients close to 0."""
     ends, told = [], []
@@ -164,7 +170,7 @@ def test_with_an_adapter_that_was_trained_before_the_reference_is_that_adapter(t
 # No budget changes anything ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["trunk", "network"])
+@pytest.mark.parametrize("place", long_except(["network"], ["trunk", "network"]))
 def test_no_budget_changes_what_the_policy_and_the_critic_learn(tiny_model, place):
     """Several answers to a prompt, in several minibatches and epochs, with every term of the objective."""
     recipe = recipe_of("update.minibatches=3", "update.epochs=2", "entropy=0.01", "samples=2")
@@ -209,7 +215,7 @@ def test_every_answer_is_used_once_an_epoch(tiny_model, monkeypatch):
 
 @pytest.mark.parametrize(
     ("place", "rank", "samples", "least"),
-    [("trunk", 0, 4, 0.6), ("network", 0, 4, 0.6), ("trunk", 4, 8, 0.4)],
+    long_except([("trunk", 0, 4, 0.6)], [("trunk", 0, 4, 0.6), ("network", 0, 4, 0.6), ("trunk", 4, 8, 0.4)]),
 )
 def test_ppo_learns_to_write_in_lower_case(tiny_model, place, rank, samples, least):
     """From .26; with other seeds it comes to .87 ± .04, .95 ± .03 and .55 ± .06."""
@@ -245,6 +251,7 @@ def test_the_score_is_logged_unshaped_and_trained_on_shaped(tiny_model):
     assert sorted(prompts) == sorted(q.prompt.messages[-1].content for q in world.order.items)
 
 
+@pytest.mark.long  # on a table in tests/learn/test_every_recipe_learns.py
 @pytest.mark.parametrize(("kind", "where"), [("k1", "reward"), ("k3", "loss")])
 def test_a_larger_kl_coefficient_keeps_the_policy_nearer_to_the_reference(tiny_model, kind, where):
     """Over several steps: a single one has too much noise. Every kind is held to this on a table (tests/learn)."""
@@ -324,8 +331,7 @@ def test_controllers_wait_until_the_policy_moves(tiny_model):
 # The critic -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["trunk", "network"])
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(("place", "rank"), every_value(["trunk", "network"], [0, 2]))
 def test_the_warm_up_moves_the_critic_and_leaves_the_policy_bit_for_bit(tiny_model, place, rank):
     policy = policy_of(tiny_model("llama"), rank)
     start = whole(tiny_model("llama")) if place == "network" else None

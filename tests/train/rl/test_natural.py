@@ -5,6 +5,7 @@ import tiny
 import torch
 import torch.autograd.forward_ad as forward_ad
 from simple_goal import expected, low_tokens
+from tiers import every_value
 from tiny_training import (
     CPU,
     PAD,
@@ -72,8 +73,7 @@ def vectors(policy, count):
 # The curvature ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(("family", "rank"), every_value(tiny.EVERY, (0, 2)))
 def test_the_product_is_the_covariance_of_the_score_function(tiny_model, family, rank):
     """wᵀF v = mean over tokens of Cov_p(J w, J v), the derivatives taken forwards."""
     policy = unlike_zero(policy_of(tiny_model(family), rank))
@@ -165,8 +165,7 @@ def test_the_whole_step_has_the_requested_kl(tiny_model, family, rank):
         assert told["step/share"] == 1.0
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(("family", "rank"), every_value(tiny.EVERY, (0, 2)))
 def test_after_a_step_with_search_the_bound_holds_and_the_objective_has_risen(tiny_model, family, rank):
     policy = policy_of(tiny_model(family), rank)
     told, before, sample = one_step(

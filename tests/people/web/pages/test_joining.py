@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from offenders import for_each
 
 from tutelage.people import (
     Store,
@@ -300,8 +301,7 @@ def test_the_flag_that_the_page_names_helps(world: World) -> None:
     assert public.client.post(f"/join/{token}", data={"name": "a"}, headers=headers).status_code == 303
 
 
-@pytest.mark.parametrize(
-    ("headers", "public", "own"),
+@for_each(
     [
         ({"origin": "http://h:1", "host": "h:1"}, "", True),
         ({"origin": "https://h", "host": "h"}, "", True),  # a proxy that keeps the host
@@ -316,7 +316,7 @@ def test_the_flag_that_the_page_names_helps(world: World) -> None:
         ({"host": "h", "sec-fetch-site": "same-origin"}, "", True),
         ({"host": "h", "sec-fetch-site": "same-site"}, "", False),
         ({"host": "h", "sec-fetch-site": "none"}, "", False),
-    ],
+    ]
 )
 def test_whose_pages_may_change_something(headers: dict[str, str], public: str, own: bool) -> None:
     assert is_own_origin(headers, public) is own

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from offenders import for_each
 
 from tutelage.people import (
     Answer,
@@ -63,8 +64,8 @@ def judged(lite: Store, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(lite, study)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_page_opens_on_an_empty_study_and_on_a_full_one(world: World, judged: World, page: str) -> None:
+@for_each(PAGES)
+def test_every_page_opens_on_an_empty_study_and_on_a_full_one(page: str, world: World, judged: World) -> None:
     for each in (world, judged):
         reply = each.owner().get(f"/owner{page}")
         assert reply.status_code == 200
@@ -123,10 +124,8 @@ def test_excluding_does_what_its_preview_says_and_can_be_undone(judged: World) -
     assert get_rater(judged.store, lefty.id).excluded is None
 
 
-@pytest.mark.parametrize(
-    "page", ["https://evil.test", "//evil.test", "/\\evil.test", "/owner/\\..", "", "/rate"]
-)
-def test_an_exclusion_leads_nowhere_else(judged: World, page: str) -> None:
+@for_each(["https://evil.test", "//evil.test", "/\\evil.test", "/owner/\\..", "", "/rate"])
+def test_an_exclusion_leads_nowhere_else(page: str, judged: World) -> None:
     reply = judged.owner().form(
         "/owner/exclusions", {"scope": "item", "name": "ITEM-KEY/c0", "reason": "x", "page": page}
     )
@@ -212,8 +211,7 @@ def keys_on(page: str) -> set[str]:
     return set(re.findall(r'name="item" value="ITEM-KEY/c(\d+)"', page))
 
 
-@pytest.mark.parametrize(
-    ("query", "count"),
+@for_each(
     [
         ("", 8),
         ("text=QUESTION%203", 1),
@@ -236,9 +234,9 @@ def keys_on(page: str) -> set[str]:
         ("round=2", 0),
         ("rater=99", 0),
         ("rater=x&round=x&pool=x&state=x", 8),
-    ],
+    ]
 )
-def test_items_are_found_by_what_is_asked_of_them(judged: World, query: str, count: int) -> None:
+def test_items_are_found_by_what_is_asked_of_them(query: str, count: int, judged: World) -> None:
     page = judged.owner().get(f"/owner/items?by=added&{query}").text
     assert len(keys_on(page)) == count
     assert f'id="found">{count} item' in page
@@ -295,8 +293,7 @@ def names_on(page: str) -> list[str]:
     return re.findall(r'aria-label="Tick ([^"]+)"', page)
 
 
-@pytest.mark.parametrize(
-    ("query", "names"),
+@for_each(
     [
         ("", ["lefty", "rater 0", "rater 1"]),
         ("text=RATER", ["rater 0", "rater 1"]),
@@ -307,9 +304,9 @@ def names_on(page: str) -> list[str]:
         ("by=time", ["lefty", "rater 0", "rater 1"]),
         ("by=reliability", ["lefty", "rater 0", "rater 1"]),
         ("shown=x&by=x&page=9", ["lefty", "rater 0", "rater 1"]),
-    ],
+    ]
 )
-def test_raters_are_found_and_ordered(judged: World, query: str, names: list[str]) -> None:
+def test_raters_are_found_and_ordered(query: str, names: list[str], judged: World) -> None:
     assert names_on(judged.owner().get(f"/owner/raters?{query}").text) == names
 
 
