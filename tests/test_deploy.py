@@ -13,7 +13,7 @@ import tyro
 import yaml
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collect import COMMANDS
+from tutelage.commands.collect import SUBCOMMANDS
 from tutelage.commands.collecting import place
 from tutelage.commands.collecting.settings_serving import Serve
 from tutelage.people.web.routes import ROUTES
@@ -92,7 +92,7 @@ def instructions(keyword: str) -> list[str]:
 def served(words: list[str]) -> Serve:
     """The settings that a command line of `tutelage collect` gives."""
     assert words[0] == "serve"
-    found: Serve = tyro.cli(COMMANDS[words[0]], args=words[1:])  # type: ignore[assignment]
+    found: Serve = tyro.cli(SUBCOMMANDS[words[0]], args=words[1:])  # type: ignore[assignment]
     return found
 
 

@@ -72,6 +72,7 @@ SUBJECTS = {
     "people/web/test_access.py": "every route with every role",
     "people/web/test_headers_and_files.py": "what every answer of the site carries",
     "people/web/test_serving.py": "the application as a process",
+    "people/web/test_statistics.py": "the statistics of the owner's pages, through the site",
     "people/web/test_wheel.py": "what the wheel holds",
     "report/test_faults_are_named.py": "training with a fault made on purpose, through workflows and report",
     "engines/plans/test_measured.py": "plans against measured steps and published figures",

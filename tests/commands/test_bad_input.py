@@ -312,7 +312,7 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
             lambda: reward.settings(model=config.Model("m"), data="d", out="o", max_length=1),
             "--max-length is 1; it must be at least 2",
         ),
-        (lambda: chat.Settings(model=config.Model("")), "model.path is empty"),
+        (lambda: chat.ChatSettings(model=config.Model("")), "model.path is empty"),
     ],
 )
 def test_contradictions_of_the_other_verbs(make, told):

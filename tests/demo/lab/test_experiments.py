@@ -14,8 +14,8 @@ from tiers import long_except
 
 from tutelage.base.errors import TutelageError
 from tutelage.demo.lab.climbing import Climb
+from tutelage.demo.lab.settings import SUBCOMMANDS
 from tutelage.demo.lab.start import Start, find
-from tutelage.demo.laboratory import COMMANDS
 
 SHORT = {"steps": 3, "answers": 8, "tested": 8, "every": 1}
 CHANGES: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ def conducted(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Callabl
     return first
 
 
-@pytest.mark.parametrize("name", long_except(("kl",), COMMANDS))
+@pytest.mark.parametrize("name", long_except(("kl",), SUBCOMMANDS))
 def test_an_experiment_leaves_data_figures_findings_and_a_page_and_is_not_done_twice(
     name: str, conducted: Callable[[str], Conducted], start: Start
 ) -> None:

