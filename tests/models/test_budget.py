@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Con
 
 from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
 from tutelage.distributed.ranks import Ranks
+from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.states import states_before
 from tutelage.errors import TutelageError
 from tutelage.models import budget as module
@@ -49,7 +50,7 @@ def kept_for_the_gradient(model, dtype, tokens):
         torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x),
         torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16),
     ):
-        states_before(model, collate(rows, 0, CPU), None)
+        states_before(Capabilities(model), collate(rows, 0, CPU))
     return sum(size for size, _ in kept.values())
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers.pytorch_utils import Conv1D
 
-from tutelage.engines.cpu.memory import release_freed_memory
+from tutelage.engines.cpu.allocator import release_freed_memory
 from tutelage.engines.logprobs import Head
 from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner

@@ -8,7 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tutelage.engines.cpu.attention_interface import (
+from tutelage.engines.cpu.forward_pass import (
     HARMLESS,
     attend,
     attention_under,
@@ -16,8 +16,8 @@ from tutelage.engines.cpu.attention_interface import (
     is_replaced,
     reads_cache,
 )
+from tutelage.engines.cpu.fused.form import features, wave
 from tutelage.engines.cpu.fused.norm import recomputed
-from tutelage.engines.cpu.fused.trial import features, wave
 from tutelage.engines.cpu.native import elementwise
 
 
