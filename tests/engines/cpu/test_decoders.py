@@ -58,7 +58,8 @@ def settings(**changes):
 
 def decoder_of(policy, batch, limit=12):
     """The class of decoder that is selected for a policy."""
-    return decoder_class(policy.engine._capabilities, policy.head, batch.longest + limit)
+    capabilities = Capabilities(policy.model, policy.backbone.dtype)
+    return decoder_class(capabilities, policy.head, batch.longest + limit)
 
 
 def spoken(rollout):

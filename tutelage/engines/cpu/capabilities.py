@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from tutelage.core.batch import Rows
@@ -259,13 +259,7 @@ def _fused_step_agrees(model: nn.Module) -> bool:
     tokens = _tokens(model, torch.tensor([3, 5, 7]))
     positions = torch.tensor([4, 0, 2], device=tokens.device)
 
-    def attend(
-        layer: nn.Module,
-        query: Float[Tensor, "n H w"],
-        key: Float[Tensor, "n K w"],
-        value: Float[Tensor, "n K w"],
-        scaling: float | None,
-    ) -> Float[Tensor, "n H w"]:
+    def attend(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         repeats = query.shape[1] // key.shape[1]
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
         share = (query * key).mul(scaling or 1.0).sigmoid()

@@ -54,7 +54,8 @@ def check(policy, prompts=PROMPTS, answers=3, tokens=12, **sampling):
 
 def decoder_of(policy, batch, limit=8):
     """The class of decoder that is selected for a policy."""
-    return decoder_class(policy.engine._capabilities, policy.head, batch.longest + limit)
+    capabilities = Capabilities(policy.model, policy.backbone.dtype)
+    return decoder_class(capabilities, policy.head, batch.longest + limit)
 
 
 @pytest.fixture

@@ -72,9 +72,9 @@ class Arithmetic:
         return to_x, to_x, to_weight
 
     @staticmethod
-    def add(h: States, more: States) -> States:
-        """h + `more`"""
-        return more.add_(h)
+    def add(x: States, more: States) -> States:
+        """x + `more`"""
+        return more.add_(x)
 
     @staticmethod
     def heads(
@@ -119,7 +119,8 @@ class Arithmetic:
     @staticmethod
     def swiglu_gradients(y: Output, grad: States) -> tuple[States, Output]:
         """p = silu(g) · u, and the gradients of g and u from that of p."""
-        product, *to_y = gate_gradients(*y, grad)
+        gate, up = y
+        product, *to_y = gate_gradients(gate, up, grad)
         return product, tuple(to_y)
 
 

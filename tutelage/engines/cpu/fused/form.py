@@ -50,8 +50,9 @@ def replace_modules(model: nn.Module, *forms: Any) -> None:
 
 def _with_form(module: nn.Module, form: type) -> nn.Module:
     """A module of the fused form with the parameters, submodules, hooks and settings of `module`."""
-    kind: type[nn.Module] = _fused_class(type(module), form)
-    fused = kind.__new__(kind)
+    own: Any = type(module)
+    kind = _fused_class(own, form)
+    fused: nn.Module = kind.__new__(kind)
     vars(fused).update(vars(module))
     return fused
 

@@ -43,12 +43,8 @@ class FusedGate:
     @staticmethod
     def fits(module: nn.Module) -> bool:
         """Whether `module` may be tried."""
-        return {name for name, _ in module.named_children()} == {
-            "gate_proj",
-            "up_proj",
-            "down_proj",
-            "act_fn",
-        }
+        names = {name for name, _ in module.named_children()}
+        return names == {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:

@@ -6,16 +6,16 @@ layer are kept from another forward pass (see `ForwardPass.activations`), it tak
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tutelage.engines.cpu import products
 from tutelage.engines.cpu.forward_pass import LayerActivations, attention_under, current, reads_cache
 from tutelage.engines.cpu.fused.arithmetic import EXACT, MIXED, Arithmetic, can_be_mixed
-from tutelage.engines.cpu.fused.attention import FusedAttention
+from tutelage.engines.cpu.fused.attention import Angles, FusedAttention, Mask, States
 from tutelage.engines.cpu.fused.form import features, is_unmodified, wave
 from tutelage.engines.cpu.fused.gate import FusedGate
 from tutelage.engines.cpu.fused.layer_steps import AttentionInputs, LayerOutputs, layer_outputs
@@ -44,22 +44,18 @@ class FusedLayer:
 
     def forward(
         self,
-        hidden_states: Float[Tensor, "B T d"],
-        attention_mask: Shaped[Tensor, "..."] | None = None,
-        position_embeddings: tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None = None,
+        hidden_states: States,
+        attention_mask: Mask = None,
+        position_embeddings: Angles | None = None,
         **more: Any,
     ) -> Float[Tensor, "B t d"]:
         """The states after the layer: of all T tokens, or of the t tokens of `ForwardPass.selection`."""
         layer, index = current().selection
-        index = index if layer is self else None
+        index = index if layer is cast(nn.Module, self) else None
         fused = self.self_attn.is_fused() and is_unmodified(self.self_attn)
         if position_embeddings is None or reads_cache(more) or not fused:
-            x: Tensor = super().forward(  # type: ignore[misc]
-                hidden_states,
-                attention_mask=attention_mask,
-                position_embeddings=position_embeddings,
-                **more,
-            )
+            more |= {"attention_mask": attention_mask, "position_embeddings": position_embeddings}
+            x: Tensor = super().forward(hidden_states, **more)  # type: ignore[misc]
             return _select(x, index)
         layers, arithmetic = self.products_of_steps(hidden_states), self.arithmetic(hidden_states)
         if layers is not None and arithmetic is not None:
@@ -120,12 +116,7 @@ class FusedLayer:
         return MIXED if served else None
 
     def _in_steps(
-        self,
-        arithmetic: Arithmetic,
-        x: Tensor,
-        angles: tuple[Tensor, Tensor],
-        index: Tensor | None,
-        layers: Sequence[AdaptedLinear],
+        self, arithmetic: Arithmetic, x: Tensor, angles: Angles, index: Tensor | None, layers: Sequence[Any]
     ) -> Tensor:
         """The layer in two steps around its attention, with the activations of the present cache, if any."""
         attention, cache = self.self_attn, current().activations

@@ -36,6 +36,14 @@ HALF = torch.bfloat16
 TENSORS = 4
 """Tensors of a linear layer: W, b, A and B, of which all but W may be None."""
 
+Inputs = Float[Tensor, "N in"]
+Outputs = Sequence[Float[Tensor, "N _"]]
+"""What belongs to y: a tensor for each layer, or one for all of them."""
+Inside = BFloat16[Tensor, "N R"] | None
+"""t of all layers side by side, where there are adapters."""
+TensorGradients = list[Float[Tensor, "..."] | None]
+"""Those of W, b, A and B of layers; None where one is not wanted, and where one was added in place (see
+`tutelage.engines.cpu.weight_gradients`)."""
 Wanted = Sequence[Sequence[bool]]
 """Which of the gradients of W, b, A and B of each layer are wanted."""
 
@@ -83,22 +91,15 @@ class AdaptedLinear(NamedTuple):
         inside = products.output(x, self.lora_a)
         return products.output(inside, self.scale * self.lora_b, self.bias, products.output(x, self.weight))
 
-    def add_to_input(
-        self, grad: Float[Tensor, "N out"], total: Float[Tensor, "N in"] | None = None
-    ) -> Float[Tensor, "N in"]:
+    def add_to_input(self, grad: Float[Tensor, "N out"], total: Inputs | None = None) -> Inputs:
         """The gradient of x from `grad`, that of y, added to `total` where there is one already."""
         to_x = products.input_gradient(grad, self.weight, total)
         if self.lora_a is None or self.lora_b is None:
             return to_x
         return products.input_gradient(grad @ self.lora_b.mul(self.scale), self.lora_a, to_x)
 
-    def gradients(
-        self, grad: Float[Tensor, "N out"], x: Float[Tensor, "N in"], wanted: Sequence[bool]
-    ) -> list[Float[Tensor, "..."] | None]:
-        """The gradients of W, b, A and B from `grad`, that of y.
-
-        None where one is not `wanted`, and where one was added in place (see `tutelage.engines.cpu.weight_gradients`).
-        """
+    def gradients(self, grad: Float[Tensor, "N out"], x: Inputs, wanted: Sequence[bool]) -> TensorGradients:
+        """The gradients of W, b, A and B from `grad`, that of y."""
         weight, bias, a, b = wanted
         found = [add_product(self.weight, grad, x) if weight else None, grad.sum(0) if bias else None]
         if self.lora_a is None or self.lora_b is None:
@@ -119,14 +120,14 @@ class ExactLinears:
     has_inside = False
     """Whether `inside` has to be kept for the gradients."""
 
-    def __call__(self, x: Float[Tensor, "N in"]) -> tuple[tuple[Float[Tensor, "N _"], ...], None]:
+    def __call__(self, x: Inputs) -> tuple[Outputs, None]:
         """y of each layer. Nothing else has to be kept for the gradients."""
         return tuple(layer(x) for layer in self.layers), None
 
-    def inside(self, x: Float[Tensor, "N in"]) -> None:
+    def inside(self, x: Inputs) -> None:
         """See `MixedLinears.inside`: nothing is kept."""
 
-    def to_input(self, grads: Sequence[Float[Tensor, "N _"]]) -> tuple[Float[Tensor, "N in"], None]:
+    def to_input(self, grads: Outputs) -> tuple[Inputs, None]:
         """The gradient of x from those of y."""
         total: Tensor | None = None
         for layer, grad in zip(self.layers, grads, strict=True):
@@ -134,9 +135,7 @@ class ExactLinears:
         assert total is not None
         return total, None
 
-    def to_tensors(
-        self, grads: Sequence[Float[Tensor, "N _"]], x: Float[Tensor, "N in"], t: None, to_t: None, wanted: Wanted
-    ) -> list[Float[Tensor, "..."] | None]:  # fmt: skip
+    def to_tensors(self, grads: Outputs, x: Inputs, t: None, to_t: None, wanted: Wanted) -> TensorGradients:
         """The gradients of W, b, A and B of each layer (see `AdaptedLinear.gradients`)."""
         parts = zip(self.layers, grads, wanted, strict=True)
         return [found for layer, grad, own in parts for found in layer.gradients(grad, x, own)]
@@ -177,9 +176,7 @@ class MixedLinears:
         adapters = [layer.lora_a for layer in self.layers if layer.lora_a is not None]
         return torch.cat(adapters).to(HALF) if adapters else None
 
-    def __call__(
-        self, x: BFloat16[Tensor, "N in"]
-    ) -> tuple[tuple[BFloat16[Tensor, "N out"]], BFloat16[Tensor, "N R"] | None]:
+    def __call__(self, x: Inputs) -> tuple[Outputs, Inside]:
         """y, and t where there are adapters."""
         y, t = (current().panels.get(self.layers[0].weight.data_ptr()) or self._panels())(x)
         return (y,), t
@@ -189,13 +186,11 @@ class MixedLinears:
         assert isinstance(panels, PanelLinear)
         return panels
 
-    def inside(self, x: BFloat16[Tensor, "N in"]) -> BFloat16[Tensor, "N R"] | None:
+    def inside(self, x: Inputs) -> Inside:
         """t of all layers side by side; None where no layer has an adapter."""
         return None if self.lora_a is None else PanelLinear([self.lora_a])(x)[0]
 
-    def to_input(
-        self, grads: Sequence[BFloat16[Tensor, "N out"]]
-    ) -> tuple[BFloat16[Tensor, "N in"], BFloat16[Tensor, "N R"] | None]:
+    def to_input(self, grads: Outputs) -> tuple[Inputs, Inside]:
         """The gradients of x and of t from that of y."""
         both = grads[0] @ self.matrix
         if self.lora_a is None:
@@ -204,17 +199,9 @@ class MixedLinears:
         return torch.addmm(to_x, to_t, self.lora_a), to_t
 
     def to_tensors(
-        self,
-        grads: Sequence[BFloat16[Tensor, "N out"]],
-        x: BFloat16[Tensor, "N in"],
-        t: BFloat16[Tensor, "N R"] | None,
-        to_t: BFloat16[Tensor, "N R"] | None,
-        wanted: Wanted,
-    ) -> list[Float[Tensor, "..."] | None]:
-        """The gradients of W, b, A and B of each layer from those of y and t.
-
-        None where one is not `wanted`, and where one was added in place.
-        """
+        self, grads: Outputs, x: Inputs, t: Inside, to_t: Inside, wanted: Wanted
+    ) -> TensorGradients:
+        """The gradients of W, b, A and B of each layer from those of y and t."""
         (grad,) = grads
         sizes = [len(layer.weight) for layer in self.layers]
         nothing: list[Tensor | None] = [None] * len(sizes)
