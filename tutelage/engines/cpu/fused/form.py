@@ -58,7 +58,7 @@ def _with_form(module: nn.Module, form: type) -> nn.Module:
 
 
 @cache
-def _fused_class(kind: type, form: type) -> type:
+def _fused_class(kind: type, form: type) -> Any:
     """The class of a module with the fused form mixed in before it."""
     return type(kind.__name__, (form, kind), {"__module__": kind.__module__})
 
