@@ -61,13 +61,13 @@ def _libraries(device: str, dtype: torch.dtype) -> list[Callable[[torch.Tensor, 
     if device != "cpu":
         return libraries
     from tutelage.engines.cpu import products
-    from tutelage.engines.cpu.native import float_products
+    from tutelage.engines.cpu.native import matrix_products
 
     if "onednn" in products.available():
         pointwise = torch.ops.mkldnn._linear_pointwise
         libraries.append(lambda x, weight: pointwise(x, weight, None, "none", [], ""))
-    if dtype == torch.float32 and float_products.is_supported():
-        libraries.append(lambda x, weight: float_products.multiply(x, weight.T))
+    if dtype == torch.float32 and matrix_products.multiplies_floats():
+        libraries.append(lambda x, weight: matrix_products.multiply(x, weight.T))
     return libraries
 
 

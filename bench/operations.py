@@ -93,9 +93,9 @@ def _rounded(columns: int) -> int:
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
     """Inside, the operations of all kernels of this thread are counted, by their names."""
-    from tutelage.engines.cpu.native import float_products
-    from tutelage.engines.cpu.native.half_products import PanelLinear
-    from tutelage.engines.cpu.native.packed_attention import NativeKernels
+    from tutelage.engines.cpu.native import matrix_products
+    from tutelage.engines.cpu.native.attention_kernels import NativeKernels
+    from tutelage.engines.cpu.native.matrix_products import PanelLinear
 
     operations = Operations()
 
@@ -119,7 +119,7 @@ def counting() -> Iterator[Counter[str]]:
         return inner(a, b, *rest, **more)
 
     with ExitStack() as inside:
-        inside.enter_context(replaced(float_products, "multiply", multiply_floats))
+        inside.enter_context(replaced(matrix_products, "multiply", multiply_floats))
         inside.enter_context(replaced(NativeKernels, "forward", attend))
         inside.enter_context(replaced(NativeKernels, "backward", differentiate))
         inside.enter_context(replaced(PanelLinear, "_compute", multiply))

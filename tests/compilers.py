@@ -11,8 +11,9 @@ from zlib import crc32
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.engines.cpu import decoders, products
-from tutelage.engines.cpu.native import bindings, build, elementwise, float_products, half_products, mixed
+from tutelage.engines.cpu import products
+from tutelage.engines.cpu.capabilities import Capabilities
+from tutelage.engines.cpu.native import bindings, build, elementwise, matrix_products
 
 
 def _is_there() -> bool:
@@ -66,7 +67,7 @@ def compiled_with(flag: str) -> Iterator[None]:
 def uncompiled_steps() -> Iterator[None]:
     """Inside, answers are decoded without the compiled step."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoders, "is_native", lambda model, dtype=None: False)
+        patch.setattr(Capabilities, "has_compiled_step", lambda capabilities: False)
         yield
 
 
@@ -76,9 +77,9 @@ def forget_library() -> None:
         bindings.library,
         bindings.is_available,
         elementwise._agree_with_torch,
-        mixed._agree_with_torch,
-        float_products._agrees_with_torch,
-        half_products._agrees_with_torch,
+        elementwise._mixed_agree_with_torch,
+        matrix_products._floats_agree_with_torch,
+        matrix_products._panels_agree_with_torch,
     ):
         known.cache_clear()
     products.forget()

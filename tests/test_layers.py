@@ -108,7 +108,7 @@ PLANTED = [
     ("engines/plans/memory.py", "import torch"),
     ("engines/plans/memory.py", "from tutelage.engines.engine import Engine"),
     ("engines/plain.py", "def f():\n    from tutelage.engines.cpu import states"),
-    ("train/learner.py", "from tutelage.engines.cpu.gradients import total_norm"),
+    ("train/learner.py", "from tutelage.engines.cpu.weight_gradients import total_norm"),
     (
         "train/supervised/fit.py",
         "class A:\n    def f(self):\n        from tutelage.people.store import Store",
@@ -136,8 +136,8 @@ PERMITTED = [
     ("core/kl.py", "import math\nfrom tutelage.base.errors import TutelageError"),
     ("algorithms/ppo.py", "from tutelage.core.kl import kl_estimate"),
     ("data/hub.py", "def load():\n    import datasets"),
-    ("engines/choose.py", "from tutelage.engines.cpu.engine import CpuEngine"),
-    ("engines/cpu/engine.py", "from tutelage.engines.cpu.gradients import Gradients"),
+    ("engines/choose.py", "from tutelage.engines.cpu.cpu_engine import CpuEngine"),
+    ("engines/cpu/cpu_engine.py", "from tutelage.engines.cpu.weight_gradients import Gradients"),
     ("train/run/folder.py", "from tutelage.base.config.files import save"),
 ]
 

@@ -7,7 +7,7 @@ from compilers import needs_compiler
 from tutelage.base import config
 from tutelage.engines import choose
 from tutelage.engines.choose import LEAST_FEATURES, choose_dtype
-from tutelage.engines.cpu.native import build, half_products
+from tutelage.engines.cpu.native import build, matrix_products
 from tutelage.models.backbone import load_backbone
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -16,7 +16,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 @pytest.fixture
 def multiplying(monkeypatch):
     monkeypatch.setattr(build, "multiplies_bf16", lambda: True)
-    monkeypatch.setattr(half_products, "supports", lambda features: True)
+    monkeypatch.setattr(matrix_products, "supports", lambda features: True)
 
 
 @pytest.mark.parametrize("device", [CPU, GPU])

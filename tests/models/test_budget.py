@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Con
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
+from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.states import states_before
 from tutelage.engines.plans.tokens import SHARED_ON_CPU, SMALL
 from tutelage.engines.ranks.ranks import Ranks
@@ -49,7 +50,7 @@ def kept_for_the_gradient(model, dtype, tokens):
         torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x),
         torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16),
     ):
-        states_before(model, collate(rows, 0, CPU), None)
+        states_before(Capabilities(model), collate(rows, 0, CPU))
     return sum(size for size, _ in kept.values())
 
 

@@ -15,8 +15,8 @@ from bench.shapes import Shape
 from bench.worlds import llama_config
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.engines.cpu.engine import CpuEngine
-from tutelage.engines.cpu.native import bindings, half_products
+from tutelage.engines.cpu.cpu_engine import CpuEngine
+from tutelage.engines.cpu.native import bindings, matrix_products
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
 from tutelage.engines.packing import layout_of
@@ -139,5 +139,5 @@ def test_compiled_products_in_bfloat16_count_by_their_shapes() -> None:
     adapter = (torch.ones(8, 64), torch.ones(32, 8))
     for linear, columns in (([torch.ones(32, 64)],), 0), (([torch.ones(32, 64)], None, adapter), 8):
         with counting() as kernels:
-            half_products.PanelLinear(*linear)(x)
+            matrix_products.PanelLinear(*linear)(x)
         assert kernels == {"panels": 2 * 5 * (64 * 32 + columns * (64 + 32))}

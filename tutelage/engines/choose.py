@@ -66,7 +66,7 @@ def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
         )
     if name == "plain" or not on_processor:
         return PlainEngine(backbone, head)
-    from tutelage.engines.cpu.engine import CpuEngine
+    from tutelage.engines.cpu.cpu_engine import CpuEngine
 
     return CpuEngine(backbone, head, insist=backbone.engine == "cpu")
 
@@ -92,10 +92,10 @@ def _multiplies_bf16(engine: config.EngineName, hidden: int) -> bool:
     """Whether an engine has kernels for products of bf16 here that are faster than those of float32."""
     if (engine if engine != "auto" else _from_environment()) == "plain":
         return False
-    from tutelage.engines.cpu.native import half_products
+    from tutelage.engines.cpu.native import matrix_products
     from tutelage.engines.cpu.native.build import multiplies_bf16
 
-    return multiplies_bf16() and half_products.supports(hidden)
+    return multiplies_bf16() and matrix_products.supports(hidden)
 
 
 def processor_engine() -> ProcessorEngine:
@@ -137,7 +137,7 @@ def layer_products(device: torch.device, dtype: torch.dtype) -> LayerProducts:
 
 def release_memory() -> None:
     """Return the freed memory that the CPU engine keeps for its next step to the system."""
-    memory = sys.modules.get("tutelage.engines.cpu.memory")
+    memory = sys.modules.get("tutelage.engines.cpu.allocator")
     if memory is not None:
         memory.release_freed_memory()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.engines.cpu import engine
+from tutelage.engines.cpu import cpu_engine
 
 
 @pytest.fixture(autouse=True)
@@ -13,4 +13,4 @@ def _cpu_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def multiplying(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products in bfloat16 whatever the processor: elsewhere they are slow, and no other."""
-    monkeypatch.setattr(engine, "multiplies_bf16", lambda: True)
+    monkeypatch.setattr(cpu_engine, "multiplies_bf16", lambda: True)

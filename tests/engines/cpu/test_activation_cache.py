@@ -11,9 +11,10 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu import activation_cache as activations
 from tutelage.engines.cpu.activation_cache import ActivationCache
-from tutelage.engines.cpu.flash_attention import FlashKernels
-from tutelage.engines.cpu.fused import two_steps
-from tutelage.engines.cpu.native.packed_attention import NativeKernels
+from tutelage.engines.cpu.capabilities import Capabilities
+from tutelage.engines.cpu.fused import layer_steps
+from tutelage.engines.cpu.native.attention_kernels import NativeKernels
+from tutelage.engines.cpu.packed_attention import FlashKernels
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
@@ -74,16 +75,16 @@ def products(monkeypatch):
     """The number of tokens in every call of attention and of the second step of a layer."""
     counts = []
 
-    def counted(own, first=0):
+    def counted(own):
         def noted(*given):
-            counts.append(len(given[first]))
+            counts.append(len(given[1]))
             return own(*given)
 
         return noted
 
-    monkeypatch.setattr(two_steps, "layer_outputs", counted(two_steps.layer_outputs))
+    monkeypatch.setattr(layer_steps, "layer_outputs", counted(layer_steps.layer_outputs))
     for kernels in (FlashKernels, NativeKernels):
-        monkeypatch.setattr(kernels, "forward", counted(kernels.forward, first=1))
+        monkeypatch.setattr(kernels, "forward", counted(kernels.forward))
     return counts
 
 
@@ -314,7 +315,8 @@ def test_the_limit_counts_all_responses_at_full_length_and_all_weights(tiny_mode
 @pytest.mark.parametrize("family", tiny.EVERY)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_which_models_the_cache_supports(tiny_model, family, rank):
-    assert ActivationCache.can_serve(policy_of(tiny_model(family), rank).model) == (family == "llama")
+    model = policy_of(tiny_model(family), rank).model
+    assert Capabilities(model).keeps_activations() == (family == "llama")
 
 
 def test_on_processors_whose_layers_are_laid_out_for_prompts_too(policy, monkeypatch, products):

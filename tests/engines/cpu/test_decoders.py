@@ -11,7 +11,8 @@ from tutelage.base import config
 from tutelage.engines import memory, plain
 from tutelage.engines.cpu import decoders, prompt_cache
 from tutelage.engines.cpu import decoding_weights as forms
-from tutelage.engines.cpu.decoders import CachedDecoder, DecoderSelection, SharedDecoder
+from tutelage.engines.cpu.capabilities import Capabilities
+from tutelage.engines.cpu.decoders import CachedDecoder, CpuDecoders, SharedDecoder, decoder_class
 from tutelage.engines.cpu.decoding_weights import (
     MklLinear,
     OneDnnLinear,
@@ -48,7 +49,7 @@ def made(tiny_model):
 @pytest.fixture(autouse=True)
 def without_the_compiled_step(monkeypatch):
     """Disable the compiled step, which test_step.py compares with these decoders."""
-    monkeypatch.setattr(decoders, "is_native", lambda model, dtype=None: False)
+    monkeypatch.setattr(Capabilities, "has_compiled_step", lambda capabilities: False)
 
 
 def settings(**changes):
@@ -57,7 +58,8 @@ def settings(**changes):
 
 def decoder_of(policy, batch, limit=12):
     """The class of decoder that is selected for a policy."""
-    return DecoderSelection(policy.backbone, policy.head).select(batch, limit)
+    capabilities = Capabilities(policy.model, policy.backbone.dtype)
+    return decoder_class(capabilities, policy.head, batch.longest + limit)
 
 
 def spoken(rollout):
@@ -89,7 +91,7 @@ def test_all_decoders_sample_the_same_tokens(made, family, monkeypatch):
 def test_a_cache_of_transformers_gives_the_same_tokens(tiny_model, family, monkeypatch):
     policy = load(tiny_model(family, **WIDE_WINDOW.get(family, {})))
     expected = policy.generate(PROMPTS, 4, settings(), seed=1)
-    monkeypatch.setattr(decoders, "supports", lambda model, length: False)
+    monkeypatch.setattr(Capabilities, "attends", lambda capabilities, length: False)
     assert_same(policy.generate(PROMPTS, 4, settings(), seed=1), expected)
     for share in (0.0, 1.0):
         monkeypatch.setattr(plain, "DEPART_WHEN", share)
@@ -126,7 +128,7 @@ def counted(policy, monkeypatch, n, limit):
 @pytest.mark.parametrize("n", [1, 4])
 def test_each_token_and_each_prompt_is_computed_once(made, family, n, monkeypatch):
     policy = made(family)
-    decoders.DecoderSelection(policy.backbone, policy.head).try_model()  # once, and remembers
+    policy.engine._capabilities.try_decoding()  # once, and remembers
     prompt_tokens = sum(map(len, set(PROMPTS.tokens))) - 17
     _, more = counted(policy, monkeypatch, n, 12)
     monkeypatch.setattr(forms, "padded_lines", lambda count: count)
@@ -189,7 +191,7 @@ def test_a_step_makes_no_copy_that_grows_with_what_is_stored(made):
     policy, made_bytes = made("llama"), []
     asked = PromptBatch((tuple(range(3, 43)),), (4,))
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
-        decoder = SharedDecoder(policy.backbone, weights, asked, 50)
+        decoder = SharedDecoder(CpuDecoders(policy.backbone, policy.engine._capabilities, weights), asked, 50)
         decoder.start()
         for _ in range(50):
             with Made() as mode:
@@ -344,9 +346,9 @@ def test_bf16_keeps_its_softmax_in_float32_and_stays_near_the_trainer(made, fami
 def test_bf16_keys_and_values_are_stored_as_such(made):
     policy = made("llama", dtype="bf16")
     asked = PromptBatch(PROMPTS.tokens[:3], (2, 2, 2))
-    decoders.DecoderSelection(policy.backbone, policy.head).try_model()
+    policy.engine._capabilities.try_decoding()
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
-        decoder = SharedDecoder(policy.backbone, weights, asked, 12)
+        decoder = SharedDecoder(CpuDecoders(policy.backbone, policy.engine._capabilities, weights), asked, 12)
         decoder.start()
     (entry, *_) = decoder.kv_cache.layers.values()
     assert {x.dtype for x in (*entry.prompt, *entry.answer)} == {torch.bfloat16}

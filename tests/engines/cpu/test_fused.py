@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.engines.cpu.attention_interface import attention_by, differentiable_twice
+from tutelage.engines.cpu.forward_pass import attention_by, differentiable_twice
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.fused.attention import FusedAttention, _Rotation
 from tutelage.engines.cpu.fused.gate import _ProjectedSwiGlu, _SwiGlu

@@ -9,11 +9,10 @@ from offenders import for_each
 
 from tutelage.core.rows import COMMON, EncodedRow, collate
 from tutelage.engines import packing
-from tutelage.engines.cpu import flash_attention
 from tutelage.engines.cpu import packed_attention as attention
-from tutelage.engines.cpu.attention_interface import differentiable_twice
-from tutelage.engines.cpu.native import packed_attention as native_attention
-from tutelage.engines.cpu.native.packed_attention import NativeKernels
+from tutelage.engines.cpu.forward_pass import differentiable_twice
+from tutelage.engines.cpu.native import attention_kernels as native_attention
+from tutelage.engines.cpu.native.attention_kernels import NativeKernels
 from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.packing import pack
 
@@ -171,7 +170,7 @@ def test_values_of_another_width_and_a_torch_without_the_kernels(shape, monkeypa
     expected, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     for name in ("_flash_agrees", "_flash_shares_heads"):
         getattr(attention, name).cache_clear()
-    monkeypatch.setattr(flash_attention, "flash_attention", gone)
+    monkeypatch.setattr(attention, "flash_attention", gone)
     try:
         got, _ = packed_attention(packed.layout)(LAYER, query, key, value, None)
     finally:
@@ -247,7 +246,7 @@ def test_on_processors_with_narrower_registers(shape, flag):
 def check_bfloat16(shape, heads, width, sharpness=None):
     """Operands of products are rounded, and so are results: P, dS and the results are off by half a unit in the last of
     8 bits, 2⁻⁹ / √3 in the root mean square, which sums over tokens do not add up. So the whole is off by less than
-    2⁻⁸. Whole models are held against the reference engine in fused/test_mixed_steps.py."""
+    2⁻⁸. Whole models are held against the reference engine in fused/test_arithmetic.py."""
     packed = packed_of(shape)
     where = lines(rows_of(shape), packed)
     generator = torch.Generator().manual_seed(0)
@@ -348,7 +347,7 @@ def test_a_prompt_of_no_tokens_is_refused():
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_the_trial_of_the_kernels_within_a_bf16_pass_is_in_float32(repeats):
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert attention._agree_with_masked(flash_attention.FlashKernels, repeats)
+        assert attention._agree_with_masked(attention.FlashKernels, repeats)
 
 
 def test_what_prompts_begin_with_stands_once():

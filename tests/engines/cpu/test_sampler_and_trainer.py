@@ -10,9 +10,9 @@ from tiers import long_except
 
 from tutelage.base import config
 from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, head
-from tutelage.engines.cpu.fused import mixed_steps, two_steps
-from tutelage.engines.cpu.native import half_products
-from tutelage.engines.cpu.native.packed_attention import NativeKernels
+from tutelage.engines.cpu.fused import layer_steps
+from tutelage.engines.cpu.native import matrix_products
+from tutelage.engines.cpu.native.attention_kernels import NativeKernels
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
@@ -103,11 +103,11 @@ def test_weights_in_bf16(tiny_model, shape):
     "lora", [NO_LORA, ADAPTERS["of an odd rank"], None], ids=["weights", "adapters", "bf16"]
 )
 def test_weights_are_laid_out_once_for_prompts_and_answers(tiny_model, lora, monkeypatch):
-    made, own = [], half_products.PanelLinear.__init__
+    made, own = [], matrix_products.PanelLinear.__init__
     policy = policy_of(tiny_model, lora=lora)
     rollout_of(policy)
     monkeypatch.setattr(
-        half_products.PanelLinear, "__init__", lambda *a, **k: (made.append(1), own(*a, **k))[1]
+        matrix_products.PanelLinear, "__init__", lambda *a, **k: (made.append(1), own(*a, **k))[1]
     )
     rollout_of(policy)
     assert len(made) == 4 * len(trunk(policy.model).layers) + 1, "the products of the layers, and the head"
@@ -206,8 +206,7 @@ def assert_kept_activations_change_nothing(policy, monkeypatch, first="abcdef"):
     policy.engine._cache = cache
     policy.engine._verified = True
     computed = []
-    steps = ((mixed_steps, "mixed_layer_outputs"), (two_steps, "layer_outputs"))
-    for owner, name in (*steps, (NativeKernels, "forward")):
+    for owner, name in ((layer_steps, "layer_outputs"), (NativeKernels, "forward")):
         own = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, own=own, name=name: (computed.append(name), own(*a))[1])
     found = tiny.gradients(policy, rollout)

@@ -20,7 +20,8 @@ from tutelage.core.rows import (
 )
 from tutelage.engines import packing
 from tutelage.engines.cpu import states
-from tutelage.engines.cpu.attention_interface import differentiable_twice
+from tutelage.engines.cpu.capabilities import Capabilities
+from tutelage.engines.cpu.forward_pass import differentiable_twice
 from tutelage.engines.network import inner
 from tutelage.engines.plain import PlainEngine
 from tutelage.models.backbone import load_backbone
@@ -94,18 +95,18 @@ def same_gradients(got, expected):
 def reading(monkeypatch):
     """The number of tokens of each forward pass through a trunk."""
     counts = []
-    line, padded = states._packed_states, PlainEngine._padded
+    line, padded = states.packed_states, PlainEngine._padded
 
-    def counted_line(model, packed, *more):
-        counts.append(len(packed.tokens))
-        return line(model, packed, *more)
+    def counted_line(model, tokens, positions):
+        counts.append(len(tokens))
+        return line(model, tokens, positions)
 
     def counted_padded(engine, rows):
         out = padded(engine, rows)
         counts.append(out.shape[0] * out.shape[1])
         return out
 
-    monkeypatch.setattr(states, "_packed_states", counted_line)
+    monkeypatch.setattr(states, "packed_states", counted_line)
     monkeypatch.setattr(PlainEngine, "_padded", counted_padded)
     return counts
 
@@ -204,7 +205,7 @@ def test_bfloat16_differs_by_its_rounding_alone(tiny_model, family, monkeypatch)
     exact = policy_of(tiny_model(family)).scores(batch).logp
     rounded = policy_of(tiny_model(family), dtype="bf16")
     together = rounded.scores(batch).logp
-    monkeypatch.setattr(states, "shares_prompts", lambda model, rows: False)
+    monkeypatch.setattr(Capabilities, "shares_prompts", lambda capabilities, rows: False)
     apart = rounded.scores(batch).logp
     assert together.dtype == torch.float32
     assert 0 < (together - exact).norm() < 1.5 * (apart - exact).norm()

@@ -32,8 +32,8 @@ from tutelage.people.statistics.previews import preview
 from tutelage.stats.agreement import pair_agreement
 from tutelage.stats.votes import Votes
 
-from .conftest import World, make_study
 from ..worlds import QUIET, asked, raters_of, study_of, work
+from .conftest import World, make_study
 
 BUSY = Plan(overlap=3, gold_rate=0.1, repeat_rate=0.1)
 

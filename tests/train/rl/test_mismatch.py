@@ -13,7 +13,7 @@ from tutelage.algorithms.recipe import initial_state, objective, prepare
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.reduce import token_weights
-from tutelage.engines.cpu import engine as engine_module
+from tutelage.engines.cpu import cpu_engine
 from tutelage.rollout.local import LocalGenerator
 from tutelage.train.rl.mismatch import mismatch_metrics, share_truncated, truncated_importance
 
@@ -167,7 +167,7 @@ def test_float32_recomputes_nothing_and_logs_no_mismatch(name, tiny_model):
 def test_an_exact_policy_recomputes_nothing_in_bfloat16(tiny_model, monkeypatch):
     """Old log-probabilities are the sampler's, and the first ratio is 1 to the last bit."""
     monkeypatch.setenv("TUTELAGE_ENGINE", "cpu")
-    monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: True)
+    monkeypatch.setattr(cpu_engine, "multiplies_bf16", lambda: True)
     sizes = {"hidden_size": 64, "head_dim": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
     folder = tiny_model("llama", **sizes, intermediate_size=96)
     recipe = recipe_of("samples=2", "update.minibatches=1", "update.epochs=1", name="grpo")

@@ -1,9 +1,9 @@
 """Cache of the activations of prompts and answers, kept from sampling for the forward pass of the update.
 
 The first minibatch of an update reads tokens with the weights that sampled them. For each token, a layer keeps its
-queries, keys and values, its attention with the log-sum-exp, h, g, u and y (see `fused.two_steps`), which its backward
-pass needs too. That saves the minibatch its forward pass but for the output head, a third of its time. They are written
-by the compiled decoding step (see `native`); where answers are decoded in another way, nothing is kept.
+queries, keys and values, its attention with the log-sum-exp, h, g, u and y (see `fused.layer_steps`), which its
+backward pass needs too. That saves the minibatch its forward pass but for the output head, a third of its time. They
+are written by the compiled decoding step (see `native`); where answers are decoded in another way, nothing is kept.
 
     cache = ActivationCache(model)
     cache.start(size)                       # then decode with `cache.recording(...)`
@@ -22,10 +22,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from tutelage.core.batch import Rows
-from tutelage.engines.cpu.attention_interface import supports
+from tutelage.engines.cpu.forward_pass import LayerActivations, LayerCache
 from tutelage.engines.cpu.fused.layer import FusedLayer
-from tutelage.engines.cpu.fused.layer_cache import LayerActivations, LayerCache
-from tutelage.engines.cpu.fused.step import has_fused_step
 from tutelage.engines.cpu.prompt_passes import PromptPass
 from tutelage.engines.decoding import PromptBatch, RolloutSize
 from tutelage.engines.memory import available_memory
@@ -58,18 +56,6 @@ class ActivationCache:
     def __len__(self) -> int:
         """The number of rows whose activations were kept."""
         return len(self._index)
-
-    @staticmethod
-    def can_serve(model: nn.Module) -> bool:
-        """Whether every layer of `model` takes two steps, and a compiled step can decode with shared prompts.
-
-        Models with norms of queries and keys are excluded, since the inputs of these norms would have to be kept too.
-        """
-        if not has_fused_step(model) or not supports(model, 1):
-            return False
-        layers = list(trunk(model).layers)
-        state = next(layers[0].parameters()).new_empty(1, 1, layers[0].self_attn.q_proj.weight.shape[1])
-        return all(_can_be_kept(layer, state) for layer in layers)
 
     def start(self, size: RolloutSize, *, half: bool = False) -> bool:
         """Forget the last rollout. Returns whether there is memory for the activations of a rollout of that size.
@@ -245,11 +231,6 @@ class _PackedActivations:
 
     def record(self, layer: nn.Module, activations: LayerActivations) -> None:
         """See `LayerCache.record`: all activations are kept already."""
-
-
-def _can_be_kept(layer: FusedLayer, x: Tensor) -> bool:
-    """Whether `layer` takes two steps for `x`, without norms of heads."""
-    return layer.products_of_steps(x) is not None and not layer.self_attn.norms_of_heads()
 
 
 def _length_if_range(index: Tensor) -> Tensor | int:

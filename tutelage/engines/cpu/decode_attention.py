@@ -8,11 +8,13 @@ matrix product, which reads the keys once. Letters: P prompts, G answers to each
 those, Q prompt tokens, T answer tokens.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tutelage.engines.cpu.flash_attention import flash_attention
+from tutelage.engines.cpu.packed_attention import flash_attention
 
 
 def over_prompt_and_answer(
@@ -29,23 +31,17 @@ def over_prompt_and_answer(
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.dtype == torch.float32:
-        return _joint(query, prompt, answer, hidden, scale)
+        return _joint(query, (prompt, answer), hidden, scale)
     if query.device.type == "cpu":
-        return _merged(query, prompt, answer, hidden, scale)
+        return _merged(query, (prompt, answer), hidden, scale)
     with torch.autocast(query.device.type, enabled=False):
-        return _joint(query, prompt, answer, hidden, scale)
+        return _joint(query, (prompt, answer), hidden, scale)
 
 
-def _joint(
-    query: Tensor,
-    prompt: tuple[Tensor, Tensor],
-    answer: tuple[Tensor, Tensor],
-    hidden: Tensor | None,
-    scale: float,
-) -> Tensor:
+def _joint(query: Tensor, stored: tuple[Any, Any], hidden: Tensor | None, scale: float) -> Tensor:
     """`over_prompt_and_answer` as matrix products, with all scores of a query in one row."""
     prompts, heads, answers, queries, width = query.shape
-    (prompt_keys, prompt_values), (keys, values) = prompt, answer
+    (prompt_keys, prompt_values), (keys, values) = stored
     length, written = prompt_keys.shape[2], keys.shape[3]
     together, apart = (prompts * heads, answers * queries), (prompts * heads * answers, queries)
     query = query.contiguous()  # once, since both products need it
@@ -68,18 +64,14 @@ def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
     )
 
 
-def _merged(
-    query: Tensor,
-    prompt: tuple[Tensor, Tensor],
-    answer: tuple[Tensor, Tensor],
-    hidden: Tensor | None,
-    scale: float,
-) -> Tensor:
+def _merged(query: Tensor, stored: tuple[Any, Any], hidden: Tensor | None, scale: float) -> Tensor:
     """`over_prompt_and_answer` as two flash attentions, which keep the scores of bfloat16 in float32. With their
     log-sum-exp ℓ₁ and ℓ₂, the first has the weight σ(ℓ₁ − ℓ₂)."""
     mask = None if hidden is None else hidden[:, None].to(query.dtype)
-    first, first_lse = flash_attention(query.flatten(2, 3), *prompt, attn_mask=mask, scale=scale)
-    second, second_lse = flash_attention(query.flatten(0, 1), *(x.flatten(0, 1) for x in answer), scale=scale)
+    first, first_lse = flash_attention(query.flatten(2, 3), *stored[0], attn_mask=mask, scale=scale)
+    second, second_lse = flash_attention(
+        query.flatten(0, 1), *(x.flatten(0, 1) for x in stored[1]), scale=scale
+    )
     first, first_lse = first.view(*query.shape[:4], -1), first_lse.view(query.shape[:4])
     second, second_lse = second.view(*query.shape[:4], -1), second_lse.view(query.shape[:4])
     share = torch.sigmoid(first_lse - second_lse).to(first.dtype)

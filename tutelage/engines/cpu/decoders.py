@@ -5,8 +5,8 @@ replaced. `NativeDecoder` is the same with a compiled step. `CachedDecoder`, the
 a cache to the model itself: for architectures that attend in another way or keep something other than keys.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -15,23 +15,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tutelage.core.batch import Rollout
-from tutelage.engines.cpu.activation_cache import ActivationCache, Recording
-from tutelage.engines.cpu.attention_interface import attention_by, of_one_token, supports
+from tutelage.engines.cpu.activation_cache import ActivationCache
+from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.decoding_weights import DecodingWeights
-from tutelage.engines.cpu.fused.layer_cache import using_layer_cache
-from tutelage.engines.cpu.fused.mixed_linear import using_panels
-from tutelage.engines.cpu.fused.step import FusedStep, has_fused_step
-from tutelage.engines.cpu.native.step import (
-    NativeStep,
-    agrees,
-    is_native,
-    joint_states,
-    native_head,
-)
-from tutelage.engines.cpu.native.weights import NativeWeights
+from tutelage.engines.cpu.forward_pass import attention_by, forward_pass, of_one_token
+from tutelage.engines.cpu.fused.torch_step import FusedStep
+from tutelage.engines.cpu.native.compiled_step import NativeStep, NativeWeights, joint_states, native_head
 from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.cpu.prompt_passes import PromptPass, prompt_passes
-from tutelage.engines.cpu.states import selecting, selects_states
 from tutelage.engines.decoding import Decoder, PromptBatch
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
@@ -41,49 +32,31 @@ READ_AT_ONCE = 4096
 """Prompt tokens in one forward pass: enough to keep a processor busy, few enough for its memory."""
 
 
-class DecoderSelection:
-    """Selects the decoders of a model."""
-
-    def __init__(self, backbone: Backbone, head: Head) -> None:
-        self.backbone, self.head = backbone, head
-
-    def try_model(self) -> None:
-        """Run the trials of the model, whose results are kept. Call it before its layers run on other weights."""
-        if supports(self.backbone.model, 1):
-            self.is_native()
-            selects_states(self.backbone.model)
-
-    def select(self, batch: PromptBatch, limit: int) -> "type[Decoder]":
-        """The class of the best decoder that the model and the machine allow for answers of up to `limit` tokens."""
-        if not supports(self.backbone.model, batch.longest + limit):
-            return CachedDecoder
-        return NativeDecoder if self.is_native() else SharedDecoder
-
-    def is_native(self) -> bool:
-        """Whether the compiled step serves the model. The trials must have been run, or its layers be in place."""
-        model, dtype = self.backbone.model, self.backbone.dtype
-        return self.head.is_known and has_fused_step(model) and is_native(model, dtype)
+def decoder_class(capabilities: Capabilities, head: Head, tokens: int) -> "type[Decoder]":
+    """The class of the best decoder that the model and the machine allow, for rows of up to so many tokens."""
+    if not capabilities.attends(tokens):
+        return CachedDecoder
+    return NativeDecoder if head.is_known and capabilities.has_compiled_step() else SharedDecoder
 
 
 @dataclass(frozen=True)
 class CpuDecoders:
     """The decoders of the CPU engine, on `weights`. Activations go to `cache`, if any."""
 
-    selection: DecoderSelection
+    backbone: Backbone
+    capabilities: Capabilities
     weights: DecodingWeights
-    cache: ActivationCache | None
+    cache: ActivationCache | None = None
 
     def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
-        """See `Decoders.decoder`. The decoder is of the class that `selection` selects, but without a compiled step
-        where the weights do not fit into memory twice."""
-        backbone, weights = self.selection.backbone, self.weights
-        selected = self.selection.select(batch, limit)
+        """See `Decoders.decoder`. There is no compiled step where the weights do not fit into memory twice."""
+        weights = self.weights
+        selected = decoder_class(self.capabilities, weights.own_head, batch.longest + limit)
         if selected is CachedDecoder:
             weights.for_any()
-            return CachedDecoder(backbone, weights.head, batch, limit)
-        if selected is SharedDecoder or not weights.fits:
-            return SharedDecoder(backbone, weights, batch, limit)
-        return NativeDecoder(backbone, weights, batch, limit, self.cache)
+            return CachedDecoder(self.backbone, weights.head, batch, limit)
+        kind = SharedDecoder if selected is SharedDecoder or not weights.fits else NativeDecoder
+        return kind(self, batch, limit)
 
     def step(
         self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
@@ -100,28 +73,22 @@ class CpuDecoders:
 
 
 class SharedDecoder:
-    """A decoder that reads prompts without padding, and computes one softmax over the prompt and the answer.
+    """A decoder that reads prompts without padding, and computes one softmax over the prompt and the answer."""
 
-    `packed` is the layout of the keys and values (see `PromptCache`).
-    """
+    packed = False
+    """Whether keys and values have the layout of the compiled step (see `PromptCache`)."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        weights: DecodingWeights,
-        batch: PromptBatch,
-        limit: int,
-        packed: bool = False,
-    ) -> None:
-        self.backbone, self.model, self.device = backbone, backbone.model, backbone.device
-        self.weights, self.batch, self.limit = weights, batch, limit
+    def __init__(self, decoders: CpuDecoders, batch: PromptBatch, limit: int) -> None:
+        self.backbone, self.capabilities = decoders.backbone, decoders.capabilities
+        self.weights, self.batch = decoders.weights, batch
+        self.model, self.device, dtype = self.backbone.model, self.backbone.device, self.backbone.dtype
         self.fused: FusedStep | None = None
         self.version = -1  # of the weights that `fused` was made for
-        plain = backbone.dtype == torch.float32 and weights.own_head.is_known
-        self.has_fused_step = plain and has_fused_step(self.model)
+        plain = dtype == torch.float32 and self.weights.own_head.is_known
+        self.has_fused_step = plain and self.capabilities.has_fused_step()
         lengths = [len(prompt) for prompt in batch.prompts]
         self.kv_cache = PromptCache(
-            lengths, batch.answers, limit, dtype=backbone.dtype, device=backbone.device, packed=packed
+            lengths, batch.answers, limit, dtype=dtype, device=self.device, packed=self.packed
         )
 
     def start(self) -> Float[Tensor, "n V"]:
@@ -132,7 +99,7 @@ class SharedDecoder:
         for prompts in prompt_passes(self.batch.prompts, READ_AT_ONCE, self.device):
             attending = attention_by(self.model, self.kv_cache.reader(prompts))
             packed = prompts.packed
-            with selecting(self.model, packed.last) as places, attending, self._reading(prompts):
+            with self.capabilities.selecting(packed.last) as places, attending, self._reading(prompts):
                 states = self._states(packed.tokens[None], packed.positions[None])
             logits.append(self._first_logits(states[0, places]))
         answers = torch.tensor(self.batch.answers, device=self.device)
@@ -190,21 +157,13 @@ class NativeDecoder(SharedDecoder):
     `FusedLayer.decodes_as_it_scores`, elsewhere up to rounding.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        weights: DecodingWeights,
-        batch: PromptBatch,
-        limit: int,
-        cache: ActivationCache | None,
-    ) -> None:
-        self.half = backbone.dtype == torch.bfloat16
-        super().__init__(backbone, weights, batch, limit, packed=True)
+    packed = True
+
+    def __init__(self, decoders: CpuDecoders, batch: PromptBatch, limit: int) -> None:
+        super().__init__(decoders, batch, limit)
         self.native: NativeStep | None = None
-        self.head = weights.own_head
-        self.recording: Recording | None = None
-        if cache is not None:
-            self.recording = cache.recording(batch, limit)
+        self.head, cache = self.weights.own_head, decoders.cache
+        self.recording = None if cache is None else cache.recording(batch, limit)
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
         """See `Decoder.keep`."""
@@ -219,7 +178,7 @@ class NativeDecoder(SharedDecoder):
 
     def _read(self, tokens: Tensor, positions: Tensor) -> Tensor:
         step = self._compiled()
-        if agrees(self.model, step, tokens, positions):
+        if self.capabilities.try_compiled_step(step, tokens, positions):
             return self.head.logits(step(tokens, positions))
         if self.recording is not None:
             self.recording.forget()
@@ -229,7 +188,8 @@ class NativeDecoder(SharedDecoder):
     def can_join(self) -> bool:
         """Whether the next step may be joined with those of other decoders: the compiled step is used already, and no
         activations are recorded."""
-        return self.native is not None and self.recording is None and self.native.is_verified
+        used = self.native is not None and self.recording is None
+        return used and self.capabilities.compiled_step_agrees
 
     def _first_logits(self, states: Tensor) -> Tensor:
         self._compiled()
@@ -239,15 +199,11 @@ class NativeDecoder(SharedDecoder):
         """Read the prompts with the layers' own weights: `FusedLayer` does not take another layout."""
         self.weights.restore()
 
-    @contextmanager
-    def _reading(self, prompts: PromptPass) -> Iterator[None]:
+    def _reading(self, prompts: PromptPass) -> AbstractContextManager[None]:
         """See `SharedDecoder._reading`. In bfloat16 the layers compute on the panels of the step."""
-        with using_panels(self._laid_out().panels) if self.half else nullcontext():
-            if self.recording is None:
-                yield
-                return
-            with using_layer_cache(self.recording.of_pass(prompts)):
-                yield
+        panels = self._laid_out().panels if self.backbone.dtype == torch.bfloat16 else {}
+        recording = None if self.recording is None else self.recording.of_pass(prompts)
+        return forward_pass(panels=panels, activations=recording)
 
     def _laid_out(self) -> NativeWeights:
         """The weights of the compiled step, which are laid out unless they are already."""

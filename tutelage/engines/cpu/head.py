@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.engines.cpu import products
-from tutelage.engines.cpu.gradients import add_product
-from tutelage.engines.cpu.native import elementwise, half_products
+from tutelage.engines.cpu.native import elementwise, matrix_products
+from tutelage.engines.cpu.weight_gradients import add_product
 from tutelage.engines.logprobs import HeadKernels
 from tutelage.engines.logprobs import input_gradient as plain_input_gradient
 from tutelage.engines.logprobs import linear as plain_linear
@@ -34,12 +34,12 @@ def linear(
     if not half and weight.device.type == "cpu" and weight.dtype == torch.float32:
         return lambda x: _output(x, weight, bias)
     fits = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
-    if not (half and fits and half_products.supports(weight.shape[1])):
+    if not (half and fits and matrix_products.supports(weight.shape[1])):
         return plain_linear(weight, bias)
 
     @cache
-    def panels() -> half_products.PanelLinear:
-        return half_products.PanelLinear([weight], bias)
+    def panels() -> matrix_products.PanelLinear:
+        return matrix_products.PanelLinear([weight], bias)
 
     return lambda x: panels().unrounded(x.to(torch.bfloat16))
 

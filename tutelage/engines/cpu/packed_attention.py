@@ -1,13 +1,13 @@
 """Attention of a packed sequence: suffixes attend to their shared prefix, which exists once, and to themselves.
 
-On a processor it runs on compiled kernels (`native.packed_attention`) where those are available, else on torch's flash
-attention (`flash_attention`). Either keeps the result and the log-sum-exp of the scores for the backward pass, never a
+On a processor it runs on compiled kernels (`NativeKernels`) where those are available, else on torch's flash attention
+(`FlashKernels`). Either keeps the result and the log-sum-exp of the scores for the backward pass, never a
 matrix of scores, and is compared with the masked form before it is used.
 """
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,37 +15,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from tutelage.engines.cpu.attention_interface import Attention, gradients_are_differentiated
-from tutelage.engines.cpu.flash_attention import FlashKernels, by_heads, gathered
+from tutelage.engines.cpu.forward_pass import Attention, gradients_are_differentiated
+from tutelage.engines.cpu.native.attention_kernels import Keys, NativeKernels, Operands, Queries
 from tutelage.engines.cpu.native.bindings import warn_disabled
-from tutelage.engines.cpu.native.packed_attention import NativeKernels
 from tutelage.engines.packing import Bucket, Layout, PrefixTree
 
-
-@runtime_checkable
-class Kernels(Protocol):
-    """Attention of a packed sequence of one layout, forwards and backwards. Scores are `scale` · q · k."""
-
-    def forward(
-        self,
-        query: Float[Tensor, "N H w"],
-        key: Float[Tensor, "N K w"],
-        value: Float[Tensor, "N K w"],
-        scale: float,
-    ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N H"]]:
-        """The output, and the log-sum-exp of the scores of each query."""
-        ...
-
-    def backward(
-        self,
-        tensors: tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]],
-        out: Float[Tensor, "N H w"],
-        lse: Float[Tensor, "N H"],
-        grad: Float[Tensor, "N H w"],
-        scale: float,
-    ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]:
-        """The gradients of query, key and value, which are `tensors`, from the gradient of `out`."""
-        ...
+flash_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_attention_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def packed_attention(layout: Layout) -> Attention:
@@ -117,7 +93,7 @@ def _attended(
     key: Tensor,
     value: Tensor,
     known: tuple[Tensor, Tensor] | None,
-    kernels: Kernels,
+    kernels: "Kernels",
     scale: float,
 ) -> tuple[Tensor, Tensor | None]:
     if torch.is_grad_enabled():
@@ -135,7 +111,7 @@ class _Attention(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         known: tuple[Tensor, Tensor] | None,
-        kernels: Kernels,
+        kernels: "Kernels",
         scale: float,
     ) -> Tensor:
         out, lse = known or kernels.forward(query, key, value, scale)
@@ -148,6 +124,121 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, lse = ctx.saved_tensors
         return *ctx.kernels.backward((query, key, value), out, lse, grad, ctx.scale), None, None, None
+
+
+# The implementations by torch -----------------------------------------------------------------------------------------
+
+
+class FlashKernels:
+    """Attention as `NativeKernels` computes it, by torch's flash attention.
+
+    For a query of a suffix, where lse is the log-sum-exp of its scores,
+
+        out₁, lse₁ = attention to the shared prefix      out₂, lse₂ = causal attention within the suffix
+        lse = log(exp lse₁ + exp lse₂)                   out = exp(lse₁ − lse) out₁ + exp(lse₂ − lse) out₂
+
+    is attention to both. The gradient of each part is that of a plain attention with the merged `out` and `lse` in the
+    place of its own: with p = exp(s − lse), the gradient of a score is p (∂p − ∂out · out), whichever key the score
+    belongs to (Liu, Zaharia and Abbeel 2023, arXiv 2310.01889, use the same for attention over a ring of devices).
+
+    Causal attention of the queries of a whole prefix tree to the keys of its prefix is two things at once: causal
+    attention within the prefix, and full attention of the suffixes to it. The causal mask begins at the first key and
+    ends with the last.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def forward(
+        self, query: Queries, key: Keys, value: Keys, scale: float
+    ) -> tuple[Queries, Float[Tensor, "N H"]]:
+        """See `NativeKernels.forward`."""
+        count, heads, width = query.shape
+        out = query.new_zeros(count + 1, heads, width)  # the last row receives padding
+        exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+        lse = query.new_zeros(count + 1, heads, dtype=exact)
+        for tree in self.layout.trees:
+            q, (k, v) = query[tree.start : tree.stop], (x[tree.start : tree.fork] for x in (key, value))
+            part, part_lse = flash_attention(by_heads(q), by_heads(k), by_heads(v), 0.0, True, scale=scale)
+            out[tree.start : tree.stop] = part[0].transpose(0, 1)
+            lse[tree.start : tree.stop] = part_lse[0].T
+        for bucket in self.layout.buckets:
+            q, k, v = (gathered(x, bucket) for x in (query, key, value))
+            part, part_lse = flash_attention(by_heads(q), by_heads(k), by_heads(v), 0.0, True, scale=scale)
+            part, part_lse = part.transpose(1, 2), part_lse.transpose(1, 2)
+            if bucket.are_suffixes:
+                both = torch.logaddexp(gathered(lse, bucket), part_lse)
+                share = (part_lse - both).exp().to(part.dtype)[..., None]
+                part, part_lse = gathered(out, bucket).lerp(part, share), both
+            _scatter(out, bucket, part)
+            _scatter(lse, bucket, part_lse)
+        return out[:-1], lse[:-1]
+
+    def backward(
+        self, tensors: Operands, out: Queries, lse: Float[Tensor, "N H"], grad: Queries, scale: float
+    ) -> Operands:
+        """See `NativeKernels.backward`."""
+        query, key, value = tensors
+        to_query, to_key, to_value = (x.new_empty(len(x) + 1, *x.shape[1:]) for x in (query, key, value))
+        for tree in self.layout.trees:
+            tokens, prefix = slice(tree.start, tree.stop), slice(tree.start, tree.fork)
+            parts = _flash_attention_backward(
+                *(
+                    by_heads(x)
+                    for x in (grad[tokens], query[tokens], key[prefix], value[prefix], out[tokens])
+                ),
+                lse[tokens].T[None],
+                0.0,
+                True,
+                scale=scale,
+            )
+            for whole, span, part in zip(
+                (to_query, to_key, to_value), (tokens, prefix, prefix), parts, strict=True
+            ):
+                whole[span] = part[0].transpose(0, 1)
+        for bucket in self.layout.buckets:
+            bucket_lse = gathered(lse, bucket)
+            if bucket.start is None:
+                # beyond the end of a sequence the probabilities exp(s − lse) are 0, and so are all gradients
+                padding = (bucket.token == len(query))[..., None]
+                bucket_lse = bucket_lse.masked_fill(padding, torch.inf)
+            parts = _flash_attention_backward(
+                *(by_heads(gathered(x, bucket)) for x in (grad, query, key, value, out)),
+                bucket_lse.transpose(1, 2),
+                0.0,
+                True,
+                scale=scale,
+            )
+            for whole, part in zip((to_query, to_key, to_value), parts, strict=True):
+                part = part.transpose(1, 2)
+                if bucket.are_suffixes and whole is to_query:
+                    part = part + gathered(whole, bucket)
+                _scatter(whole, bucket, part)
+        return to_query[:-1], to_key[:-1], to_value[:-1]
+
+
+Kernels = NativeKernels | FlashKernels
+"""Attention of a packed sequence, forwards and backwards."""
+
+
+def by_heads(x: Float[Tensor, "*b T H w"]) -> Float[Tensor, "B H T w"]:
+    """[T, H, w] → [1, H, T, w], or [b, L, H, w] → [b, H, L, w]"""
+    return x.transpose(0, 1)[None] if x.dim() == 3 else x.transpose(1, 2)
+
+
+def gathered(x: Float[Tensor, "N ..."], bucket: Bucket) -> Float[Tensor, "b L ..."]:
+    """The entries of a bucket's tokens. Beyond the end of a sequence they are undefined."""
+    if bucket.start is not None:
+        return x.narrow(0, bucket.start, bucket.token.numel()).unflatten(0, bucket.token.shape)
+    return x.index_select(0, bucket.token.clamp(max=len(x) - 1).flatten()).unflatten(0, bucket.token.shape)
+
+
+def _scatter(x: Tensor, bucket: Bucket, part: Tensor) -> None:
+    """The inverse of `gathered`: [b, L, …] into [N + 1, …], of which the last row receives padding."""
+    if bucket.start is not None:
+        gathered(x, bucket).copy_(part)
+    else:
+        x.index_copy_(0, bucket.token.flatten(), part.flatten(0, 1))
 
 
 def _masked(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float) -> Tensor:
@@ -169,6 +260,9 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: fl
             parts.append(part.transpose(1, 2).flatten(0, 1))
     whole = value.new_zeros(len(value) + 1, *value.shape[1:])  # the last row receives padding
     return whole.index_copy(0, torch.cat(indices), torch.cat(parts))[:-1]
+
+
+# Trials ---------------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -193,20 +287,28 @@ def _flash_shares_heads() -> bool:
     return _flash_agrees() and _agree_with_masked(FlashKernels, 2)
 
 
+@torch.enable_grad()
 def _agree_with_masked(
-    kernels: Callable[[Layout], Kernels], repeats: int, dtype: torch.dtype = torch.float32
+    kernels: "Callable[[Layout], Kernels]", repeats: int, dtype: torch.dtype = torch.float32
 ) -> bool:
     """Whether kernels and masked form agree on a prefix tree and two short sequences, output and gradients.
 
-    The result is kept for the process, so it must not depend on the precision of the pass that asks first.
+    Inputs are rounded to `dtype`; the masked form computes in float32. The result is kept for the process, so it must
+    not depend on the precision of the pass that asks first.
     """
     with torch.autocast("cpu", enabled=False):
-        return _computed_alike(kernels, repeats, dtype)
+        found, expected = _trial(kernels, repeats, dtype)
+    relative, absolute = (1e-4, 1e-5) if dtype == torch.float32 else (2**-6, 2**-6)
+    return len(found) == len(expected) and all(
+        torch.allclose(a.float(), b, rtol=relative, atol=absolute)
+        for a, b in zip(found, expected, strict=True)
+    )
 
 
-@torch.enable_grad()
-def _computed_alike(kernels: Callable[[Layout], Kernels], repeats: int, dtype: torch.dtype) -> bool:
-    """Inputs are rounded to `dtype`; the masked form computes in float32."""
+def _trial(
+    kernels: "Callable[[Layout], Kernels]", repeats: int, dtype: torch.dtype
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What kernels and masked form compute; nothing where the kernels refuse."""
     sequence = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 3)
     prefix = torch.tensor([0] * 10 + [3] * 3)
     suffixes = Bucket(torch.tensor([[5, 6, 7], [8, 9, 13]]), True)
@@ -222,13 +324,9 @@ def _computed_alike(kernels: Callable[[Layout], Kernels], repeats: int, dtype: t
         out = _Attention.apply(query, key, value, None, kernels(layout), 0.4)
         found = [out, *torch.autograd.grad(out, (query, key, value), grad)]
     except (RuntimeError, TypeError, AttributeError, NotImplementedError):
-        return False
+        found = []
     inputs = [x.detach().float().requires_grad_() for x in (query, key, value)]
     keys, values = (x.repeat_interleave(repeats, 1) for x in inputs[1:])
     exact = _masked(inputs[0], keys, values, layout, 0.4)
     expected = [exact, *torch.autograd.grad(exact, inputs, grad.float())]
-    relative, absolute = (1e-4, 1e-5) if dtype == torch.float32 else (2**-6, 2**-6)
-    return all(
-        torch.allclose(a.float(), b, rtol=relative, atol=absolute)
-        for a, b in zip(found, expected, strict=True)
-    )
+    return found, expected

@@ -4,7 +4,7 @@
     input gradient   ∂x = G W
     weight gradient  ∂W = Gᵀ X        G: the gradient of y
 
-The libraries are `own` (`native.float_products`), `blas` (behind torch's own products: MKL on most machines) and
+The libraries are `own` (`native.matrix_products`), `blas` (behind torch's own products: MKL on most machines) and
 `onednn` (oneDNN on dense tensors). MKL leaves the wide registers of AMD's processors unused; which library is fastest
 depends on the processor, so it is measured (see `Products.measure`), once for each machine, version of torch and number
 of threads. The result is a file beside the compiled kernels. The environment variable `TUTELAGE_PRODUCTS` replaces it.
@@ -28,7 +28,7 @@ from torch import Tensor
 
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
-from tutelage.engines.cpu.native import build, float_products
+from tutelage.engines.cpu.native import build, matrix_products
 
 Library = Literal["own", "blas", "onednn"]
 VARIABLE = "TUTELAGE_PRODUCTS"
@@ -92,9 +92,17 @@ def output(
     weight: Float[Tensor, "out in"],
     bias: Float[Tensor, " out"] | None = None,
     total: Float[Tensor, "N out"] | None = None,
+    *,
+    library: Library | None = None,
 ) -> Float[Tensor, "N out"]:
     """x Wᵀ + b, added to `total` in place where it is given."""
-    return _output(_library("output", weight, x), x, weight, bias, total)
+    library = library or _library("output", weight, x)
+    if library == "own":
+        return matrix_products.multiply(x, weight.T, total, bias=bias, accumulate=total is not None)
+    y: Tensor = (
+        _onednn(x, weight, bias) if library == "onednn" else torch.nn.functional.linear(x, weight, bias)
+    )
+    return y if total is None else total.add_(y)
 
 
 def input_gradient(
@@ -103,40 +111,13 @@ def input_gradient(
     total: Float[Tensor, "N in"] | None = None,
     *,
     accumulate: bool = True,
+    library: Library | None = None,
 ) -> Float[Tensor, "N in"]:
     """G W, added to `total` where it is given, or written to it without `accumulate`."""
-    return _input_gradient(_library("input_gradient", weight, grad), grad, weight, total, accumulate)
-
-
-def weight_gradient(
-    grad: Float[Tensor, "N out"],
-    x: Float[Tensor, "N in"],
-    total: Float[Tensor, "out in"] | None = None,
-    *,
-    accumulate: bool = True,
-) -> Float[Tensor, "out in"]:
-    """Gᵀ X, added to `total` where it is given, or written to it without `accumulate`."""
-    return _weight_gradient(_library("weight_gradient", grad.T, x), grad, x, total, accumulate)
-
-
-# The libraries --------------------------------------------------------------------------------------------------------
-
-
-def _output(library: Library, x: Tensor, weight: Tensor, bias: Tensor | None, total: Tensor | None) -> Tensor:
-    if library == "own":
-        return float_products.multiply(x, weight.T, total, bias=bias, accumulate=total is not None)
-    y: Tensor = (
-        _onednn(x, weight, bias) if library == "onednn" else torch.nn.functional.linear(x, weight, bias)
-    )
-    return y if total is None else total.add_(y)
-
-
-def _input_gradient(
-    library: Library, grad: Tensor, weight: Tensor, total: Tensor | None, accumulate: bool
-) -> Tensor:
+    library = library or _library("input_gradient", weight, grad)
     accumulate = accumulate and total is not None
     if library == "own":
-        return float_products.multiply(grad, weight, total, accumulate=accumulate)
+        return matrix_products.multiply(grad, weight, total, accumulate=accumulate)
     if library == "blas":
         return grad @ weight if total is None else total.addmm_(grad, weight, beta=int(accumulate))
     y = _onednn(grad, weight.T)
@@ -145,12 +126,19 @@ def _input_gradient(
     return total.add_(y) if accumulate else total.copy_(y)
 
 
-def _weight_gradient(
-    library: Library, grad: Tensor, x: Tensor, total: Tensor | None, accumulate: bool
-) -> Tensor:
+def weight_gradient(
+    grad: Float[Tensor, "N out"],
+    x: Float[Tensor, "N in"],
+    total: Float[Tensor, "out in"] | None = None,
+    *,
+    accumulate: bool = True,
+    library: Library | None = None,
+) -> Float[Tensor, "out in"]:
+    """Gᵀ X, added to `total` where it is given, or written to it without `accumulate`."""
+    library = library or _library("weight_gradient", grad.T, x)
     accumulate = accumulate and total is not None
     if library == "own":
-        return float_products.multiply(grad.T, x, total, accumulate=accumulate)
+        return matrix_products.multiply(grad.T, x, total, accumulate=accumulate)
     if total is None:
         total = x.new_empty(grad.shape[1], x.shape[1])
     if library == "blas":
@@ -231,7 +219,7 @@ def resume(kept: Mapping[str, Any]) -> str:
 
 def available() -> tuple[Library, ...]:
     """The libraries that this machine has."""
-    own: tuple[Library, ...] = ("own",) if float_products.is_supported() else ()
+    own: tuple[Library, ...] = ("own",) if matrix_products.multiplies_floats() else ()
     return (*own, "blas", *(("onednn",) if _has_onednn() else ()))
 
 
@@ -282,9 +270,9 @@ def _trials(rows: int, features: int, outs: int) -> dict[str, Callable[[Library]
     x, weight, grad = _wave(rows, features), _wave(outs, features), _wave(rows, outs)
     total = torch.zeros_like(weight)
     return {
-        "output": lambda library: _output(library, x, weight, None, None),
-        "input_gradient": lambda library: _input_gradient(library, grad, weight, None, False),
-        "weight_gradient": lambda library: _weight_gradient(library, grad, x, total, True),
+        "output": lambda library: output(x, weight, library=library),
+        "input_gradient": lambda library: input_gradient(grad, weight, library=library),
+        "weight_gradient": lambda library: weight_gradient(grad, x, total, library=library),
     }
 
 

@@ -15,12 +15,20 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from tutelage.engines.cpu.attention_interface import Attention
 from tutelage.engines.cpu.decode_attention import over_prompt_and_answer
-from tutelage.engines.cpu.kv_layout import BlockLayout, KVLayout, TokenLayout
+from tutelage.engines.cpu.forward_pass import Attention
+from tutelage.engines.cpu.native.bindings import LANES
 from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.cpu.prompt_passes import PromptPass
 
+Prompts = Float[Tensor, "K _ _"]
+"""Keys or values of whole prompts, as tokens [K, N, w] or as rows [K, R, n]."""
+Rows = Float[Tensor, "*outer _ _"]
+"""Keys or values, as tokens [..., T, w] or as rows [..., R, n]."""
+Token = Float[Tensor, "*outer _"]
+"""Keys or values of one token [..., w]."""
+BLOCK = LANES
+"""Tokens of a row of `BlockLayout`."""
 MOVE_WHEN = 0.75
 """The share of occupied slots at which the cache is compacted."""
 ROOM = 64
@@ -56,7 +64,7 @@ class PromptCache:
         packed: bool = False,
     ) -> None:
         self.limit, self.dtype, self.device, self.packed = limit, dtype, device, packed
-        self.layout: KVLayout = BlockLayout(dtype) if packed else TokenLayout()
+        self.layout: TokenLayout = BlockLayout(dtype) if packed else TokenLayout()
         self.lengths = torch.tensor(lengths, device=device)
         self.width = max(answers)
         places = [p * self.width + g for p, count in enumerate(answers) for g in range(count)]
@@ -226,3 +234,78 @@ class PromptCache:
 def _columns(keys: Tensor) -> Tensor:
     """The keys [P, K, Q, w] stored feature by feature, which a product with float32 queries reads fastest."""
     return keys.mT.contiguous().mT if keys.dtype == torch.float32 else keys
+
+
+# Layouts --------------------------------------------------------------------------------------------------------------
+
+
+class TokenLayout:
+    """How keys [..., T, w] and values [..., T, v] are stored, as rows [..., R, n] of so many tokens: one by one."""
+
+    tokens = 1
+    """Tokens of a row."""
+
+    def numbers(self, width: int) -> int:
+        """The numbers of a row, for heads of this width."""
+        return width
+
+    def pack(self, key: Prompts, value: Prompts) -> tuple[Prompts, Prompts]:
+        """The rows of whole prompts."""
+        return key, value
+
+    def put(self, keys: Rows, values: Rows, token: int, key: Token, value: Token) -> None:
+        """Store one more token of each answer."""
+        keys.select(-2, token).copy_(key)
+        values.select(-2, token).copy_(value)
+
+    def unpack(self, keys: Rows, values: Rows, tokens: int, width: int) -> tuple[Rows, Rows]:
+        """The first keys and values, token by token, of heads of this width."""
+        return keys.narrow(-2, 0, tokens), values.narrow(-2, 0, tokens)
+
+
+class BlockLayout(TokenLayout):
+    """That of the compiled step: blocks of `BLOCK` tokens, with features padded to a multiple of as many.
+
+    The step multiplies single numbers in float32 and pairs in bfloat16 (see `native/attention.hpp`), so `together` is 1
+    or 2. A block has, of keys, so many features of each token [w / together, 16, together], and of values each feature
+    of so many tokens [16 / together, w, together]. Keys and values are equally wide.
+    """
+
+    tokens = BLOCK
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.together = 2 if dtype == torch.bfloat16 else 1
+
+    def numbers(self, width: int) -> int:
+        """See `TokenLayout.numbers`."""
+        return BLOCK * (-(-width // BLOCK) * BLOCK)
+
+    def pack(self, key: Prompts, value: Prompts) -> tuple[Prompts, Prompts]:
+        """See `TokenLayout.pack`."""
+        padding = (0, -key.shape[2] % BLOCK, 0, -key.shape[1] % BLOCK)
+        key, value = (pad(x, padding).unflatten(1, (-1, BLOCK)) for x in (key, value))
+        keys = key.unflatten(3, (-1, self.together)).transpose(2, 3)
+        values = value.unflatten(2, (-1, self.together)).transpose(3, 4)
+        return keys.flatten(2), values.flatten(2)
+
+    def put(self, keys: Rows, values: Rows, token: int, key: Token, value: Token) -> None:
+        """See `TokenLayout.put`."""
+        (row, place), padding = divmod(token, BLOCK), (0, -key.shape[-1] % BLOCK)
+        of_keys, of_values = self._blocks(keys, values)
+        of_keys[..., row, :, place, :] = pad(key, padding).unflatten(-1, (-1, self.together))
+        group, member = divmod(place, self.together)
+        of_values[..., row, group, :, member] = pad(value, padding)
+
+    def unpack(self, keys: Rows, values: Rows, tokens: int, width: int) -> tuple[Rows, Rows]:
+        """See `TokenLayout.unpack`."""
+        of_keys, of_values = self._blocks(keys, values)
+        key = of_keys.transpose(-3, -2).flatten(-4, -3).flatten(-2)
+        value = of_values.transpose(-2, -1).flatten(-4, -2)
+        return key[..., :tokens, :width].contiguous(), value[..., :tokens, :width].contiguous()
+
+    def _blocks(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows as blocks: keys [..., R, w / together, 16, together], values [..., R, 16 / together, w, together]."""
+        return (
+            keys.unflatten(-1, (-1, BLOCK, self.together)),
+            values.unflatten(-1, (BLOCK // self.together, -1, self.together)),
+        )

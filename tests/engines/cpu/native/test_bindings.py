@@ -1,16 +1,18 @@
-"""Structs shared by Python and C++: a library that declares one differently is refused."""
+"""The structs and threads that Python and C++ share: a library that declares a struct differently is refused."""
 
 import ctypes
 import re
 from pathlib import Path
 
 import pytest
+import torch
 from compilers import forget_library, needs_compiler
 
 from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu.native import bindings, structs
 from tutelage.engines.cpu.native.structs import STRUCTS
 
+TASKS = Path("/proc/self/task")
 NATIVE = Path(bindings.__file__).parent
 SHORTER = [("panels", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("out", ctypes.c_int64)]
 PADDED = [("parallel", ctypes.c_char * 24)]
@@ -80,3 +82,22 @@ def test_every_struct_that_c_and_python_declare_is_compared():
     assert compared == in_python - {"Structure"} == declared("structs.hpp")
     listed = set(re.findall(r"^    LAYOUT\((\w+)\);", (NATIVE / "structs.cpp").read_text(), re.MULTILINE))
     assert listed == compared
+
+
+@needs_compiler
+@pytest.mark.skipif(not TASKS.exists(), reason="the system does not show the threads of a process")
+def test_the_threads_are_those_of_torch():
+    weight, panels = torch.ones(4096, 512), torch.zeros(4096 * 512)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(5)
+        weight.exp()
+        own = set(TASKS.iterdir())
+        pool = bindings.thread_pool()
+        pointers = weight.data_ptr(), *weight.shape, panels.data_ptr(), 16 * 512
+        bindings.library().tutelage_pack(ctypes.byref(pool), *pointers)
+        assert pool.parallel
+        assert pool.threads == 5
+        assert set(TASKS.iterdir()) == own, "there should be no second pool"
+    finally:
+        torch.set_num_threads(before)

@@ -1,15 +1,18 @@
 """Which library is used: one that came with the package where it fits, or else one that is compiled here."""
 
 import ctypes
+import os
+import subprocess
 import sys
 import sysconfig
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from compilers import needs_compiler
+from compilers import forget_library, needs_compiler
 
-from tutelage.engines.cpu.native import build
+from tutelage.base.errors import TutelageError
+from tutelage.engines.cpu.native import bindings, build
 from tutelage.engines.cpu.native.build import TARGETS, Target
 
 FASTER = Target("faster", "-O2", frozenset({"avx2", "avx512f"}))
@@ -148,3 +151,60 @@ def test_which_processors_multiply_bf16(line, expected, tmp_path, monkeypatch):
     build.multiplies_bf16.cache_clear()
     assert build.multiplies_bf16() == expected
     build.multiplies_bf16.cache_clear()
+
+
+# The compiler ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def never_built():
+    forget_library()
+    yield
+    forget_library()
+
+
+@needs_compiler
+def test_two_processes_may_compile_at_once(tmp_path):
+    """A small source takes the place of the library's, whose compilation takes five seconds of a processor."""
+    source = tmp_path / "step.cpp"
+    source.write_text('extern "C" int tutelage_step() { return 1; }')
+    code = f"import runpy, pathlib; made = runpy.run_path({build.__file__!r}); "
+    code += f"made['SOURCES'][:] = [pathlib.Path({str(source)!r})]; print(made['built']())"
+    given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    found = {process.communicate()[0].decode().strip() for process in both}
+    assert len(found) == 1
+    assert [str(path) for path in (tmp_path / "tutelage").iterdir()] == [*found]
+    assert ctypes.CDLL(found.pop()).tutelage_step
+
+
+@needs_compiler
+def test_a_library_that_exists_is_not_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
+    build.SOURCES[0].write_text('extern "C" int answer() { return 1; }')
+    first = build.built()
+    monkeypatch.setattr(build, "_compile", lambda *given: pytest.fail("compiled again"))
+    assert build.built() == first
+    build.SOURCES[0].write_text('extern "C" int answer() { return 2; }')
+    with pytest.raises(pytest.fail.Exception, match="compiled again"):
+        build.built()
+
+
+@needs_compiler
+def test_the_error_holds_the_output_of_the_compiler(tmp_path, monkeypatch, never_built):
+    monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
+    build.SOURCES[0].write_text("int answer( { }")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(TutelageError, match=r"could not be compiled: .*error: "):
+        bindings.library()
+    assert not list((tmp_path / "tutelage").iterdir())
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch, never_built):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(TutelageError, match=r"cannot be kept in .*file"):
+        bindings.library()

@@ -8,7 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tutelage.engines.cpu.attention_interface import (
+from tutelage.engines.cpu.forward_pass import (
     HARMLESS,
     attend,
     attention_under,
@@ -16,9 +16,16 @@ from tutelage.engines.cpu.attention_interface import (
     is_replaced,
     reads_cache,
 )
+from tutelage.engines.cpu.fused.form import features, wave
 from tutelage.engines.cpu.fused.norm import recomputed
-from tutelage.engines.cpu.fused.trial import features, wave
 from tutelage.engines.cpu.native import elementwise
+
+States = Float[Tensor, "B T _"]
+Angles = tuple[Float[Tensor, "..."], Float[Tensor, "..."]]
+"""Cosines and sines of the rotation of each token."""
+Mask = Shaped[Tensor, "..."] | None
+Lse = Float[Tensor, "..."] | None
+"""The log-sum-exp of the scores, where the attention returns it."""
 
 
 class FusedAttention:
@@ -38,19 +45,15 @@ class FusedAttention:
 
     def forward(
         self,
-        hidden_states: Float[Tensor, "B T d"],
-        position_embeddings: tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None = None,
-        attention_mask: Shaped[Tensor, "..."] | None = None,
+        hidden_states: States,
+        position_embeddings: Angles | None = None,
+        attention_mask: Mask = None,
         **more: Any,
-    ) -> tuple[Float[Tensor, "B T d"], Float[Tensor, "..."] | None]:
-        """The output of the module, and the log-sum-exp of the scores where the attention returns it."""
+    ) -> tuple[States, Lse]:
+        """The output of the module, and the second result of the attention (see `Attention`)."""
         if position_embeddings is None or reads_cache(more) or not self.is_fused():
-            result: tuple[Tensor, Tensor | None] = super().forward(  # type: ignore[misc]
-                hidden_states,
-                position_embeddings=position_embeddings,
-                attention_mask=attention_mask,
-                **more,
-            )
+            more |= {"position_embeddings": position_embeddings, "attention_mask": attention_mask}
+            result: tuple[Tensor, Tensor | None] = super().forward(hidden_states, **more)  # type: ignore[misc]
             return result
         out, lse = self.attended(hidden_states, position_embeddings, attention_mask, **more)
         return self.o_proj(out), lse
@@ -59,13 +62,7 @@ class FusedAttention:
         """Whether the attention function is replaced, and gradients are not differentiated."""
         return is_replaced(self.config) and not gradients_are_differentiated()
 
-    def attended(
-        self,
-        x: Float[Tensor, "B T d"],
-        angles: tuple[Float[Tensor, "..."], Float[Tensor, "..."]],
-        mask: Shaped[Tensor, "..."] | None = None,
-        **more: Any,
-    ) -> tuple[Float[Tensor, "B T Hw"], Float[Tensor, "..."] | None]:
+    def attended(self, x: States, angles: Angles, mask: Mask = None, **more: Any) -> tuple[States, Lse]:
         """The input of the last projection, and the second result of the attention (see `Attention`)."""
         shape = (*x.shape[:-1], -1, self.head_dim)
         with recomputed(x):
@@ -80,9 +77,9 @@ class FusedAttention:
         query: Float[Tensor, "B T H w"],
         key: Float[Tensor, "B T K w"],
         value: Float[Tensor, "B T K v"],
-        mask: Shaped[Tensor, "..."] | None = None,
+        mask: Mask = None,
         **more: Any,
-    ) -> tuple[Float[Tensor, "B T Hv"], Float[Tensor, "..."] | None]:
+    ) -> tuple[States, Lse]:
         """The attention function on rotated queries and keys, and its second result (see `Attention`)."""
         heads = (x.transpose(1, 2) for x in (query, key, value))
         out, lse = attend(cast(nn.Module, self), *heads, mask, scaling=self.scaling, **more)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
-from tutelage.engines.cpu.attention_interface import gradients_are_differentiated
-from tutelage.engines.cpu.gradients import add_rows
+from tutelage.engines.cpu.forward_pass import gradients_are_differentiated
+from tutelage.engines.cpu.weight_gradients import add_rows
 
 
 class FusedEmbedding:

@@ -10,11 +10,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
 from tutelage.engines.cpu import products
-from tutelage.engines.cpu.attention_interface import gradients_are_differentiated
+from tutelage.engines.cpu.forward_pass import gradients_are_differentiated
+from tutelage.engines.cpu.fused.form import features, is_one_matrix, wave
 from tutelage.engines.cpu.fused.norm import recomputed
-from tutelage.engines.cpu.fused.trial import features, is_one_matrix, wave
-from tutelage.engines.cpu.gradients import add_product
 from tutelage.engines.cpu.native import elementwise
+from tutelage.engines.cpu.native.elementwise import Rows
+from tutelage.engines.cpu.weight_gradients import add_product
 
 
 class FusedGate:
@@ -42,12 +43,8 @@ class FusedGate:
     @staticmethod
     def fits(module: nn.Module) -> bool:
         """Whether `module` may be tried."""
-        return {name for name, _ in module.named_children()} == {
-            "gate_proj",
-            "up_proj",
-            "down_proj",
-            "act_fn",
-        }
+        names = {name for name, _ in module.named_children()}
+        return names == {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:
@@ -69,40 +66,20 @@ class _ProjectedSwiGlu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         gate, up, weight = ctx.saved_tensors
-        return projected_swiglu_gradients(grad, gate, up, weight, ctx.needs_input_grad[2:])
+        flat = grad.flatten(0, -2)
+        inner = products.input_gradient(flat, weight).view_as(gate)
+        product, to_gate, to_up = gate_gradients(gate, up, inner)
+        of_weight, of_bias = ctx.needs_input_grad[2:]
+        to_weight = add_product(weight, flat, product.flatten(0, -2)) if of_weight else None
+        return to_gate, to_up, to_weight, flat.sum(0) if of_bias else None
 
 
-def projected_swiglu_gradients(
-    grad: Float[Tensor, "*rows d"],
-    gate: Float[Tensor, "*rows m"],
-    up: Float[Tensor, "*rows m"],
-    weight: Float[Tensor, "d m"],
-    wanted: tuple[bool, bool],
-) -> tuple[
-    Float[Tensor, "*rows m"],
-    Float[Tensor, "*rows m"],
-    Float[Tensor, "d m"] | None,
-    Float[Tensor, " d"] | None,
-]:
-    """The gradients of g, u, W and b from `grad`, the gradient of y = (silu(g) · u) Wᵀ + b.
-
-    `wanted` says whether the gradients of W and b are. The one of W is None where it was added in place, too.
-    """
-    flat = grad.flatten(0, -2)
-    inner = products.input_gradient(flat, weight).view_as(gate)
-    product, to_gate, to_up = gate_gradients(gate, up, inner)
-    to_weight = add_product(weight, flat, product.flatten(0, -2)) if wanted[0] else None
-    return to_gate, to_up, to_weight, flat.sum(0) if wanted[1] else None
-
-
-def swiglu(gate: Float[Tensor, "*rows m"], up: Float[Tensor, "*rows m"]) -> Float[Tensor, "*rows m"]:
+def swiglu(gate: Rows, up: Rows) -> Rows:
     """silu(g) · u. With the kernels the bits of a row do not depend on the number of rows."""
     return elementwise.swiglu(gate, up) if elementwise.supports(gate, small=True) else silu(gate).mul_(up)
 
 
-def gate_gradients(
-    gate: Float[Tensor, "*rows m"], up: Float[Tensor, "*rows m"], grad: Float[Tensor, "*rows m"]
-) -> tuple[Float[Tensor, "*rows m"], Float[Tensor, "*rows m"], Float[Tensor, "*rows m"]]:
+def gate_gradients(gate: Rows, up: Rows, grad: Rows) -> tuple[Rows, Rows, Rows]:
     """p = silu(g) · u, and the gradients of g and u from the gradient of p. `grad` is overwritten."""
     if elementwise.supports(gate):
         return elementwise.gate_gradients(gate, up, grad)

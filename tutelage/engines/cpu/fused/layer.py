@@ -1,39 +1,37 @@
-"""A transformer layer in two steps around its attention (see `two_steps`).
+"""A transformer layer in two steps around its attention (see `layer_steps`).
 
 The layer is three nodes of the graph instead of some fifty. Where only the states of some tokens are wanted, the last
 layer leaves out the second step for the other tokens, which serve as keys and values only. Where the activations of the
-layer are kept from another forward pass (see `layer_cache`), it takes those.
+layer are kept from another forward pass (see `ForwardPass.activations`), it takes those.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tutelage.engines.cpu import products
-from tutelage.engines.cpu.attention_interface import attention_under, reads_cache
-from tutelage.engines.cpu.fused.attention import FusedAttention
+from tutelage.engines.cpu.forward_pass import LayerActivations, attention_under, current, reads_cache
+from tutelage.engines.cpu.fused.arithmetic import EXACT, MIXED, Arithmetic, can_be_mixed
+from tutelage.engines.cpu.fused.attention import Angles, FusedAttention, Mask, States
+from tutelage.engines.cpu.fused.form import features, is_unmodified, wave
 from tutelage.engines.cpu.fused.gate import FusedGate
-from tutelage.engines.cpu.fused.layer_cache import LayerActivations, current_layer_cache
-from tutelage.engines.cpu.fused.linear import Linear, all_of_type
-from tutelage.engines.cpu.fused.mixed_linear import is_decoded
-from tutelage.engines.cpu.fused.mixed_steps import (
-    MixedAttentionInputs,
-    MixedLayerOutputs,
-    can_be_mixed,
-    mixed_layer_outputs,
-)
+from tutelage.engines.cpu.fused.layer_steps import AttentionInputs, LayerOutputs, layer_outputs
+from tutelage.engines.cpu.fused.linears import AdaptedLinear, all_of_type, is_decoded
 from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
-from tutelage.engines.cpu.fused.trial import features, is_unmodified, wave
-from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs, layer_outputs
 from tutelage.engines.cpu.native import elementwise
 
-_selection: ContextVar[tuple[object, Tensor | None]] = ContextVar("selection", default=(None, None))
+KINDS: dict[str, type] = {
+    "input_layernorm": FusedNorm,
+    "self_attn": FusedAttention,
+    "post_attention_layernorm": FusedNorm,
+    "mlp": FusedGate,
+}
+"""The submodules of a fused layer."""
+HEADS = 3
+"""The products of the first step: q, k and v. Those of the second are o, gate, up and down."""
 
 
 class FusedLayer:
@@ -46,35 +44,28 @@ class FusedLayer:
 
     def forward(
         self,
-        hidden_states: Float[Tensor, "B T d"],
-        attention_mask: Shaped[Tensor, "..."] | None = None,
-        position_embeddings: tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None = None,
+        hidden_states: States,
+        attention_mask: Mask = None,
+        position_embeddings: Angles | None = None,
         **more: Any,
     ) -> Float[Tensor, "B t d"]:
-        """The states after the layer: of all T tokens, or of the t tokens of `states_at`."""
-        layer, index = _selection.get()
-        index = index if layer is self else None
+        """The states after the layer: of all T tokens, or of the t tokens of `ForwardPass.selection`."""
+        layer, index = current().selection
+        index = index if layer is cast(nn.Module, self) else None
         fused = self.self_attn.is_fused() and is_unmodified(self.self_attn)
         if position_embeddings is None or reads_cache(more) or not fused:
-            x: Tensor = super().forward(  # type: ignore[misc]
-                hidden_states,
-                attention_mask=attention_mask,
-                position_embeddings=position_embeddings,
-                **more,
-            )
+            more |= {"attention_mask": attention_mask, "position_embeddings": position_embeddings}
+            x: Tensor = super().forward(hidden_states, **more)  # type: ignore[misc]
             return _select(x, index)
-        products = self.products_of_steps(hidden_states)
-        if products is not None:
-            if not torch.is_autocast_enabled(hidden_states.device.type):
-                return self._in_two_steps(hidden_states, position_embeddings, index, products)
-            if self.is_mixed(hidden_states):
-                return self._in_mixed_steps(hidden_states, position_embeddings, index, products)
+        layers, arithmetic = self.products_of_steps(hidden_states), self.arithmetic(hidden_states)
+        if layers is not None and arithmetic is not None:
+            return self._in_steps(arithmetic, hidden_states, position_embeddings, index, layers)
         normed = self.input_layernorm(hidden_states)
         out, _ = self.self_attn.attended(normed, position_embeddings, attention_mask, **more)
         x = _select(hidden_states, index) + self.self_attn.o_proj(_select(out, index))
         return x + self.mlp(self.post_attention_layernorm(x))
 
-    def products_of_steps(self, x: Float[Tensor, "B T d"]) -> list[Linear] | None:
+    def products_of_steps(self, x: Float[Tensor, "B T d"]) -> list[AdaptedLinear] | None:
         """The tensors of q, k, v, o, gate, up and down; None where the layer cannot be computed in two steps for `x`.
 
         Its parts must be products, with an adapter or without, and norms of one type without hooks, since the steps do
@@ -85,7 +76,7 @@ class FusedLayer:
             *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
             *(gate.gate_proj, gate.up_proj, gate.down_proj),
         )
-        found = [each for each in map(Linear.of, products) if each is not None]
+        found = [each for each in map(AdaptedLinear.of, products) if each is not None]
         kind = norms[0].weight.dtype
         frozen = torch.is_autocast_enabled(x.device.type) and not torch.is_grad_enabled()
         fits = (
@@ -109,61 +100,45 @@ class FusedLayer:
         if found is None:
             return False
         if torch.is_autocast_enabled("cpu"):
-            return self.is_mixed(x) and all(map(is_decoded, found))
+            return self.arithmetic(x) is MIXED and all(map(is_decoded, found))
         sizes = (x.shape[-1], self.mlp.up_proj.out_features, self.self_attn.head_dim // 2)
         whole = all(elementwise.supports(x.new_empty(1, size), small=True) for size in sizes)
         return whole and self.self_attn.head_dim % 2 == 0 and products.products().is_invariant
 
-    def is_mixed(self, x: Float[Tensor, "B T d"]) -> bool:
-        """Whether the layer can be computed in two steps with products in bfloat16, which autocast asks for."""
-        attention, gate = self.self_attn, self.mlp
-        return (
-            x.device.type == "cpu"
-            and x.dtype == torch.float32
-            and torch.get_autocast_dtype("cpu") == torch.bfloat16
-            and can_be_mixed(x.shape[-1], gate.up_proj.out_features, attention.head_dim)
-        )
-
-    def _in_mixed_steps(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None, products: Sequence[Linear]
-    ) -> Tensor:
-        cos, sin = (angle[0].float().unsqueeze(1) for angle in angles)
-        return self._in_steps(MIXED_STEPS, x, (cos, sin), index, products)
-
-    def _in_two_steps(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], index: Tensor | None, products: Sequence[Linear]
-    ) -> Tensor:
-        cos, sin = (angle[0].unsqueeze(1) for angle in angles)
-        return self._in_steps(PLAIN_STEPS, x, (cos, sin), index, products)
+    def arithmetic(self, x: Float[Tensor, "B T d"]) -> Arithmetic | None:
+        """The arithmetic of the steps: MIXED where autocast asks for products in bfloat16; None where the kernels do
+        not serve these."""
+        if not torch.is_autocast_enabled(x.device.type):
+            return EXACT
+        sizes = (x.shape[-1], self.mlp.up_proj.out_features, self.self_attn.head_dim)
+        half = torch.get_autocast_dtype(x.device.type) == torch.bfloat16
+        served = x.device.type == "cpu" and x.dtype == torch.float32 and half and can_be_mixed(*sizes)
+        return MIXED if served else None
 
     def _in_steps(
-        self,
-        steps: "_Steps",
-        x: Tensor,
-        angles: tuple[Tensor, Tensor],
-        index: Tensor | None,
-        products: Sequence[Linear],
+        self, arithmetic: Arithmetic, x: Tensor, angles: Angles, index: Tensor | None, layers: Sequence[Any]
     ) -> Tensor:
         """The layer in two steps around its attention, with the activations of the present cache, if any."""
-        attention, cache = self.self_attn, current_layer_cache()
+        attention, cache = self.self_attn, current().activations
         kept = None if cache is None else cache.lookup(self)
         norms, x = _norms_of(self), x.squeeze(0)
+        cos, sin = (angle[0].to(x.dtype).unsqueeze(1) for angle in angles)
         before, after, *of_heads = (norm.weight.to(x.dtype) for norm in norms)
         epsilon, epsilon_after, *of_heads_epsilons = map(epsilon_of, norms)
-        heads = steps.inputs.apply(
-            *(x, kept, attention.head_dim, (epsilon, *of_heads_epsilons), *angles),
-            *(before, *_flat(products[:HEADS]), *of_heads),
+        heads = AttentionInputs.apply(
+            *(x, arithmetic, kept, attention.head_dim, (epsilon, *of_heads_epsilons), cos, sin),
+            *(before, *_flat(layers[:HEADS]), *of_heads),
         )
         known = None if kept is None else (kept.attended, kept.lse)
         out, lse = attention.attend(*(part[None] for part in heads), known=known)
         out = out.squeeze(0)
         if cache is not None and kept is None and lse is not None and not torch.is_grad_enabled():
-            found = steps.compute_outputs(x, out, epsilon_after, after, products[HEADS:])
+            found = layer_outputs(arithmetic, x, out, epsilon_after, after, layers[HEADS:])
             activations = LayerActivations._make((*heads, out.view_as(heads[0]), lse, *found[:4]))
             cache.record(self, activations)
             return _select(activations.y[None], index)
-        result: Tensor = steps.outputs.apply(
-            *(x, out, index, kept, epsilon_after, after), *_flat(products[HEADS:])
+        result: Tensor = LayerOutputs.apply(
+            *(x, out, arithmetic, index, kept, epsilon_after, after), *_flat(layers[HEADS:])
         )
         return result[None]
 
@@ -192,41 +167,6 @@ class FusedLayer:
             return [module(x, position_embeddings=(angle.cos(), angle.sin()), attention_mask=None)]
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """The two steps of a layer in one precision. `compute_outputs` is the second without a gradient: h, g, u, y, …"""
-
-    inputs: Any
-    outputs: Any
-    compute_outputs: Callable[..., tuple[Any, ...]]
-
-
-PLAIN_STEPS = _Steps(AttentionInputs, LayerOutputs, layer_outputs)
-MIXED_STEPS = _Steps(MixedAttentionInputs, MixedLayerOutputs, mixed_layer_outputs)
-HEADS = 3
-"""The products of the first step: q, k and v."""
-KINDS = {
-    "input_layernorm": FusedNorm,
-    "self_attn": FusedAttention,
-    "post_attention_layernorm": FusedNorm,
-    "mlp": FusedGate,
-}
-"""The parts of a layer that can be fused, by name."""
-
-
-@contextmanager
-def states_at(layer: FusedLayer, index: Int[Tensor, " n"]) -> Iterator[None]:
-    """Inside, `layer` returns the states of the tokens at `index` alone, of a packed sequence: [1, N, d] → [1, n, d].
-
-    The entries of `index` differ. For the last layer only: a layer after it would miss the other states.
-    """
-    token = _selection.set((layer, index))
-    try:
-        yield
-    finally:
-        _selection.reset(token)
-
-
 def _select(x: Tensor, index: Tensor | None) -> Tensor:
     """The tokens at `index` of [B, T, ·]; all of them where it is None."""
     return x if index is None else x.index_select(1, index)
@@ -237,7 +177,7 @@ def _norms_of(layer: Any) -> list[Any]:
     return [layer.input_layernorm, layer.post_attention_layernorm, *layer.self_attn.norms_of_heads()]
 
 
-def _flat(products: Sequence[Linear]) -> list[Any]:
+def _flat(products: Sequence[AdaptedLinear]) -> list[Any]:
     """The scales of linear layers as one tuple, then all their tensors."""
     return [
         tuple(product.scale for product in products),

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
-from tutelage.engines.cpu.attention_interface import gradients_are_differentiated
-from tutelage.engines.cpu.fused.trial import wave
+from tutelage.engines.cpu.forward_pass import gradients_are_differentiated
+from tutelage.engines.cpu.fused.form import wave
 from tutelage.engines.cpu.native import elementwise
+from tutelage.engines.cpu.native.elementwise import Rows, Scale, Weight
 
 
 class FusedNorm:
@@ -20,7 +21,7 @@ class FusedNorm:
 
     weight: Tensor
 
-    def forward(self, x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
+    def forward(self, x: Rows) -> Rows:
         """w · x · r. Without a gradient the weight may have less precision than x."""
         weight = self.weight if torch.is_grad_enabled() else self.weight.to(x.dtype)
         if gradients_are_differentiated() or x.dtype != weight.dtype or x.dtype.itemsize < 4:
@@ -60,36 +61,23 @@ def epsilon_of(module: Any) -> Any:
     return getattr(module, "variance_epsilon", getattr(module, "eps", None))
 
 
-def rms_norm(
-    x: Float[Tensor, "*rows d"], weight: Float[Tensor, " d"], epsilon: float
-) -> tuple[Float[Tensor, "*rows d"], Float[Tensor, "*rows 1"]]:
+def rms_norm(x: Rows, weight: Weight, epsilon: float) -> tuple[Rows, Scale]:
     """y and r of RMSNorm. With the kernels the bits of a row do not depend on the number of rows."""
     if elementwise.supports(x, small=True):
         return elementwise.rms_norm(x, weight, epsilon)
-    r = reciprocal_rms(x, epsilon)
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    r = length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
     return scaled(x, r, weight), r
 
 
-def scaled(
-    x: Float[Tensor, "*rows d"], r: Float[Tensor, "*rows 1"], weight: Float[Tensor, " d"]
-) -> Float[Tensor, "*rows d"]:
+def scaled(x: Rows, r: Scale, weight: Weight) -> Rows:
     """x · r · w"""
     return elementwise.scaled_rows(x, r, weight) if elementwise.supports(x) else (x * r).mul_(weight)
 
 
-def reciprocal_rms(x: Float[Tensor, "*rows d"], epsilon: float) -> Float[Tensor, "*rows 1"]:
-    """r = (mean x² + ε)^-½ of each row."""
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
-
-
 def rms_norm_gradients(
-    grad: Float[Tensor, "*rows d"],
-    x: Float[Tensor, "*rows d"],
-    weight: Float[Tensor, " d"],
-    r: Float[Tensor, "*rows 1"],
-    more: Float[Tensor, "*rows d"] | None = None,
-) -> tuple[Float[Tensor, "*rows d"], Float[Tensor, " d"]]:
+    grad: Rows, x: Rows, weight: Weight, r: Scale, more: Rows | None = None
+) -> tuple[Rows, Weight]:
     """The gradients of x and w of RMSNorm from g = `grad`, the gradient of y. With n = x · r:
 
     ∂x = r · (g · w − n · mean(g · w · n)) + `more`        ∂w = Σ g · n

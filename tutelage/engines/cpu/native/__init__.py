@@ -1,4 +1,4 @@
-"""Kernels in C++ for processors: a decoding step, the attention of packed sequences, element-wise kernels.
+"""Kernels in C++ for CPUs: a decoding step, the attention of packed sequences, element-wise kernels.
 
 **A decoding step** is one call for one token of every line, from its embedding to its last hidden state.
 
@@ -8,18 +8,19 @@
 
 It computes what `FusedStep` computes, on the keys and values in a `PromptCache`. It saves the forty-five small
 operations of a layer, each of which waits for Python, for torch and for a cache that the weights have evicted, and it
-reads the weights as fast as the memory delivers them. `weights` lays a model out for `step.cpp`, and `step` passes
+reads the weights as fast as the memory delivers them. `compiled_step` lays a model out for `step.cpp`, and passes
 tokens and pointers. Weights are float32 or bfloat16; in bfloat16 the inputs of products are rounded to it, and
-everything else is float32 (`half_products.hpp`). Adapters are merged with the weights in float32; in bfloat16 they are
-columns beside them, [W | s B] [x; A x], as in training (`fused.mixed_linear`).
+everything else is float32 (`half_products.hpp`). Adapters are columns beside the weights, [W | s B] [x; A x] (see
+`fused.linears`).
 
 **The attention of a packed sequence** (see `tutelage.engines.packing`) is one softmax for every query over its shared
-prefix and its own sequence (`packed_attention.hpp`); its gradients are computed too. `packed_attention` passes tensors.
+prefix and its own sequence (`packed_attention.hpp`); its gradients are computed too. `attention_kernels`
+passes tensors.
 
-**Element-wise kernels** compute the gradients of a fused layer between its matrix products: in float32 (`elementwise`),
-and where the products are in bfloat16 (`mixed`).
+**Element-wise kernels** compute the gradients of a fused layer between its matrix products, in float32 and where the
+products are in bfloat16 (`elementwise`).
 
-All kernels are compiled when they are first needed, for the processor of the machine, and kept (`build`). The structs
+All kernels are compiled when they are first needed, for the CPU of the machine, and kept (`build`). The structs
 that both languages declare are compared when the library is loaded (`bindings`). Of torch the kernels use only the
 threads of its pool.
 """

@@ -36,12 +36,12 @@ struct Record {
     }
 };
 
-// The kinds of activations of one layer, in the order of a block (`LayerActivations` in layer_cache.py has the same). The
+// The kinds of activations of one layer, in the order of a block (`LayerActivations` in forward_pass.py has the same). The
 // operands and results of products are in bfloat16 where the layer's matrices are.
 struct Records {
     Record query, key, value, attended, lse, h, gate, up, y;
 
-    Records(const Model &model, const ActivationBlocks *target, long layer, long token) {
+    Records(const StepModel &model, const ActivationBlocks *target, long layer, long token) {
         const long mixed = model.heads * model.width, keys = model.keys * model.width;
         Record *const kinds[] = {&query, &key, &value, &attended, &lse, &h, &gate, &up, &y};
         const long inner = model.inner, d = model.hidden;

@@ -9,7 +9,7 @@
 namespace {
 
 // Numbers of a token's key or value, which are padded with zeros.
-INLINE long padded_width(const Model &model) { return round_up(model.width, LANES); }
+INLINE long padded_width(const StepModel &model) { return round_up(model.width, LANES); }
 
 struct Angles {
     const float *cosine, *sine;  // [n][w]
@@ -17,7 +17,7 @@ struct Angles {
 
 // Normalises the heads where the layer has norms of heads, and rotates queries and keys [H + K][w] of one line, in
 // place.
-void rotate(const Model &model, const Layer &layer, const float *cosine, const float *sine, float *heads) {
+void rotate(const StepModel &model, const Layer &layer, const float *cosine, const float *sine, float *heads) {
     const long width = model.width, half = width / 2;
     for (long head = 0; head < model.heads + model.keys; head++) {
         float *x = heads + head * width;
@@ -38,7 +38,7 @@ void rotate(const Model &model, const Layer &layer, const float *cosine, const f
 
 // Stores the key and the value [w] of one head for the last token of the slot at `place`, in the layout of `LineAttention`.
 template <class T>
-void store_token(const Model &model, const Layer &layer, const Lines &lines, long place, const float *key,
+void store_token(const StepModel &model, const Layer &layer, const StepLines &lines, long place, const float *key,
                  const float *value) {
     using Number = NumberOf<T>;
     constexpr long EACH_HOLDS = NUMBERS<T>;
@@ -57,8 +57,8 @@ void store_token(const Model &model, const Layer &layer, const Lines &lines, lon
 }
 
 // Rotates queries and keys, and stores keys and values in the key/value cache.
-void rotate_and_store(Worker &worker, const Model &model, const Layer &layer, const Lines &lines, const Angles &angles,
-            float *heads, const Records &records) {
+void rotate_and_store(Worker &worker, const StepModel &model, const Layer &layer, const StepLines &lines,
+                      const Angles &angles, float *heads, const Records &records) {
     const long width = model.width, row = (model.heads + 2 * model.keys) * width;
     const int64_t *step = lines.answers;
     worker.share(lines.count, 2 * worker.threads, [&](long first, long end) {
@@ -78,7 +78,7 @@ void rotate_and_store(Worker &worker, const Model &model, const Layer &layer, co
 }
 
 // Floats of one thread's workspace: queries and output [16][w], scores [16][Q + T].
-INLINE long attention_workspace(const Model &model, const Lines &lines) {
+INLINE long attention_workspace(const StepModel &model, const StepLines &lines) {
     const long tokens = round_up(lines.longest, LANES) + round_up(lines.written, LANES);
     return (2 * padded_width(model) + tokens) * LANES;
 }
@@ -91,12 +91,12 @@ INLINE long attention_workspace(const Model &model, const Lines &lines) {
 //     O = P V        P [16][tokens], V [tokens][w]
 //
 // Keys and values of a prompt or an answer are blocks of 16 tokens, with w padded to a multiple of 16 (`BlockLayout` in
-// kv_layout.py). What nobody stored is zero.
+// prompt_cache.py). What nobody stored is zero.
 template <class T>
 struct LineAttention {
-    const Model &model;
+    const StepModel &model;
     const Layer &layer;
-    const Lines &lines;
+    const StepLines &lines;
     const Records &records;
     long prompt, key, start, queries;  // `start` counts the queries of the key before these
     float *workspace;
@@ -179,8 +179,8 @@ struct LineAttention {
 };
 
 template <class T>
-void attention(Worker &worker, const Model &model, const Layer &layer, const Lines &lines, const Records &records,
-               const float *heads, float *into, float *workspace) {
+void attention(Worker &worker, const StepModel &model, const Layer &layer, const StepLines &lines,
+               const Records &records, const float *heads, float *into, float *workspace) {
     const long shared = model.heads / model.keys, pairs = lines.prompts * model.keys;
     // parts per prompt and key: several where there are few of these
     const long each = pairs < 2 * worker.threads ? 2 * worker.threads : 1;

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -27,15 +28,106 @@ from tutelage.engines.cpu.native.structs import (
     STRUCTS,
     ActivationBlocks,
     FloatProduct,
-    Lines,
     Matrix,
-    Model,
+    PackedSequence,
+    StepLines,
+    StepModel,
     ThreadPool,
 )
 
 LANES = 16
 """Floats of a vector of the kernels."""
 _log = logging.getLogger(__name__)
+
+_TYPES: dict[str, Any] = {
+    "p": c_void_p,
+    "i": c_int64,
+    "f": c_float,
+    "T": POINTER(ThreadPool),
+    "M": POINTER(Matrix),
+    "F": POINTER(FloatProduct),
+    "S": POINTER(PackedSequence),
+    "A": POINTER(ActivationBlocks),
+    "m": POINTER(POINTER(StepModel)),
+    "l": POINTER(POINTER(StepLines)),
+}
+"""The types of arguments: pointers to numbers, integers and floats, then pointers to structs."""
+SIZES = {
+    "step_workspace": "mlii",
+    "float_product_workspace": "F",
+    "packed_attention_workspace": "S",
+    "parts": "ii",
+}
+"""The functions that return a number, with the types of their arguments."""
+KERNELS = {
+    "step": "TmliApppp",
+    "product": "TMippp",
+    "half_product": "TMippppp",
+    "float_product": "TFp",
+    "pack": "Tpiipi",
+    "pack_half": "Tpiipi",
+    "copy_half": "Tpiipi",
+    "packed_attention": "TSpppp",
+    "packed_attention_gradients": "TSppppppppp",
+    "half_attention": "TSpppp",
+    "half_attention_gradients": "TSpppppppp",
+    "rms_norm": "Tiippfpp",
+    "scale_rows": "Tiipppp",
+    "norm_gradients": "Tiippppppp",
+    "swiglu": "Tippp",
+    "gate_gradients": "Tippppp",
+    "rotate": "Tiiipppfp",
+    "sum_of_squares": "Tipp",
+    "softmax": "Tiippp",
+    "mixed_norm": "Tiipppfppp",
+    "mixed_norm_gradients": "Tiipppppppp",
+    "mixed_swiglu": "Tiipp",
+    "mixed_swiglu_gradients": "Tiipppp",
+    "mixed_rotate": "Tiiiipppfpfp",
+    "mixed_add": "Tippp",
+}
+"""The functions that compute something on the threads of a pool, with the types of their arguments."""
+SERIAL = {"exponential": "ppi"}
+"""The functions that compute something on one thread."""
+
+
+@cache
+def library() -> Any:
+    """The loaded library, with the types of its functions.
+
+    Raises TutelageError where it cannot be compiled or loaded, and where a struct has another size than in Python.
+    """
+    path = built()
+    try:
+        found = CDLL(str(path))
+    except OSError as error:
+        raise TutelageError(
+            f"The compiled kernels {path} cannot be loaded ({error}): delete the file to have it made anew."
+        ) from error
+    _check_structs(found, path)
+    for functions, result in ((SIZES, c_int64), (KERNELS, None), (SERIAL, None)):
+        for name, types in functions.items():
+            function = getattr(found, f"tutelage_{name}")
+            function.argtypes, function.restype = [_TYPES[letter] for letter in types], result
+    return found
+
+
+def compute(kernel: str, *arguments: Any) -> None:
+    """Call one of `KERNELS` on the threads of torch's pool. Tensors and structs are passed by their addresses."""
+    function = getattr(library(), f"tutelage_{kernel}")
+    function(byref(thread_pool()), *map(_passed, arguments))
+
+
+def size_of(function: str, *arguments: Any) -> int:
+    """The result of one of `SIZES`."""
+    size: int = getattr(library(), f"tutelage_{function}")(*map(_passed, arguments))
+    return size
+
+
+def _passed(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        return argument.data_ptr()
+    return byref(argument) if isinstance(argument, Structure) else argument
 
 
 @cache
@@ -54,74 +146,6 @@ def is_available() -> bool:
 def warn_disabled(reason: str) -> None:
     """Log that a compiled kernel failed its trial and is not used, for the `reason` given."""
     _log.warning("%s Please report that, with the processor and the compiler.", reason)
-
-
-@cache
-def library() -> Any:
-    """The loaded library, with the types of its functions.
-
-    Raises TutelageError where it cannot be compiled or loaded, and where a struct has another size than in `structs`.
-    """
-    path = built()
-    try:
-        found = CDLL(str(path))
-    except OSError as error:
-        raise TutelageError(
-            f"The compiled kernels {path} cannot be loaded ({error}): delete the file to have it made anew."
-        ) from error
-    _check_structs(found, path)
-    pool, model, lines, matrix = POINTER(ThreadPool), POINTER(Model), POINTER(Lines), POINTER(Matrix)
-    batches: list[Any] = [POINTER(model), POINTER(lines), c_int64]
-    found.tutelage_step_workspace.argtypes = [*batches, c_int64]
-    found.tutelage_step.argtypes = [pool, *batches, POINTER(ActivationBlocks), *[c_void_p] * 4]
-    found.tutelage_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 3]
-    found.tutelage_pack.argtypes = [pool, c_void_p, c_int64, c_int64, c_void_p, c_int64]
-    found.tutelage_pack_half.argtypes = found.tutelage_pack.argtypes
-    found.tutelage_copy_half.argtypes = found.tutelage_pack.argtypes
-    found.tutelage_half_product.argtypes = [pool, matrix, c_int64, *[c_void_p] * 5]
-    found.tutelage_float_product_workspace.argtypes = [POINTER(FloatProduct)]
-    found.tutelage_float_product.argtypes = [pool, POINTER(FloatProduct), c_void_p]
-    found.tutelage_exponential.argtypes = [c_void_p, c_void_p, c_int64]
-    found.tutelage_packed_attention_workspace.argtypes = [c_void_p]
-    found.tutelage_packed_attention.argtypes = [pool, *[c_void_p] * 5]
-    found.tutelage_packed_attention_gradients.argtypes = [pool, *[c_void_p] * 10]
-    found.tutelage_half_attention.argtypes = found.tutelage_packed_attention.argtypes
-    found.tutelage_half_attention_gradients.argtypes = [pool, *[c_void_p] * 9]
-    found.tutelage_rms_norm.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 2, c_float, *[c_void_p] * 2]
-    found.tutelage_scale_rows.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 4]
-    found.tutelage_norm_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 7]
-    found.tutelage_swiglu.argtypes = [pool, c_int64, *[c_void_p] * 3]
-    found.tutelage_gate_gradients.argtypes = [pool, c_int64, *[c_void_p] * 5]
-    found.tutelage_rotate.argtypes = [pool, *[c_int64] * 3, *[c_void_p] * 3, c_float, c_void_p]
-    found.tutelage_sum_of_squares.argtypes = [pool, c_int64, *[c_void_p] * 2]
-    found.tutelage_softmax.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 3]
-    found.tutelage_mixed_norm.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 3, c_float, *[c_void_p] * 3]
-    found.tutelage_mixed_norm_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 8]
-    found.tutelage_mixed_swiglu.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 2]
-    found.tutelage_mixed_swiglu_gradients.argtypes = [pool, c_int64, c_int64, *[c_void_p] * 4]
-    norm: list[Any] = [c_void_p, c_float, c_void_p]
-    found.tutelage_mixed_rotate.argtypes = [pool, *[c_int64] * 4, *[c_void_p] * 3, c_float, *norm]
-    found.tutelage_mixed_add.argtypes = [pool, c_int64, *[c_void_p] * 3]
-    found.tutelage_parts.argtypes = [c_int64, c_int64]
-    for name in ("step_workspace", "float_product_workspace", "packed_attention_workspace", "parts"):
-        getattr(found, f"tutelage_{name}").restype = c_int64
-    steps = (
-        "step",
-        "product",
-        "half_product",
-        "float_product",
-        "pack",
-        "pack_half",
-        "copy_half",
-        "exponential",
-    )
-    attention = [f"{kind}_attention{part}" for kind in ("packed", "half") for part in ("", "_gradients")]
-    norms, sums = ("rms_norm", "scale_rows", "norm_gradients"), ("sum_of_squares", "softmax")
-    elementwise = (*norms, "swiglu", "gate_gradients", "rotate", *sums)
-    mixed = ("norm", "norm_gradients", "swiglu", "swiglu_gradients", "rotate", "add")
-    for name in (*steps, *attention, *elementwise, *(f"mixed_{name}" for name in mixed)):
-        getattr(found, f"tutelage_{name}").restype = None
-    return found
 
 
 def _check_structs(found: CDLL, path: Path) -> None:

@@ -1,19 +1,34 @@
-"""The operations of a model between its matrix products, in one pass over memory each: tensors for `elementwise.cpp`.
+"""The operations of a model between its matrix products, in one pass over memory each: tensors for `elementwise.cpp`,
+and for `mixed.cpp` where the products are in bfloat16.
 
-The kernels take float32 on a processor, in rows of whole vectors, and pay from 2¹⁵ numbers on: a caller asks `supports`
-first. Sums have the same bits for any number of threads.
+The kernels take rows of whole vectors on a CPU. Those of float32 pay from 2¹⁵ numbers on; a caller asks `supports`
+first. Those called `mixed` read and write operands of products in bfloat16 and residual streams in float32, and compute
+in float32; a caller asks `mixed_supports`. Sums have the same bits for any number of threads.
 """
 
-from ctypes import byref
 from functools import cache
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import BFloat16, Float, Float32, Float64
 from torch import Tensor
 from torch.nn.functional import silu
 
-from tutelage.engines.cpu.native.bindings import LANES, is_available, library, thread_pool, warn_disabled
+from tutelage.engines.cpu.native.bindings import LANES, compute, is_available, size_of, warn_disabled
 
+Rows = Float[Tensor, "*rows d"]
+Weight = Float[Tensor, " d"]
+"""The weight of a norm."""
+Scale = Float[Tensor, "*rows 1"]
+"""r of RMSNorm."""
+Angle = Float[Tensor, "*tokens 1 w"]
+"""Cosines or sines of the rotation of each token."""
+Stream = Float32[Tensor, "N d"]
+"""A residual stream, or a gradient of one."""
+Operand = BFloat16[Tensor, "N d"]
+"""An operand of products, or its gradient."""
+Pairs = BFloat16[Tensor, "N two_d"]
+"""Rows [g | u]."""
+Heads = BFloat16[Tensor, "N all w"]
 LARGE = 1 << 15
 """Numbers from which a kernel is faster than the operations of torch, whose cost a call would otherwise equal."""
 
@@ -36,119 +51,190 @@ def supports_rotation(x: Float[Tensor, "... H w"], cos: Float[Tensor, "..."]) ->
     return fits and supports(x, small=True)
 
 
-def rms_norm(
-    x: Float[Tensor, "*rows d"], weight: Float[Tensor, " d"], epsilon: float
-) -> tuple[Float[Tensor, "*rows d"], Float[Tensor, "*rows 1"]]:
+def mixed_supports(*sizes: int) -> bool:
+    """Whether the kernels called `mixed` are available and agree with torch here, and rows of these sizes are whole
+    vectors."""
+    return all(size % LANES == 0 for size in sizes) and is_available() and _mixed_agree_with_torch()
+
+
+# RMSNorm --------------------------------------------------------------------------------------------------------------
+
+
+def rms_norm(x: Rows, weight: Weight, epsilon: float) -> tuple[Rows, Scale]:
     """y = x · r · w and r = (mean x² + ε)^-½ of RMSNorm."""
     x, weight = x.contiguous(), weight.contiguous()
     y, r = torch.empty_like(x), x.new_empty(*x.shape[:-1], 1)
-    pointers = (each.data_ptr() for each in (y, r))
-    library().tutelage_rms_norm(
-        byref(thread_pool()), r.numel(), len(weight), x.data_ptr(), weight.data_ptr(), epsilon, *pointers
-    )
+    compute("rms_norm", r.numel(), len(weight), x, weight, epsilon, y, r)
     return y, r
 
 
-def scaled_rows(
-    x: Float[Tensor, "*rows d"], r: Float[Tensor, "*rows 1"], weight: Float[Tensor, " d"]
-) -> Float[Tensor, "*rows d"]:
+def mixed_norm(x: Stream, weight: Weight, epsilon: float) -> tuple[Operand, Float32[Tensor, " N"]]:
+    """`rms_norm` with y in bfloat16."""
+    return _mixed_norm(x, None, weight, epsilon)[1:]
+
+
+def mixed_added_norm(
+    x: Stream, more: Operand, weight: Weight, epsilon: float
+) -> tuple[Stream, Operand, Float32[Tensor, " N"]]:
+    """h = x + `more`, and y and r of `mixed_norm` for h."""
+    return _mixed_norm(x, more.contiguous(), weight, epsilon)
+
+
+def _mixed_norm(
+    x: Tensor, more: Tensor | None, weight: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    x, weight = x.contiguous(), weight.contiguous()
+    h = x if more is None else torch.empty_like(x)
+    y, r = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x))
+    compute("mixed_norm", *x.shape, x, more, weight, epsilon, h, y, r)
+    return h, y, r
+
+
+def scaled_rows(x: Rows, r: Scale, weight: Weight) -> Rows:
     """x · r · w, the output of RMSNorm from the reciprocal root mean square r."""
     x, r, weight = (each.contiguous() for each in (x, r, weight))
     y = torch.empty_like(x)
-    pointers = (each.data_ptr() for each in (x, r, weight, y))
-    library().tutelage_scale_rows(byref(thread_pool()), r.numel(), len(weight), *pointers)
+    compute("scale_rows", r.numel(), len(weight), x, r, weight, y)
     return y
 
 
-def norm_gradients(
-    grad: Float[Tensor, "*rows d"],
-    x: Float[Tensor, "*rows d"],
-    r: Float[Tensor, "*rows 1"],
-    weight: Float[Tensor, " d"],
-    more: Float[Tensor, "*rows d"] | None,
-) -> tuple[Float[Tensor, "*rows d"], Float[Tensor, " d"]]:
+def norm_gradients(grad: Rows, x: Rows, r: Scale, weight: Weight, more: Rows | None) -> tuple[Rows, Weight]:
     """The gradients of x and w of RMSNorm, y = n · w with n = x · r, from g = `grad`, the gradient of y:
 
     ∂x = r · (g · w − n · mean(g · w · n)) + `more`        ∂w = Σ g · n
     """
-    held = [each.contiguous() for each in (grad, x, r, weight)]
+    grad, x, r, weight = (each.contiguous() for each in (grad, x, r, weight))
     more = None if more is None else more.contiguous()
-    to_x, sums = torch.empty_like(held[1]), x.new_zeros(_parts(x), len(weight))
-    pointers = (each.data_ptr() for each in held)
-    to_add = None if more is None else more.data_ptr()
-    library().tutelage_norm_gradients(
-        byref(thread_pool()), r.numel(), len(weight), *pointers, to_add, to_x.data_ptr(), sums.data_ptr()
-    )
+    to_x, sums = torch.empty_like(x), x.new_zeros(_parts(x), len(weight))
+    compute("norm_gradients", r.numel(), len(weight), grad, x, r, weight, more, to_x, sums)
     return to_x, sums.sum(0)
 
 
-def swiglu(gate: Float[Tensor, "*rows m"], up: Float[Tensor, "*rows m"]) -> Float[Tensor, "*rows m"]:
+def mixed_norm_gradients(
+    grad: Operand, x: Stream, weight: Weight, r: Float32[Tensor, " N"], more: Stream | None = None
+) -> tuple[Stream, Operand, Weight]:
+    """The gradient of x of RMSNorm plus `more`, the same in bfloat16, and the gradient of w, from `grad`, that of y."""
+    grad, x, r, weight = (each.contiguous() for each in (grad, x, r, weight))
+    more = None if more is None else more.contiguous()
+    to_x, half = torch.empty_like(x), torch.empty_like(grad)
+    sums = x.new_zeros(_parts(x), len(weight))
+    compute("mixed_norm_gradients", *x.shape, grad, x, r, weight, more, to_x, half, sums)
+    return to_x, half, sums.sum(0)
+
+
+# SwiGLU ---------------------------------------------------------------------------------------------------------------
+
+
+def swiglu(gate: Rows, up: Rows) -> Rows:
     """p = silu(g) · u, with the bits that a decoding step computes."""
     gate, up = gate.contiguous(), up.contiguous()
     product = torch.empty_like(gate)
-    pointers = (each.data_ptr() for each in (gate, up, product))
-    library().tutelage_swiglu(byref(thread_pool()), gate.numel(), *pointers)
+    compute("swiglu", gate.numel(), gate, up, product)
     return product
 
 
-def gate_gradients(
-    gate: Float[Tensor, "*rows m"], up: Float[Tensor, "*rows m"], grad: Float[Tensor, "*rows m"]
-) -> tuple[Float[Tensor, "*rows m"], Float[Tensor, "*rows m"], Float[Tensor, "*rows m"]]:
+def mixed_swiglu(pairs: Pairs) -> Operand:
+    """silu(g) · u of rows [g | u]."""
+    pairs = pairs.contiguous()
+    product = pairs.new_empty(len(pairs), pairs.shape[1] // 2)
+    compute("mixed_swiglu", *product.shape, pairs, product)
+    return product
+
+
+def gate_gradients(gate: Rows, up: Rows, grad: Rows) -> tuple[Rows, Rows, Rows]:
     """p = silu(g) · u, and the gradients of g and u from the gradient of p. `grad` is overwritten."""
     gate, up, to_gate = (each.contiguous() for each in (gate, up, grad))
     product, to_up = torch.empty_like(gate), torch.empty_like(gate)
-    pointers = (each.data_ptr() for each in (gate, up, product, to_gate, to_up))
-    library().tutelage_gate_gradients(byref(thread_pool()), gate.numel(), *pointers)
+    compute("gate_gradients", gate.numel(), gate, up, product, to_gate, to_up)
     return product, to_gate, to_up
 
 
+def mixed_swiglu_gradients(pairs: Pairs, grad: Operand) -> tuple[Operand, Pairs]:
+    """p = silu(g) · u of rows [g | u], and the gradients of these rows from `grad`, that of p."""
+    pairs, grad = pairs.contiguous(), grad.contiguous()
+    product, to_pairs = torch.empty_like(grad), torch.empty_like(pairs)
+    compute("mixed_swiglu_gradients", *grad.shape, pairs, grad, product, to_pairs)
+    return product, to_pairs
+
+
+# Rotation -------------------------------------------------------------------------------------------------------------
+
+
 def rotate(
-    x: Float[Tensor, "*tokens H w"],
-    cos: Float[Tensor, "*tokens 1 w"],
-    sin: Float[Tensor, "*tokens 1 w"],
-    direction: float,
+    x: Float[Tensor, "*tokens H w"], cos: Angle, sin: Angle, direction: float
 ) -> Float[Tensor, "*tokens H w"]:
     """The pairs (x[i], x[i + w/2]) rotated by their angles, or back where `direction` is −1, not 1."""
     x, cos, sin = (each.contiguous() for each in (x, cos, sin))
     y = torch.empty_like(x)
-    sizes = (cos.numel() // x.shape[-1], *x.shape[-2:])
-    library().tutelage_rotate(
-        byref(thread_pool()),
-        *sizes,
-        *(each.data_ptr() for each in (x, cos, sin)),
-        direction,
-        y.data_ptr(),
-    )
+    compute("rotate", cos.numel() // x.shape[-1], *x.shape[-2:], x, cos, sin, direction, y)
     return y
+
+
+def rotate_in_place(x: Heads, heads: int, cos: Angle, sin: Angle, direction: float) -> None:
+    """Rotate the first `heads` heads as `rotate` does."""
+    _rotate_in_place(x, 0, heads, cos, sin, direction, None, 0.0, None)
+
+
+def norm_and_rotate_in_place(
+    x: Heads, start: int, heads: int, cos: Angle, sin: Angle, weight: Float32[Tensor, " w"], epsilon: float
+) -> Float32[Tensor, "N heads 1"]:
+    """Rotate the RMSNorm of each of `heads` heads from `start` on, without rounding it first; returns the r of the
+    norms."""
+    weight, r = weight.contiguous(), weight.new_empty(len(x), heads, 1)
+    _rotate_in_place(x, start, heads, cos, sin, 1.0, weight, epsilon, r)
+    return r
+
+
+def _rotate_in_place(
+    x: Tensor, start: int, heads: int, cos: Tensor, sin: Tensor, direction: float, *norm: Tensor | float | None
+) -> None:  # fmt: skip
+    assert x.is_contiguous()
+    sizes, angles = (len(x), x[0].numel(), heads, x.shape[-1]), (cos.contiguous(), sin.contiguous())
+    compute("mixed_rotate", *sizes, x[:, start:], *angles, direction, *norm)
+
+
+# Sums -----------------------------------------------------------------------------------------------------------------
+
+
+def mixed_add(
+    x: Float32[Tensor, "..."], more: BFloat16[Tensor, "..."], *, out: Float32[Tensor, "..."] | None = None
+) -> Float32[Tensor, "..."]:
+    """x + `more`, into `out` where it is given. The number of entries is a multiple of 16; `x` and `out` are
+    contiguous."""
+    more, out = more.contiguous(), torch.empty_like(x) if out is None else out
+    assert x.is_contiguous()
+    assert out.is_contiguous()
+    compute("mixed_add", x.numel(), x, more, out)
+    return out
 
 
 def sum_of_squares(x: Float[Tensor, "..."]) -> Float64[Tensor, ""]:
     """Σ x² over all entries, in double precision. The number of entries is a multiple of 16."""
     x = x.contiguous()
-    rows = x.view(-1, LANES)
-    sums = x.new_empty(_parts(rows), dtype=torch.float64)
-    library().tutelage_sum_of_squares(byref(thread_pool()), x.numel(), x.data_ptr(), sums.data_ptr())
+    sums = x.new_empty(_parts(x.view(-1, LANES)), dtype=torch.float64)
+    compute("sum_of_squares", x.numel(), x, sums)
     return sums.sum()
 
 
 def softmax_in_place(logits: Float[Tensor, "n V"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Replace logits by their softmax; returns max x and log Σ exp(x − max x) of each row."""
     maximum, log_sum = logits.new_empty(2, len(logits))
-    pointers = (each.data_ptr() for each in (logits, maximum, log_sum))
-    library().tutelage_softmax(byref(thread_pool()), *logits.shape, *pointers)
+    compute("softmax", *logits.shape, logits, maximum, log_sum)
     return maximum, log_sum
 
 
 def _parts(x: Tensor) -> int:
     """The number of parts that the kernels divide the rows of x into."""
-    parts: int = library().tutelage_parts(x.numel() // x.shape[-1], x.shape[-1])
-    return parts
+    return size_of("parts", x.numel() // x.shape[-1], x.shape[-1])
+
+
+# Trials ---------------------------------------------------------------------------------------------------------------
 
 
 @cache
 @torch.enable_grad()
 def _agree_with_torch() -> bool:
-    """Whether all kernels of this file agree with torch in double precision on a few rows, on this machine."""
+    """Whether all kernels in float32 agree with torch in double precision on a few rows, on this machine."""
     wave = torch.arange(4 * 6 * 2 * LANES, dtype=torch.float32).mul(0.7).sin().view(4, 6, 2 * LANES)
     x, grad, up, more = wave
     weight, r = up[0], more[:, :1].exp()
@@ -181,3 +267,53 @@ def _agree_with_torch() -> bool:
     if not same:
         warn_disabled("The compiled element-wise kernels are not used: their results differ from torch's.")
     return same
+
+
+@cache
+@torch.enable_grad()
+def _mixed_agree_with_torch() -> bool:
+    """Whether all kernels called `mixed` agree with torch in double precision on a few rows, on this machine."""
+    with torch.autocast("cpu", enabled=False):
+        same = all(
+            torch.allclose(found.double(), expected, rtol=2**-8, atol=1e-3)
+            for found, expected in _mixed_trial()
+        )
+    if not same:
+        warn_disabled("The compiled kernels for bfloat16 are not used: their results differ from torch's.")
+    return same
+
+
+def _mixed_trial() -> list[tuple[Tensor, Tensor]]:
+    """The results of the kernels, each with what torch computes in double precision."""
+    wave = torch.arange(4 * 6 * 2 * LANES, dtype=torch.float32).mul(0.7).sin().view(4, 6, 2 * LANES)
+    x, more, weight = wave[0], wave[3], wave[1, 0]
+    grad, pairs = wave[1].bfloat16(), torch.cat((wave[0], wave[2]), -1).bfloat16()
+    exact = [each.double().requires_grad_() for each in (x, weight)]
+    h = exact[0] + more.bfloat16()
+    normed = h * (h.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * exact[1]
+    of_norm = torch.autograd.grad(normed, (h, exact[1]), grad.double())
+    own = pairs.double().requires_grad_()
+    gate, up = own.chunk(2, -1)
+    product = silu(gate) * up
+    (of_pairs,) = torch.autograd.grad(product, own, grad.double())
+    found_h, y, r = mixed_added_norm(x, more.bfloat16(), weight, 1e-6)
+    to_h, half, to_weight = mixed_norm_gradients(grad, found_h, weight, r, more)
+    found = [found_h, y, to_h, half, to_weight, mixed_swiglu(pairs), *mixed_swiglu_gradients(pairs, grad)]
+    expected = [h, normed, of_norm[0] + more, of_norm[0] + more, of_norm[1], product, product, of_pairs]
+    angles = torch.cat((wave[1, :, :LANES], wave[1, :, :LANES]), -1).unsqueeze(1)
+    turned = torch.stack((x, more), 1).bfloat16()
+    a, b = turned[:, 0].double().chunk(2, -1)
+    cos, sin = (f(angles[:, 0, :LANES].double()) for f in (torch.cos, torch.sin))
+    expected += [torch.cat((a * cos - b * sin, b * cos + a * sin), -1), turned[:, 1].double().clone()]
+    rotate_in_place(turned, 1, angles.cos(), angles.sin(), 1.0)
+    normed, of_head = torch.stack((more, x), 1).bfloat16(), wave[2, 0]
+    own = normed[:, 1].double()
+    r = norm_and_rotate_in_place(normed, 1, 1, angles.cos(), angles.sin(), of_head, 1e-6)
+    scale = (own.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+    a, b = (own * scale * of_head).chunk(2, -1)
+    found.append(r[:, 0])
+    expected.insert(-2, scale)
+    expected += [more.bfloat16().double(), torch.cat((a * cos - b * sin, b * cos + a * sin), -1)]
+    return list(
+        zip([*found, *turned.unbind(1), *normed.unbind(1)], [each.detach() for each in expected], strict=True)
+    )

@@ -1,4 +1,4 @@
-// Element-wise kernels of layers whose products are in bfloat16 (see ../fused/mixed_steps.py): they read and write
+// Element-wise kernels of layers whose products are in bfloat16 (see ../fused/arithmetic.py): they read and write
 // operands of products in bfloat16, residual streams in float32, and compute in float32. Pointers are to tensors
 // without gaps; rows are whole vectors.
 

@@ -9,8 +9,8 @@ namespace {
 // Batches of lines that take the step together: one model, with keys and values of each batch. The lines of a batch
 // follow those of the batches before it.
 struct Batches {
-    const Model *const *models;
-    const Lines *const *lines;
+    const StepModel *const *models;
+    const StepLines *const *lines;
     long size;
 
     long count() const {
@@ -25,7 +25,7 @@ struct Plan {
     long heads, attended, active, adapted, states, each;
 
     explicit Plan(const Batches &batches) {
-        const Model &model = *batches.models[0];
+        const StepModel &model = *batches.models[0];
         const long count = batches.count(), padded = round_up(count, LANES), mixed = model.heads * model.width;
         heads = round_up(count * (model.heads + 2 * model.keys) * model.width, LANES);
         attended = round_up(count * mixed, LANES);
@@ -49,7 +49,7 @@ struct Plan {
 
 // One step on a model and all lines. Activations are kept of a single batch only.
 struct Step {
-    const Model &model;
+    const StepModel &model;
     const Batches batches;
     const long count;
     const Angles angles;
@@ -67,11 +67,11 @@ struct Step {
                 [&](long line, long column, long columns, Floats y) {
                     put(heads + line * row + column, columns, result(layer.heads, y));
                 });
-        each_batch(index, [&](const Layer &own_layer, const Lines &lines, long first) {
+        each_batch(index, [&](const Layer &own_layer, const StepLines &lines, long first) {
             const Angles own_angles{angles.cosine + first * model.width, angles.sine + first * model.width};
             rotate_and_store(worker, model, own_layer, lines, own_angles, heads + first * row, records);
         });
-        each_batch(index, [&](const Layer &own_layer, const Lines &lines, long first) {
+        each_batch(index, [&](const Layer &own_layer, const StepLines &lines, long first) {
             float *into = attended + first * model.heads * model.width;
             const auto attend = layer.heads.half ? attention<Pair> : attention<float>;
             attend(worker, model, own_layer, lines, records, heads + first * row, into, workspace);
@@ -111,7 +111,7 @@ constexpr long PHASES = 8, BATCH_PHASES = 2;  // at most of a layer: of all line
 extern "C" {
 
 // Floats of the workspace of a step.
-int64_t tutelage_step_workspace(const Model *const *models, const Lines *const *lines, int64_t batches,
+int64_t tutelage_step_workspace(const StepModel *const *models, const StepLines *const *lines, int64_t batches,
                                 int64_t threads) {
     return Plan({models, lines, batches}).total(threads);
 }
@@ -119,11 +119,11 @@ int64_t tutelage_step_workspace(const Model *const *models, const Lines *const *
 // x [n][d]: the embeddings of the tokens; the last hidden states are written over them. cosine, sine [n][w].
 // models[b] has the weights of models[0], and the keys and values of batch b. `activations`, of one batch, may be null.
 // `workspace` has the size that tutelage_step_workspace returns.
-void tutelage_step(const ThreadPool *pool, const Model *const *models, const Lines *const *lines, int64_t batches,
-                   const ActivationBlocks *activations, float *x, const float *cosine, const float *sine,
-                   float *workspace) {
+void tutelage_step(const ThreadPool *pool, const StepModel *const *models, const StepLines *const *lines,
+                   int64_t batches, const ActivationBlocks *activations, float *x, const float *cosine,
+                   const float *sine, float *workspace) {
     const Batches all{models, lines, batches};
-    const Model *model = models[0];
+    const StepModel *model = models[0];
     const Plan plan(all);
     float *heads = workspace, *attended = heads + plan.heads, *active = attended + plan.attended;
     float *adapted = active + plan.active, *workspaces = adapted + plan.adapted;

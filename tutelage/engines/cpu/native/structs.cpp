@@ -13,8 +13,8 @@ int64_t tutelage_struct_layout(const char *name, int64_t *size, int64_t *alignme
     LAYOUT(ThreadPool);
     LAYOUT(Matrix);
     LAYOUT(Layer);
-    LAYOUT(Model);
-    LAYOUT(Lines);
+    LAYOUT(StepModel);
+    LAYOUT(StepLines);
     LAYOUT(ActivationBlocks);
     LAYOUT(FloatProduct);
     LAYOUT(PackedSequence);

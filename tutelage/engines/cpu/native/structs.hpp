@@ -42,7 +42,7 @@ struct Layer {
 };
 
 // All layers of a model, which have one shape, and the last norm.
-struct Model {
+struct StepModel {
     const Layer *layers;
     int64_t count, hidden, heads, keys, width, inner;
     const float *norm;
@@ -51,7 +51,7 @@ struct Model {
 
 // The lines of a decoding step: lines first[p] to first[p + 1] are the answers to prompt p, and slots[line] is the slot
 // of a line among those of its prompt.
-struct Lines {
+struct StepLines {
     int64_t count, prompts, longest, written;
     const int64_t *first, *lengths, *slots;
     // Strides of keys and values in blocks of 16 tokens: those of P and K of the prompts [P, K, blocks], those of P, K and

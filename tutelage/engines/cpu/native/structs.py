@@ -1,4 +1,7 @@
-"""The structs of `structs.hpp` for ctypes. `bindings.library` compares their sizes with the compiled ones."""
+"""The structs of `structs.hpp` for ctypes. `bindings.library` compares their sizes with the compiled ones.
+
+Without torch: a wheel is checked where there is none.
+"""
 
 from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 
@@ -38,7 +41,7 @@ class Layer(Structure):
     ]
 
 
-class Model(Structure):
+class StepModel(Structure):
     """All layers of a model, which have one shape, and the last norm."""
 
     _fields_ = [
@@ -49,7 +52,7 @@ class Model(Structure):
     ]
 
 
-class Lines(Structure):
+class StepLines(Structure):
     """The lines of a decoding step, and the strides of the keys and values."""
 
     _fields_ = [
@@ -100,8 +103,8 @@ STRUCTS: tuple[type[Structure], ...] = (
     ThreadPool,
     Matrix,
     Layer,
-    Model,
-    Lines,
+    StepModel,
+    StepLines,
     ActivationBlocks,
     FloatProduct,
     PackedSequence,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tutelage.engines.cpu.kv_layout import BLOCK, BlockLayout, TokenLayout
+from tutelage.engines.cpu.prompt_cache import BLOCK, BlockLayout, TokenLayout
 
 HEADS, ANSWERS = 2, 3
 BLOCKS = [BlockLayout(torch.float32), BlockLayout(torch.bfloat16)]

@@ -26,8 +26,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tutelage.engines.cpu import products
-from tutelage.engines.cpu.memory import Arena
-from tutelage.engines.cpu.native import elementwise, mixed
+from tutelage.engines.cpu.allocator import Arena
+from tutelage.engines.cpu.native import elementwise
 
 _in_place: ContextVar["Gradients | None"] = ContextVar("in_place", default=None)
 
@@ -151,7 +151,7 @@ def _add_in_place(total: Tensor, term: Tensor, begun: bool) -> None:
     """Add a term of another type to a gradient in float32, or begin the gradient with it."""
     if not begun:
         total.copy_(term)
-    elif term.dtype == torch.bfloat16 and mixed.supports(term.numel()):
-        mixed.add(total, term, out=total)
+    elif term.dtype == torch.bfloat16 and elementwise.mixed_supports(term.numel()):
+        elementwise.mixed_add(total, term, out=total)
     else:
         total.add_(term)

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tutelage.engines.cpu import memory
-from tutelage.engines.cpu.memory import Arena, keep_freed_memory, release_freed_memory
+from tutelage.engines.cpu import allocator as memory
+from tutelage.engines.cpu.allocator import Arena, keep_freed_memory, release_freed_memory
 from tutelage.engines.cpu.native.build import multiplies_bf16
 
 MILLION = 1_000_000
@@ -16,7 +16,7 @@ MILLION = 1_000_000
 
 FAULTS = """
 import resource, torch
-from tutelage.engines.cpu.memory import keep_freed_memory
+from tutelage.engines.cpu.allocator import keep_freed_memory
 {keep}
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -43,7 +43,7 @@ def test_pages_of_tensors_that_are_freed_together_are_reused(keep, low, high):
 
 HELD = """
 import torch
-from tutelage.engines.cpu.memory import Arena, release_freed_memory, keep_freed_memory
+from tutelage.engines.cpu.allocator import Arena, release_freed_memory, keep_freed_memory
 def held():
     return next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmRSS"))
 {keep}
@@ -118,7 +118,7 @@ def test_tensors_of_an_arena_do_not_overlap_and_are_aligned_to_cache_lines():
 
 PRODUCTS = """
 import ctypes, torch
-from tutelage.engines.cpu import memory
+from tutelage.engines.cpu import allocator as memory
 {limit}
 libc = ctypes.CDLL(None)
 libc.mallinfo2.restype = memory._Heap
@@ -159,7 +159,7 @@ def test_a_capacity_of_the_environment_is_left_alone(monkeypatch):
 FRAGMENTS = """
 import torch
 from pathlib import Path
-from tutelage.engines.cpu import memory
+from tutelage.engines.cpu import allocator as memory
 memory.MOST_FRAGMENTS = 64 << 20
 assert memory.keep_freed_memory()
 def resident():

@@ -1,7 +1,5 @@
 """Fused layers in two steps: gradients, tokens that the last layer need not compute, unsupported layers."""
 
-import copy
-
 import pytest
 import tiny
 import torch
@@ -9,8 +7,9 @@ import torch
 from tutelage.base import config
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.engines.cpu import states
-from tutelage.engines.cpu.fused.two_steps import AttentionInputs, LayerOutputs
+from tutelage.engines.cpu.capabilities import Capabilities
+from tutelage.engines.cpu.fused.arithmetic import EXACT
+from tutelage.engines.cpu.fused.layer_steps import AttentionInputs, LayerOutputs
 from tutelage.engines.network import trunk
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
@@ -29,18 +28,18 @@ def doubles(*shape, seed=0):
     return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
-def policy_of(folder, rank=0):
-    policy = Policy(load_backbone(config.Model(folder, device="cpu"), config.Lora(rank=rank)))
+def policy_of(folder, rank=0, engine="auto"):
+    policy = Policy(load_backbone(config.Model(folder, device="cpu", engine=engine), config.Lora(rank=rank)))
     tiny.roughen(policy.model)
     return policy
 
 
-def as_transformers_has_them(policy):
+def as_transformers_has_them(policy, folder, rank=0):
     """The same model with the layers of transformers."""
-    own = copy.deepcopy(policy)
-    for part in own.model.modules():
-        if type(part).__mro__[1].__name__.startswith("Fused"):
-            part.__class__ = type(part).__mro__[2]
+    own = policy_of(folder, rank, engine="plain")
+    own.model.load_state_dict(policy.model.state_dict())
+    for parameter, other in zip(own.model.parameters(), policy.model.parameters(), strict=True):
+        parameter.requires_grad_(other.requires_grad)
     return own
 
 
@@ -78,7 +77,7 @@ def test_gradients_of_the_first_step_equal_finite_differences(biased, normed, ra
     def step(x, norm, *tensors):
         epsilons = (1e-6, 1e-5, 1e-4)
         return AttentionInputs.apply(
-            x, None, width, epsilons, angle.cos(), angle.sin(), norm, scales, *tensors
+            x, EXACT, None, width, epsilons, angle.cos(), angle.sin(), norm, scales, *tensors
         )
 
     assert torch.autograd.gradcheck(step, (doubles(tokens, size), doubles(size), *products, *of_heads))
@@ -94,7 +93,7 @@ def test_gradients_of_the_second_step_equal_finite_differences(biased, index, ra
     scales, tensors = tensors_of(shapes, biased=biased, rank=rank)
 
     def step(x, a, norm, *tensors):
-        return LayerOutputs.apply(x, a, index, None, 1e-6, norm, scales, *tensors)
+        return LayerOutputs.apply(x, a, EXACT, index, None, 1e-6, norm, scales, *tensors)
 
     states, norm = (doubles(tokens, size), doubles(tokens, heads)), doubles(size)
     assert torch.autograd.gradcheck(step, (*states, norm, *tensors))
@@ -105,10 +104,10 @@ def test_gradients_of_the_second_step_equal_finite_differences(biased, index, ra
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 @pytest.mark.parametrize("rank", [0, 2])
 def test_log_probabilities_and_gradients_equal_those_of_the_original_layers(tiny_model, family, rank):
-    policy = policy_of(tiny_model(family), rank)
-    (expected, wanted), (found, got) = (
-        gradients(p, batch()) for p in (as_transformers_has_them(policy), policy)
-    )
+    folder = tiny_model(family)
+    policy = policy_of(folder, rank)
+    other = as_transformers_has_them(policy, folder, rank)
+    (expected, wanted), (found, got) = (gradients(each, batch()) for each in (other, policy))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     scale = max(float(g.abs().max()) for g in wanted)
     for a, b in zip(got, wanted, strict=True):
@@ -119,10 +118,13 @@ def test_log_probabilities_and_gradients_equal_those_of_the_original_layers(tiny
     "frozen", ["gate_proj", "down_proj", "q_proj", "o_proj", "layernorm", "embed_tokens"]
 )
 def test_frozen_weights_get_no_gradient_and_trained_ones_theirs(tiny_model, frozen):
-    policy = policy_of(tiny_model("llama"))
+    folder = tiny_model("llama")
+    policy = policy_of(folder)
     for name, parameter in policy.model.named_parameters():
         parameter.requires_grad_(frozen not in name)
-    (_, wanted), (_, got) = (gradients(p, batch()) for p in (as_transformers_has_them(policy), policy))
+    (_, wanted), (_, got) = (
+        gradients(p, batch()) for p in (as_transformers_has_them(policy, folder), policy)
+    )
     for a, b in zip(got, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
@@ -132,9 +134,9 @@ def widths(policy, monkeypatch):
     seen = []
     own = LayerOutputs.forward
 
-    def forward(ctx, x, a, index, *rest):
+    def forward(ctx, x, a, arithmetic, index, *rest):
         seen.append(len(x) if index is None else len(index))
-        return own(ctx, x, a, index, *rest)
+        return own(ctx, x, a, arithmetic, index, *rest)
 
     monkeypatch.setattr(LayerOutputs, "forward", staticmethod(forward))
     policy.scores(batch())
@@ -165,7 +167,7 @@ def test_a_model_that_needs_the_states_of_all_tokens_gets_them(tiny_model, monke
 
 @pytest.mark.parametrize("family", sorted(set(tiny.EVERY) - {"llama", "qwen3"}))
 def test_models_of_other_layers_are_left_unchanged(tiny_model, family):
-    assert not states.selects_states(policy_of(tiny_model(family)).model)
+    assert not Capabilities(policy_of(tiny_model(family)).model).selects_states
 
 
 @pytest.mark.parametrize("part", ["self_attn", "mlp", "post_attention_layernorm", "mlp.up_proj"])

@@ -1,27 +1,30 @@
-"""The native decoding step against the one in Python, the activations it keeps, and its compilation."""
+"""The compiled decoding step against the one in Python, its weights, and the activations that it keeps."""
 
-import ctypes
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import tiny
 import torch
-from compilers import compiled_with, forget_library, narrower_registers, needs_compiler, uncompiled_steps
+from compilers import (
+    compiled_with,
+    forget_library,
+    narrower_registers,
+    needs_compiler,
+    other_processors,
+    uncompiled_steps,
+)
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.engines.cpu import activation_cache as activations
 from tutelage.engines.cpu import decoders
 from tutelage.engines.cpu.activation_cache import ActivationCache
-from tutelage.engines.cpu.attention_interface import attention_by, of_one_token
-from tutelage.engines.cpu.decoders import DecoderSelection, NativeDecoder, SharedDecoder
+from tutelage.engines.cpu.capabilities import Capabilities
+from tutelage.engines.cpu.decoders import CpuDecoders, NativeDecoder, SharedDecoder, decoder_class
 from tutelage.engines.cpu.decoding_weights import decoding_weights
+from tutelage.engines.cpu.forward_pass import attention_by, of_one_token
 from tutelage.engines.cpu.native import bindings, build
-from tutelage.engines.cpu.native.weights import NativeWeights
+from tutelage.engines.cpu.native.compiled_step import NativeHead, NativeWeights
 from tutelage.engines.decoding import PromptBatch, RolloutSize
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
@@ -29,7 +32,6 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 
 RAGGED = ((40, 41, 42), (50,), (9, 60, 61, 62, 63), tuple(range(20, 60)))
-TASKS = Path("/proc/self/task")
 PROMPTS = PromptTokens(RAGGED, ("a", "b", "c", "d"))
 
 
@@ -52,14 +54,15 @@ def check(policy, prompts=PROMPTS, answers=3, tokens=12, **sampling):
 
 def decoder_of(policy, batch, limit=8):
     """The class of decoder that is selected for a policy."""
-    return DecoderSelection(policy.backbone, policy.head).select(batch, limit)
+    capabilities = Capabilities(policy.model, policy.backbone.dtype)
+    return decoder_class(capabilities, policy.head, batch.longest + limit)
 
 
 @pytest.fixture
 def steps(monkeypatch):
     """The number of rows of each native step, without those of its trial."""
     seen = []
-    monkeypatch.setattr(decoders, "agrees", lambda *given: True)
+    monkeypatch.setattr(Capabilities, "try_compiled_step", lambda *given: True)
     own = decoders.NativeStep.__call__
 
     def noted(self, tokens, where):
@@ -205,8 +208,9 @@ def test_the_activations_that_it_keeps_are_those_of_the_layers(tiny_model, famil
     with torch.no_grad(), decoding_weights(policy.model, policy.head, policy.dtype) as weights:
         cache = ActivationCache(policy.model)
         cache.start(RolloutSize(RAGGED, 5, 8, frozenset(RAGGED)))
-        ours = NativeDecoder(policy.backbone, weights, asked, 8, cache)
-        plain = SharedDecoder(policy.backbone, weights, asked, 8)
+        shared = (policy.backbone, policy.engine._capabilities, weights)
+        ours = NativeDecoder(CpuDecoders(*shared, cache), asked, 8)
+        plain = SharedDecoder(CpuDecoders(*shared), asked, 8)
         recording = ours.recording
         for decoder in (ours, plain):
             plain.has_fused_step = False
@@ -292,38 +296,6 @@ def test_exponentials_of_what_is_not_finite():
     assert (y[6:8] > 2e38).all()
 
 
-# Compiling ------------------------------------------------------------------------------------------------------------
-
-
-@needs_compiler
-def test_two_processes_may_compile_at_once(tmp_path):
-    """A small source takes the place of the library's, whose compilation takes five seconds of a processor."""
-    source = tmp_path / "step.cpp"
-    source.write_text('extern "C" int tutelage_step() { return 1; }')
-    code = f"import runpy, pathlib; made = runpy.run_path({build.__file__!r}); "
-    code += f"made['SOURCES'][:] = [pathlib.Path({str(source)!r})]; print(made['built']())"
-    given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    both = [
-        subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)
-    ]
-    found = {process.communicate()[0].decode().strip() for process in both}
-    assert len(found) == 1
-    assert [str(path) for path in (tmp_path / "tutelage").iterdir()] == [*found]
-    assert ctypes.CDLL(found.pop()).tutelage_step
-
-
-@needs_compiler
-def test_a_library_that_exists_is_not_compiled_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
-    build.SOURCES[0].write_text('extern "C" int answer() { return 1; }')
-    first = build.built()
-    monkeypatch.setattr(build, "_compile", lambda *given: pytest.fail("compiled again"))
-    assert build.built() == first
-    build.SOURCES[0].write_text('extern "C" int answer() { return 2; }')
-    with pytest.raises(pytest.fail.Exception, match="compiled again"):
-        build.built()
-
-
 @pytest.fixture
 def never_built():
     forget_library()
@@ -349,38 +321,92 @@ def test_without_a_compiler_another_decoder_runs_with_one_warning(
     assert "no-such-compiler" in caplog.text
 
 
-@needs_compiler
-def test_the_error_holds_the_output_of_the_compiler(tmp_path, monkeypatch, never_built):
-    monkeypatch.setattr(build, "SOURCES", [tmp_path / "step.cpp"])
-    build.SOURCES[0].write_text("int answer( { }")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(TutelageError, match=r"could not be compiled: .*error: "):
-        bindings.library()
-    assert not list((tmp_path / "tutelage").iterdir())
+# Weights in bfloat16: sums in float32, which holds products of rounded numbers exactly --------------------------------
+
+
+PRODUCTS = [(48, 33), (64, 160), (20, 7)]
+
+
+def policy_in(folder, *, dtype="bf16", train=True):
+    settings = config.Model(folder, device="cpu", dtype=dtype)
+    policy = Policy(load_backbone(settings, config.Lora() if train else None))
+    policy.end_ids = tuple(range(100, 120))
+    if train:
+        tiny.roughen(policy.model)
+    return policy
+
+
+def check_products(tiny_model):
+    for size, vocabulary in PRODUCTS:
+        policy = policy_in(tiny_model("llama", hidden_size=size))
+        output = torch.nn.Linear(size, vocabulary)
+        torch.nn.init.normal_(output.weight)
+        policy.model.set_output_embeddings(output)
+        weights = NativeWeights(policy.model, torch.bfloat16)
+        head = NativeHead(weights, weights.head)
+        for rows in (1, 5, 16, 17, 40):
+            x = torch.randn(rows, size, generator=torch.Generator().manual_seed(rows))
+            rounded, matrix = x.bfloat16().double(), output.weight.bfloat16().double()
+            expected = rounded @ matrix.T + output.bias.double()
+            with torch.no_grad():
+                found = head(x)
+            scale = float((rounded.abs() @ matrix.abs().T).detach().max())
+            torch.testing.assert_close(found.double(), expected, rtol=0, atol=size * 2**-24 * scale)
+            assert torch.equal(found[:1], head(x[:1])), (
+                "the bits of a row do not depend on the rows beside it"
+            )
 
 
 @needs_compiler
-def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch, never_built):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(TutelageError, match=r"cannot be kept in .*file"):
-        bindings.library()
+def test_products(tiny_model):
+    check_products(tiny_model)
 
 
 @needs_compiler
-@pytest.mark.skipif(not TASKS.exists(), reason="the system does not show the threads of a process")
-def test_the_threads_are_those_of_torch():
-    weight, panels = torch.ones(4096, 512), torch.zeros(4096 * 512)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(5)
-        weight.exp()
-        own = set(TASKS.iterdir())
-        pool = bindings.thread_pool()
-        pointers = weight.data_ptr(), *weight.shape, panels.data_ptr(), 16 * 512
-        bindings.library().tutelage_pack(ctypes.byref(pool), *pointers)
-        assert pool.parallel
-        assert pool.threads == 5
-        assert set(TASKS.iterdir()) == own, "there should be no second pool"
-    finally:
-        torch.set_num_threads(before)
+@other_processors
+def test_products_on_other_processors(tiny_model, flag):
+    with compiled_with(flag):
+        check_products(tiny_model)
+
+
+@needs_compiler
+@pytest.mark.skipif(
+    "avx512_bf16" not in build._instruction_sets(), reason="the processor has no such products"
+)
+def test_products_of_pairs_and_of_widened_numbers_agree(tiny_model):
+    with compiled_with("-mno-avx512bf16"):
+        check_products(tiny_model)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("size", "kept"), [(64, 4), (80, 3)], ids=["whole tiles", "no whole tiles"])
+def test_products_with_merged_adapters_serve_no_forward_pass(tiny_model, size, kept):
+    """A forward pass computes adapters beside the weights. Without whole tiles decoding merges them, and of a joint
+    product one merged layer is enough."""
+    folder = tiny_model("llama", hidden_size=size, head_dim=64, num_hidden_layers=1)
+    lora = config.Lora(rank=4, targets="v_proj")
+    policy = Policy(load_backbone(config.Model(folder, device="cpu", dtype="bf16"), lora))
+    attention = trunk(policy.model).layers[0].self_attn
+    panels = NativeWeights(policy.model, torch.bfloat16).panels
+    assert (attention.q_proj.weight.data_ptr() in panels) == (kept == 4)
+    assert attention.o_proj.weight.data_ptr() in panels
+    assert len(panels) == kept + 1, "and the head"
+
+
+@needs_compiler
+@pytest.mark.parametrize("train", [True, False], ids=["float32 weights", "bf16 weights"])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.usefixtures("multiplying")
+def test_a_rollout_is_as_close_to_float32_as_the_trainer(tiny_model, family, train, monkeypatch):
+    counts, own = [], decoders.NativeStep.__call__
+    monkeypatch.setattr(decoders.NativeStep, "__call__", lambda *a: (counts.append(1), own(*a))[1])
+    folder = tiny_model(family, initializer_range=0.1)
+    policy, exact = (policy_in(folder, dtype=dtype, train=train) for dtype in ("bf16", "float32"))
+    rollout = policy.generate(PROMPTS, 8, config.Sampling(max_new_tokens=12), seed=3)
+    assert len(counts) > 5, "the compiled step decodes"
+    with torch.no_grad():
+        trainer, truth = (each.scores(rollout).logp[rollout.mask] for each in (policy, exact))
+    sampler = rollout.logp[rollout.mask]
+    error = (trainer - truth).square().mean()
+    assert 0 < (sampler - truth).square().mean() < 1.5 * error
+    assert (sampler - trainer).square().mean() < 2 * 1.5 * error, "two independent errors add up"

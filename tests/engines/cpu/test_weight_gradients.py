@@ -11,7 +11,7 @@ from torch import nn
 from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.cpu.fused import fuse
-from tutelage.engines.cpu.gradients import Gradients, add_product, add_rows
+from tutelage.engines.cpu.weight_gradients import Gradients, add_product, add_rows
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -5,7 +5,7 @@ of a model are tried. A model, or a part of one, that fails its trial is compute
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -17,37 +17,35 @@ from torch import Tensor, nn
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Pairs, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, common_tokens, distinct, shares
-from tutelage.engines.cpu import states
 from tutelage.engines.cpu.activation_cache import ActivationCache
-from tutelage.engines.cpu.attention_interface import differentiable_twice, supports
-from tutelage.engines.cpu.decoders import CpuDecoders, DecoderSelection
-from tutelage.engines.cpu.decoding_weights import decoding_weights
-from tutelage.engines.cpu.fused import fuse, keep_states_in_float32
-from tutelage.engines.cpu.gradients import Gradients, total_norm
-from tutelage.engines.cpu.head import KERNELS, differentiable_linear
-from tutelage.engines.cpu.memory import (
+from tutelage.engines.cpu.allocator import (
     keep_freed_memory,
     limit_primitive_caches,
     release_fragments,
     release_freed_memory,
 )
+from tutelage.engines.cpu.capabilities import Capabilities
+from tutelage.engines.cpu.decoders import CpuDecoders
+from tutelage.engines.cpu.decoding_weights import decoding_weights
+from tutelage.engines.cpu.forward_pass import differentiable_twice
+from tutelage.engines.cpu.fused import fuse, keep_states_in_float32
+from tutelage.engines.cpu.head import KERNELS, differentiable_linear
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
+from tutelage.engines.cpu.states import states_at_end, states_before
+from tutelage.engines.cpu.weight_gradients import Gradients, total_norm
 from tutelage.engines.decoding import Decoders, RolloutSize
-from tutelage.engines.engine import Reference
-from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import Backbone, trunk
+from tutelage.engines.logprobs import Head
+from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
 
 _log = logging.getLogger(__name__)
-ENDLESS = 1 << 40
-"""Tokens, more than any row has."""
 TOLERANCE = 1e-3
 """Nats by which log-probabilities from kept activations may differ from those of a forward pass: 7e-6 is usual."""
 
 
 class CpuEngine(PlainEngine):
-    """The implementation of `Engine` for processors. It replaces the classes of the layers that have a fused form.
+    """The implementation of `Engine` for processors. It replaces the modules that have a fused form.
 
     With `insist`, raises TutelageError where the compiled kernels are not available. Without, one warning is logged and
     torch's operations are used.
@@ -65,6 +63,7 @@ class CpuEngine(PlainEngine):
         fuse(backbone.model)
         keep_states_in_float32(backbone.model)
         super().__init__(backbone, head)
+        self._capabilities = Capabilities(self.model, self.dtype)
         self._gradients = Gradients(self.model)
         self._cache: ActivationCache | None = None
         self._verified = False  # whether scores from kept activations were compared with a forward pass
@@ -84,13 +83,9 @@ class CpuEngine(PlainEngine):
 
     def _decodes_as_it_scores(self) -> bool:
         """Whether decoding and scoring in bfloat16 both compute in it, on the compiled kernels."""
-        if self._exact:
+        if self._exact or self.head.weight is None:
             return False
-        selection = DecoderSelection(self.backbone, self.head)
-        if self.head.weight is None or not supports(self.model, ENDLESS) or not selection.is_native():
-            return False
-        with self.precision():
-            return all(layer.decodes_as_it_scores() for layer in trunk(self.model).layers)
+        return self._capabilities.decodes_as_it_scores(self.precision())
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of a forward pass: bfloat16 arithmetic over float32 weights where the processor has it."""
@@ -101,48 +96,29 @@ class CpuEngine(PlainEngine):
         return self._states(rows, self._cache if torch.is_grad_enabled() else None)
 
     def _states(self, rows: Rows, cache: ActivationCache | None) -> Tensor:
-        if not (self.is_scalar or self.head.is_known) or not states.shares_prompts(self.model, rows):
+        if not (self.is_scalar or self.head.is_known) or not self._capabilities.shares_prompts(rows):
             return super().states(rows)
         with self.precision():
-            return states.states_before(self.model, rows, cache)
+            return states_before(self._capabilities, rows, cache)
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """See `Engine.last_states`. Each distinct prompt is read once."""
-        if not states.shares_prompts(self.model, rows):
+        if not self._capabilities.shares_prompts(rows):
             return super().last_states(rows)
         with self.precision():
-            return states.states_at_end(self.model, rows)
+            return states_at_end(self._capabilities, rows)
 
-    def score(
-        self,
-        rows: Rows,
-        *,
-        temperature: float = 1.0,
-        entropy: bool = False,
-        value_head: ValueHead | None = None,
-        reference: Callable[[], AbstractContextManager[Reference]] | None = None,
-        mixture: float = 1.0,
-    ) -> TokenScores:
-        """See `Engine.score`. Equal rows are read once, unless a reference reads along. The first scores from kept
-        activations are compared with those of a forward pass."""
-        if reference is None and len(rows):
+    def score(self, rows: Rows, **options: Any) -> TokenScores:
+        """See `Engine.score`, which has the `options`. Equal rows are read once, unless a reference reads along. The
+        first scores from kept activations are compared with those of a forward pass."""
+        if options.get("reference") is None and len(rows):
             kept, same = distinct(rows)
             if len(kept) < len(rows):
-                once = self.score(
-                    rows.rows(kept), temperature=temperature, entropy=entropy, value_head=value_head
-                )
-                return once.rows(same)
+                return self.score(rows.rows(kept), **options).rows(same)
         taken = self._tokens_taken()
-        scores = super().score(
-            rows,
-            temperature=temperature,
-            entropy=entropy,
-            value_head=value_head,
-            reference=reference,
-            mixture=mixture,
-        )
+        scores = super().score(rows, **options)
         if self._tokens_taken() > taken and not self._verified:
-            self._verify(rows, scores.logp, temperature)
+            self._verify(rows, scores.logp, options.get("temperature", 1.0))
         return scores
 
     @torch.no_grad()
@@ -174,7 +150,7 @@ class CpuEngine(PlainEngine):
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """See `Engine.split`. Rows of one prompt stay together where that saves reading it again."""
         rows = batch.both() if isinstance(batch, Pairs) else batch
-        if states.shares_prompts(self.model, rows):
+        if self._capabilities.shares_prompts(rows):
             return by_shared_tokens(shares(batch), tokens, common_tokens(batch))
         return super().split(batch, tokens)
 
@@ -197,11 +173,10 @@ class CpuEngine(PlainEngine):
         self._gradients.release()
         release_fragments()
         cache = None if size is None else self._cache_for(size)
-        selection = DecoderSelection(self.backbone, self.head)
-        selection.try_model()
+        self._capabilities.try_decoding()
         with decoding_weights(self.model, self.head, self.dtype) as weights:
             self._fits = weights.fits
-            yield CpuDecoders(selection, weights, cache)
+            yield CpuDecoders(self.backbone, self._capabilities, weights, cache)
 
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
         """The cache of activations, emptied; None where the model's cannot be kept or would not fit."""
@@ -215,7 +190,7 @@ class CpuEngine(PlainEngine):
     def _keeps_activations(self) -> bool:
         """Whether the activations of sampling are those that the update needs, and can be kept."""
         same = self.dtype == torch.float32 or self._decodes_as_it_scores()
-        return same and ActivationCache.can_serve(self.model)
+        return same and self._capabilities.keeps_activations()
 
     def _tokens_taken(self) -> int:
         return 0 if self._cache is None else self._cache.taken

@@ -1,4 +1,4 @@
-"""The attention interface: supported models, refused models, and models restored after use."""
+"""What the CPU engine can do with a model: supported models and refused models."""
 
 import pytest
 import tiny
@@ -14,12 +14,14 @@ from transformers import (
 )
 
 from tutelage.base import config
-from tutelage.engines.cpu import attention_interface
-from tutelage.engines.cpu.attention_interface import attention_by, supports
-from tutelage.engines.network import inner, trunk
+from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.models.backbone import adapter_dropout, load_backbone
 
 ROTARY = tiny.ROTARY | {"num_key_value_heads": 2, "vocab_size": 300}
+
+
+def supports(model, length):
+    return Capabilities(model).attends(length)
 
 
 def model_of(folder, rank=None):
@@ -107,40 +109,3 @@ def test_a_model_is_refused_while_it_runs_its_layers_twice(tiny_model):
     for layer in model.model.layers:
         layer.gradient_checkpointing = False
     assert supports(model, 1)
-
-
-@pytest.mark.parametrize("rank", [None, 2])
-def test_the_context_installs_the_function_and_restores_the_model(tiny_model, rank):
-    model = model_of(tiny_model("qwen3"), rank)
-    before = inner(model).config._attn_implementation
-    tokens = torch.tensor([[4, 5, 6]])
-
-    def hidden():
-        with torch.no_grad():
-            return trunk(model)(input_ids=tokens, use_cache=False).last_hidden_state
-
-    expected = hidden()
-    calls = []
-
-    def silent(layer, query, key, value, mask, **more):
-        calls.append((query.shape, key.shape, mask))
-        return torch.zeros(1, 3, 4, 4), None
-
-    def another(*args, **kwargs):
-        calls.append(None)
-        return silent(*args, **kwargs)
-
-    with attention_by(model, silent):
-        assert not torch.allclose(hidden(), expected)
-        with attention_by(model, another):
-            hidden()
-        hidden()
-    assert [call is None for call in calls] == [False] * 2 + [True, False] * 2 + [False] * 2
-    assert calls[0] == ((1, 4, 3, 4), (1, 2, 3, 4), None)
-    assert torch.equal(hidden(), expected)
-    assert inner(model).config._attn_implementation == before
-
-    with pytest.raises(RuntimeError, match="inside"), attention_by(model, silent):
-        raise RuntimeError("inside")
-    assert torch.equal(hidden(), expected)
-    assert attention_interface.NAME not in model.config.to_json_string()

@@ -2,17 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from ctypes import byref
 from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tutelage.engines.cpu.native.bindings import LANES, is_available, library, thread_pool
+from tutelage.engines.cpu.native.bindings import LANES, compute, is_available, size_of
 from tutelage.engines.cpu.native.structs import PackedSequence
 from tutelage.engines.packing import Layout
 
+Queries = Float[Tensor, "N H w"]
+Keys = Float[Tensor, "N K w"]
+"""Keys or values."""
+Operands = tuple[Queries, Keys, Keys]
+"""Queries, keys and values."""
 ACCUMULATORS = 4
 """Gradient accumulators of a shared prefix: more need more memory and additions, fewer leave threads idle."""
 TYPES = (torch.float32, torch.bfloat16)
@@ -23,8 +27,9 @@ MOST_FLOATS = 1 << 26
 
 
 class NativeKernels:
-    """The compiled implementation of `tutelage.engines.cpu.packed_attention.Kernels`, for one layout of N tokens. Keys
-    and values of common tokens are copied to all their places, queries are not."""
+    """Attention of a packed sequence of one layout of N tokens, forwards and backwards, by the compiled kernels.
+
+    Keys and values of common tokens are copied to all their places, queries are not."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -46,30 +51,21 @@ class NativeKernels:
         return is_available() and self._floats(key) <= MOST_FLOATS
 
     def forward(
-        self,
-        query: Float[Tensor, "N H w"],
-        key: Float[Tensor, "N K w"],
-        value: Float[Tensor, "N K w"],
-        scale: float,
-    ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N H"]]:
-        """See `Kernels.forward`."""
+        self, query: Queries, key: Keys, value: Keys, scale: float
+    ) -> tuple[Queries, Float[Tensor, "N H"]]:
+        """The output, and the log-sum-exp of the scores `scale` · q · k of each query."""
         held, is_half = self._as_computed(query, key, value)
         packed = self._sequences.struct(held, scale)
         out, lse = torch.empty_like(held[0]), query.new_empty(query.shape[:2], dtype=torch.float32)
         copies, workspaces = self._copies(held[1], 2 if is_half else 1), _workspaces(packed)
-        compute = library().tutelage_half_attention if is_half else library().tutelage_packed_attention
-        compute(byref(thread_pool()), byref(packed), *(x.data_ptr() for x in (out, lse, copies, workspaces)))
+        kernel = "half_attention" if is_half else "packed_attention"
+        compute(kernel, packed, out, lse, copies, workspaces)
         return out.to(query.dtype), lse
 
     def backward(
-        self,
-        tensors: tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]],
-        out: Float[Tensor, "N H w"],
-        lse: Float[Tensor, "N H"],
-        grad: Float[Tensor, "N H w"],
-        scale: float,
-    ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]:
-        """See `Kernels.backward`."""
+        self, tensors: Operands, out: Queries, lse: Float[Tensor, "N H"], grad: Queries, scale: float
+    ) -> Operands:
+        """The gradients of query, key and value, which are `tensors`, from the gradient of `out`."""
         held, is_half = self._as_computed(*tensors)
         packed = self._sequences.struct(held, scale)
         lse, grad = lse.float().contiguous(), grad.to(held[0].dtype).contiguous()
@@ -79,10 +75,9 @@ class NativeKernels:
         accumulated = to_key.new_empty(self._floats(held[1]))
         rest = [lse, grad, to_query, to_key, to_value, copies, accumulated, workspaces]
         if is_half:
-            compute, given = library().tutelage_half_attention_gradients, rest
+            compute("half_attention_gradients", packed, *rest)
         else:
-            compute, given = library().tutelage_packed_attention_gradients, [out.float().contiguous(), *rest]
-        compute(byref(thread_pool()), byref(packed), *(x.data_ptr() for x in given))
+            compute("packed_attention_gradients", packed, out.float().contiguous(), *rest)
         common = self.layout.common
         if common is not None:
             to_key, to_value = common.summed(to_key), common.summed(to_value)
@@ -155,8 +150,7 @@ def _assign_accumulators(prefix: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 def _workspaces(packed: PackedSequence) -> Tensor:
     """Memory for the workspaces of all threads."""
-    floats = library().tutelage_packed_attention_workspace(byref(packed))
-    return torch.empty(torch.get_num_threads() * floats)
+    return torch.empty(torch.get_num_threads() * size_of("packed_attention_workspace", packed))
 
 
 def _sums_before(counts: Tensor) -> Tensor:

@@ -5,8 +5,7 @@ import tiny
 import torch
 
 from tutelage.base import config
-from tutelage.engines.cpu import decoders
-from tutelage.engines.cpu.fused.step import has_fused_step
+from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.network import trunk
 from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
@@ -14,6 +13,10 @@ from tutelage.models.policy import Policy
 
 FUSED = {"llama", "qwen3"}
 PROMPTS = PromptTokens(((40, 41, 42), (50,), (9, 60, 61, 62, 63), (40, 41, 42)), ("a", "b", "c", "d"))
+
+
+def has_fused_step(model):
+    return Capabilities(model).has_fused_step()
 
 
 def policy_of(folder, lora=None):
@@ -32,7 +35,7 @@ def test_only_models_of_fused_layers_have_a_fused_step(tiny_model, family):
 @pytest.mark.parametrize("lora", [config.Lora(), config.Lora(rank=4)], ids=["whole", "adapter"])
 def test_the_fused_step_samples_the_tokens_of_the_model(tiny_model, family, lora, monkeypatch):
     monkeypatch.setattr(
-        decoders, "is_native", lambda model, dtype=None: False
+        Capabilities, "has_compiled_step", lambda capabilities: False
     )  # the compiled step would take its place
     policy = policy_of(tiny_model(family), lora)
     settings = config.Sampling(max_new_tokens=12)
@@ -46,7 +49,7 @@ def test_the_fused_step_samples_the_tokens_of_the_model(tiny_model, family, lora
     assert torch.equal(policy.generate(PROMPTS, 3, settings, seed=4).response, fused.response)
     assert len(calls) == 1, "the model itself reads the prompts and nothing else"
     assert len(set(fused.mask.sum(1).tolist())) > 2, "rows end at different times"
-    monkeypatch.setattr(decoders, "has_fused_step", lambda model: False)
+    monkeypatch.setattr(Capabilities, "has_fused_step", lambda capabilities: False)
     own = policy.generate(PROMPTS, 3, settings, seed=4)
     assert torch.equal(fused.response, own.response)
     assert len(calls) > 2
@@ -71,8 +74,9 @@ def test_a_model_with_another_order_of_layers_keeps_its_own_step(tiny_model, cha
 
 def test_a_model_with_hooks_has_no_fused_step(tiny_model):
     model = policy_of(tiny_model("llama")).model
-    assert has_fused_step(model)
+    capabilities = Capabilities(model)
+    assert capabilities.has_fused_step()
     hook = trunk(model).layers[0].mlp.register_forward_hook(lambda module, given, out: None)
-    assert not has_fused_step(model)
+    assert not capabilities.has_fused_step()
     hook.remove()
-    assert has_fused_step(model)
+    assert capabilities.has_fused_step()

@@ -4,41 +4,26 @@
 
 A step of a small model spends most of its time calling modules and small operations. Here queries and keys are rotated
 as one tensor, matrices that read the same tensor are one product, and products add to the residual stream themselves.
-Whether a model computes this is not taken from a list: it is tried, as its layers are (see `fuse`).
+Whether a model computes this is not taken from a list: it is tried, as its layers are (see `Capabilities`).
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from tutelage.engines.cpu.attention_interface import Attend, attention_by, of_one_token, without_dropout
 from tutelage.engines.cpu.decoding_weights import Layer, MklLinear, OneDnnLinear
+from tutelage.engines.cpu.forward_pass import Attend
 from tutelage.engines.cpu.fused.attention import rotated
 from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
-from tutelage.engines.cpu.fused.trial import HALF_TOLERANCE, TOLERANCE, has_forward_hooks
-from tutelage.engines.network import inner, trunk
+from tutelage.engines.network import trunk
 
 TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
 """The names of the modules that the trunk of such a model has."""
-
-_agrees: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
-
-
-def has_fused_step(model: nn.Module) -> bool:
-    """Whether `FusedStep` computes what a model in float32 computes, and no hook has to be called.
-
-    The model is tried once, which has to happen before its layers run on other weights (see `decoding_weights`).
-    """
-    whole, stack = inner(model), trunk(model)
-    if whole not in _agrees:
-        _agrees[whole] = consists_of_fused_layers(stack) and _computes_the_same(model)
-    return _agrees[whole] and not any(map(has_forward_hooks, stack.layers.modules()))
 
 
 class FusedStep:
@@ -117,37 +102,8 @@ def _residual(layer: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     return laid_out.plus if isinstance(laid_out, OneDnnLinear | MklLinear) else lambda x, y: x + layer(y)
 
 
-# The trial ------------------------------------------------------------------------------------------------------------
-
-
 def consists_of_fused_layers(stack: nn.Module) -> bool:
     """Whether a trunk has the modules of `TRUNK` and no others, with fused layers and a fused norm."""
     if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, FusedNorm):
         return False
     return all(isinstance(layer, FusedLayer) for layer in stack.get_submodule("layers").children())
-
-
-@torch.no_grad()
-def _computes_the_same(model: nn.Module) -> bool:
-    """Whether the step and the model agree on three lines of one token, with an attention that mixes no lines."""
-    stack = trunk(model)
-    device = next(model.parameters()).device
-    tokens = torch.tensor([3, 5, 7], device=device) % int(inner(model).config.get_text_config().vocab_size)
-    positions = torch.tensor([4, 0, 2], device=device)
-
-    def attend(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
-        repeats = query.shape[1] // key.shape[1]
-        key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
-        share = (query * key).mul(scaling or 1.0).sigmoid()
-        return share * value + (1 - share) * query
-
-    try:
-        with without_dropout(model):
-            found = FusedStep(model, {})(tokens, positions, attend)
-            with attention_by(model, of_one_token(attend)):
-                own = stack(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False)
-    except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
-        return False
-    expected = own.last_hidden_state[:, 0]
-    tolerance = TOLERANCE if expected.dtype.itemsize >= 4 else HALF_TOLERANCE
-    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())

@@ -12,8 +12,9 @@ from compilers import compiled_with, needs_compiler, other_processors
 
 from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.engines.cpu import engine as engine_module
-from tutelage.engines.cpu.fused import layer
+from tutelage.engines.cpu import cpu_engine
+from tutelage.engines.cpu.fused.arithmetic import MIXED
+from tutelage.engines.cpu.fused.layer import FusedLayer
 from tutelage.engines.packing import pack
 from tutelage.models.backbone import adapter_dropout, load_backbone
 from tutelage.models.policy import Policy
@@ -75,9 +76,14 @@ def assert_as_close_as_autocast(folder, rank):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """The number of layers computed in mixed steps."""
-    counts, own = [], layer.FusedLayer._in_mixed_steps
-    monkeypatch.setattr(layer.FusedLayer, "_in_mixed_steps", lambda *a: (counts.append(1), own(*a))[1])
+    """An entry for each layer that was computed in mixed steps."""
+    counts, own = [], FusedLayer._in_steps
+
+    def counted(layer, arithmetic, *rest):
+        counts.extend([arithmetic] * (arithmetic is MIXED))
+        return own(layer, arithmetic, *rest)
+
+    monkeypatch.setattr(FusedLayer, "_in_steps", counted)
     return counts
 
 
@@ -165,7 +171,7 @@ def test_dropout_before_adapters_is_left_to_the_modules(folder, steps):
 
 def test_without_products_of_bf16_the_trainer_computes_in_float32(folder, monkeypatch, steps, caplog):
     exact = computed(folder, "cpu", "float32", 0)
-    monkeypatch.setattr(engine_module, "multiplies_bf16", lambda: False)
+    monkeypatch.setattr(cpu_engine, "multiplies_bf16", lambda: False)
     found = computed(folder, "cpu", "bf16", 0)
     assert all(torch.equal(a, b) for a, b in zip(found, exact, strict=True))
     assert not steps

@@ -1,0 +1,279 @@
+"""What the CPU engine can do with a model: capabilities that are tried, not taken from a list of architectures."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from tutelage.core.batch import Rows
+from tutelage.core.rows import RowList
+from tutelage.engines.cpu.forward_pass import (
+    HARMLESS,
+    attention_by,
+    forward_pass,
+    of_one_token,
+    packed_states,
+    without_dropout,
+)
+from tutelage.engines.cpu.fused.form import HALF_TOLERANCE, TOLERANCE, has_forward_hooks
+from tutelage.engines.cpu.fused.layer import FusedLayer
+from tutelage.engines.cpu.fused.torch_step import FusedStep, consists_of_fused_layers
+from tutelage.engines.cpu.native.bindings import is_available, warn_disabled
+from tutelage.engines.cpu.native.compiled_step import NativeStep, can_be_laid_out
+from tutelage.engines.cpu.packed_attention import packed_attention
+from tutelage.engines.network import attention_window, inner, trunk
+from tutelage.engines.packing import layout_of
+
+FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, NotImplementedError)
+"""What a model may raise in a trial."""
+STEP_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: HALF_TOLERANCE}
+"""The largest difference by rounding between the compiled step and the layers, relative to the largest state."""
+ENDLESS = 1 << 40
+"""Tokens, more than any row has."""
+_NO_WINDOW = 1 << 62
+_log = logging.getLogger(__name__)
+
+
+class Capabilities:
+    """The capabilities of `model` with arithmetic in `dtype`. Each is tried once, when it is first asked for.
+
+    The trials of decoding run on the layers' own weights, so they come before these are laid out (see `try_decoding`).
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+        self.model, self.dtype = model, dtype
+        self._compiled: bool | None = (
+            None  # whether the compiled step agrees with the layers, once it was tried
+        )
+        self._warned = False
+
+    # Attention --------------------------------------------------------------------------------------------------------
+
+    def attends(self, length: int) -> bool:
+        """Whether the only token mixing of the model on up to `length` tokens is plain attention through the interface:
+        softmax(scaling · Q Kᵀ) V over all earlier positions. It is not where a window is shorter, scores are capped, or
+        there is a bias, a sink, a recurrence or a convolution.
+
+        Two short sequences are put into one row and kept apart by the attention function alone, and must give the
+        states that they give by themselves.
+        """
+        if any(getattr(part, "gradient_checkpointing", False) for part in inner(self.model).modules()):
+            return False  # the second forward pass would happen after the function was reset
+        return length <= self._reach
+
+    @cached_property
+    def _reach(self) -> float:
+        with without_dropout(self.model), _without_autocast(self.model):
+            return _tried_reach(self.model)
+
+    def shares_prompts(self, rows: Rows | RowList) -> bool:
+        """Whether the model can read the rows as one packed sequence, with every distinct prompt once. A warning is
+        logged once where it cannot."""
+        longest = int(rows.lengths().max()) if len(rows) else 0
+        if self.attends(longest):
+            return True
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "%s does more than plain attention over %d tokens (a window, a cap, a bias or an attention of its "
+                "own), so prompts are read once for each response. Results are the same.",
+                type(inner(self.model)).__name__,
+                longest,
+            )
+        return False
+
+    # Selected states --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def selects_states(self) -> bool:
+        """Whether the last layer can compute the states of selected tokens alone and the trunk after it accepts
+        that."""
+        with without_dropout(self.model), _without_autocast(self.model):
+            return _try_selecting(self.model)
+
+    @contextmanager
+    def selecting(self, index: Int[Tensor, " n"]) -> Iterator[Int[Tensor, " n"]]:
+        """Inside, a forward pass of a packed sequence returns the states of the tokens at `index` alone, where the last
+        layer can compute them alone. Yields their places among the states that it returns; entries of `index` may be
+        equal."""
+        if not self.selects_states:
+            yield index
+            return
+        wanted, places = index.unique(return_inverse=True)
+        with forward_pass(selection=(trunk(self.model).layers[-1], wanted)):
+            yield places
+
+    # Decoding ---------------------------------------------------------------------------------------------------------
+
+    def try_decoding(self) -> None:
+        """Run the trials of decoding. Call it before the layers run on other weights."""
+        if self.attends(1):
+            self.has_compiled_step()
+            _ = self.selects_states
+
+    def has_fused_step(self) -> bool:
+        """Whether `FusedStep` computes what the model in float32 computes, and no hook has to be called."""
+        return self._has_fused_step and not any(map(has_forward_hooks, trunk(self.model).layers.modules()))
+
+    @cached_property
+    def _has_fused_step(self) -> bool:
+        return consists_of_fused_layers(trunk(self.model)) and _fused_step_agrees(self.model)
+
+    def has_compiled_step(self) -> bool:
+        """Whether the model has a fused step, and a compiled one too, on this machine and in this precision."""
+        if not self.has_fused_step() or self._compiled is False:
+            return False
+        return can_be_laid_out(self.model, self.dtype) and is_available()
+
+    @property
+    def compiled_step_agrees(self) -> bool:
+        """Whether a trial has shown that the compiled step computes what the layers compute."""
+        return self._compiled is True
+
+    @torch.no_grad()
+    def try_compiled_step(
+        self, step: NativeStep, tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"]
+    ) -> bool:
+        """Whether `step` computes what the layers of the model compute. Tried once, on these tokens.
+
+        The step was compiled for a processor that the tests may never have run on. A warning is logged where it
+        differs.
+        """
+        if self._compiled is None:
+            half = step.weights.half
+            with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                expected = FusedStep(self.model, {})(tokens, positions, step.cache.attend)
+            error = (step(tokens, positions) - expected).abs().max() / expected.abs().max()
+            self._compiled = bool(error <= STEP_TOLERANCE[torch.bfloat16 if half else torch.float32])
+            if not self._compiled:
+                warn_disabled(
+                    f"The compiled decoding step is not used: its states differ by {float(error):.1e} of the largest "
+                    "from those of the model's layers."
+                )
+        return self._compiled
+
+    def decodes_as_it_scores(self, precision: AbstractContextManager[Any]) -> bool:
+        """Whether the compiled step computes the bits that the layers compute in this precision."""
+        if not self.attends(ENDLESS) or not self.has_compiled_step():
+            return False
+        with precision:
+            return all(layer.decodes_as_it_scores() for layer in trunk(self.model).layers)
+
+    def keeps_activations(self) -> bool:
+        """Whether every layer takes two steps, and the compiled step can decode with shared prompts.
+
+        Models with norms of queries and keys are excluded, since the inputs of these norms would have to be kept too.
+        """
+        if not self.has_fused_step() or not self.attends(1):
+            return False
+        layers = list(trunk(self.model).layers)
+        x = next(layers[0].parameters()).new_empty(1, 1, layers[0].self_attn.q_proj.weight.shape[1])
+        return all(
+            layer.products_of_steps(x) is not None and not layer.self_attn.norms_of_heads()
+            for layer in layers
+        )
+
+
+def _without_autocast(model: nn.Module) -> Any:
+    return torch.autocast(next(model.parameters()).device.type, enabled=False)
+
+
+def _tokens(model: nn.Module, numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """Tokens of the model's vocabulary."""
+    return numbers.to(next(model.parameters()).device) % int(inner(model).config.get_text_config().vocab_size)
+
+
+@torch.no_grad()
+def _tried_reach(model: nn.Module) -> float:
+    """The longest sequence on which the attention of `model` is plain, 0 where it is not or cannot be replaced."""
+    tokens = _tokens(model, torch.arange(1, 9) * 7)[None]
+    positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]], device=tokens.device)
+    probe = _Probe(torch.tensor([0, 0, 0, 0, 0, 1, 1, 1], device=tokens.device))
+    run = trunk(model)
+    try:
+        apart = [
+            run(input_ids=tokens[:, part], position_ids=positions[:, part], use_cache=False).last_hidden_state
+            for part in (slice(0, 5), slice(5, 8))
+        ]
+        with attention_by(model, probe):
+            together = run(input_ids=tokens, position_ids=positions, use_cache=False).last_hidden_state
+    except FAILURES:
+        return 0
+    expected = torch.cat(apart, 1).float()
+    tolerance = 1e-4 if together.dtype in (torch.float32, torch.float64) else 0.1
+    if not (together.float() - expected).abs().max() <= tolerance * expected.abs().max():
+        return 0
+    return min(probe.reach, attention_window(model))
+
+
+class _Probe:
+    """Causal attention within each sequence of a row, which notes the shortest window and refuses all other options."""
+
+    def __init__(self, sequence: Tensor) -> None:
+        self.seen = (sequence[:, None] == sequence).tril()
+        self.reach = 0
+
+    def __call__(
+        self, layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+        *, scaling: float | None = None, dropout: float = 0.0, sliding_window: int | None = None, **more: Any,
+    ) -> tuple[Tensor, None]:  # fmt: skip
+        if any(x is not None and x is not False for name, x in more.items() if name not in HARMLESS):
+            raise NotImplementedError
+        if mask is not None or dropout:
+            raise NotImplementedError
+        self.reach = min(self.reach or _NO_WINDOW, sliding_window or _NO_WINDOW)
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        grouped = query.unflatten(1, (key.shape[1], -1))
+        scores = torch.einsum("bkgtw,bksw->bkgts", grouped, key).float() * scale
+        probabilities = scores.masked_fill(~self.seen, -torch.inf).softmax(-1).to(value.dtype)
+        return torch.einsum("bkgts,bksw->btkgw", probabilities, value).flatten(2, 3), None
+
+
+@torch.no_grad()
+def _try_selecting(model: nn.Module) -> bool:
+    """Whether two selected states of five tokens equal those of a whole forward pass."""
+    layers = getattr(trunk(model), "layers", None)
+    if not isinstance(layers, nn.ModuleList) or not isinstance(layers[-1], FusedLayer):
+        return False
+    tokens = _tokens(model, torch.arange(1, 6))
+    device = tokens.device
+    positions, wanted = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
+    with attention_by(model, packed_attention(layout_of([0], [5], [0], device=device))):
+        expected = packed_states(model, tokens, positions)[wanted]
+        try:
+            with forward_pass(selection=(layers[-1], wanted)):
+                found = packed_states(model, tokens, positions)
+        except FAILURES:
+            return False
+    return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def _fused_step_agrees(model: nn.Module) -> bool:
+    """Whether the fused step and the model agree on three lines of one token, with an attention that mixes no lines."""
+    tokens = _tokens(model, torch.tensor([3, 5, 7]))
+    positions = torch.tensor([4, 0, 2], device=tokens.device)
+
+    def attend(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        repeats = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
+        share = (query * key).mul(scaling or 1.0).sigmoid()
+        return share * value + (1 - share) * query
+
+    try:
+        with without_dropout(model):
+            found = FusedStep(model, {})(tokens, positions, attend)
+            with attention_by(model, of_one_token(attend)):
+                own = trunk(model)(
+                    input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False
+                )
+    except FAILURES:
+        return False
+    expected = own.last_hidden_state[:, 0]
+    tolerance = TOLERANCE if expected.dtype.itemsize >= 4 else HALF_TOLERANCE
+    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())

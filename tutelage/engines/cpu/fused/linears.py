@@ -1,0 +1,281 @@
+"""Linear layers that read the same tensor, with their adapters, and their gradients in both precisions.
+
+    y = W x + b + s · B A x        (LoRA: Hu et al. 2021, arXiv 2106.09685)
+
+A [r, in] and B [out, r] are trained; W is frozen where there is an adapter, so that it needs no gradient.
+`ExactLinears` computes in the precision of the tensors, layer by layer. `MixedLinears` computes all layers as one
+product in bfloat16:
+
+    y = [W | s B] [x; t] + b    t = A x        (for several layers: W one below the other, s B as blocks, A too)
+
+The columns of s B beside W make an adapter part of the product: its sum is accumulated in float32 with the others, and
+the backward pass finds the gradients of x and of t in one product too. Operands are rounded to bfloat16, and so are
+t, y and the gradients; biases and gradients of weights are float32. Products of the forward pass are those of decoding
+(see `native.matrix_products`), with the adapters (see `is_decoded`), and those of the backward pass torch's. Prompts
+are read for decoding on the panels of the decoding step (see `ForwardPass.panels`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import BFloat16, Float, Float32
+from peft.tuners.lora import Linear as LoraLinear
+from torch import Tensor, nn
+
+from tutelage.engines.cpu import products
+from tutelage.engines.cpu.decoding_weights import active_adapters, is_matrix, joint_bias
+from tutelage.engines.cpu.forward_pass import current
+from tutelage.engines.cpu.fused.form import is_one_matrix, is_unmodified
+from tutelage.engines.cpu.native.matrix_products import TILE, PanelLinear, Panels
+from tutelage.engines.cpu.weight_gradients import add_product, add_term
+
+HALF = torch.bfloat16
+TENSORS = 4
+"""Tensors of a linear layer: W, b, A and B, of which all but W may be None."""
+
+Inputs = Float[Tensor, "N in"]
+Outputs = Sequence[Float[Tensor, "N _"]]
+"""What belongs to y: a tensor for each layer, or one for all of them."""
+Inside = BFloat16[Tensor, "N R"] | None
+"""t of all layers side by side, where there are adapters."""
+TensorGradients = list[Float[Tensor, "..."] | None]
+"""Those of W, b, A and B of layers; None where one is not wanted, and where one was added in place (see
+`tutelage.engines.cpu.weight_gradients`)."""
+Wanted = Sequence[Sequence[bool]]
+"""Which of the gradients of W, b, A and B of each layer are wanted."""
+
+
+class AdaptedLinear(NamedTuple):
+    """The tensors of a linear layer, and the scale s of its adapter."""
+
+    weight: Float[Tensor, "out in"]
+    bias: Float[Tensor, " out"] | None = None
+    lora_a: Float[Tensor, "r in"] | None = None
+    lora_b: Float[Tensor, "out r"] | None = None
+    scale: float = 0.0
+
+    @classmethod
+    def of(cls, layer: nn.Module) -> "AdaptedLinear | None":
+        """The tensors of `layer`; None where it computes anything else, or where hooks have to be called."""
+        if is_one_matrix(layer):
+            return cls(*_matrix(layer))
+        if not isinstance(layer, LoraLinear) or not (is_unmodified(layer) and is_matrix(layer)):
+            return None
+        base = layer.get_base_layer()
+        if not is_one_matrix(base):
+            return None
+        names = active_adapters(layer)
+        if not names:
+            return cls(*_matrix(base))
+        a, b = (cast(nn.Linear, parts[names[0]]) for parts in (layer.lora_A, layer.lora_B))
+        plain = all(is_one_matrix(part) and part.bias is None for part in (a, b))
+        if len(names) > 1 or not plain or _drops(layer.lora_dropout[names[0]]):
+            return None
+        return cls(*_matrix(base), a.weight, b.weight, float(layer.scaling[names[0]]))
+
+    def tensors(self) -> list[Float[Tensor, "..."] | None]:
+        """W, b, A and B."""
+        return [self.weight, self.bias, self.lora_a, self.lora_b]
+
+    def rank(self) -> int:
+        """The rank r of the adapter, 0 without one."""
+        return 0 if self.lora_a is None else len(self.lora_a)
+
+    def __call__(self, x: Float[Tensor, "N in"]) -> Float[Tensor, "N out"]:
+        """y, without a gradient."""
+        if self.lora_a is None or self.lora_b is None:
+            return products.output(x, self.weight, self.bias)
+        inside = products.output(x, self.lora_a)
+        return products.output(inside, self.scale * self.lora_b, self.bias, products.output(x, self.weight))
+
+    def add_to_input(self, grad: Float[Tensor, "N out"], total: Inputs | None = None) -> Inputs:
+        """The gradient of x from `grad`, that of y, added to `total` where there is one already."""
+        to_x = products.input_gradient(grad, self.weight, total)
+        if self.lora_a is None or self.lora_b is None:
+            return to_x
+        return products.input_gradient(grad @ self.lora_b.mul(self.scale), self.lora_a, to_x)
+
+    def gradients(self, grad: Float[Tensor, "N out"], x: Inputs, wanted: Sequence[bool]) -> TensorGradients:
+        """The gradients of W, b, A and B from `grad`, that of y."""
+        weight, bias, a, b = wanted
+        found = [add_product(self.weight, grad, x) if weight else None, grad.sum(0) if bias else None]
+        if self.lora_a is None or self.lora_b is None:
+            return [*found, None, None]
+        to_a = add_product(self.lora_a, (grad @ self.lora_b).mul_(self.scale), x) if a else None
+        return [
+            *found,
+            to_a,
+            add_product(self.lora_b, grad, (x @ self.lora_a.T).mul_(self.scale)) if b else None,
+        ]
+
+
+@dataclass(frozen=True)
+class ExactLinears:
+    """Linear layers over the same features, computed one by one. What belongs to y is a tuple, one part a layer."""
+
+    layers: Sequence[AdaptedLinear]
+    has_inside = False
+    """Whether `inside` has to be kept for the gradients."""
+
+    def __call__(self, x: Inputs) -> tuple[Outputs, None]:
+        """y of each layer. Nothing else has to be kept for the gradients."""
+        return tuple(layer(x) for layer in self.layers), None
+
+    def inside(self, x: Inputs) -> None:
+        """See `MixedLinears.inside`: nothing is kept."""
+
+    def to_input(self, grads: Outputs) -> tuple[Inputs, None]:
+        """The gradient of x from those of y."""
+        total: Tensor | None = None
+        for layer, grad in zip(self.layers, grads, strict=True):
+            total = layer.add_to_input(grad, total)
+        assert total is not None
+        return total, None
+
+    def to_tensors(self, grads: Outputs, x: Inputs, t: None, to_t: None, wanted: Wanted) -> TensorGradients:
+        """The gradients of W, b, A and B of each layer (see `AdaptedLinear.gradients`)."""
+        parts = zip(self.layers, grads, wanted, strict=True)
+        return [found for layer, grad, own in parts for found in layer.gradients(grad, x, own)]
+
+
+@dataclass(frozen=True)
+class MixedLinears:
+    """Linear layers over the same features as one product. What belongs to y is a tuple of one tensor, in which the
+    layers are side by side. R is the sum of the ranks of their adapters."""
+
+    layers: Sequence[AdaptedLinear]
+
+    @cached_property
+    def matrix(self) -> BFloat16[Tensor, "out in_R"]:
+        """[W | s B], rounded."""
+        features = self.layers[0].weight.shape[1]
+        columns = self.columns
+        matrix = columns.new_empty(len(columns), features + columns.shape[1], dtype=HALF)
+        matrix[:, features:] = columns
+        rows = matrix.split([len(layer.weight) for layer in self.layers])
+        for part, layer in zip(rows, self.layers, strict=True):
+            part[:, :features] = layer.weight
+        return matrix
+
+    @cached_property
+    def columns(self) -> Float[Tensor, "out R"]:
+        """The rows s B of all layers."""
+        return columns_of(self.layers)
+
+    @property
+    def has_inside(self) -> bool:
+        """See `ExactLinears.has_inside`: where a layer has an adapter."""
+        return self.lora_a is not None
+
+    @cached_property
+    def lora_a(self) -> BFloat16[Tensor, "R in"] | None:
+        """A, rounded; None where no layer has an adapter."""
+        adapters = [layer.lora_a for layer in self.layers if layer.lora_a is not None]
+        return torch.cat(adapters).to(HALF) if adapters else None
+
+    def __call__(self, x: Inputs) -> tuple[Outputs, Inside]:
+        """y, and t where there are adapters."""
+        y, t = (current().panels.get(self.layers[0].weight.data_ptr()) or self._panels())(x)
+        return (y,), t
+
+    def _panels(self) -> PanelLinear:
+        panels = panels_of_layers(self.layers, half=True)
+        assert isinstance(panels, PanelLinear)
+        return panels
+
+    def inside(self, x: Inputs) -> Inside:
+        """t of all layers side by side; None where no layer has an adapter."""
+        return None if self.lora_a is None else PanelLinear([self.lora_a])(x)[0]
+
+    def to_input(self, grads: Outputs) -> tuple[Inputs, Inside]:
+        """The gradients of x and of t from that of y."""
+        both = grads[0] @ self.matrix
+        if self.lora_a is None:
+            return both, None
+        to_x, to_t = both.split((self.lora_a.shape[1], len(self.lora_a)), 1)
+        return torch.addmm(to_x, to_t, self.lora_a), to_t
+
+    def to_tensors(
+        self, grads: Outputs, x: Inputs, t: Inside, to_t: Inside, wanted: Wanted
+    ) -> TensorGradients:
+        """The gradients of W, b, A and B of each layer from those of y and t."""
+        (grad,) = grads
+        sizes = [len(layer.weight) for layer in self.layers]
+        nothing: list[Tensor | None] = [None] * len(sizes)
+        to_weights = (grad.T @ x).split(sizes) if any(each[0] for each in wanted) else nothing
+        ranks = [layer.rank() for layer in self.layers]
+        to_a = nothing if to_t is None else (to_t.T @ x).split(ranks)
+        inside = nothing if t is None else t.split(ranks, 1)
+        found: list[Tensor | None] = []
+        for layer, of_weight, of_a, part, t_part, (weight, bias, a, b) in zip(
+            self.layers, to_weights, to_a, grad.split(sizes, 1), inside, wanted, strict=True
+        ):
+            found.append(add_term(layer.weight, of_weight) if weight and of_weight is not None else None)
+            found.append(part.sum(0, dtype=torch.float32) if bias else None)
+            found.append(add_term(layer.lora_a, of_a) if a and layer.lora_a is not None else None)
+            if b and layer.lora_b is not None and t_part is not None:
+                found.append(add_term(layer.lora_b, (part.T @ t_part).mul_(layer.scale)))
+            else:
+                found.append(None)
+        return found
+
+
+def linears(scales: Sequence[float], tensors: Sequence[Any]) -> list[AdaptedLinear]:
+    """Linear layers from their scales and their tensors, one layer after the other."""
+    return [AdaptedLinear(*part, scale) for part, scale in zip(by_layer(tensors), scales, strict=True)]  # type: ignore[call-arg]
+
+
+def columns_of(layers: Sequence[AdaptedLinear]) -> Float[Tensor, "out R"]:
+    """The rows s B of layers over the same features, one below the other, each B in columns of its own."""
+    sizes, ranks = [len(layer.weight) for layer in layers], [layer.rank() for layer in layers]
+    found = layers[0].weight.new_zeros(sum(sizes), sum(ranks))
+    column = 0
+    for rows, layer, rank in zip(found.split(sizes), layers, ranks, strict=True):
+        if layer.lora_b is not None:
+            rows[:, column : column + rank] = layer.scale * layer.lora_b
+        column += rank
+    return found
+
+
+def panels_of_layers(
+    layers: Sequence[AdaptedLinear],
+    *,
+    half: bool,
+    alternating: bool = False,
+    allocate: Callable[[int], Float32[Tensor, " _"]] = torch.empty,
+) -> Panels:
+    """Layers over the same features on panels, with their adapters; a `PanelLinear` where it is `half`."""
+    bias = joint_bias([(layer.weight, layer.bias) for layer in layers])
+    adapters = [layer.lora_a for layer in layers if layer.lora_a is not None]
+    adapter = (torch.cat(adapters), columns_of(layers)) if adapters else None
+    weights, kind = [layer.weight for layer in layers], PanelLinear if half else Panels
+    return kind(weights, bias, adapter, alternating=alternating, allocate=allocate)
+
+
+def by_layer(items: Sequence[Any]) -> list[Sequence[Any]]:
+    """What belongs to the tensors of each layer."""
+    return [items[start : start + TENSORS] for start in range(0, len(items), TENSORS)]
+
+
+def all_of_type(layers: Sequence[AdaptedLinear], dtype: torch.dtype) -> bool:
+    """Whether all tensors of all layers are of that type."""
+    return all(x.dtype == dtype for layer in layers for x in layer.tensors() if x is not None)
+
+
+def is_decoded(layer: AdaptedLinear) -> bool:
+    """Whether a decoding step in bfloat16 computes the adapter of `layer`, if any, as the forward pass does: beside W.
+
+    Elsewhere it is merged with W, whose sum is rounded. Features of x have to be whole tiles.
+    """
+    return layer.lora_a is None or layer.weight.shape[1] % TILE == 0
+
+
+def _matrix(layer: Any) -> tuple[Tensor, Tensor | None]:
+    return layer.weight, layer.bias
+
+
+def _drops(dropout: nn.Module) -> bool:
+    return not isinstance(dropout, nn.Identity) and dropout.training and getattr(dropout, "p", 1.0) > 0

@@ -1,0 +1,243 @@
+"""Products of matrices whose rows have the bits of a decoding step: in float32, and in bfloat16 on panels.
+
+A sum begins with its first term and ends with its last, whatever the number of rows, so the bits of a row do not depend
+on other rows: they are those of a decoding step (`NativeStep`) on the same weights. `multiply` serves outputs,
+gradients of inputs and gradients of weights in float32, `PanelLinear` outputs in bfloat16. A decoding step has weights
+on `Panels` in either.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import BFloat16, Float, Float32, Shaped
+from torch import Tensor
+from torch.nn.functional import pad
+
+from tutelage.engines.cpu.native.bindings import LANES, compute, is_available, size_of, warn_disabled
+from tutelage.engines.cpu.native.structs import FloatProduct, Matrix
+
+TILE = 32
+"""Features of a tile: panels in bfloat16 are padded to a multiple of it."""
+
+
+def multiplies_floats() -> bool:
+    """Whether the kernel in float32 is available and agrees with torch here."""
+    return is_available() and _floats_agree_with_torch()
+
+
+def supports(features: int) -> bool:
+    """Whether the kernels in bfloat16 are available and agree with torch here, and take rows of so many features."""
+    return features % 2 == 0 and is_available() and _panels_agree_with_torch()
+
+
+# Float32 --------------------------------------------------------------------------------------------------------------
+
+
+def multiply(
+    a: Float32[Tensor, "M K"],
+    b: Float32[Tensor, "K N"],
+    into: Float32[Tensor, "M N"] | None = None,
+    *,
+    bias: Float32[Tensor, " N"] | None = None,
+    accumulate: bool = False,
+) -> Float32[Tensor, "M N"]:
+    """A B + bias, written to `into` where it is given, and added to it with `accumulate`.
+
+    Transposed views are read in place.
+    """
+    (rows, depth), columns = a.shape, b.shape[1]
+    if into is None:
+        into = a.new_empty(rows, columns)
+    if not depth or not rows * columns:
+        return torch.addmm(into, a, b, beta=int(accumulate), out=into).add_(0.0 if bias is None else bias)
+    a, b = _contiguous_one_way(a), _contiguous_one_way(b)
+    bias = None if bias is None else bias.contiguous()
+    product = FloatProduct(
+        *(rows, columns, depth),
+        *(a.data_ptr(), *a.stride()),
+        *(b.data_ptr(), *b.stride()),
+        *(None if bias is None else bias.data_ptr(), into.data_ptr(), into.stride(0), accumulate),
+    )
+    compute("float_product", product, torch.empty(size_of("float_product_workspace", product)))
+    return into
+
+
+def _contiguous_one_way(x: Tensor) -> Tensor:
+    """The matrix itself where its rows or its columns are contiguous, else a copy."""
+    return x if 1 in x.stride() else x.contiguous()
+
+
+# Panels ---------------------------------------------------------------------------------------------------------------
+
+
+def panel_floats(features: int, half: bool) -> int:
+    """Floats that a panel takes. In bfloat16 it is padded to whole tiles, and a float is a pair of its numbers."""
+    return LANES * -(-features // TILE) * TILE // 2 if half else LANES * features
+
+
+def pack(
+    weight: Float[Tensor, "out in"], panels: Float32[Tensor, " panels"], step: int, *, half: bool = False
+) -> None:
+    """Copy W into panels that begin `step` floats apart."""
+    weight = weight.detach()
+    if not half or weight.dtype != torch.bfloat16:
+        weight = weight.float()
+    kernel = "pack" if not half else "copy_half" if weight.dtype == torch.bfloat16 else "pack_half"
+    weight = weight.contiguous()
+    compute(kernel, weight, *weight.shape, panels, step)
+
+
+class Panels:
+    """Linear layers over the same features, one below the other, on panels: x ↦ x Wᵀ + b. `half`: in bfloat16, for even
+    numbers of features.
+
+    With an `adapter`, A [R, in] and s B [out, R] of all layers, it is x ↦ [W | s B] [x; t] + b with t = A x, in
+    bfloat16 for a multiple of 16 features; the panels have zeros beside an odd rank. The panels of two weights of one
+    shape may alternate, without a difference to results. `allocate` returns memory for so many floats.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[Float[Tensor, "_ in"]],
+        bias: Float[Tensor, " out"] | None = None,
+        adapter: tuple[Float[Tensor, "R in"], Float[Tensor, "out R"]] | None = None,
+        *,
+        half: bool = False,
+        alternating: bool = False,
+        allocate: Callable[[int], Float32[Tensor, " _"]] = torch.empty,
+    ) -> None:
+        weights, features = whole_panels(weights, alternating), weights[0].shape[1]
+        sizes = [len(weight) for weight in weights]
+        self.rank = 0 if adapter is None else len(adapter[0])
+        rank = self.rank + (self.rank % 2 if half else 0)
+        panel = panel_floats(features + rank, half)
+        panels = allocate(sum(map(panels_of, sizes)) * panel)
+        columns = _padded_columns(adapter, rank, sizes)
+        parts = zip(weights, columns, places(sizes, panels, panel, alternating), strict=True)
+        for weight, beside, (own, step) in parts:
+            if beside is None:
+                pack(weight, own, step, half=half)
+            elif half and features % TILE == 0:
+                pack(weight, own, step, half=True)
+                pack(beside, own[features // 2 * LANES :], step, half=True)
+            else:
+                kind = weight.dtype if half else torch.float32
+                pack(torch.cat((weight.to(kind), beside.to(kind)), 1), own, step, half=half)
+        self.held = [panels]
+        address = None if bias is None else self._address(bias)
+        shape = {"out": sum(sizes), "in_": features + rank, "rank": rank}
+        alternating = alternating and half  # what the step knows of its weights in float32
+        self.matrix = Matrix(panels.data_ptr(), address, **shape, half=half, alternating=alternating)
+        if adapter is not None:
+            panel = panel_floats(features, half)
+            own = allocate(panels_of(rank) * panel)
+            pack(pad(adapter[0], (0, 0, 0, rank - self.rank)), own, panel, half=half)
+            self.matrix.lora_a = self._address(own)
+
+    def _address(self, x: Tensor) -> int:
+        """The address of a tensor in float32, which is kept alive."""
+        self.held.append(x.float().contiguous())
+        return self.held[-1].data_ptr()
+
+
+class PanelLinear(Panels):
+    """Linear layers on panels in bfloat16, as a function."""
+
+    def __init__(self, *tensors: Any, **options: Any) -> None:
+        super().__init__(*tensors, half=True, **options)
+
+    def __call__(
+        self, x: BFloat16[Tensor, "N in"]
+    ) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
+        """The product, rounded, and t where there is an adapter."""
+        y = x.new_empty(len(x), self.matrix.out)
+        return y, self._compute(x, y, None)
+
+    def unrounded(self, x: BFloat16[Tensor, "N in"]) -> Float32[Tensor, "N out"]:
+        """The product in float32."""
+        y = x.new_empty(len(x), self.matrix.out, dtype=torch.float32)
+        self._compute(x, None, y)
+        return y
+
+    def _compute(self, x: Tensor, rounded: Tensor | None, exact: Tensor | None) -> Tensor | None:
+        x = x.contiguous()
+        t = x.new_empty(len(x), self.matrix.rank) if self.rank else None
+        lines, features = (-(-size // LANES) * LANES for size in (len(x), self.matrix.in_))
+        blocks = torch.empty(lines * features)
+        compute("half_product", self.matrix, len(x), x, rounded, exact, t, blocks)
+        return t if t is None else t[:, : self.rank]
+
+
+def panels_of(out: int) -> int:
+    """The number of panels of a matrix with `out` rows."""
+    return -(-out // LANES)
+
+
+def whole_panels(weights: Sequence[Float[Tensor, "_ in"]], alternating: bool) -> list[Float[Tensor, "_ in"]]:
+    """The weights; all as one where they follow each other and the last panel of one would not be full."""
+    whole = alternating or all(len(weight) % LANES == 0 for weight in weights[:-1])
+    return list(weights) if whole else [torch.cat(list(weights))]
+
+
+def places(
+    sizes: Sequence[int], panels: Shaped[Tensor, " all"], panel: int, alternating: bool
+) -> Iterator[tuple[Shaped[Tensor, " rest"], int]]:
+    """Where the panels of each weight begin, and the step from one to the next, for weights of so many rows. A panel
+    has `panel` numbers."""
+    first = 0
+    for size in sizes:
+        yield panels[first * panel :], panel * (len(sizes) if alternating else 1)
+        first += 1 if alternating else panels_of(size)
+
+
+def floats_of(sizes: Sequence[int], features: int, rank: int, *, half: bool = True) -> list[int]:
+    """The floats that `Panels` allocates for layers of so many outputs, features and an adapter of that rank."""
+    rank += rank % 2 if half else 0
+    whole = sum(map(panels_of, sizes)) * panel_floats(features + rank, half)
+    return [whole, panels_of(rank) * panel_floats(features, half)] if rank else [whole]
+
+
+def _padded_columns(
+    adapter: tuple[Tensor, Tensor] | None, rank: int, sizes: Sequence[int]
+) -> Sequence[Tensor | None]:
+    """The columns s B beside each weight, with zeros up to an even rank."""
+    if adapter is None:
+        return [None] * len(sizes)
+    return pad(adapter[1], (0, rank - adapter[1].shape[1])).split(list(sizes))
+
+
+# Trials ---------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _floats_agree_with_torch() -> bool:
+    """Whether products of rows, and of columns, agree with torch in double precision on this machine, and a row by
+    itself has the bits that it has among others."""
+    wave = torch.arange(37.0 * 70).mul(0.7).sin()
+    x, weight, bias = wave.view(37, 70), wave[: 70 * 37].view(70, 37), wave[:37]
+    expected = x.double() @ weight.double() + bias.double()
+    found = [
+        multiply(a, b, bias=bias) for a, b in ((x, weight), (x.T.contiguous().T, weight.T.contiguous().T))
+    ]
+    found.append(torch.cat([multiply(row, weight, bias=bias) for row in x.split(1)]))
+    same = all(torch.allclose(y.double(), expected, atol=1e-4) and torch.equal(y, found[0]) for y in found)
+    if not same:
+        warn_disabled("The compiled products in float32 are not used: their results differ from torch's.")
+    return same
+
+
+@cache
+def _panels_agree_with_torch() -> bool:
+    """Whether a product agrees with torch in double precision, on this machine."""
+    wave = torch.arange(54 * 70, dtype=torch.float32).mul(0.7).sin().bfloat16()
+    x, weight, bias = wave[: 37 * 70].view(37, 70), wave[-17 * 70 :].view(17, 70), wave[:17].float()
+    expected = x.double() @ weight.double().T + bias.double()
+    same = all(
+        torch.allclose(PanelLinear([w], bias).unrounded(x).double(), expected, atol=1e-4)
+        for w in (weight, weight.float())
+    )
+    if not same:
+        warn_disabled("The compiled products in bfloat16 are not used: their results differ from torch's.")
+    return same
