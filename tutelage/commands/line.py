@@ -23,7 +23,7 @@ from tutelage.base import extras
 from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
 from tutelage.commands import table
-from tutelage.commands.pages import page_about, page_of_verb
+from tutelage.commands.pages import page_about, page_of_command
 from tutelage.commands.table import ALIASES, Command
 from tutelage.engines.ranks import processes
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error, words)
     except SystemExit as stopped:  # flags that make no sense, which have been explained
         if stopped.code and words and processes.world_rank() == 0:
-            print(f"See {page_of_verb(words[0])}", file=sys.stderr)
+            print(f"See {page_of_command(words[0])}", file=sys.stderr)
         raise
     except ModuleNotFoundError as error:
         needed = extras.missing(error, f"tutelage {words[0]}")
@@ -314,4 +314,4 @@ def _reader_is_gone() -> bool:
 def _unknown_verb(word: str, names: list[str]) -> str:
     near = difflib.get_close_matches(word, names, n=1)
     guess = f"; did you mean {near[0]!r}?" if near else "."
-    return f"There is no verb {word!r}{guess} The verbs are {', '.join(names)}; see tutelage --help."
+    return f"There is no verb {word!r}{guess} The verbs are {', '.join(names)}."

@@ -1,15 +1,16 @@
-"""Which page of the documentation explains an error: the one about the room that raised it, or else about the verb."""
+"""Which page of the documentation explains an error: the page about the module that raised it, or about the command."""
 
 from types import TracebackType
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.table import ALIASES, COMMANDS
+from tutelage.commands.table import ALIASES, COMMANDS, find
 
 SITE = "https://github.com/tutelage/tutelage/blob/main/docs"
 PAGES = {
     "tutelage.algorithms": "algorithms/README.md",
     "tutelage.commands.completion": "installation.md",
     "tutelage.base.config.pieces": "algorithms/README.md",
+    "tutelage.commands.collect": "collecting.md",
     "tutelage.commands.collecting": "collecting.md",
     "tutelage.commands.collecting.connecting": "collecting_api.md",
     "tutelage.commands.collecting.settings_programs": "collecting_api.md",
@@ -38,31 +39,33 @@ PAGES = {
     "tutelage.stats": "raters.md",
     "tutelage.train.run.folder": "reference/files.md",
     "tutelage.train.run.trackers": "installation.md",
-    "tutelage.commands.distill.run": "distillation.md",
-    "tutelage.commands.plan.run": "scale.md",
-    "tutelage.commands.raters.run": "raters.md",
-    "tutelage.commands.serve.run": "serving.md",
-    "tutelage.commands.distill.settings": "distillation.md",
-    "tutelage.commands.distill.teacher": "distillation.md",
+    "tutelage.commands.distill": "distillation.md",
+    "tutelage.commands.plan": "scale.md",
+    "tutelage.commands.raters": "raters.md",
+    "tutelage.commands.serve": "serving.md",
     "tutelage.commands.trust": "rewards.md",
 }
 """Pages by the module that raises, or by a package that holds it."""
 
 
-def page_about(error: TutelageError, verb: str = "") -> str:
-    """The address of the page that explains `error`, which ended `tutelage verb`.
+def page_about(error: TutelageError, command: str = "") -> str:
+    """The address of the page that explains `error`, which ended `tutelage command`; or the command that prints help.
 
-    It is the page that the error names itself, or else the page of the module that raised it, or else that of the verb.
+    It is the page that the error names itself, or else the page of the module that raised it, or else that of the
+    command.
     """
     page = error.page or _page_of(_module_of(error.__traceback__))
-    return f"{SITE}/{page}" if page else page_of_verb(verb)
+    return f"{SITE}/{page}" if page else page_of_command(command)
 
 
-def page_of_verb(verb: str) -> str:
-    """The address of the page about a verb; of the list of verbs where there is no such verb."""
-    verb = ALIASES.get(verb, verb)
-    name = verb if any(verb == each.name for each in COMMANDS) else "README"
-    return f"{SITE}/reference/cli/{name}.md"
+def page_of_command(command: str) -> str:
+    """The address of the page about what a command does; `tutelage COMMAND --help` where it has none, and `tutelage
+    --help` where there is no such command."""
+    name = ALIASES.get(command, command)
+    if name not in (each.name for each in COMMANDS):
+        return "tutelage --help"
+    page = _page_of(find(name).module)
+    return f"{SITE}/{page}" if page else f"tutelage {name} --help"
 
 
 def _module_of(traceback: TracebackType | None) -> str:

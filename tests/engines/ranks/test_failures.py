@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
-from tutelage.commands.pages import SITE
 
 PROMPTS = [{"prompt": f"What is {word}?"} for word in ("rain", "the sun", "a star", "light", "water", "air")]
 
@@ -74,7 +73,7 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(given, tmp_path):
     assert process.returncode == 2
     assert told.splitlines() == [
         "error: rank 1 of 2: there is no score for these answers",
-        f"See {SITE}/reference/cli/improve.md",
+        "See tutelage improve --help",
     ]
 
 
