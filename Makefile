@@ -7,8 +7,9 @@
 # make test-trackers  runs with the real wandb, trackio and MLflow, which write into files, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make bench-vllm  decoding beside vLLM's CPU build, in the environment of test-vllm
-# make docs    the documentation as a site, in build/docs, in an environment of its own (DOCS=serve to look at it)
-# make pages   the pages that are written from the code: docs/reference, docs/algorithms
+# make docs    the documentation as a site, in build/docs: the reference is written from the code, the site is built in an environment
+#              of its own (DOCS=serve to look at it)
+# make pages   the files of the repository that are written from the code: docs/algorithms, tutelage/__init__.pyi
 # make lock    write pylock.toml: the versions of constraints.txt with their hashes, for every system
 # make quality experiments on a real chat model beside what was published (ARGS="--data pairs.jsonl"), for docs/results.md
 # make clean   remove the environment and the caches (of compiled kernels too), never the runs
@@ -128,13 +129,14 @@ $(VENV)/.sentiment: $(READY)
 	.bench/$*/bin/python -m pip install --quiet $(TORCH) $(PIP_ARGS) -r $<
 	@touch $@
 
-# Warnings are errors: links and anchors inside the documentation are checked.
-docs: .docs/.ready
-	rm -rf build/docs
-	.docs/bin/sphinx-build --fail-on-warning --keep-going --quiet -c docs/site -d build/doctrees docs build/docs
+# build/pages holds the pages of docs/ and the reference. Warnings are errors: links and anchors inside the documentation are checked.
+docs: environment .docs/.ready
+	rm -rf build/docs build/pages
+	$(BIN)/python docs/site/generate.py build/pages
+	.docs/bin/sphinx-build --fail-on-warning --keep-going --quiet -c docs/site -d build/doctrees build/pages build/docs
 	$(if $(filter serve,$(DOCS)),.docs/bin/python -m http.server --bind 127.0.0.1 --directory build/docs 8080,@echo "build/docs/index.html")
 
-# Only what builds pages: these are plain text, so the package need not be installed.
+# Only what builds the site from pages, which are plain text by then.
 .docs/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .docs
 	.docs/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt $$($(PYTHON) scripts/extra.py docs)
@@ -143,7 +145,6 @@ docs: .docs/.ready
 pages: environment
 	$(BIN)/python scripts/interface.py
 	$(BIN)/python docs/algorithms/generate.py
-	$(BIN)/python docs/site/generate.py
 
 lock: environment
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) uv

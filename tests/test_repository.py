@@ -5,11 +5,11 @@ import re
 import runpy
 import sys
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
+from docs.links import dead_links
 from offenders import for_each
 
 import tutelage
@@ -36,34 +36,7 @@ def pinned():
 
 @for_each(PAGES, lambda page: str(page.relative_to(ROOT)))
 def test_links_between_files_lead_somewhere(page):
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    links = re.findall(r"\]\(([^)\s]+)\)", text)
-    missing = [
-        link
-        for link in links
-        if not re.match(r"https?:|mailto:|#", link) and not (page.parent / link.partition("#")[0]).exists()
-    ]
-    assert missing == []
-    anchored = [link.partition("#") for link in links if "#" in link and not re.match(r"https?:", link)]
-    assert [
-        path + "#" + anchor
-        for path, _, anchor in anchored
-        if (path.endswith(".md") and anchor not in anchors(page.parent / path))
-        or (not path and anchor not in anchors(page))
-    ] == []
-
-
-@cache
-def anchors(page):
-    """The names that GitHub gives to the headings of a page."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    found = []
-    for heading in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE):
-        words = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(
-            " ", "-"
-        )
-        found.append(words if words not in found else f"{words}-{found.count(words)}")
-    return set(found)
+    assert dead_links(page) == []
 
 
 def test_every_page_of_the_documentation_is_in_the_readme():

@@ -1,5 +1,6 @@
-"""The documentation as a site: `make docs`. The pages are plain Markdown that GitHub shows as well; what the site adds
-is here: the order of the pages, and links that leave docs/, which lead to the repository.
+"""The documentation as a site: `make docs`. The pages are plain Markdown: those of docs/, which GitHub shows as well,
+and the reference, which generate.py writes. What the site adds is here: the order of the pages, and links that leave
+docs/, which lead to the repository.
 """
 
 import posixpath
@@ -12,7 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 sys.path.insert(0, str(Path(__file__).parent))
-from contents import CONTENTS
+from contents import CONTENTS, VISIBLE
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = "https://github.com/tutelage/tutelage"
@@ -30,8 +31,7 @@ project = "Tutelage"
 author = copyright = "The Tutelage developers"
 language = "en"
 root_doc = "index"
-extensions = ["myst_parser", "sphinx_copybutton", "linked"]
-exclude_patterns = ["site"]
+extensions = ["myst_parser", "sphinx_copybutton", "type_links"]
 nitpicky = True
 
 myst_enable_extensions = ["html_image"]
@@ -61,10 +61,11 @@ log = logging.getLogger("outside")
 
 def add_contents(app: Sphinx, page: str, text: list[str]) -> None:
     """Append the contents of a page that has pages below it, which Sphinx takes from the pages themselves."""
+    hidden = "" if page in VISIBLE else ":hidden:\n"
     for title, pages in CONTENTS.get(page, {}).items():
         caption = f":caption: {title}\n" if title else ""
         listed = "\n".join(pages)
-        text[0] += f"\n\n```{{toctree}}\n:hidden:\n:maxdepth: 2\n:glob:\n{caption}\n\n{listed}\n```\n"
+        text[0] += f"\n\n```{{toctree}}\n{hidden}:maxdepth: 2\n:glob:\n{caption}\n\n{listed}\n```\n"
 
 
 def lead_to_the_repository(app: Sphinx, page: str, text: list[str]) -> None:
@@ -85,6 +86,12 @@ def lead_to_the_repository(app: Sphinx, page: str, text: list[str]) -> None:
     text[0] = OUTSIDE.sub(address, text[0])
 
 
+def link_to_sources(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Leave out "view" and "edit this page" where the page is not a file of the repository."""
+    if not (ROOT / "docs" / f"{page}.md").exists():
+        context["page_source_suffix"] = ""
+
+
 def look_for_other_hosts(app: Sphinx, failed: Exception | None) -> None:
     """Warn of everything that a page or a style sheet would load from another host."""
     built = [] if failed else [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]
@@ -96,5 +103,6 @@ def look_for_other_hosts(app: Sphinx, failed: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", lead_to_the_repository)
     app.connect("source-read", add_contents)
+    app.connect("html-page-context", link_to_sources)
     app.connect("build-finished", look_for_other_hosts)
     return {"parallel_read_safe": True}

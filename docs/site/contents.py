@@ -30,21 +30,27 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
         ],
         "Reference": [
             "reference/README",
-            "reference/cli/README",
-            "reference/recipes",
             "algorithms/README",
             "rewards",
-            "reference/metrics",
             "data",
             "reference/files",
-            "reference/database",
-            "reference/http",
             "serving",
-            "reference/api/README",
         ],
         "Results": ["real_model", "results", "lab/README", "comparison"],
     },
     "algorithms/README": {"": ["*"]},
+    "reference/README": {
+        "": [
+            "cli/README",
+            "recipes",
+            "metrics",
+            "database",
+            "http",
+            "api/README",
+        ],
+    },
     "reference/cli/README": {"": ["*"]},
     "reference/api/README": {"": ["*"]},
 }
+VISIBLE = {"reference/README"}
+"""Pages that list the pages under them in their text; elsewhere these stand in the sidebar alone."""

@@ -1,4 +1,4 @@
-"""Every command that a page shows is run: here on tiny models and files, or by the test that is named for it."""
+"""Every command that a page or a help shows is run: here on tiny models and files, or by the test named for it."""
 
 import builtins
 import contextlib
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from docs.fences import PAGES, ROOT, Command, commands
+from docs.fences import ROOT, SHOWN, Command
 from tiny_verbs import TOPICS, rate, write_jsonl
 
 from tutelage.commands.line import main
@@ -83,11 +83,10 @@ def kind(command: Command) -> tuple[str, ...]:
 def shown() -> Iterator[Command]:
     """The commands that are run here, each kind once."""
     known = set()
-    for page in PAGES:
-        for command in commands(page):
-            if elsewhere(command) is None and command.page not in IN_ORDER and kind(command) not in known:
-                known.add(kind(command))
-                yield command
+    for command in SHOWN:
+        if elsewhere(command) is None and command.page not in IN_ORDER and kind(command) not in known:
+            known.add(kind(command))
+            yield command
 
 
 HERE = list(shown())
@@ -201,6 +200,6 @@ def test_the_commands_that_run_elsewhere_have_a_test():
 
 
 def test_every_reason_is_that_of_a_command():
-    """A pattern that fits no command of any page tells of nothing."""
-    found = {elsewhere(command) for page in PAGES for command in commands(page)}
+    """A pattern that fits no command that is shown tells of nothing."""
+    found = {elsewhere(command) for command in SHOWN}
     assert [one.pattern for one in ELSEWHERE if one not in found] == []

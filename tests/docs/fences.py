@@ -1,10 +1,13 @@
-"""The commands on the pages of the documentation: what stands in fenced blocks of a shell, as words."""
+"""The commands that the documentation shows: fenced blocks of a shell on its pages, and the examples of `--help`."""
 
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tutelage.commands.completion import commands as flags_by_command
+from tutelage.commands.table import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -21,7 +24,9 @@ STARTS = (
     ("deploy/slurm.sh",),
     ("-m", "tutelage"),
 )
-"""What stands before the verb of a command, the last of it inside torchrun's or sbatch's own."""
+"""What stands before the name of a command, the last of it inside torchrun's or sbatch's own."""
+COMMON = ("--help", "--config", "--processes", "--dry-run")
+"""Flags that are no settings of a single command."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,28 @@ def commands(page: Path) -> Iterator[Command]:
             words = words_of(line)
             if words is not None:
                 yield Command(name, first + number, words)
+
+
+def examples() -> Iterator[Command]:
+    """The examples at the end of the help of every command, each as a page with a line for each example."""
+    for command in COMMANDS:
+        for line, example in enumerate(command.examples, start=1):
+            words = words_of(f"tutelage {command.name} {example}")
+            assert words is not None
+            yield Command(f"{command.name} --help", line, words)
+
+
+def unknown_flags(text: str) -> list[str]:
+    """The flags in `tutelage COMMAND --flag` within sentences that are none of the command's or its subcommands'."""
+    known = {command.name: set(COMMON) for command in COMMANDS}
+    for (name, *_), flags in flags_by_command().items():
+        known[name] |= {name for flag in flags for name in flag.names}
+    return [
+        f"{sentence}: {flag}"
+        for sentence in re.findall(r"`(tutelage [a-z]+ [^`\n]+)`", text)
+        for flag in re.findall(r"(?<=\s)--[a-z][\w.-]*", sentence)
+        if flag not in known.get(sentence.split()[1], ())
+    ]
 
 
 def joined(block: str) -> Iterator[tuple[int, str]]:
@@ -78,3 +105,6 @@ def words_of(line: str) -> tuple[str, ...] | None:
         if places and (start[0] == words[0] or words[0] in ("torchrun", "sbatch")):
             return tuple(words[places[0] + len(start) :])
     return None
+
+
+SHOWN = [*(command for page in PAGES for command in commands(page)), *examples()]

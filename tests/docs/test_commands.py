@@ -1,4 +1,4 @@
-"""Every command that a page shows is one that the program takes: verb, flags and values, by its own parser."""
+"""Every command that a page or a help shows is one that the program takes: flags and values, by its own parser."""
 
 import json
 import re
@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from docs.fences import INDENTED, PAGES, ROOT, Command, commands, words_of
-from tutelage.base.config.flags import settings_from
+from docs.fences import INDENTED, PAGES, ROOT, SHOWN, Command, unknown_flags, words_of
 from tutelage.base.config.mapping import to_mapping
 from tutelage.base.errors import TutelageError
 from tutelage.commands import line as cli
-from tutelage.commands.completion import commands as flags_by_command
-from tutelage.commands.table import COMMANDS
 from tutelage.engines.ranks import processes
-
-SHOWN = [command for page in PAGES for command in commands(page)]
 
 
 @pytest.fixture
@@ -23,8 +18,7 @@ def parse(tmp_path, monkeypatch):
     """Parse a command as `cli.main` would, without running it; a run that it would make leaves its config.json."""
     monkeypatch.chdir(tmp_path)
 
-    def run(module, settings, words, *command, computes):
-        given = settings_from(settings, words, prog="tutelage")
+    def carry_out(command, given):
         if isinstance(out := getattr(given, "out", None), Path) and not out.is_absolute():
             out.mkdir(parents=True, exist_ok=True)
             (out / "config.json").write_text(
@@ -32,7 +26,7 @@ def parse(tmp_path, monkeypatch):
             )
         return 0
 
-    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(cli, "_carry_out", carry_out)
     monkeypatch.setattr(
         processes, "launch", lambda count, words: cli._dispatch(processes.processes_of(words)[1])
     )
@@ -50,7 +44,7 @@ def fault(parse, command: Command, capsys) -> str:
     return f"{command}\n{capsys.readouterr().err}" if status else ""
 
 
-def test_the_program_takes_every_command_of_the_pages(parse, capsys, tmp_path, monkeypatch):
+def test_the_program_takes_every_command(parse, capsys, tmp_path, monkeypatch):
     faults = []
     for page in sorted({command.page for command in SHOWN}):
         (tmp_path / page).mkdir(parents=True)
@@ -87,17 +81,12 @@ def test_a_page_with_a_command_that_is_wrong_would_fail(words, parse, capsys):
     assert fault(parse, Command("page.md", 1, tuple(words.split())), capsys)
 
 
-def test_flags_within_sentences_are_flags_of_the_verb():
-    """In `tutelage VERB --flag` inside a sentence every flag is one of the verb's, or of one of its commands."""
-    known = {verb.name: {"--help", "--dry-run", "--processes", "--config"} for verb in COMMANDS}
-    for command, flags in flags_by_command().items():
-        known[command[0]] |= {name for flag in flags for name in flag.names}
-    unknown = []
-    for page in PAGES:
-        for text in re.findall(r"`(tutelage [a-z]+ [^`\n]+)`", page.read_text(encoding="utf-8")):
-            verb, flags = text.split()[1], re.findall(r"(?<=\s)--[a-z][\w.-]*", text)
-            unknown += [f"{page.name}: {text}: {flag}" for flag in flags if flag not in known.get(verb, ())]
-    assert unknown == []
+def test_flags_within_sentences_are_flags_of_the_command():
+    unknown = {page.name: unknown_flags(page.read_text(encoding="utf-8")) for page in PAGES}
+    assert {name: flags for name, flags in unknown.items() if flags} == {}
+    assert unknown_flags("Run `tutelage sft --epoch 2`, then `tutelage sft --epochs 2`.") == [
+        "tutelage sft --epoch 2: --epoch"
+    ]
 
 
 def test_commands_are_found_where_they_stand():

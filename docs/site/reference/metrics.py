@@ -1,8 +1,8 @@
 """The page about metrics, from the table of the report and its panels."""
 
+from reference.markdown import page, table
 from tutelage.report.metrics import GROUPS, Metric
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Panel
-from written.markdown import page, table
 
 INTRODUCTION = """\
 A run writes one line for each step to `metrics.jsonl` in its folder, and the same to its trackers. `tutelage

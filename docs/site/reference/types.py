@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import griffe
 
+from reference.source import package
 from tutelage.commands.table import COMMANDS
-from written.source import package
 
 Member = griffe.Object | griffe.Alias
 

@@ -1,4 +1,4 @@
-"""A page for each verb of the command line: what it does, examples, and every setting with its default."""
+"""A page for each command: what it does, examples, and every setting with its default."""
 
 import inspect
 import types
@@ -7,13 +7,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+from reference.markdown import cell, code, docstring, fenced, page, table
+from reference.source import text_below
 from tutelage.base.config.flags import SHORT_FORMS, Setting, settings_below
 from tutelage.base.config.mapping import UNSET, overlay
 from tutelage.base.config.rates import Rates
 from tutelage.commands.completion import settings_by_command
 from tutelage.commands.table import COMMANDS, Command
-from written.markdown import cell, code, docstring, fenced, page, table
-from written.source import text_below
 
 KINDS: Mapping[object, str] = {
     bool: "",
@@ -24,9 +24,9 @@ KINDS: Mapping[object, str] = {
 }
 REQUIRED = "**required**"
 COMMON = """\
-Every verb takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or from
-the `config.json` of a run; flags win. Verbs marked ∥ take `--processes N`, which shares the work among N processes
-of this machine ([several GPUs](../../howto/several_gpus.md)). Verbs that train take `--dry-run`, which prints [the
+Every command takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or from
+the `config.json` of a run; flags win. Commands marked ∥ take `--processes N`, which shares the work among N processes
+of this machine ([several GPUs](../../howto/several_gpus.md)). Commands that train take `--dry-run`, which prints [the
 plan](../../scale.md) of the run in place of running it. `--model`, `--dtype`, `--device` and `--engine` are short
 for `--model.path`, `--model.dtype`, `--model.device` and `--model.engine`.
 
@@ -35,58 +35,60 @@ A flag of several values takes them one after the other: `--reward a b`. A switc
 
 
 def pages() -> dict[str, str]:
-    """The index, and a page for each verb."""
+    """The index, and a page for each command."""
     known = settings_by_command()
-    found = {f"reference/cli/{verb.name}.md": verb_page(verb, known) for verb in COMMANDS}
+    found = {f"reference/cli/{command.name}.md": command_page(command, known) for command in COMMANDS}
     return found | {"reference/cli/README.md": index()}
 
 
 def index() -> str:
     parts = []
-    for group, verbs in groupby(COMMANDS, lambda verb: verb.group):
+    for group, commands in groupby(COMMANDS, lambda command: command.group):
         rows = (
-            (f"[{verb.name}]({verb.name}.md)" + (" ∥" if verb.parallel else ""), cell(verb.help))
-            for verb in verbs
+            (f"[{command.name}]({command.name}.md)" + (" ∥" if command.parallel else ""), cell(command.help))
+            for command in commands
         )
-        parts.append(f"## {group.capitalize()}\n\n{table(('verb', ''), rows)}")
+        parts.append(f"## {group.capitalize()}\n\n{table(('command', ''), rows)}")
     return page("Command line", COMMON, *parts)
 
 
-def verb_page(verb: Command, known: Mapping[tuple[str, ...], tuple[type[Any], ...]]) -> str:
-    commands = {command: first for command, (first, *_) in known.items() if command[0] == verb.name}
-    examples = fenced("sh", (f"tutelage {verb.name} {example}".rstrip() for example in verb.examples))
-    said = docstring(inspect.getdoc(commands[(verb.name,)]) or "") if (verb.name,) in commands else ""
-    parts = [said or cell(verb.help[0].upper() + verb.help[1:] + "."), examples]
-    alike = {"\n".join(tables(settings)) for settings in commands.values()}
-    if verb.name == "plan":
-        own, *_ = (_own(settings, known[command[1:]][0]) for command, settings in commands.items())
-        verbs = ", ".join(f"[{name}]({name}.md)" for _, name in commands)
-        parts += [f"It takes a verb ({verbs}) with the flags of that verb, and these:", *tables(own)]
-    elif len(commands) > 1 and len(alike) == 1:
-        parts += [f"The commands are {', '.join(code(name) for _, name in commands)}.", alike.pop()]
+def command_page(command: Command, known: Mapping[tuple[str, ...], tuple[type[Any], ...]]) -> str:
+    """The page of a command. `known` has the classes of settings of every command and subcommand, by their words."""
+    name = command.name
+    settings_of = {words: first for words, (first, *_) in known.items() if words[0] == name}
+    examples = fenced("sh", (f"tutelage {name} {example}".rstrip() for example in command.examples))
+    said = docstring(inspect.getdoc(settings_of[(name,)]) or "") if (name,) in settings_of else ""
+    parts = [said or cell(command.help[0].upper() + command.help[1:] + "."), examples]
+    alike = {"\n".join(tables(settings)) for settings in settings_of.values()}
+    if name == "plan":
+        own, *_ = (_own(settings, known[words[1:]][0]) for words, settings in settings_of.items())
+        planned = ", ".join(f"[{other}]({other}.md)" for _, other in settings_of)
+        parts += [f"It takes a command ({planned}) with the flags of that command, and these:", *tables(own)]
+    elif len(settings_of) > 1 and len(alike) == 1:
+        parts += [f"The commands are {', '.join(code(other) for _, other in settings_of)}.", alike.pop()]
     else:
-        for (_, *command), settings in commands.items():
-            if command:
+        for (_, *subcommand), settings in settings_of.items():
+            if subcommand:
                 about = docstring(inspect.getdoc(settings) or "")
-                parts += [f"## {verb.name} {command[0]}", about]
-            parts += tables(settings, "###" if command else "##")
-            for variant in known[(verb.name, *command)][1:]:
+                parts += [f"## {name} {subcommand[0]}", about]
+            parts += tables(settings, "###" if subcommand else "##")
+            for variant in known[(name, *subcommand)][1:]:
                 parts += [
                     "## Other settings",
                     docstring(inspect.getdoc(variant) or ""),
                     *tables(variant, "###"),
                 ]
-    return page(f"tutelage {verb.name}", *parts)
+    return page(f"tutelage {name}", *parts)
 
 
-def _own(settings: type[Any], verb: type[Any]) -> list[Setting]:
-    """The settings that a command has beside those of a verb."""
-    of_verb = {setting.key for setting in settings_below(verb)}
-    return [setting for setting in settings_below(settings) if setting.key not in of_verb]
+def _own(settings: type[Any], command: type[Any]) -> list[Setting]:
+    """The settings that `plan` has beside those of the command that is planned."""
+    planned = {setting.key for setting in settings_below(command)}
+    return [setting for setting in settings_below(settings) if setting.key not in planned]
 
 
 def tables(settings: type[Any] | list[Setting], heading: str = "##") -> Iterator[str]:
-    """The tables of some settings: those of the verb, then a section each."""
+    """The tables of some settings: those of the command, then a section each."""
     every = settings if isinstance(settings, list) else list(settings_below(settings))
     defaults = overlay(settings, {}) if isinstance(settings, type) else None
     own = sorted((setting for setting in every if "." not in setting.key), key=inherited)
@@ -102,7 +104,7 @@ def tables(settings: type[Any] | list[Setting], heading: str = "##") -> Iterator
 
 
 def inherited(setting: Setting) -> bool:
-    """Whether a setting is one that several verbs share."""
+    """Whether a setting is one that several commands share."""
     return setting.name not in vars(setting.owner).get("__annotations__", {})
 
 

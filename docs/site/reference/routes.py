@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from reference.markdown import cell, page, table
 from tutelage.people.web.call import Route, Who
 from tutelage.people.web.routes import ROUTES
-from written.markdown import cell, page, table
 
 INTRODUCTION = """\
 Every address of `tutelage collect serve`, from the table that the server and the tests of its authorisation are

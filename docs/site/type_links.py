@@ -1,12 +1,13 @@
 """Links from types in signatures, fields and aliases to where they are described, on the pages about the Python API.
 
-`types.json`, which `make pages` writes, says for every module what the names in its annotations mean. GitHub shows the
-same pages without these links, since a block of code in Markdown can hold none.
+`types.json`, which docs/site/generate.py writes beside the pages, says for every module what the names in its
+annotations mean. The pages themselves cannot: a block of code in Markdown holds no links.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,16 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-TYPES: dict[str, dict[str, str]] = json.loads(
-    Path(__file__).with_name("types.json").read_text(encoding="utf-8")
-)
-"""By module: what a name means, as `page.md#anchor`."""
 NAME = re.compile(r'<span class="n">(\w+)</span>')
 """A name in highlighted code."""
 
 log = logging.getLogger(__name__)
 
 
-def link(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Make links of the types on one page."""
+def link(types: Mapping[str, Mapping[str, str]], app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Make links of the types on one page. `types` has for each module what a name means, as `page.md#anchor`."""
     for section in doctree.findall(nodes.section):
-        known = TYPES.get(section.next_node(nodes.title).astext())
+        known = types.get(section.next_node(nodes.title).astext())
         if known:
             places = {name: address(app, page, place) for name, place in known.items()}
             for block in list(section.findall(nodes.literal_block)):
@@ -46,7 +43,7 @@ def address(app: Sphinx, page: str, place: str) -> str:
     if target not in app.env.found_docs or (
         anchor and anchor not in app.env.metadata[target].get("myst_slugs", {})
     ):
-        log.warning("docs/site/types.json leads to %s, which is not there", place, location=page)
+        log.warning("types.json leads to %s, which is not there", place, location=page)
         return ""
     identifier = "#" + app.env.metadata[target]["myst_slugs"][anchor][1] if anchor else ""
     builder = app.builder
@@ -78,5 +75,6 @@ def spell(code: nodes.literal, places: Mapping[str, str]) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     connect: Callable[..., Any] = app.connect
-    connect("doctree-resolved", link)
+    types = json.loads(Path(app.srcdir, "types.json").read_text(encoding="utf-8"))
+    connect("doctree-resolved", partial(link, types))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,12 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 
-NOTE = "<!-- written by docs/site/generate.py -->\n"
-
 
 def page(title: str, *parts: str) -> str:
-    """A page that says where it comes from."""
-    return NOTE + "\n\n".join((f"# {title}", *filter(None, parts))) + "\n"
+    """A page: its title and its parts, without those that are empty."""
+    return "\n\n".join((f"# {title}", *filter(None, parts))) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import griffe
 
 import tutelage
-from written import types
-from written.markdown import cell, code, docstring, fenced, page, table
-from written.source import package
+from reference import types
+from reference.markdown import cell, code, docstring, fenced, page, table
+from reference.source import package
 
 ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "workflows": (
@@ -32,8 +32,8 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
             "base.errors",
         ),
     ),
-    "base.config": (
-        "Settings that verbs share",
+    "config": (
+        "Settings that commands share",
         ("base.config.pieces", "base.config.run", "base.config.servers"),
     ),
     "data": ("Data", ("data.records", "data.formats", "data.endpoint", "data.paid_endpoint")),
@@ -102,16 +102,16 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
 INTRODUCTION = """\
 `import tutelage as tt` has the functions of the command line, their settings and results, and what loads models and
 data; it imports nothing heavy until a name is used. [Tutelage from Python](../../python.md) shows how they are used.
-The settings of each workflow are those of its verb ([command line](../cli/README.md)).
+The settings of each workflow are those of its command ([command line](../cli/README.md)).
 
 The other pages are the floors below, for algorithms and loops of your own. Names that begin with `_` are internal."""
 
 
 def pages() -> dict[str, str]:
-    """The pages, and for the site where the types in their signatures are described."""
+    """The pages, and `types.json`: where the types in their signatures are described, for the links of the site."""
     found = {f"reference/api/{name}.md": room(*entry) for name, entry in ROOMS.items()}
     places = types.described(found, is_alias)
-    return found | {"reference/api/README.md": index(places), "site/types.json": types.links(places)}
+    return found | {"reference/api/README.md": index(places), "types.json": types.links(places)}
 
 
 def index(places: Mapping[str, str]) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from reference.markdown import cell, code, docstring, page, table
+from reference.source import text_below
 from tutelage.algorithms.choices import Choices
 from tutelage.algorithms.override import PIECES
 from tutelage.algorithms.slots import Critic, GradientSteps, NaturalStep, Penalty
 from tutelage.algorithms.table import brief
 from tutelage.core.preferences import PREFERENCE_LOSSES
-from written.markdown import cell, code, docstring, page, table
-from written.source import text_below
 
 INTRODUCTION = """\
 A recipe is a value with a slot for each choice of an algorithm. `--set SLOT=VALUE`, of `improve` and `distill`,

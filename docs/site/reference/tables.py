@@ -2,9 +2,9 @@
 
 from sqlalchemy import CheckConstraint, Column, Table, UniqueConstraint
 
+from reference.markdown import page, table
 from tutelage.people.store.schema import metadata
 from tutelage.people.store.schema.dictionary import TABLES, meaning
-from written.markdown import page, table
 
 INTRODUCTION = """\
 A study is one database, SQLite in a file or PostgreSQL, with the same tables. To read it, an export is the better
