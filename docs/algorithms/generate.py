@@ -20,9 +20,9 @@ from tutelage.core import preferences
 
 HERE = Path(__file__).parent
 OPENINGS = r"Differs from [\w ]+(?=:| in)|Degenerates|Watch|Left out|\w+ differs from [\w ]+(?=:)|ppo_kl_stop(?= ends)"
-VERBS = {"distillation": "tutelage distill --teacher MODEL"}
+COMMANDS = {"distillation": "tutelage distill --teacher MODEL"}
 """How the recipes of a file are run, by its name, where it is not `tutelage improve`."""
-EXAMPLES = {VERBS["distillation"]: "penalty.mixture=1"}
+EXAMPLES = {COMMANDS["distillation"]: "penalty.mixture=1"}
 USUAL = "surrogate.low=0.1"
 """Changes of a slot."""
 NOTE = "<!-- written by docs/algorithms/generate.py -->\n"
@@ -95,14 +95,14 @@ def page(file: ModuleType, recipes: tuple[Recipe, ...]) -> str:
     source = Path(file.__file__ or "").read_text()
     code = source.split('"""', 2)[2].strip()
     called = " or ".join(f"`--recipe {recipe.name}`" for recipe in recipes)
-    verb = VERBS.get(name(file), "tutelage improve")
+    command = COMMANDS.get(name(file), "tutelage improve")
     parts = [
         f"# {re.split(r' [(]|: |[.]$', title)[0]}",
         words(title),
         words(rest),
         f"## Slots\n\n{slots(recipes)}",
         f"## The whole of it\n\n```python\n{code}\n```",
-        f"Run it with `{verb}` {called}; change a slot with `--set`, as in `--set {EXAMPLES.get(verb, USUAL)}`.",
+        f"Run it with `{command}` {called}; change a slot with `--set`, as in `--set {EXAMPLES.get(command, USUAL)}`.",
     ]
     return NOTE + "\n\n".join(parts) + "\n"
 

@@ -61,11 +61,11 @@ log = logging.getLogger("outside")
 
 def add_contents(app: Sphinx, page: str, text: list[str]) -> None:
     """Append the contents of a page that has pages below it, which Sphinx takes from the pages themselves."""
-    hidden = "" if page in VISIBLE else ":hidden:\n"
+    options = ":maxdepth: 1" if page in VISIBLE else ":hidden:\n:maxdepth: 2"
     for title, pages in CONTENTS.get(page, {}).items():
         caption = f":caption: {title}\n" if title else ""
         listed = "\n".join(pages)
-        text[0] += f"\n\n```{{toctree}}\n{hidden}:maxdepth: 2\n:glob:\n{caption}\n\n{listed}\n```\n"
+        text[0] += f"\n\n```{{toctree}}\n{options}\n:glob:\n{caption}\n\n{listed}\n```\n"
 
 
 def lead_to_the_repository(app: Sphinx, page: str, text: list[str]) -> None:

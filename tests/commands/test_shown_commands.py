@@ -35,7 +35,7 @@ ELSEWHERE = (
     Elsewhere("serve .*", "rollout/serving/test_server.py", "it serves until it is stopped"),
     Elsewhere("chat --model smollm2", "models/test_gguf.py", "it needs a package of 93 MB"),
     Elsewhere("watch .*", "commands/test_watch.py", "it waits until people have said enough"),
-    Elsewhere("demo.*", "test_demo.py", "it trains for minutes; the test has a smaller one"),
+    Elsewhere("demo.*", "demo/test_demo.py", "it trains for minutes; the test has a smaller one"),
     Elsewhere("lab .*", "demo/lab/test_experiments.py", "it trains for minutes; the test has a smaller one"),
     Elsewhere("doctor --endpoint .*", "commands/test_doctor.py", "it asks an endpoint"),
     Elsewhere("sft --data runs/study .*", "commands/test_study_data.py", "raters must have written answers"),
@@ -43,8 +43,8 @@ ELSEWHERE = (
     Elsewhere(".*(--rollouts|--teacher) http.*", "commands/test_generators.py", "it asks a server"),
     Elsewhere(".*--processes .*", "engines/ranks/test_equality.py", "it starts several processes"),
     Elsewhere(".*/shared/.*", "test_deploy.py", "it runs on several machines"),
-    Elsewhere(".* runs/demo/.*", "test_demo.py", "it goes on from the demo's folder"),
-    Elsewhere("report runs/demo", "test_demo.py", "it goes on from the demo's folder"),
+    Elsewhere(".* runs/demo/.*", "demo/test_demo.py", "it goes on from the demo's folder"),
+    Elsewhere("report runs/demo", "demo/test_demo.py", "it goes on from the demo's folder"),
 )
 QUICK = {
     "pretrain": "--batch-size 4 --shape.vocabulary 300 --shape.hidden 16 --shape.layers 1 --shape.heads 1",
@@ -59,7 +59,7 @@ QUICK = {
     "iterate": "--sampling.max-new-tokens 4",
     "chat": "--sampling.max-new-tokens 4",
 }
-"""What makes a command of a verb quick. Nothing else is changed in it, and none of it is on the pages."""
+"""What makes a command quick. Nothing else is changed in it, and none of it is on the pages."""
 
 
 def elsewhere(command: Command) -> Elsewhere | None:
@@ -69,7 +69,7 @@ def elsewhere(command: Command) -> Elsewhere | None:
 
 
 def kind(command: Command) -> tuple[str, ...]:
-    """What two commands have in common that need not both be run: the verb, its flags, and the values that choose what
+    """What two commands have in common that need not both be run: the name, its flags, and the values that choose what
     it does."""
     words = command.words
     flags = tuple(word for word in words if word.startswith("--"))
@@ -162,7 +162,7 @@ DONE = (
 
 def run(words: Sequence[str]) -> int:
     """Run a command quickly. What it makes is not there when it begins; raters answer a study that it makes."""
-    verb, *given = words
+    name, *given = words
     made = given[given.index("--out") + 1] if "--out" in given else ""
     if tuple(words[:2]) in {("collect", "init"), ("collect", "restore")}:
         made = words[2]
@@ -170,7 +170,7 @@ def run(words: Sequence[str]) -> int:
         shutil.rmtree(made)
     if tuple(words[:2]) == ("collect", "import"):
         given = [word.replace("votes.csv", "table.csv") for word in given]
-    status = main([verb, *given, *QUICK.get(verb, "").split()])
+    status = main([name, *given, *QUICK.get(name, "").split()])
     if tuple(words[:2]) == ("collect", "init") and "--kind" not in given and status == 0:
         rate(made)  # pairs
     return status
