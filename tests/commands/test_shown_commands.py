@@ -37,7 +37,7 @@ ELSEWHERE = (
     Elsewhere("watch .*", "commands/test_watch.py", "it waits until people have said enough"),
     Elsewhere("demo.*", "demo/test_demo.py", "it trains for minutes; the test has a smaller one"),
     Elsewhere("lab .*", "demo/lab/test_experiments.py", "it trains for minutes; the test has a smaller one"),
-    Elsewhere("doctor --endpoint .*", "commands/test_doctor.py", "it asks an endpoint"),
+    Elsewhere("doctor --endpoint .*", "commands/doctor/test_endpoint.py", "it asks an endpoint"),
     Elsewhere("sft --data runs/study .*", "commands/test_study_data.py", "raters must have written answers"),
     Elsewhere("push .* --public", "commands/test_push.py", "it writes to a hub"),
     Elsewhere(".*(--rollouts|--teacher) http.*", "commands/test_generators.py", "it asks a server"),
