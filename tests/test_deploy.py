@@ -13,9 +13,8 @@ import tyro
 import yaml
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collect import COMMANDS
-from tutelage.commands.collecting import place
-from tutelage.commands.collecting.settings_serving import Serve
+from tutelage.commands import study as place
+from tutelage.commands.collect.settings import SUBCOMMANDS, Serve
 from tutelage.people.web.routes import ROUTES
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -92,7 +91,7 @@ def instructions(keyword: str) -> list[str]:
 def served(words: list[str]) -> Serve:
     """The settings that a command line of `tutelage collect` gives."""
     assert words[0] == "serve"
-    found: Serve = tyro.cli(COMMANDS[words[0]], args=words[1:])  # type: ignore[assignment]
+    found: Serve = tyro.cli(SUBCOMMANDS[words[0]], args=words[1:])  # type: ignore[assignment]
     return found
 
 

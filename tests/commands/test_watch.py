@@ -15,7 +15,7 @@ from people.worlds import asked, better, study_of
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
-from tutelage.commands.watch import Settings
+from tutelage.commands.watch import WatchSettings
 from tutelage.people import Store, add_rater, open_store, open_study, submit
 from tutelage.people.programs.watching import DatabaseSource, Progress
 from tutelage.people.store.tokens import create_token
@@ -168,7 +168,7 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_waited_for(
     words: dict[str, object], complaint: str
 ) -> None:
     with pytest.raises(TutelageError, match=complaint):
-        Settings(**{"study": "runs/study"} | words)  # type: ignore[arg-type]
+        WatchSettings(**{"study": "runs/study"} | words)  # type: ignore[arg-type]
 
 
 def test_a_study_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
