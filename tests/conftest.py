@@ -27,7 +27,7 @@ SLOW = """
     commands compatibility demo engines examples learn models rollout train
     people/kinds people/store people/web/pages people/web/signing people/web/test_serving.py people/web/test_wheel.py
     people/test_assign.py people/test_conversing.py people/test_corrected.py people/test_crowd.py people/test_export.py
-    people/test_faults.py people/test_importing.py people/test_load.py people/test_preferences.py people/test_submit.py
+    people/test_faults.py people/test_importing.py people/test_load.py people/test_labels.py people/test_submission.py
     docs/test_reference.py test_docs_python.py test_import_time.py test_typechecks.py
 """
 MARKS = {"browser": "browser", "engines/cpu": "kernels", "peers": "peers"} | dict.fromkeys(

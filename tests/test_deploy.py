@@ -13,9 +13,8 @@ import tyro
 import yaml
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collect import SUBCOMMANDS
-from tutelage.commands.collecting import place
-from tutelage.commands.collecting.settings_serving import Serve
+from tutelage.commands import study as place
+from tutelage.commands.collect.settings import SUBCOMMANDS, Serve
 from tutelage.people.web.routes import ROUTES
 
 DEPLOY = Path(__file__).parents[1] / "deploy"

@@ -70,6 +70,7 @@ SUBJECTS = {
     "people/web/pages/test_importing_votes.py": "votes from a file: the page, the uploads and the import together",
     "people/web/pages/test_members.py": "owners, reviewers and their sessions: two pages, and what others show them",
     "people/web/test_access.py": "every route with every role",
+    "people/web/test_every_surface.py": "an operation of a study on the command line, as a form and in the API",
     "people/web/test_headers_and_files.py": "what every answer of the site carries",
     "people/web/test_serving.py": "the application as a process",
     "people/web/test_statistics.py": "the statistics of the owner's pages, through the site",

@@ -23,9 +23,10 @@ from tutelage.people import (
     open_study,
 )
 from tutelage.people.chat_models import Models
+from tutelage.people.consent_text import Consent
 from tutelage.people.platforms import Visitor
 from tutelage.people.recruiting import Recruitment
-from tutelage.people.store.consents import Consent, ask_consent
+from tutelage.people.store.consents import ask_consent
 from tutelage.people.store.occasions import set_alarm
 from tutelage.people.store.recruitments import entry_of, recruit, recruitment_of
 from tutelage.people.store.sessions import end_session

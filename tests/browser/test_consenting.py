@@ -6,7 +6,8 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from tutelage.people import add_rater, backup, start_session
-from tutelage.people.store.consents import Consent, ask_consent
+from tutelage.people.consent_text import Consent
+from tutelage.people.store.consents import ask_consent
 from tutelage.people.web.site import cookie_name
 
 from .sites import Site, is_narrow, press, shown

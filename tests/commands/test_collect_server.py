@@ -12,9 +12,10 @@ import httpx
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.place import open_each, operator
-from tutelage.commands.collecting.settings_serving import Serve
+from tutelage.commands.collect.server import open_each
+from tutelage.commands.collect.settings import Serve
 from tutelage.commands.line import main
+from tutelage.commands.study import operator
 from tutelage.people import (
     add_rater,
     create_study,

@@ -31,7 +31,7 @@ ELSEWHERE = (
     Elsewhere("collect serve .*", "commands/test_collect_server.py", "it serves until it is stopped"),
     Elsewhere("collect init .* --live .*", "commands/test_collect_live.py", "it asks models that are served"),
     Elsewhere("collect invite .*--smtp .*", "people/web/test_serving.py", "it asks a mail server"),
-    Elsewhere("collect webhook .*--test.*", "commands/collecting/test_connecting.py", "it calls an address"),
+    Elsewhere("collect webhook .*--test.*", "commands/collect/test_connections.py", "it calls an address"),
     Elsewhere("serve .*", "rollout/serving/test_server.py", "it serves until it is stopped"),
     Elsewhere("chat --model smollm2", "models/test_gguf.py", "it needs a package of 93 MB"),
     Elsewhere("watch .*", "commands/test_watch.py", "it waits until people have said enough"),

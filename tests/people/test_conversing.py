@@ -34,11 +34,12 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.assign import why_nothing
+from tutelage.people.consent_text import Consent
 from tutelage.people.conversing import Talk, end_conversation, keep_answer, next_step, open_turn, say
 from tutelage.people.corrections import Correction
 from tutelage.people.export import export_study
 from tutelage.people.selection import Selection
-from tutelage.people.store.consents import Consent, ask_consent
+from tutelage.people.store.consents import ask_consent
 from tutelage.people.store.conversations import ERASED
 from tutelage.people.store.forgetting import forget
 from tutelage.people.store.live_models import LiveModels, set_live_models

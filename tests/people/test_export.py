@@ -31,11 +31,12 @@ from tutelage.people import (
     recent_answers,
     submit,
 )
+from tutelage.people.consent_text import Consent
 from tutelage.people.export import export_study, file_hash
 from tutelage.people.export_rows import safe_cell
 from tutelage.people.manifest import FORMAT
 from tutelage.people.restoring import import_export
-from tutelage.people.store.consents import Consent, ask_consent, list_agreements, shown_text
+from tutelage.people.store.consents import ask_consent, list_agreements, shown_text
 from tutelage.people.store.exports import list_exports
 from tutelage.stats.vote_files import Columns, read_votes
 

@@ -14,7 +14,7 @@ from tutelage.people.web.app import STATIC
 from tutelage.people.web.templating import TEMPLATES
 
 PACKAGE = Path(tutelage.__file__).parent
-COLLECT = PACKAGE / "commands" / "collecting"
+COLLECT = PACKAGE / "commands" / "collect"
 
 
 def own_files(kind: Kind) -> set[Path]:
@@ -27,11 +27,7 @@ def own_files(kind: Kind) -> set[Path]:
 
 def other_files(kind: Kind) -> Iterator[Path]:
     """The files that might ask for a kind, but for its own and the registry."""
-    for path in [
-        *(PACKAGE / "people").rglob("*"),
-        *COLLECT.glob("*.py"),
-        PACKAGE / "commands" / "collect.py",
-    ]:
+    for path in [*(PACKAGE / "people").rglob("*"), *COLLECT.glob("*.py")]:
         registry = PACKAGE / "people" / "kinds" / "__init__.py"
         known = own_files(kind) | {registry}
         if path.suffix in (".py", ".html", ".js", ".css") and path not in known:

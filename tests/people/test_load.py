@@ -20,9 +20,9 @@ from tutelage.people import (
     submit,
     survey,
 )
+from tutelage.people.plan import Plan, Policy
 from tutelage.people.progress import rater_progress
 from tutelage.people.store.bulk import AnswerRecord, write_answers
-from tutelage.people.store.studies import Plan, Policy
 
 from .worlds import records
 

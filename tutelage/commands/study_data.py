@@ -26,8 +26,8 @@ from tutelage.people import (
     open_study,
 )
 from tutelage.people.aggregate import pair_name
+from tutelage.people.labels import decided_votes
 from tutelage.people.manifest import reconciliation
-from tutelage.people.preferences import decided_votes
 from tutelage.people.training_rows import (
     T,
     TrainingRow,

@@ -22,13 +22,13 @@ What the modules do, in the order of an answer's life:
     kinds/          what may be asked: pairs, rankings, ratings; each says what an answer is and which pairs follow
     conversing      next_step, say, keep_answer: live conversations, between whose messages turns are judged as pairs
     chat_models     the models that raters talk to, by name
-    answers, submit an answer as displayed and as meant; idempotent, revisions on top: submit
+    answers         an answer as displayed and as meant; submission: submit, idempotent, revisions on top
     corrections     better responses that raters write, and spans that they mark as wrong; corrected: rows for training
                     of them; differences: what was changed, to read
     review          recent_answers (the newest is the one to undo), feedback after training questions
     selection       which votes count, and the one fate of every judgement
     aggregate       one label per pair: the Dawid–Skene posterior with raters weighted by reliability
-    preferences     preferences, label_study: rows for training at a frozen moment (freeze)
+    labels          preferences, label_study: rows for training at a frozen moment (freeze)
     training_rows   what training reads of a study: pairs and demonstrations, by where they come from
     export          export_study: files (export_rows) with a reconciliation (manifest); restoring.import_export makes
                     the study again
@@ -51,162 +51,148 @@ Times inside are milliseconds since the epoch; ids of studies, raters and assign
 keys of prompts, responses and items are the caller's own. What a rater may see is in `Assignment`, and only there.
 Mistakes raise `TutelageError`; a database that cannot be written just now raises `Unavailable`, and then nothing was
 saved and the same request may be sent again.
+
+Every name is imported when it is first used, so that settings of a command can name what people do without loading
+SQLAlchemy.
 """
 
-from tutelage.people.answers import Answer, new_key
-from tutelage.people.assign import next_assignment, release, renew, reserve_item, why_nothing
-from tutelage.people.corrections import Correction, Span
-from tutelage.people.preferences import LabelledStudy, label_study, preferences
-from tutelage.people.review import Feedback, PastAnswer, feedback, recent_answers
-from tutelage.people.selection import Selection
-from tutelage.people.store.access import (
-    Invite,
-    accept_invite,
-    create_invite,
-    list_invites,
-    peek_invite,
-    personal_link,
-    personal_links,
-    revoke_invite,
-)
-from tutelage.people.store.backup import backup
-from tutelage.people.store.catalogue import Question, list_questions
-from tutelage.people.store.engine import Store, Unavailable
-from tutelage.people.store.exclusions import exclude, exclude_all, include, include_all
-from tutelage.people.store.inbox import (
-    Notice,
-    close_notices,
-    count_notices,
-    list_notices,
-    reopen_notice,
-    write_note,
-)
-from tutelage.people.store.items import Additions, Item, add_items, set_overlap, set_priorities
-from tutelage.people.store.opening import check, open_store
-from tutelage.people.store.overview import (
-    Counts,
-    Event,
-    Match,
-    Round,
-    Survey,
-    count_study,
-    list_events,
-    open_round,
-    survey,
-)
-from tutelage.people.store.questions import Assignment
-from tutelage.people.store.raters import (
-    NameTaken,
-    Rater,
-    Tallies,
-    add_rater,
-    change_rater,
-    consent,
-    find_rater,
-    get_rater,
-    list_raters,
-)
-from tutelage.people.store.sessions import end_session, rater_of_session, start_session
-from tutelage.people.store.studies import (
-    Plan,
-    Presentation,
-    Study,
-    create_study,
-    list_studies,
-    open_study,
-    present,
-    replan,
-    set_languages,
-    set_state,
-)
-from tutelage.people.store.votes import Snapshot, Vote, freeze, list_judgements, list_votes
-from tutelage.people.submit import Receipt, submit
+import importlib
+from typing import Any
 
-__all__ = [
-    "Additions",
-    "Answer",
-    "Assignment",
-    "Correction",
-    "Counts",
-    "Event",
-    "Feedback",
-    "Invite",
-    "Item",
-    "LabelledStudy",
-    "Match",
-    "NameTaken",
-    "Notice",
-    "PastAnswer",
-    "Plan",
-    "Presentation",
-    "Question",
-    "Rater",
-    "Receipt",
-    "Round",
-    "Selection",
-    "Snapshot",
-    "Span",
-    "Store",
-    "Study",
-    "Survey",
-    "Tallies",
-    "Unavailable",
-    "Vote",
-    "accept_invite",
-    "add_items",
-    "add_rater",
-    "backup",
-    "change_rater",
-    "check",
-    "close_notices",
-    "consent",
-    "count_notices",
-    "count_study",
-    "create_invite",
-    "create_study",
-    "end_session",
-    "exclude",
-    "exclude_all",
-    "feedback",
-    "find_rater",
-    "freeze",
-    "get_rater",
-    "include",
-    "include_all",
-    "label_study",
-    "list_events",
-    "list_invites",
-    "list_judgements",
-    "list_notices",
-    "list_questions",
-    "list_raters",
-    "list_studies",
-    "list_votes",
-    "new_key",
-    "next_assignment",
-    "open_round",
-    "open_store",
-    "open_study",
-    "peek_invite",
-    "personal_link",
-    "personal_links",
-    "preferences",
-    "present",
-    "rater_of_session",
-    "recent_answers",
-    "release",
-    "renew",
-    "reopen_notice",
-    "replan",
-    "reserve_item",
-    "revoke_invite",
-    "set_languages",
-    "set_overlap",
-    "set_priorities",
-    "set_state",
-    "start_session",
-    "submit",
-    "survey",
-    "why_nothing",
-    "write_note",
-]
+_NAMES = {
+    "people.answers": (
+        "Answer",
+        "new_key",
+    ),
+    "people.assign": (
+        "next_assignment",
+        "release",
+        "renew",
+        "reserve_item",
+        "why_nothing",
+    ),
+    "people.corrections": (
+        "Correction",
+        "Span",
+    ),
+    "people.labels": (
+        "LabelledStudy",
+        "label_study",
+        "preferences",
+    ),
+    "people.plan": ("Plan",),
+    "people.review": (
+        "Feedback",
+        "PastAnswer",
+        "feedback",
+        "recent_answers",
+    ),
+    "people.selection": ("Selection",),
+    "people.store.access": (
+        "Invite",
+        "accept_invite",
+        "create_invite",
+        "list_invites",
+        "peek_invite",
+        "personal_link",
+        "personal_links",
+        "revoke_invite",
+    ),
+    "people.store.backup": ("backup",),
+    "people.store.catalogue": (
+        "Question",
+        "list_questions",
+    ),
+    "people.store.engine": (
+        "Store",
+        "Unavailable",
+    ),
+    "people.store.exclusions": (
+        "exclude",
+        "exclude_all",
+        "include",
+        "include_all",
+    ),
+    "people.store.inbox": (
+        "Notice",
+        "close_notices",
+        "count_notices",
+        "list_notices",
+        "reopen_notice",
+        "write_note",
+    ),
+    "people.store.items": (
+        "Additions",
+        "Item",
+        "add_items",
+        "set_overlap",
+        "set_priorities",
+    ),
+    "people.store.opening": (
+        "check",
+        "open_store",
+    ),
+    "people.store.overview": (
+        "Counts",
+        "Event",
+        "Match",
+        "Round",
+        "Survey",
+        "count_study",
+        "list_events",
+        "open_round",
+        "survey",
+    ),
+    "people.store.questions": ("Assignment",),
+    "people.store.raters": (
+        "NameTaken",
+        "Rater",
+        "Tallies",
+        "add_rater",
+        "change_rater",
+        "consent",
+        "find_rater",
+        "get_rater",
+        "list_raters",
+    ),
+    "people.store.sessions": (
+        "end_session",
+        "rater_of_session",
+        "start_session",
+    ),
+    "people.store.studies": (
+        "Presentation",
+        "Study",
+        "create_study",
+        "list_studies",
+        "open_study",
+        "present",
+        "replan",
+        "set_languages",
+        "set_state",
+    ),
+    "people.store.votes": (
+        "Snapshot",
+        "Vote",
+        "freeze",
+        "list_judgements",
+        "list_votes",
+    ),
+    "people.submission": (
+        "Receipt",
+        "submit",
+    ),
+}
+_PLACES = {name: f"tutelage.{module}" for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'tutelage.people' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -42,8 +42,8 @@ from tutelage.people.export_rows import (
     turn_rows,
     write_csv,
 )
+from tutelage.people.labels import LabelledStudy, label_study
 from tutelage.people.manifest import describe, marking
-from tutelage.people.preferences import LabelledStudy, label_study
 from tutelage.people.redaction import Hints, look, redacted, redacted_rater, redacted_reasons, search_of
 from tutelage.people.selection import Selection
 from tutelage.people.store.catalogue import Question, list_questions

@@ -10,7 +10,7 @@ from tutelage.data.rows import to_row
 from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.people.corrected import CorrectedAnswer
 from tutelage.people.kinds import find_kind
-from tutelage.people.preferences import LabelledStudy, Row
+from tutelage.people.labels import LabelledStudy, Row
 from tutelage.people.store.catalogue import Question
 from tutelage.people.store.consents import Agreement, Agreements
 from tutelage.people.store.conversations import LIVE

@@ -1,8 +1,9 @@
-"""Errors of single values, by the name of the value."""
+"""Values of a setting: their ranges, declared with the fields of a dataclass, and errors by the name of the value."""
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
@@ -12,6 +13,29 @@ NO_NUMBER = Sentence("%(what)s is “%(given)s”; give a number from %(least)s 
 NO_WHOLE_NUMBER = Sentence("%(what)s is “%(given)s”; give a whole number from %(least)s to %(most)s.")
 LONGEST_SHOWN = 50
 """The characters of an unknown name that an error repeats."""
+
+
+class Limits(NamedTuple):
+    """The range of a number: `words` name it and begin the sentence about a value outside. A `share` may be written in
+    per cent on a page."""
+
+    words: Sentence
+    least: float
+    most: float
+    share: bool = False
+
+
+def number(
+    words: Sentence, least: float, most: float, *, share: bool = False, default: Any = dataclasses.MISSING
+) -> Any:
+    """A field of a dataclass that holds a number from `least` to `most`, or None where its type and default say so.
+    `check_ranges` holds values against it; forms, flags and the API read it too."""
+    return dataclasses.field(default=default, metadata={"limits": Limits(words, least, most, share)})
+
+
+def limits_of(field: "dataclasses.Field[Any]") -> Limits | None:
+    """The range that the field was declared with."""
+    return field.metadata.get("limits")
 
 
 class FieldError(TutelageError):
@@ -30,6 +54,14 @@ def check_range(field: str, what: Sentence, value: float, least: float, most: fl
         whole = all(isinstance(number, int) for number in (value, least, most))
         refusal = NO_WHOLE_NUMBER if whole else NO_NUMBER
         raise FieldError(field, refusal.about(what=what, given=value, least=least, most=most))
+
+
+def check_ranges(settings: Any) -> None:
+    """Raises FieldError for the first number of a dataclass outside the range that its field declares."""
+    for field in dataclasses.fields(settings):
+        limits, value = limits_of(field), getattr(settings, field.name)
+        if limits is not None and value is not None:
+            check_range(field.name, limits.words, value, limits.least, limits.most)
 
 
 def find_named(

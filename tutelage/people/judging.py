@@ -18,7 +18,7 @@ from tutelage.people.store.engine import Store
 from tutelage.people.store.questions import Assignment
 from tutelage.people.store.raters import add_rater, find_rater
 from tutelage.people.store.studies import study_of
-from tutelage.people.submit import submit
+from tutelage.people.submission import submit
 
 _SIDES: Mapping[str, Literal["left", "right"]] = {"first": "left", "second": "right"}
 

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from tutelage.base import nouns
 from tutelage.base.version import __version__
 from tutelage.people.aggregate import agreements
+from tutelage.people.consent_text import Consent
 from tutelage.people.corrected import IN_USE
+from tutelage.people.labels import LabelledStudy
 from tutelage.people.languages import LANGUAGES, Sentence, Share, counted
-from tutelage.people.preferences import LabelledStudy
 from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.store.consents import (
     Agreement,
-    Consent,
     kept_texts,
     list_agreements,
     list_consents,

@@ -9,12 +9,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.sentences import Sentence
 from tutelage.people.fields import find_named
-from tutelage.people.languages import Sentence
 
+PlatformName: TypeAlias = Literal["prolific", "mturk", "sona"]
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 SURVEY_CODE = "XXXX"
 """The place of the survey code in the address that SONA gives to return to."""

@@ -5,49 +5,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tutelage.people.fields import FieldError, check_range
-from tutelage.people.languages import Sentence
-from tutelage.people.platforms import SURVEY_CODE, Platform, find_platform
+from tutelage.base.sentences import Sentence
+from tutelage.people.fields import FieldError, check_ranges, number
+from tutelage.people.platforms import SURVEY_CODE, Platform, PlatformName, find_platform
 
 LONGEST_CODE = 64
 
 
 @dataclass(frozen=True)
 class Recruitment:
-    """How a study recruits on a platform. `code` is shown to those who gave their `answers`, `screened_code` to those
-    who failed the practice; without a `code` each visit has one of its own. `return_url` leads back to the platform,
-    where the platform has no such address by itself. At most `places` people take part (None: any number); a place
-    comes back after `minutes` without a sign of life. `again` admits a second visit. The cost is estimated from
-    the `pay` per hour in `currency`, the `fee` of the platform as a share of it, and the `seconds` that an answer takes
-    while nothing is measured."""
+    """How a study recruits raters on a platform, and what the estimate of its cost is made from."""
 
-    platform: str
+    platform: PlatformName
+    """The platform on which raters are recruited."""
     code: str = ""
+    """Completion code, which raters get when they are done. Empty, each visit has its own."""
     screened_code: str = ""
+    """Code of those who fail the practice."""
     return_url: str = ""
-    answers: int = 20
-    places: int | None = None
+    """Address that leads back to the platform, where it does not follow from the code: the completion URL of SONA."""
+    answers: int = number(Sentence("The number of answers"), 1, 100_000, default=20)
+    """Answers of a visit."""
+    places: int | None = number(Sentence("The number of places"), 1, 1_000_000, default=None)
+    """How many people may take part; without it any number. Whoever leaves gives the place back."""
     again: bool = False
-    minutes: int = 60
-    pay: float = 0.0
+    """Let the same person come a second time."""
+    minutes: int = number(Sentence("The number of minutes"), 1, 100_000, default=60)
+    """Minutes without a sign of life until a place comes back."""
+    pay: float = number(Sentence("The pay"), 0, 1_000_000, default=0.0)
+    """Pay per hour."""
     currency: str = ""
-    fee: float = 0.0
-    seconds: float = 45.0
+    """Its currency."""
+    fee: float = number(Sentence("The fee"), 0, 10, share=True, default=0.0)
+    """Fee of the platform as a share of the pay: 0.2 is 20 %."""
+    seconds: float = number(Sentence("The time of an answer"), 0.1, 86_400, default=45.0)
+    """Seconds per answer, until enough are measured."""
 
     def __post_init__(self) -> None:
         platform = find_platform(self.platform)
         _check_codes(platform, {"code": self.code, "screened_code": self.screened_code})
         _check_return(platform, self.return_url)
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
-        places = 1 if self.places is None else self.places
-        check_range("answers", Sentence("The number of answers"), self.answers, 1, 100_000)
-        check_range("places", Sentence("The number of places"), places, 1, 1_000_000)
-        check_range("minutes", Sentence("The number of minutes"), self.minutes, 1, 100_000)
-        check_range("pay", Sentence("The pay"), self.pay, 0, 1_000_000)
-        check_range("fee", Sentence("The fee"), self.fee, 0, 10)
-        check_range("seconds", Sentence("The time of an answer"), self.seconds, 0.1, 86_400)
+        check_ranges(self)
         if len(self.currency) > 10 or not (self.currency + "x").isprintable():
             raise FieldError(
                 "currency",

@@ -14,9 +14,9 @@ from typing import TypeAlias
 from tutelage.base.extras import MissingExtra
 from tutelage.people.corrected import CorrectedAnswer
 from tutelage.people.corrections import Correction, Span
+from tutelage.people.labels import LabelledStudy, Row
 from tutelage.people.languages import Sentence
 from tutelage.people.personal_data import KINDS, Finding, Search, moved, replaced
-from tutelage.people.preferences import LabelledStudy, Row
 from tutelage.people.store.catalogue import Question
 from tutelage.people.store.conversations import LIVE
 from tutelage.people.store.engine import Store

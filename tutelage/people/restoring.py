@@ -9,14 +9,15 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.data.rows import from_row
 from tutelage.people.answers import from_displayed
+from tutelage.people.consent_text import Consent
 from tutelage.people.corrections import as_displayed, correction_from, spans_from
 from tutelage.people.export import file_hash
 from tutelage.people.manifest import FORMAT
+from tutelage.people.plan import Plan
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 from tutelage.people.store.consents import (
     Agreement,
     Agreements,
-    Consent,
     ask_consent,
     is_standard,
     keep_texts,
@@ -27,7 +28,7 @@ from tutelage.people.store.engine import Store
 from tutelage.people.store.exclusions import exclude
 from tutelage.people.store.items import Item, add_items
 from tutelage.people.store.raters import insert_rater
-from tutelage.people.store.studies import Plan, Presentation, Study, create_study, present, study_of
+from tutelage.people.store.studies import Presentation, Study, create_study, present, study_of
 from tutelage.people.store.votes import list_votes
 
 

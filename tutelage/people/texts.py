@@ -2,8 +2,8 @@
 
 import unicodedata
 
+from tutelage.base.sentences import Sentence
 from tutelage.people.fields import FieldError
-from tutelage.people.languages import Sentence
 
 
 def folded(name: str) -> str:

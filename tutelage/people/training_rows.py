@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from tutelage.data.records import Demonstration, Preference
 from tutelage.data.study_rows import ALL_ROWS, StudyRows
-from tutelage.people.preferences import LabelledStudy, Row
+from tutelage.people.labels import LabelledStudy, Row
 from tutelage.people.store.catalogue import Question
 from tutelage.people.store.conversations import LIVE
 

@@ -8,27 +8,7 @@ they are first used.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tutelage.core.rows import collate as collate
-    from tutelage.data.chat import pad_token_id as pad_token_id
-    from tutelage.models.budget import Budget as Budget
-    from tutelage.rollout.local import LocalGenerator as LocalGenerator
-    from tutelage.rollout.prompts import encode_prompts as encode_prompts
-    from tutelage.train.learner import Learner as Learner
-    from tutelage.train.learner import Step as Step
-    from tutelage.train.rl.critic import make_critic as make_critic
-    from tutelage.train.rl.improve import improve as improve
-    from tutelage.train.rl.settings import RolloutSettings as RolloutSettings
-    from tutelage.train.run.drive import Loop as Loop
-    from tutelage.train.run.drive import Training as Training
-    from tutelage.train.run.folder import Run as Run
-    from tutelage.train.supervised.batches import Order as Order
-    from tutelage.train.supervised.batches import encode_demonstrations as encode_demonstrations
-    from tutelage.train.supervised.fit import fit as fit
-    from tutelage.train.supervised.objectives import WeightedRows as WeightedRows
-    from tutelage.train.supervised.objectives import imitate as imitate
+from typing import Any
 
 _NAMES = {
     "core.rows": ("collate",),
@@ -46,7 +26,7 @@ _NAMES = {
     "train.supervised.fit": ("fit",),
     "train.supervised.objectives": ("WeightedRows", "imitate"),
 }
-_PLACES = {name: module for module, names in _NAMES.items() for name in names}
+_PLACES = {name: f"tutelage.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_PLACES)
 
@@ -54,7 +34,7 @@ __all__ = sorted(_PLACES)
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'tutelage.train' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tutelage.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:

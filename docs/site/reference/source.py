@@ -25,6 +25,9 @@ def class_of(cls: type) -> griffe.Class:
 
 def text_below(cls: type, name: str) -> str:
     """The text below a field of a class, or of one that it inherits from; empty where there is none."""
+    field = getattr(cls, "__dataclass_fields__", {}).get(name)
+    if field is not None and "text" in field.metadata:
+        return str(field.metadata["text"])
     for each in cls.__mro__:
         if each.__module__.startswith("tutelage.") and name in vars(each).get("__annotations__", {}):
             docstring = class_of(each).members[name].docstring

@@ -8,7 +8,7 @@ import pytest
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings_serving import Serve
+from tutelage.commands.collect.settings import Serve
 from tutelage.commands.doctor import machine
 from tutelage.commands.doctor.machine import GIB, check_machine
 from tutelage.commands.serve.settings import ServeSettings

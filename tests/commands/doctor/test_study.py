@@ -29,8 +29,9 @@ from tutelage.people import (
     submit,
     write_note,
 )
+from tutelage.people.consent_text import Consent
 from tutelage.people.store import migrations
-from tutelage.people.store.consents import Consent, ask_consent
+from tutelage.people.store.consents import ask_consent
 
 DAY = 86_400
 

@@ -5,18 +5,11 @@ from pathlib import Path
 import pytest
 
 from tutelage.people import Store, add_rater, consent, get_rater, restoring
+from tutelage.people.consent_text import Consent
 from tutelage.people.export import export_study
 from tutelage.people.languages import LANGUAGES
 from tutelage.people.restoring import import_export
-from tutelage.people.store.consents import (
-    Consent,
-    agree,
-    ask_consent,
-    is_standard,
-    keep_texts,
-    shown_text,
-    text_hash,
-)
+from tutelage.people.store.consents import agree, ask_consent, is_standard, keep_texts, shown_text, text_hash
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.store.studies import study_of
 from tutelage.people.web.pages.joining import must_agree

@@ -32,14 +32,15 @@ from tutelage.people import (
     present,
     start_session,
     write_note,
-)  # fmt: skip
+)
+from tutelage.people.consent_text import Consent
 from tutelage.people.corrections import Correction, Span
 from tutelage.people.export import export_study
 from tutelage.people.platforms import Visitor
 from tutelage.people.recruiting import Recruitment
 from tutelage.people.retention import Retention, forget_due
 from tutelage.people.store import forgetting, migrations, schema
-from tutelage.people.store.consents import Consent, ask_consent, raters_due
+from tutelage.people.store.consents import ask_consent, raters_due
 from tutelage.people.store.forgetting import finish_forgetting, forget
 from tutelage.people.store.recruitments import recruit
 from tutelage.people.store.visits import enter, list_visits

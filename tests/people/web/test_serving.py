@@ -85,7 +85,7 @@ def _until(process: subprocess.Popen[str], word: str) -> Iterator[str]:
 
 def test_it_imports_no_torch_and_little_else() -> None:
     code = (
-        "import sys, resource; import tutelage.people.web; from tutelage.commands.collecting import serving;"
+        "import sys, resource; import tutelage.people.web; from tutelage.commands.collect import server;"
         "heavy = {'torch', 'transformers', 'peft', 'datasets', 'pyarrow', 'scipy', 'pandas'} & set(sys.modules);"
         "used = resource.getrusage(resource.RUSAGE_SELF);"
         "print(sorted(heavy), used.ru_utime + used.ru_stime)"

@@ -6,16 +6,15 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from tutelage.people.fields import FieldError, check_range
+from tutelage.people.consent_text import Consent
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.raters import Rater, consent, list_raters
-from tutelage.people.texts import refuse_unstorable
 
 _KEPT = Sentence("Your answers, the reasons that you give, and how long you looked.")
 _KEPT_LIVE = Sentence(
@@ -37,42 +36,8 @@ _FREEDOM = Sentence(
     "Stop whenever you like. You can change an answer as long as you take part. Some questions have a known answer, "
     "and some come twice: that tells how sure answers are, not how good you are."
 )
-VotesOfForgotten: TypeAlias = Literal["keep", "erase"]
-LONGEST_CONSENT = 50_000
 _DAY_MS = 86_400_000
 _rows, _texts, _events = schema.consent, schema.consent_text, schema.event
-
-
-@dataclass(frozen=True)
-class Consent:
-    """A text that raters agree to, in Markdown; empty is the standard text. When a rater is forgotten, `votes` are kept
-    under a number or erased. A rater is forgotten `retention_days` after the last sign of life (None: never)."""
-
-    text: str = ""
-    votes: VotesOfForgotten = "keep"
-    retention_days: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.votes not in ("keep", "erase"):
-            raise FieldError(
-                "votes",
-                Sentence(
-                    "Votes of a forgotten rater are kept under a number (keep) or erased (erase), not “%(given)s”.",
-                    given=self.votes[:50],
-                ),
-            )
-        if self.retention_days is not None:
-            check_range("retention_days", Sentence("The number of days"), self.retention_days, 1, 36_500)
-        if len(self.text) > LONGEST_CONSENT:
-            raise FieldError(
-                "text",
-                Sentence(
-                    "The text has %(length)s characters; at most %(most)s are kept.",
-                    length=len(self.text),
-                    most=LONGEST_CONSENT,
-                ),
-            )
-        refuse_unstorable(self.text, Sentence("The text"), "text")
 
 
 class Agreement(NamedTuple):
@@ -254,6 +219,14 @@ def list_consents(store: Store, study_id: int) -> tuple[Consent, ...]:
 def consent_of(store: Store, study_id: int, number: int) -> Consent:
     """The version of that number."""
     with store.read() as connection:
+        return load_consent(connection, study_id, number)
+
+
+def present_consent(store: Store, study_id: int) -> Consent:
+    """The version that raters agree to now."""
+    with store.read() as connection:
+        number = connection.scalar(sa.select(schema.study.c.consent).where(schema.study.c.id == study_id))
+        assert number is not None, "a study has a number of its text"
         return load_consent(connection, study_id, number)
 
 

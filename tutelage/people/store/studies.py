@@ -11,21 +11,21 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.corrections import check_categories
-from tutelage.people.fields import FieldError, check_range, find_named
+from tutelage.people.fields import FieldError
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
-from tutelage.people.languages import ENGLISH, Sentence, Share, check_languages
+from tutelage.people.languages import ENGLISH, check_languages
+from tutelage.people.plan import Plan
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 
 State: TypeAlias = Literal["open", "paused", "closed"]
-Policy: TypeAlias = Literal["finish_first", "random", "priority"]
 
 
 @dataclass(frozen=True)
@@ -47,45 +47,6 @@ class Presentation:
     @property
     def sha256(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The plan by which a study shares out its questions. `overlap` raters per item; `policy` says which item is asked
-    next (see `assign`); `gold_rate` and `repeat_rate` are the shares of questions with a known answer and of questions
-    asked again with swapped sides; `training_pass` is the share of training items to get right; a question is reserved
-    for `lease_seconds`."""
-
-    overlap: int = 2
-    policy: Policy = "finish_first"
-    gold_rate: float = 0.05
-    repeat_rate: float = 0.04
-    training_pass: float = 0.8
-    lease_seconds: int = 900
-
-    def __post_init__(self) -> None:
-        check_range("overlap", Sentence("The number of raters"), self.overlap, 1, 100)
-        refusal = Sentence("There is no order “%(given)s” of items; it is %(known)s.")
-        find_named("policy", self.policy, dict.fromkeys(get_args(Policy)), refusal)
-        if self.gold_rate < 0 or self.repeat_rate < 0 or self.gold_rate + self.repeat_rate > 0.5:
-            raise FieldError(
-                "gold_rate",
-                Sentence(
-                    "Known answers (%(gold)s) and questions asked again (%(repeats)s) must not be negative, nor take "
-                    "more than half of all questions together.",
-                    gold=Share(self.gold_rate),
-                    repeats=Share(self.repeat_rate),
-                ),
-            )
-        check_range("training_pass", Sentence("The share of practice"), self.training_pass, 0, 1)
-        if self.lease_seconds < 1:
-            raise FieldError(
-                "lease_seconds",
-                Sentence(
-                    "A question is reserved for %(seconds)s seconds; a reservation lasts at least one.",
-                    seconds=self.lease_seconds,
-                ),
-            )
 
 
 @dataclass(frozen=True)
@@ -238,6 +199,11 @@ def present(store: Store, study_id: int, presentation: Presentation, *, actor: s
         detail = {"version": before.version + 1, "sha256": presentation.sha256}
         record_event(connection, study_id, store.now(), actor, "study_version", before.name, **detail)
         return load_study(connection, study_id)
+
+
+def plan_of(store: Store, study_id: int) -> Plan:
+    """The plan in force."""
+    return study_of(store, study_id).plan
 
 
 def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> Study:

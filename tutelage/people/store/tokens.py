@@ -9,20 +9,20 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import cast, get_args
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
+from tutelage.people.operations import Right
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.sessions import token_hash
 from tutelage.people.texts import refuse_unstorable
 
-Right: TypeAlias = Literal["read", "add", "export"]
-RIGHTS: tuple[Right, ...] = ("read", "add", "export")
+RIGHTS: tuple[Right, ...] = get_args(Right)
 PREFIX = "tutelage_"
 """How every token begins, so that scanners of repositories recognise one that was published."""
 LONGEST_NAME = 100

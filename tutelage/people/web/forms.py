@@ -1,6 +1,8 @@
-"""Forms: what their fields hold, and pages that tell what is wrong beside the field."""
+"""Forms: their fields as values of the right types, errors beside the field, and operations that a form carries out."""
 
+from collections.abc import Callable
 from math import isfinite
+from typing import Any, get_origin
 
 from starlette.responses import Response
 
@@ -8,7 +10,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Unavailable
 from tutelage.people.fields import NO_NUMBER, NO_WHOLE_NUMBER, FieldError
 from tutelage.people.languages import Sentence
-from tutelage.people.web.call import Call, sentence
+from tutelage.people.operations import Operation, Parameter
+from tutelage.people.web.call import Call, Route, see, sentence
 from tutelage.people.web.problems import Problem
 
 
@@ -38,6 +41,54 @@ def _field(error: TutelageError) -> str:
 def _before(name: str, default: str = "") -> str:
     """What a field held before."""
     return default
+
+
+def operation_route(
+    operation: Operation[Any],
+    path: str,
+    page: Callable[[Call, TutelageError | None], Response],
+    back: str = "",
+) -> Route:
+    """The address that a form of an operation is sent to. Afterwards the browser is led to `back`, the page of the form
+    (the same path, where it is left out); `page` shows it again with an error."""
+
+    def change(call: Call) -> Response:
+        try:
+            settings = read_settings(call, operation)
+            operation.run(call.store, call.here.id, settings, call.me.name)
+        except TutelageError as error:
+            return page(call, error)
+        return see(back or path)
+
+    return Route("POST", path, "owner", "form", change)
+
+
+def read_settings(call: Call, operation: Operation[Any]) -> Any:
+    """The settings of an operation from a form whose inputs have the names of the fields. An empty input is None where
+    the field may be.
+
+    Raises:
+        FieldError: a value is none of its type, outside of its range, or refused by the settings.
+    """
+    return operation.settings(**{each.name: _value(call, each) for each in operation.parameters})
+
+
+def _value(call: Call, asked: Parameter) -> object:
+    text = call.text(asked.name)
+    if asked.optional and not text:
+        return None
+    if asked.type is bool:
+        return text == "yes"
+    if get_origin(asked.type) is tuple:
+        return call.fields.get(asked.name, ())
+    if asked.limits is None:
+        return text.replace("\r\n", "\n")
+    words, least, most, in_per_cent = asked.limits
+    if asked.type is int:
+        return whole_number(call, asked.name, words, int(least), int(most))
+    if in_per_cent:
+        return share(call, asked.name, words, most)
+    return number(call, asked.name, words, least, most)
 
 
 def lines_of(call: Call, name: str) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """Every address of the application, with who may use it. The tests of authorisation are made from this table."""
 
+from tutelage.people.operations import CONSENT, PLAN, RECRUIT
 from tutelage.people.web.call import Route
+from tutelage.people.web.forms import operation_route
 from tutelage.people.web.pages import (
     conversing,
     health,
@@ -74,7 +76,7 @@ ROUTES = (
     Route("GET", "/owner/settings", "owner", "page", settings.form),
     Route("POST", "/owner/settings/question", "owner", "form", settings.ask),
     Route("POST", "/owner/settings/languages", "owner", "form", settings.languages),
-    Route("POST", "/owner/settings/plan", "owner", "form", settings.plan),
+    operation_route(PLAN, "/owner/settings/plan", settings.form, "/owner/settings"),
     Route("POST", "/owner/settings/state", "owner", "form", settings.state),
     Route("GET", "/owner/invitations", "owner", "page", invitations.table),
     Route("POST", "/owner/invitations", "owner", "form", invitations.create),
@@ -85,7 +87,7 @@ ROUTES = (
     Route("GET", "/owner/team", "owner", "page", team.table),
     Route("POST", "/owner/team", "owner", "form", team.change),
     Route("GET", "/owner/recruiting", "owner", "page", recruiting.form),
-    Route("POST", "/owner/recruiting", "owner", "form", recruiting.change),
+    operation_route(RECRUIT, "/owner/recruiting", recruiting.form),
     Route("POST", "/owner/recruiting/payments", "owner", "form", recruiting.payment_table),
     Route("GET", "/owner/programs", "owner", "page", programs.form),
     Route("POST", "/owner/programs/tokens", "owner", "form", programs.make_token),
@@ -96,7 +98,7 @@ ROUTES = (
     Route("POST", "/owner/programs/webhooks/test", "owner", "form", programs.test_webhook),
     Route("POST", "/owner/programs/bound", "owner", "form", programs.set_bound),
     Route("GET", "/owner/consent", "owner", "page", consents.form),
-    Route("POST", "/owner/consent", "owner", "form", consents.change),
+    operation_route(CONSENT, "/owner/consent", consents.form),
     Route("GET", "/owner/import", "owner", "page", imports.form),
     Route("POST", "/owner/import", "owner", "form", imports.take),
     Route("POST", "/owner/import/file", "owner", "file", imports.receive),

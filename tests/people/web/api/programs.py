@@ -14,6 +14,12 @@ from tutelage.people.web.api.table import API_ROUTES
 from ..conftest import World
 
 DESCRIPTION = describe(API_ROUTES)
+BODIES: dict[str, dict[str, object]] = {
+    "/operations/recruit": {"platform": "mturk"},
+    "/operations/consent": {"votes": "erase"},
+    "/operations/plan": {"overlap": 3},
+}
+"""A body for each address that takes no rows."""
 
 
 class Program:
@@ -38,7 +44,8 @@ class Program:
         """Use a route as it is meant to be used."""
         if route.method == "GET":
             return self.get(route.path)
-        return self.post(route.path, {"rows": [{"prompt": "Why?", "chosen": "So.", "rejected": "No."}]})
+        rows = {"rows": [{"prompt": "Why?", "chosen": "So.", "rejected": "No."}]}
+        return self.post(route.path, BODIES.get(route.path, rows))
 
 
 def checked(response: httpx.Response, method: str, path: str) -> httpx.Response:

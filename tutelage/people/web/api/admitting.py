@@ -19,9 +19,10 @@ from starlette.responses import Response, StreamingResponse
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store, Study, Unavailable
+from tutelage.people.operations import Right
 from tutelage.people.programs.values import NoQuery, Problem, Refused
 from tutelage.people.store.studies import study_of
-from tutelage.people.store.tokens import KeyReused, Right, Token, find_token, note_use
+from tutelage.people.store.tokens import KeyReused, Token, find_token, note_use
 from tutelage.people.web.site import Site
 
 ROOT = "/api/v1"
@@ -69,7 +70,7 @@ class Reply(NamedTuple):
 
 class ApiRoute(NamedTuple):
     """An address below `ROOT`: the right that it takes, None where it needs no token; what is asked and sent, and the
-    type of the answer, or with `lines` that of each line."""
+    type of the answer, or with `lines` that of each line. `keyed` where it takes an idempotency key."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -81,6 +82,7 @@ class ApiRoute(NamedTuple):
     query: type = NoQuery
     data: type | None = None
     lines: bool = False
+    keyed: bool = False
 
 
 def answering(site: Site, route: ApiRoute) -> Callable[[Request], Awaitable[Response]]:

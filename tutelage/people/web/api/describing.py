@@ -77,7 +77,7 @@ def _operation(
             "required": True,
             "content": {"application/json": {"schema": schemas[route.data]}},
         }
-        parameters.append(_KEY)
+        parameters += [_KEY] if route.keyed else []
     return operation | ({"parameters": parameters} if parameters else {})
 
 

@@ -1,6 +1,7 @@
 """Every address of the API, with the right that it takes. The description of the API and the tests of authorisation are
 made from this table."""
 
+from tutelage.people.operations import OPERATIONS
 from tutelage.people.programs.values import (
     Added,
     AgreementFigures,
@@ -17,6 +18,7 @@ from tutelage.people.programs.values import (
 )
 from tutelage.people.web.api import endpoints
 from tutelage.people.web.api.admitting import ApiCall, ApiRoute
+from tutelage.people.web.api.changes import operation_route
 from tutelage.people.web.api.describing import describe
 
 
@@ -56,6 +58,7 @@ API_ROUTES = (
         endpoints.add,
         Added,
         data=NewRows,
+        keyed=True,
     ),
     ApiRoute(
         "GET",
@@ -89,4 +92,5 @@ API_ROUTES = (
         query=VoteQuery,
         lines=True,
     ),
+    *map(operation_route, OPERATIONS),
 )

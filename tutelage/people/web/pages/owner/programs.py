@@ -25,6 +25,7 @@ MEANINGS = {
     "read": Sentence("how far the study is, its items and raters in numbers"),
     "add": Sentence("new items"),
     "export": Sentence("every preference and every vote"),
+    "manage": Sentence("recruiting, consent and how the work is shared out"),
     "round": Sentence("a round is full"),
     "agreement": Sentence("agreement fell below the bound"),
     "inbox": Sentence("everything else that comes into the inbox"),

@@ -1,34 +1,25 @@
 """The settings page: the question and the distribution of work. What raters see is versioned; the rest may change."""
 
-from dataclasses import replace
-
 from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
-from tutelage.people import Plan, Presentation, list_events, present, replan, set_languages, set_state
+from tutelage.people import Presentation, list_events, present, set_languages, set_state
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import LANGUAGES, Sentence, Share
 from tutelage.people.store.exports import list_versions
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.web.call import Call, see
-from tutelage.people.web.forms import form_page, lines_of, share, whole_number
+from tutelage.people.web.forms import form_page, lines_of
 
 POLICIES = {
     "finish_first": Sentence("finish started items first"),
     "priority": Sentence("by priority, %(share)s at random", share=Share(0.3)),
     "random": Sentence("at random"),
 }
-MOST_KNOWN = 0.5
-"""The greatest share of questions that know their answer or come again."""
-LONGEST_LEASE = 86_400
 
 
-def form(call: Call) -> Response:
+def form(call: Call, error: TutelageError | None = None) -> Response:
     """The settings as they are."""
-    return _form(call)
-
-
-def _form(call: Call, error: TutelageError | None = None) -> Response:
     told = {
         event.detail.get("version"): event
         for event in list_events(call.store, call.here.id, action="study_version")
@@ -52,7 +43,7 @@ def ask(call: Call) -> Response:
     try:
         present(call.store, call.here.id, _presentation(call), actor=call.me.name)
     except TutelageError as error:
-        return _form(call, error)
+        return form(call, error)
     return see("/owner/settings")
 
 
@@ -74,27 +65,6 @@ def _presentation(call: Call) -> Presentation:
     )
 
 
-def plan(call: Call) -> Response:
-    """Change how the work is shared out, from now on."""
-    try:
-        replan(call.store, call.here.id, _plan(call), actor=call.me.name)
-    except TutelageError as error:
-        return _form(call, error)
-    return see("/owner/settings")
-
-
-def _plan(call: Call) -> Plan:
-    return replace(
-        call.here.plan,
-        overlap=whole_number(call, "overlap", Sentence("The number of raters"), 1, 100),
-        policy=call.text("policy"),  # type: ignore[arg-type]  # it checks
-        gold_rate=share(call, "gold_rate", Sentence("The share of known answers"), MOST_KNOWN),
-        repeat_rate=share(call, "repeat_rate", Sentence("The share asked again"), MOST_KNOWN),
-        training_pass=share(call, "training_pass", Sentence("The share of practice"), 1.0),
-        lease_seconds=whole_number(call, "lease_seconds", Sentence("The time"), 1, LONGEST_LEASE),
-    )
-
-
 def languages(call: Call) -> Response:
     """Change the languages in which raters see the pages: the usual one, and the others that they may choose."""
     usual = call.text("language")
@@ -102,7 +72,7 @@ def languages(call: Call) -> Response:
     try:
         set_languages(call.store, call.here.id, (usual, *others), actor=call.me.name)
     except TutelageError as error:
-        return _form(call, error)
+        return form(call, error)
     return see("/owner/settings")
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tutelage.base.config import EngineName
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.commands.collecting.lineage import fingerprint
-from tutelage.commands.collecting.place import open_existing
-from tutelage.commands.collecting.settings_machines import Judge
+from tutelage.commands.collect.settings import Judge
+from tutelage.commands.study import open_existing
+from tutelage.commands.study_lineage import fingerprint
 from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.records import Messages
 

@@ -4,16 +4,51 @@ import csv
 import sys
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.commands.collecting.place import mail_server, open_existing, operator
-from tutelage.commands.collecting.settings_serving import Invite
+from tutelage.commands.study import SiteSettings, mail_server, open_existing, operator
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invite(SiteSettings):
+    """Print a link that lets somebody in."""
+
+    role: Literal["rater", "reviewer", "owner"] = "rater"
+    """What whoever follows the link may do."""
+    rater: str = ""
+    """Bring back this rater, who is known already, instead of inviting somebody new."""
+    names: Path | None = None
+    """File with one name on each line, or a table (CSV) with the columns name and email: print a table of their
+    personal links, which work as often as needed. With --smtp each is mailed, and the table says which were sent."""
+    email: str = ""
+    """Mail the personal link of --rater to this address instead of printing it. Addresses are kept nowhere."""
+    smtp: str = ""
+    """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
+    mail_from: str = ""
+    """Sender of the mails."""
+    uses: int = 1
+    """How many people may use the link."""
+    days: float = 14.0
+    """How long the link is good for."""
+    note: str = ""
+    """For your own memory: whom it is for."""
+
+    def __post_init__(self) -> None:
+        if self.rater and self.names is not None:
+            raise TutelageError("Personal links are for --rater or for --names; give one of them.")
+        if self.email and not self.rater:
+            raise TutelageError("--email is the address of --rater; those of --names stand in its file.")
+        if len({bool(self.smtp), bool(self.mail_from), bool(self.email or (self.smtp and self.names))}) > 1:
+            raise TutelageError(
+                "A link is mailed with --smtp and --mail-from, to --email or to the addresses of --names."
+            )
 
 
 def invite(settings: Invite) -> int:

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.commands.collecting.models import ServedModels
-from tutelage.commands.collecting.place import open_existing
-from tutelage.commands.collecting.settings_machines import Simulate
+from tutelage.commands.collect.models import ServedModels
+from tutelage.commands.collect.settings import Simulate
+from tutelage.commands.study import open_existing
 from tutelage.data.worlds.world import World
 from tutelage.people.answers import Answer
 from tutelage.people.kinds.simulation import ResponseValues

@@ -1,39 +1,36 @@
-"""`tutelage collect consent` and `forget`: what raters agree to, and erasing them."""
+"""`tutelage collect forget`: raters are erased for good."""
 
 from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.place import open_existing, operator
-from tutelage.commands.collecting.settings_people import Consent, Forget
+from tutelage.commands.study import CollectSettings, open_existing, operator
 
 if TYPE_CHECKING:
     from tutelage.people.store.forgetting import Forgotten
 
 
-def ask(settings: Consent) -> int:
-    """Change what raters agree to, and print it."""
-    from tutelage.people.store.consents import ask_consent, consent_of
+@dataclass(frozen=True, kw_only=True)
+class Forget(CollectSettings):
+    """Erase name, platform identifiers, free texts, sessions and links of a rater for good; votes stay under a number
+    or are erased, as the rater agreed. The same is erased in backups; prints those where that
+    is not possible."""
 
-    store, study = open_existing(settings)
-    with closing(store):
-        consent = consent_of(store, study.id, study.consent)
-        if settings.text is not None:
-            try:
-                consent = replace(consent, text=settings.text.read_text(encoding="utf-8"))
-            except (OSError, UnicodeDecodeError) as error:
-                raise TutelageError(f"The text {settings.text} cannot be read: {error}.") from error
-        if settings.votes is not None:
-            consent = replace(consent, votes=settings.votes)
-        if settings.retention_days is not None:
-            consent = replace(consent, retention_days=settings.retention_days or None)
-        number = ask_consent(store, study.id, consent, actor=operator())
-    print(
-        f"{study.name}: raters agree to {f'version {number}' if number else 'the standard text'}; votes of who is "
-        f"forgotten: {consent.votes}; forgotten after {consent.retention_days or '–'} days"
-    )
-    return 0
+    rater: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RATER")] = ""
+    """Name of the rater."""
+    due: bool = False
+    """Forget everybody whose time of retention is over, instead."""
+    delete_backups: bool = False
+    """Delete the backups that were made since the rater came."""
+
+    def __post_init__(self) -> None:
+        if bool(self.rater) == self.due:
+            raise TutelageError("Name the rater to forget, or give --due.")
+        if self.due and self.delete_backups:
+            raise TutelageError("--delete-backups goes with a name; --due prints the backups.")
 
 
 def forget_raters(settings: Forget) -> int:

@@ -3,18 +3,109 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import tyro
+
+from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.commands.collecting.place import database, new_name, open_existing, operator, study_name
-from tutelage.commands.collecting.settings_moving import Export, Import
+from tutelage.commands.study import CollectSettings, database, new_name, open_existing, operator, study_name
 
 if TYPE_CHECKING:
     from tutelage.data.tables import Table
     from tutelage.people import Store, Study
     from tutelage.people.redaction import Hints
     from tutelage.people.vote_columns import Columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(CollectSettings):
+    """Write preferences, votes and a manifest that accounts for every vote into a new folder."""
+
+    out: Path
+    """Folder to write; it must not exist."""
+    kinds: tuple[Literal["human", "llm", "simulated"], ...] = ("human",)
+    """Kinds of rater whose votes count: people, unless model judges (llm) or simulated raters are named."""
+    versions: tuple[int, ...] = ()
+    """Versions of the question whose votes count; all, if there is only one."""
+    ties: Literal["drop", "keep"] = "drop"
+    """What becomes of pairs that most found equal."""
+    min_votes: int = 1
+    """Votes for a side that a pair needs."""
+    use_strength: bool = True
+    """Let a vote count by what its strength proved worth."""
+    weights: bool = False
+    """Weight rows by strength."""
+    margins: bool = False
+    """Ask for a margin by strength."""
+    redact: bool = False
+    """Write [email], [phone], [iban], [card], [ip], [name] or [address] in place of what looks like personal data in
+    texts that people wrote."""
+    names: bool = False
+    """Write the names of raters into raters.jsonl, the file about raters. Everywhere else, and without this everywhere,
+    a pseudonym such as rater-7 stands for each: 7 is the rater's number in the study."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import(CollectSettings):
+    """Take in what exists elsewhere: a folder that `collect export` wrote (as a new study), or a table of votes."""
+
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
+    """The folder, or a table of votes: csv, tsv, json, jsonl or parquet."""
+    prompt: tuple[str, ...] = ("prompt",)
+    """Column with the prompt; several are joined by blank lines."""
+    a: str = "completion_a"
+    """Column with the first response."""
+    b: str = "completion_b"
+    """Column with the second response."""
+    choice_column: str = "preference"
+    """Column with the choice: a, b, tie, both_bad, a-is-better, b-is-slightly-better, …"""
+    choice: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """What another word for a choice means, such as 1=a; once for each word."""
+    rater: str = "evaluator"
+    """Column with the rater."""
+    annotators: tuple[str, ...] = ()
+    """Columns that each hold the choices of one rater, after whom they are named, in place of --choice-column and
+    --rater; an empty cell is no vote."""
+    model_a: str = ""
+    """Column with the model of the first response, if there is one."""
+    model_b: str = ""
+    """Column with the model of the second response, if there is one."""
+    time: str = ""
+    """Column with the time of the vote, if there is one."""
+    reason: str = ""
+    """Column with the rater's reason, if there is one."""
+    partial: bool = False
+    """Leave out the votes that cannot be used; else nothing is imported where there is one."""
+
+    def __post_init__(self) -> None:
+        for each in self.choice:
+            if "=" not in each:
+                raise TutelageError(
+                    f"--choice {each} does not say what it means: write --choice {each}=a for a choice, or "
+                    f"--choice-column {each} for a column."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backup(CollectSettings):
+    """Write the whole database into one file, from which `collect restore` makes it again, in SQLite or PostgreSQL.
+    Answers may go on arriving meanwhile."""
+
+    out: Path
+    """File to write, such as study.backup; it must not exist. It holds everything, also names and hashes of links."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restore(CollectSettings):
+    """Make the database of a study again from a file that `collect backup` wrote. Where there is one already, nothing
+    is done."""
+
+    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="BACKUP")]
+    """The file."""
+
 
 FEW = 5
 """Places with personal data that are shown."""
@@ -161,3 +252,37 @@ def _meanings(choices: Sequence[str]) -> dict[str, tuple[str, int]]:
 
     pairs = [each.rpartition("=") for each in choices]
     return {word: meaning_of(meaning) for word, _, meaning in pairs}
+
+
+def back_up(settings: Backup) -> int:
+    """Write the database into a file, and print what it holds."""
+    from tutelage.people import list_studies, open_store
+    from tutelage.people.store.archive import write_archive
+    from tutelage.people.store.backup import record_archive
+
+    with closing(open_store(database(settings), create=False)) as store:
+        written = write_archive(store, settings.out.expanduser())
+        record_archive(store, settings.out.expanduser(), actor=operator())
+        print(
+            f"{settings.out}: {', '.join(list_studies(store))} from {store.address}\n"
+            f"  {counted(sum(written.rows.values()), 'row')} in {counted(len(written.rows), 'table')} of version "
+            f"{written.revision}, {counted(written.rows['judgement'], 'judgement')}\nIt holds names, answers and "
+            "hashes of links: keep it where nobody else can read it."
+        )
+    return 0
+
+
+def restore(settings: Restore) -> int:
+    """Make the database again, and print what it holds."""
+    from tutelage.people import list_studies, open_store
+    from tutelage.people.store.archive import restore_archive
+
+    address = database(settings)
+    found = restore_archive(address, settings.source.expanduser())
+    with closing(open_store(address, create=False)) as store:
+        print(
+            f"{', '.join(list_studies(store))} restored into {store.address}: "
+            f"{counted(sum(found.rows.values()), 'row')}, "
+            f"{counted(found.rows['judgement'], 'judgement')}"
+        )
+    return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.commands.collecting.settings_making import Init
+from tutelage.commands.collect.settings import Init
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
 
 if TYPE_CHECKING:

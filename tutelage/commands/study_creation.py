@@ -9,10 +9,10 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.commands.collecting.lineage import lineage_of
-from tutelage.commands.collecting.place import database, new_name, operator
-from tutelage.commands.collecting.questions import Questions, known_questions, main_questions
-from tutelage.commands.collecting.settings_making import Init
+from tutelage.commands.collect.settings import Init
+from tutelage.commands.study import database, new_name, operator
+from tutelage.commands.study_lineage import lineage_of
+from tutelage.commands.study_questions import Questions, known_questions, main_questions
 
 if TYPE_CHECKING:
     from tutelage.people import Presentation, Store, Study

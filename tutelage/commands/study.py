@@ -1,21 +1,42 @@
-"""The database and the study that the settings of a command name."""
+"""The study that a command names, with its database, and the secrets of the environment."""
 
 import getpass
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlsplit
 
-from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting.settings import CollectSettings
-from tutelage.commands.collecting.settings_serving import Serve
-from tutelage.commands.study_settings import ENDINGS, FILE
+import tyro
 
-PASSWORD = "TUTELAGE_DB_PASSWORD"
+from tutelage.base.errors import TutelageError
+from tutelage.commands.study_settings import ENDINGS, FILE
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
     from tutelage.people.mailing import MailServer
+
+PASSWORD = "TUTELAGE_DB_PASSWORD"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectSettings:
+    """The web application in which people compare answers."""
+
+    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
+    """The study: its database file, the folder that holds it as study.sqlite, or with --db its name."""
+    db: str = ""
+    """Database to use instead of a file: a postgresql:// URL."""
+    name: str = ""
+    """The study's name, where a file holds several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteSettings(CollectSettings):
+    """A study, and where its site is reached."""
+
+    url: str = "http://127.0.0.1:8000"
+    """Where the site is reached."""
 
 
 def database(settings: CollectSettings) -> str:
@@ -35,41 +56,6 @@ def new_name(settings: CollectSettings) -> str:
     """The name of a new study: the one in the settings, else that of its file or folder."""
     path = Path(settings.study).expanduser().absolute()
     return study_name(settings) or (path.parent.name if path.name == FILE else path.stem)
-
-
-def open_each(settings: Serve) -> "tuple[list[tuple[Store, Study]], bool]":
-    """The open databases with the studies that are to be served, and whether they are several: more than one is named,
-    or a folder that holds folders of studies. Studies of one database share it.
-
-    Raises:
-        TutelageError: there is no study at one of them.
-    """
-    from tutelage.people import open_store, open_study
-
-    places = [place for name in (settings.study, *settings.more) for place in _studies_at(settings, name)]
-    stores: dict[str, Store] = {}
-    found: list[tuple[Store, Study]] = []
-    try:
-        for place in places:
-            address = database(place)
-            if address not in stores:
-                stores[address] = open_store(address, create=False)
-            found.append((stores[address], open_study(stores[address], study_name(place) or None)))
-    except BaseException:
-        for store in stores.values():
-            store.close()
-        raise
-    return found, len(places) > 1 or places[0].study != settings.study
-
-
-def _studies_at(settings: Serve, name: str) -> list[CollectSettings]:
-    """The study of that name, or those in the folder of that name."""
-    one = CollectSettings(study=name, db=settings.db, name=settings.name)
-    folder = Path(name).expanduser()
-    if settings.db or not folder.is_dir() or (folder / FILE).exists():
-        return [one]
-    inside = sorted(folder.glob(f"*/{FILE}"))
-    return [CollectSettings(study=str(file.parent)) for file in inside] or [one]
 
 
 def open_existing(settings: CollectSettings) -> "tuple[Store, Study]":

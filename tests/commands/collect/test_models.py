@@ -18,8 +18,8 @@ from scripted_chat import finished
 from served import Served, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collecting import models
-from tutelage.commands.collecting.models import ServedFolder, ServedModels
+from tutelage.commands.collect import models
+from tutelage.commands.collect.models import ServedFolder, ServedModels
 from tutelage.commands.serve.settings import PARENT as PARENT_KEY
 from tutelage.data.records import user
 from tutelage.data.transport import Unanswered
@@ -116,7 +116,7 @@ def test_a_model_that_does_not_start_is_told_before_anybody_is_let_in(started: S
 PARENT = """
 import sys
 from types import SimpleNamespace
-from tutelage.commands.collecting import models
+from tutelage.commands.collect import models
 models.sys = SimpleNamespace(executable=sys.argv[1])
 print(models.ServedFolder("folder").start(), flush=True)
 sys.stdin.read()

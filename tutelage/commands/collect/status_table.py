@@ -4,9 +4,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tutelage.base.nouns import counted
-from tutelage.commands.collecting.place import open_existing
-from tutelage.commands.collecting.serving import describe
-from tutelage.commands.collecting.settings import Status
+from tutelage.commands.collect.server import describe
+from tutelage.commands.collect.settings import Status
+from tutelage.commands.study import open_existing
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,12 +1,14 @@
 """`tutelage collect serve`: serve a study, or several, to browsers."""
 
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.base.nouns import counted
-from tutelage.commands.collecting.models import ServedModels
-from tutelage.commands.collecting.place import mail_server, open_each, operator, secret
-from tutelage.commands.collecting.settings_serving import Serve
+from tutelage.commands.collect.models import ServedModels
+from tutelage.commands.collect.settings import Serve
+from tutelage.commands.study import CollectSettings, database, mail_server, operator, secret, study_name
+from tutelage.commands.study_settings import FILE
 from tutelage.rollout.serving.listening import listen, server, signals_handled
 
 if TYPE_CHECKING:
@@ -53,6 +55,41 @@ def serve(settings: Serve) -> int:
         stack.enter_context(signals_handled())
         server(app).run(sockets=[listening])
     return 0
+
+
+def open_each(settings: Serve) -> "tuple[list[tuple[Store, Study]], bool]":
+    """The open databases with the studies that are to be served, and whether they are several: more than one is named,
+    or a folder that holds folders of studies. Studies of one database share it.
+
+    Raises:
+        TutelageError: there is no study at one of them.
+    """
+    from tutelage.people import open_store, open_study
+
+    places = [place for name in (settings.study, *settings.more) for place in _studies_at(settings, name)]
+    stores: dict[str, Store] = {}
+    found: list[tuple[Store, Study]] = []
+    try:
+        for place in places:
+            address = database(place)
+            if address not in stores:
+                stores[address] = open_store(address, create=False)
+            found.append((stores[address], open_study(stores[address], study_name(place) or None)))
+    except BaseException:
+        for store in stores.values():
+            store.close()
+        raise
+    return found, len(places) > 1 or places[0].study != settings.study
+
+
+def _studies_at(settings: Serve, name: str) -> list[CollectSettings]:
+    """The study of that name, or those in the folder of that name."""
+    one = CollectSettings(study=name, db=settings.db, name=settings.name)
+    folder = Path(name).expanduser()
+    if settings.db or not folder.is_dir() or (folder / FILE).exists():
+        return [one]
+    inside = sorted(folder.glob(f"*/{FILE}"))
+    return [CollectSettings(study=str(file.parent)) for file in inside] or [one]
 
 
 def _local(host: str, port: int) -> str:

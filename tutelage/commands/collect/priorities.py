@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from tutelage.base.config import EngineName
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.commands.collecting.place import open_existing, operator
-from tutelage.commands.collecting.settings import Next
+from tutelage.commands.collect.settings import Next
+from tutelage.commands.study import open_existing, operator
 
 if TYPE_CHECKING:
     from tutelage.people import Question, Store, Study
-    from tutelage.people.store.studies import Policy
+    from tutelage.people.plan import Policy
 
 
 def choose(settings: Next) -> int:
@@ -66,7 +66,7 @@ def _by_uncertainty(
     """By how close the scores of one model are, or how much several disagree (`stats.acquisition`)."""
     import numpy as np
 
-    from tutelage.commands.collecting.judging import scoring
+    from tutelage.commands.collect.judge import scoring
     from tutelage.stats.acquisition import closeness, disagreement
 
     asked = [q.messages for q in fresh]

@@ -1,0 +1,65 @@
+"""Operations as addresses of the API: parts of the settings, their ranges, and who did it."""
+
+import pytest
+
+from tutelage.people import list_events
+from tutelage.people.operations import OPERATIONS, PLAN, RECRUIT
+from tutelage.people.web.api.admitting import ROOT
+
+from ..conftest import World
+from .programs import BODIES, DESCRIPTION, program
+
+
+def test_every_operation_has_its_address_with_its_ranges_and_texts() -> None:
+    for operation in OPERATIONS:
+        assert f"{ROOT}/operations/{operation.name}" in DESCRIPTION["paths"]
+        told = DESCRIPTION["components"]["schemas"][f"{operation.settings.__name__}Changes"]
+        assert set(told["properties"]) == {each.name for each in operation.parameters}
+        assert told["additionalProperties"] is False
+        for each in operation.parameters:
+            found = told["properties"][each.name]
+            assert found["description"] == each.text != ""
+            number = next((one for one in found.get("anyOf", [found]) if "minimum" in one), {})
+            if each.limits is not None:
+                assert (number["minimum"], number["maximum"]) == (each.limits.least, each.limits.most)
+
+
+def test_what_is_not_given_stays_and_the_token_stands_in_the_history(world: World) -> None:
+    asks = program(world, "manage")
+    assert asks.post("/operations/recruit", {}).status_code == 400  # a platform is needed the first time
+    first = asks.post("/operations/recruit", {"platform": "mturk", "places": 5, "pay": 9}).json()
+    assert (first["platform"], first["places"], first["pay"], first["answers"]) == ("mturk", 5, 9, 20)
+    second = asks.post("/operations/recruit", {"answers": 30}).json()
+    assert second == first | {"answers": 30}
+    assert asks.post("/operations/recruit", {"places": None}).json() == second | {"places": None}
+    actors = [event.actor for event in list_events(world.store, world.study.id, action="recruiting_changed")]
+    assert len(actors) == 3
+    assert all(actor.startswith("program made at") for actor in actors)
+    asks.post("/operations/recruit", {"answers": 30})  # the same once more is no change
+    assert len(list_events(world.store, world.study.id, action="recruiting_changed")) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        ("recruit", {"platform": "mturk", "answers": 0}, "answers"),
+        ("recruit", {"platform": "elsewhere"}, "platform"),
+        ("recruit", {"platform": "prolific", "code": "A"}, "screened_code"),
+        ("plan", {"gold_rate": 0.4, "repeat_rate": 0.3}, "gold_rate"),
+        ("plan", {"overlap": "two"}, "overlap"),
+        ("plan", {"overlaps": 2}, "overlaps"),
+        ("consent", {"text": "x" * 60_000}, "text"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_by_its_name(
+    world: World, path: str, body: dict[str, object], named: str
+) -> None:
+    before = [each.read(world.store, world.study.id) for each in (RECRUIT, PLAN)]
+    refused = program(world, "manage").post(f"/operations/{path}", body)
+    assert refused.status_code == 400
+    assert named in refused.json()["error"]["message"]
+    assert [each.read(world.store, world.study.id) for each in (RECRUIT, PLAN)] == before
+
+
+def test_every_operation_can_be_tried() -> None:
+    assert set(BODIES) == {f"/operations/{operation.name}" for operation in OPERATIONS}

@@ -1,0 +1,136 @@
+"""Subcommands of `tutelage collect` for the operations of a study: their settings, and what is printed afterwards."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.commands.study import CollectSettings, SiteSettings, open_existing, operator
+from tutelage.people.operations import OPERATIONS, RECRUIT, MissingSettings, Operation, Parameter
+
+if TYPE_CHECKING:
+    from tutelage.people import Store, Study
+    from tutelage.people.consent_text import Consent
+    from tutelage.people.recruiting import Cost, Recruitment
+
+
+def settings_of(
+    operation: Operation[Any], base: type[CollectSettings] = CollectSettings
+) -> type[CollectSettings]:
+    """The settings of the subcommand of an operation: those of `base`, and each field of the operation, None where it
+    stays as it is. They name their operation in `OPERATION`."""
+    return dataclasses.make_dataclass(
+        f"{operation.name.capitalize()}Settings",
+        [
+            (
+                each.name,
+                Annotated[_type(each) | None, tyro.conf.arg(help=_help(each))],
+                dataclasses.field(default=None, metadata={"text": _help(each)}),
+            )
+            for each in operation.parameters
+        ],
+        bases=(base,),
+        namespace={"__doc__": operation.about, "OPERATION": operation},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+def _type(asked: Parameter) -> Any:
+    return Path if asked.file else asked.type
+
+
+def _help(asked: Parameter) -> str:
+    begin = "File: " if asked.file else ""
+    needed = " Needed the first time." if asked.required else ""
+    none = " 0 for none." if asked.optional and asked.limits is not None else ""
+    default = f" [default: {asked.default}]" if asked.default and not asked.required else ""
+    return f"{begin}{asked.text}{needed}{none}{default}"
+
+
+BASES: Mapping[str, type[CollectSettings]] = {RECRUIT.name: SiteSettings}
+"""What the settings of a subcommand have beside those of its operation, where that is more than the study."""
+SETTINGS: Mapping[str, type[CollectSettings]] = {
+    each.name: settings_of(each, BASES.get(each.name, CollectSettings)) for each in OPERATIONS
+}
+"""The settings of the subcommands by the names of the operations."""
+
+
+def carry_out(settings: CollectSettings) -> int:
+    """Carry out the operation with the values that are given, and print what is in force."""
+    operation: Operation[Any] = settings.OPERATION  # type: ignore[attr-defined]  # `settings_of` names it
+    values = {each.name: _value(settings, each) for each in operation.parameters}
+    values = {name: value for name, value in values.items() if value is not None}
+    for each in operation.parameters:
+        if each.optional and values.get(each.name) == 0:
+            values[each.name] = None
+    store, study = open_existing(settings)
+    with closing(store):
+        try:
+            after = operation.amend(store, study.id, values, operator())
+        except MissingSettings as error:
+            flags = ", ".join(f"--{each.name.replace('_', '-')}" for each in error.parameters)
+            raise TutelageError(
+                f"'{study.name}' has no settings of {operation.name} yet: give {flags}."
+            ) from error
+        SHOWN.get(operation.name, _show)(settings, store, study, after)
+    return 0
+
+
+def _value(settings: CollectSettings, asked: Parameter) -> Any:
+    """The value that is given; of a file, its text."""
+    value = getattr(settings, asked.name)
+    if not asked.file or value is None:
+        return value
+    try:
+        return value.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TutelageError(f"The {asked.name} {value} cannot be read: {error}.") from error
+
+
+def _show(settings: CollectSettings, store: "Store", study: "Study", after: Any) -> None:
+    """Print each value."""
+    print(study.name)
+    for name, value in dataclasses.asdict(after).items():
+        print(f"  {name.replace('_', ' '):<15}{'–' if value is None else value}")
+
+
+def _show_consent(settings: CollectSettings, store: "Store", study: "Study", after: "Consent") -> None:
+    from tutelage.people.store.studies import study_of
+
+    number = study_of(store, study.id).consent
+    print(
+        f"{study.name}: raters agree to {f'version {number}' if number else 'the standard text'}; votes of who is "
+        f"forgotten: {after.votes}; forgotten after {after.retention_days or '–'} days"
+    )
+
+
+def _show_recruitment(settings: SiteSettings, store: "Store", study: "Study", after: "Recruitment") -> None:
+    """Print the link for the platform, and what the study will cost."""
+    from tutelage.people.recruiting import estimate
+    from tutelage.people.store.recruitments import entry_of, work_in
+
+    print(f"{study.name} recruits on {after.platform}, {counted(after.answers, 'answer')} a visit")
+    print(f"  link   {settings.url.rstrip('/')}{entry_of(store, study.id)}")
+    whole, left, seconds = work_in(store, study.id)
+    measured = "as measured" if seconds is not None else "not measured yet"
+    for words, work in (("whole", whole), ("left", left)):
+        print(f"  {words:<7}{_cost(estimate(after, work, seconds), after.currency)}")
+    print(f"  at {after.seconds if seconds is None else seconds:.0f} seconds per answer, {measured}")
+
+
+def _cost(cost: "Cost", currency: str) -> str:
+    return (
+        f"{counted(cost.answers, 'answer')} in {counted(cost.visits, 'visit')}, "
+        f"{cost.hours:,.1f} hours: {cost.pay:,.2f} pay + "
+        f"{cost.fee:,.2f} fee = {cost.total:,.2f} {currency}"
+    ).rstrip()
+
+
+SHOWN: Mapping[str, Callable[..., None]] = {"recruit": _show_recruitment, "consent": _show_consent}
+"""What is printed after an operation, where that is more than its values."""

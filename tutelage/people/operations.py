@@ -1,0 +1,175 @@
+"""Operations of a study: each is declared once, and the command line, the form of its page and the API follow from it.
+
+The settings of an operation are a dataclass: its types, the ranges of its numbers (`fields.number`) and the texts below
+its fields are those of every surface.
+"""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
+
+from tutelage.people.consent_text import Consent
+from tutelage.people.fields import Limits, limits_of
+from tutelage.people.plan import Plan
+from tutelage.people.recruiting import Recruitment
+
+if TYPE_CHECKING:
+    from tutelage.people.store.engine import Store
+
+Settings = TypeVar("Settings")
+Right: TypeAlias = Literal["read", "add", "export", "manage"]
+"""What a token lets a program do; `manage`: the operations."""
+
+
+class Parameter(NamedTuple):
+    """A field of the settings of an operation: its type without None, whether it may be None, its range if it is a
+    number, and the text below it. A `file` is a long text, which the command line reads from a file."""
+
+    name: str
+    type: Any
+    optional: bool
+    default: Any
+    limits: Limits | None
+    text: str
+    file: bool
+
+    @property
+    def required(self) -> bool:
+        """Whether the settings cannot be made without it."""
+        return self.default is dataclasses.MISSING
+
+
+@dataclass(frozen=True)
+class Operation(Generic[Settings]):
+    """An operation, which needs an owner or a token with the `right`. `current` and `change` are functions as
+    module:name, imported when they are called: `current(store, study_id)` returns the settings in force or None,
+    `change(store, study_id, settings, actor=...)` puts others in force."""
+
+    name: str
+    about: str
+    settings: type[Settings]
+    current: str
+    change: str
+    right: Right = "manage"
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The fields of the settings."""
+        hints, texts = get_type_hints(self.settings), _texts(self.settings)
+        return tuple(
+            Parameter(
+                field.name,
+                _plain(hints[field.name]),
+                type(None) in get_args(hints[field.name]),
+                field.default,
+                limits_of(field),
+                texts.get(field.name, ""),
+                bool(field.metadata.get("file")),
+            )
+            for field in dataclasses.fields(self.settings)  # type: ignore[arg-type]
+        )
+
+    def read(self, store: "Store", study_id: int) -> Settings | None:
+        """The settings in force; None where there are none yet."""
+        found: Settings | None = _function(self.current)(store, study_id)
+        return found
+
+    def run(self, store: "Store", study_id: int, settings: Settings, actor: str) -> None:
+        """Put the settings in force, and record who did.
+
+        Raises:
+            FieldError: a value cannot be used.
+        """
+        _function(self.change)(store, study_id, settings, actor=actor)
+
+    def amend(self, store: "Store", study_id: int, values: Mapping[str, Any], actor: str) -> Settings:
+        """Put the settings in force with these values in place of theirs, where that changes something; returns them.
+
+        Raises:
+            MissingSettings: there are none in force, and one that has no default is not among the values.
+            FieldError: a value cannot be used.
+        """
+        before = self.read(store, study_id)
+        if before is None:
+            missing = tuple(each for each in self.parameters if each.required and each.name not in values)
+            if missing:
+                raise MissingSettings(missing)
+            after = self.settings(**values)
+        else:
+            after = dataclasses.replace(before, **values)  # type: ignore[type-var]
+        if after != before:
+            self.run(store, study_id, after, actor)
+        return after
+
+
+class MissingSettings(Exception):
+    """The first change of an operation lacks `parameters` without a default."""
+
+    def __init__(self, parameters: tuple[Parameter, ...]) -> None:
+        super().__init__(", ".join(each.name for each in parameters))
+        self.parameters = parameters
+
+
+def _function(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"tutelage.people.{module}"), name)
+
+
+def _plain(hint: Any) -> Any:
+    """The type without None."""
+    members = [member for member in get_args(hint) if member is not types.NoneType]
+    return members[0] if type(None) in get_args(hint) and len(members) == 1 else hint
+
+
+def _texts(settings: type) -> dict[str, str]:
+    """The texts below the fields of a dataclass, on one line each."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        statement.target.id: " ".join(str(below.value.value).split())
+        for statement, below in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+    }
+
+
+RECRUIT = Operation(
+    "recruit",
+    "Recruit raters on Prolific, Mechanical Turk or SONA; what is not given stays as it is.",
+    Recruitment,
+    "store.recruitments:recruitment_of",
+    "store.recruitments:recruit",
+)
+CONSENT = Operation(
+    "consent",
+    "Set what raters agree to, as a new version; what is not given stays as it is.",
+    Consent,
+    "store.consents:present_consent",
+    "store.consents:ask_consent",
+)
+PLAN = Operation(
+    "plan",
+    "Set how the questions are distributed, from now on; what is not given stays as it is.",
+    Plan,
+    "store.studies:plan_of",
+    "store.studies:replan",
+)
+OPERATIONS: tuple[Operation[Any], ...] = (RECRUIT, CONSENT, PLAN)
