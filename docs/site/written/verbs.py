@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from tutelage.base.config.flags import SHORT_FORMS, Setting, settings_below
 from tutelage.base.config.mapping import UNSET, overlay
-from tutelage.base.config.rates import Rates
+from tutelage.base.config.pieces import Rates
 from tutelage.commands.completion import settings_by_command
 from tutelage.commands.table import COMMANDS, Command
 from written.markdown import cell, code, docstring, fenced, page, table
