@@ -3,6 +3,7 @@
 # make check   style, types and the quick tests, in a minute and a half: what to run while you work
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
 # make test-long  what no change needs to wait for: every recipe and setting, crowds, experiments, many examples of each law
+# make check-js  types of the web application's scripts, with TypeScript by npx, which needs Node.js and the network
 # make test-vllm  rollouts of a real vLLM on the processor, in an environment of its own (3.5 GB; VLLM_PYTHON for one that is there)
 # make test-trackers  runs with the real wandb, trackio and MLflow, which write into files, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
@@ -24,6 +25,7 @@ PYTEST_ARGS ?=
 JOB ?=
 ENGINE ?= auto
 
+TYPESCRIPT := 7.0.2
 VLLM_PYTHON ?=
 DOCS ?= build
 
@@ -32,7 +34,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 TORCH = $$($(PYTHON) scripts/torch_index.py $(PIP_ARGS))
 
-.PHONY: demo demo-real check test test-long test-vllm test-trackers environment style browser bench bench-vllm quality docs pages lock clean
+.PHONY: demo demo-real check test test-long check-js test-vllm test-trackers environment style browser bench bench-vllm quality docs pages lock clean
 
 demo: environment
 	$(BIN)/tutelage demo $(ARGS)
@@ -64,7 +66,11 @@ test-long: environment browser
 style: environment
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/oxlint --deny-warnings
 	$(BIN)/mypy
+
+check-js:
+	npx --yes --package typescript@$(TYPESCRIPT) tsc --project jsconfig.json
 
 test-vllm: export TUTELAGE_VLLM_PYTHON = $(or $(VLLM_PYTHON),$(CURDIR)/.vllm/bin/python)
 test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tutelage.base.config.run import RunSettings
+from tutelage.base.config.bases import RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import open_run
 

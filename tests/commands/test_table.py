@@ -15,7 +15,7 @@ EXAMPLES = [(verb.name, example) for verb in COMMANDS for example in verb.exampl
 def test_an_example_has_flags_that_exist_and_all_that_are_required(verb, example, tmp_path, monkeypatch):
     (tmp_path / "runs/sft").mkdir(parents=True)
     (tmp_path / "runs/sft/config.json").write_text(
-        '{"settings": {"model": {"path": "m"}, "data": "d", "out": "o"}}'
+        '{"format": "tutelage-run/1", "settings": {"model": {"path": "m"}, "data": "d", "out": "o"}}'
     )
     monkeypatch.chdir(tmp_path)
     command, words = find(verb), shlex.split(example)

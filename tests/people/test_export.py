@@ -40,7 +40,7 @@ from tutelage.people.store.consents import ask_consent, list_agreements, shown_t
 from tutelage.people.store.exports import list_exports
 from tutelage.stats.vote_files import Columns, read_votes
 
-from .test_preferences import eventful_study
+from .test_labels import eventful_study
 from .worlds import asked, better, raters_of, study_of, work
 
 BOTH = Selection(versions=(1, 2))

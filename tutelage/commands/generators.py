@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from tutelage.base import config
-from tutelage.base.config.servers import RolloutServers
+from tutelage.base.config.bases import RolloutServers
 from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
 from tutelage.data.endpoint import KEY

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from tutelage.base import config
-from tutelage.base.config.run import RunSettings
+from tutelage.base.config.bases import RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from tutelage.base import config
-from tutelage.base.config.run import ShardSettings
+from tutelage.base.config.bases import ShardSettings
 from tutelage.base.errors import TutelageError
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import rank_on_this_machine, ranks_on_this_machine

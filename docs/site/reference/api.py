@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "config": (
         "Settings that commands share",
-        ("base.config.pieces", "base.config.run", "base.config.servers"),
+        ("base.config.pieces", "base.config.bases"),
     ),
     "data": ("Data", ("data.records", "data.formats", "data.endpoint", "data.paid_endpoint")),
     "core": (

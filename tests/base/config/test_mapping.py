@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from offenders import for_each
 
-from tutelage.base.config import LATER, from_mapping, identity, to_mapping, with_defaults
+from tutelage.base.config import LATER, difference, from_mapping, identity, to_mapping, with_defaults
 from tutelage.base.errors import TutelageError
 
 from .examples import Everything, Inner, Outer, everythings
@@ -148,3 +148,25 @@ def test_a_whole_number_becomes_a_float_and_nothing_else_is_converted() -> None:
     settings = from_mapping(Everything, {"text": "x", "inner": {"rate": 1}, "amount": 1})
     assert repr(settings.inner.rate) == "1.0"
     assert repr(settings.amount) == "1"
+
+
+@given(everythings, everythings)
+def test_no_difference_means_equal(one: Everything, other: Everything) -> None:
+    assert difference(one, one) == []
+    assert difference(one, to_mapping(one)) == []
+    assert (difference(one, other) == []) == (to_mapping(one) == to_mapping(other))
+
+
+def test_differences_are_named_with_both_values() -> None:
+    stored = to_mapping(Everything("x", flag=True))
+    del stored["count"]
+    given_now = Everything("x", flag=False, maybe=Inner())
+    found = {one.key: str(one) for one in difference(stored, given_now)}
+    assert found["flag"] == "flag (True against False)"
+    assert found["count"] == "count (not set against 0)"
+    assert found["maybe"] == "maybe (None against not set)"
+    assert found["maybe.rate"] == "maybe.rate (not set against 0.5)"
+
+
+def test_true_is_not_one() -> None:
+    assert difference({"a": True}, {"a": 1}) != []

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands import collect
+from tutelage.commands.collect.settings import SUBCOMMANDS
 from tutelage.commands.line import main
 from tutelage.people import (
     Answer,
@@ -530,15 +530,15 @@ def test_a_database_of_several_studies_wants_a_name(folder: Path, capsys: Captur
 def test_the_overview_lists_every_command(capsys: Captured) -> None:
     status, out, _ = run(capsys, "--help")
     assert status == 0
-    assert all(f"  {name}" in out for name in collect.SUBCOMMANDS)
+    assert all(f"  {name}" in out for name in SUBCOMMANDS)
     assert run(capsys)[1] == out
 
 
-@pytest.mark.parametrize("name", collect.SUBCOMMANDS)
+@pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_the_settings_of_a_command_are_frozen_and_documented(name: str) -> None:
     from test_cli import undocumented
 
-    assert undocumented(collect.SUBCOMMANDS[name]) == []
+    assert undocumented(SUBCOMMANDS[name]) == []
 
 
 def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(

@@ -256,7 +256,10 @@ def test_requests_that_cannot_be_answered_are_refused_with_the_reason(client, bo
 CHATS = [
     ({"messages": []}, "at least one message"),
     ({"messages": ["hi"]}, "messages[0] must be a JSON object"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role is 'tool'"),
+    (
+        {"messages": [{"role": "tool", "content": "x"}]},
+        "messages[0].role must be system, developer, user or assistant, not 'tool'",
+    ),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "this model reads nothing else"),
     ({"messages": [{"role": "user"}]}, "messages[0].content must be a text"),
     ({"messages": [{"role": "assistant", "content": "x"}]}, "ends with an assistant turn"),

@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 
 from tutelage.rollout.serving.body import read_json
-from tutelage.rollout.serving.protocol.errors import RequestError
+from tutelage.rollout.serving.protocol.fields import RequestError
 
 
 def test_a_body_that_breaks_off_is_refused_and_no_defect() -> None:

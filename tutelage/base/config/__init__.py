@@ -1,13 +1,21 @@
 """Settings: frozen dataclasses with documented fields, filled from files, flags or code, and checked exactly.
 
-`pieces` holds what several verbs share (which model, which optimiser, ...); `mapping` turns any nested frozen
-dataclass into plain mappings and back, `aliases` keeps their old names readable; `files` reads and writes them, and
-`flags` reads them from the command line.
+`pieces` are sections that commands share (which model, which optimiser, ...), `bases` classes that their settings
+inherit. `mapping` turns any nested frozen dataclass into plain mappings and back, by its type `hints`; `aliases` keeps
+old names readable; `files` reads and writes settings, and `flags` reads them from the command line.
 """
 
-from tutelage.base.config.differences import Difference, difference
 from tutelage.base.config.files import load, resolve, save
-from tutelage.base.config.mapping import LATER, from_mapping, identity, overlay, to_mapping, with_defaults
+from tutelage.base.config.mapping import (
+    LATER,
+    Difference,
+    difference,
+    from_mapping,
+    identity,
+    overlay,
+    to_mapping,
+    with_defaults,
+)
 from tutelage.base.config.pieces import (
     POLICY_EPS,
     Checkpoints,
@@ -16,10 +24,11 @@ from tutelage.base.config.pieces import (
     Lora,
     Model,
     Optimiser,
+    Rates,
     Sampling,
     Shape,
+    settle_rate,
 )
-from tutelage.base.config.rates import Rates, settle_rate
 
 __all__ = [
     "LATER",

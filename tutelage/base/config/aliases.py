@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_type_hints
 
-from tutelage.base.config.reading import section_of, settable
+from tutelage.base.config.hints import section_of, settable
 from tutelage.base.errors import TutelageError
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from tutelage.base.config.differences import difference
-from tutelage.base.config.mapping import UNSET, Plain, complete, overlay, to_mapping
+from tutelage.base.config.mapping import UNSET, Plain, complete, difference, overlay, to_mapping
 from tutelage.base.errors import TutelageError
 
 S = TypeVar("S")

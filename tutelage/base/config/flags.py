@@ -10,9 +10,9 @@ import tyro
 
 from tutelage.base.config.aliases import aliases, note_old_name, used_aliases
 from tutelage.base.config.files import read_mapping, read_onto
+from tutelage.base.config.hints import section_of, settable
 from tutelage.base.config.mapping import overlay
-from tutelage.base.config.rates import Rates
-from tutelage.base.config.reading import section_of, settable
+from tutelage.base.config.pieces import Rates
 from tutelage.base.errors import TutelageError
 
 SHORT_FORMS = {

@@ -1,4 +1,4 @@
-"""Nested frozen dataclasses <-> plain mappings, with exact types and errors that say what is known.
+"""Nested frozen dataclasses <-> plain mappings, with exact types and errors that say what is known; their differences.
 
 A field may be bool, int, float (a whole number is accepted and becomes one), str, Path, Literal, a tuple, a
 dict with text keys, another dataclass, or a union of those with or without None. Nothing else is converted:
@@ -6,12 +6,12 @@ dict with text keys, another dataclass, or a union of those with or without None
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from tutelage.base.config.aliases import first_name, under_first_names, without_aliases
-from tutelage.base.config.reading import Reader, settable
+from tutelage.base.config.hints import Reader, default_of, settable
 from tutelage.base.errors import TutelageError
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
@@ -90,23 +90,18 @@ def identity(settings: object) -> dict[str, Plain]:
     What is computed from it, a fingerprint for example, stays the same when a setting is added or renamed.
     """
     cls = type(settings)
+    fields = settable(cls)
+    values = {field.name: _plain(getattr(settings, field.name), identity) for field in fields}
     later = {
-        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        for field in settable(cls)
+        field.name: _plain(default_of(field), identity)
+        for field in fields
         if LATER.items() <= field.metadata.items()
     }
-    found = under_first_names(
-        cls, {field.name: _own(getattr(settings, field.name)) for field in settable(cls)}
-    )
-    default = under_first_names(cls, {name: _own(value) for name, value in later.items()})
+    named, defaults = under_first_names(cls, values), under_first_names(cls, later)
     for name in {first_name(cls, name) for name in later}:
-        if found[name] == default[name]:
-            del found[name]
-    return found
-
-
-def _own(value: object) -> Plain:
-    return identity(value) if dataclasses.is_dataclass(value) else _plain(value)
+        if named[name] == defaults[name]:
+            del named[name]
+    return named
 
 
 def with_defaults(cls: type, stored: Mapping[str, object]) -> dict[str, object]:
@@ -116,19 +111,20 @@ def with_defaults(cls: type, stored: Mapping[str, object]) -> dict[str, object]:
 
 
 def _filled(stored: Mapping[str, object], defaults: object) -> dict[str, object]:
-    completed = dict(stored)
+    filled = dict(stored)
     for field in settable(type(defaults)):
-        default, section = getattr(defaults, field.name), stored.get(field.name)
-        if dataclasses.is_dataclass(default) and (field.name not in stored or isinstance(section, Mapping)):
-            completed[field.name] = _filled(section if isinstance(section, Mapping) else {}, default)
+        default, value = getattr(defaults, field.name), stored.get(field.name, {})
+        if dataclasses.is_dataclass(default) and isinstance(value, Mapping):
+            filled[field.name] = _filled(value, default)
         elif field.name not in stored and default is not UNSET:
-            completed[field.name] = _plain(default)
-    return completed
+            filled[field.name] = _plain(default)
+    return filled
 
 
-def _plain(value: object) -> Plain:
+def _plain(value: object, section: Callable[[object], dict[str, Plain]] = to_mapping) -> Plain:
+    """A value of a setting without classes of ours; `section` writes a dataclass in it."""
     if dataclasses.is_dataclass(value):
-        return to_mapping(value)
+        return section(value)
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -138,3 +134,38 @@ def _plain(value: object) -> Plain:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"a setting of type {type(value).__name__} cannot be written down")
+
+
+class Difference(NamedTuple):
+    """One setting that two configurations do not share."""
+
+    key: str
+    one: object
+    other: object
+
+    def __str__(self) -> str:
+        return f"{self.key} ({self.one!r} against {self.other!r})"
+
+
+def difference(one: object, other: object) -> list[Difference]:
+    """The settings, by dotted key, in which two configurations (dataclasses or their mappings) differ."""
+    left, right = flat(one), flat(other)
+    pairs = (Difference(key, left.get(key, UNSET), right.get(key, UNSET)) for key in {**left, **right})
+    return [pair for pair in pairs if not _same(pair.one, pair.other)]
+
+
+def _same(one: object, other: object) -> bool:
+    both_nan = one != one and other != other  # nan is a value here, and equal to itself
+    return both_nan or (one == other and isinstance(one, bool) == isinstance(other, bool))
+
+
+def flat(settings: object, lead: str = "") -> dict[str, object]:
+    """A configuration (a dataclass or its mapping) with dotted keys: {"a": {"b": 1}} -> {"a.b": 1}."""
+    leaves: dict[str, object] = {}
+    for name, value in (settings if isinstance(settings, Mapping) else to_mapping(settings)).items():
+        leaves |= (
+            flat(value, f"{lead}{name}.")
+            if isinstance(value, Mapping) and value
+            else {f"{lead}{name}": value}
+        )
+    return leaves

@@ -1,8 +1,8 @@
 """The settings that several verbs share. The text under a field is its help on the command line."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Protocol
 
 from tutelage.base.errors import TutelageError
 
@@ -210,3 +210,37 @@ class Shape:
             raise TutelageError(
                 f"shape.vocabulary is {self.vocabulary}: the 256 bytes and the special tokens need at least 300."
             )
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Peak learning rates of a verb: of all weights, and of LoRA."""
+
+    all: float
+    lora: float
+
+    def of(self, lora: Lora) -> float:
+        """The learning rate of the weights that are trained."""
+        return self.lora if lora.rank else self.all
+
+
+class TrainsWeights(Protocol):
+    """Settings of a verb that trains all weights of a model or adapters."""
+
+    RATES: ClassVar[Rates]
+
+    @property
+    def lora(self) -> Lora:
+        """The adapters."""
+
+    @property
+    def optimiser(self) -> Optimiser:
+        """The optimiser, whose learning rate may be left out."""
+
+
+def settle_rate(settings: TrainsWeights) -> None:
+    """Give an optimiser without a learning rate that of the verb. For `__post_init__`, since settings are frozen: what
+    a run writes down then names the learning rate that it has."""
+    if settings.optimiser.lr is None:
+        settled = replace(settings.optimiser, lr=settings.RATES.of(settings.lora))
+        object.__setattr__(settings, "optimiser", settled)

@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tutelage.base import config
+from tutelage.base.config.bases import MemorySettings, RolloutServers, RunSettings, ShardSettings
 from tutelage.base.config.limits import at_least, within
-from tutelage.base.config.run import MemorySettings, RunSettings, ShardSettings
-from tutelage.base.config.servers import RolloutServers
 from tutelage.base.errors import TutelageError
 
 

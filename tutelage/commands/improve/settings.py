@@ -4,10 +4,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tutelage.base import config
+from tutelage.base.config.bases import (
+    MemorySettings,
+    RolloutServers,
+    RunSettings,
+    ShardSettings,
+    TrustSettings,
+)
 from tutelage.base.config.limits import at_least
-from tutelage.base.config.run import MemorySettings, RunSettings, ShardSettings
-from tutelage.base.config.servers import RolloutServers
-from tutelage.base.config.trust import TrustSettings
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.names import reward_models
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from tutelage.base import config
+from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.base.config.limits import a_share, above_zero, at_least
-from tutelage.base.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.base.errors import TutelageError
 
 

@@ -4,9 +4,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tutelage.base import config
+from tutelage.base.config.bases import (
+    BatchSettings,
+    MemorySettings,
+    RoundSettings,
+    RunSettings,
+    ShardSettings,
+)
 from tutelage.base.config.limits import a_share, above_zero, at_least
-from tutelage.base.config.rounds import RoundSettings
-from tutelage.base.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.base.errors import TutelageError
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tutelage.base import config
+from tutelage.base.config.bases import AnswerServers
 from tutelage.base.config.limits import a_seed, at_least
-from tutelage.base.config.servers import AnswerServers
 from tutelage.base.errors import TutelageError
 from tutelage.rollout.inference.search import Search
 

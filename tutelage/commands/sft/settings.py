@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tutelage.base import config
+from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.base.config.limits import a_share, above_zero, at_least
-from tutelage.base.config.run import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.commands.study_settings import StudySettings
 from tutelage.data.study_rows import WRITTEN, StudyRows
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from tutelage.base.config.servers import SyncName
+from tutelage.base.config.bases import SyncName
 from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Refusal, Unanswered
 from tutelage.rollout.generator import RolloutError

@@ -16,16 +16,14 @@ from starlette.routing import Route
 
 from tutelage.base.errors import TutelageError
 from tutelage.rollout.serving.body import read_json
-from tutelage.rollout.serving.protocol.chat import read_chat
-from tutelage.rollout.serving.protocol.completions import read_completions
-from tutelage.rollout.serving.protocol.errors import RequestError, error_body
-from tutelage.rollout.serving.protocol.format import Format
-from tutelage.rollout.serving.protocol.generate import read_generate
+from tutelage.rollout.serving.protocol.fields import RequestError, error_body
 from tutelage.rollout.serving.protocol.model import ServedModel
+from tutelage.rollout.serving.protocol.replies import Reply
+from tutelage.rollout.serving.protocol.requests import read_chat, read_completions, read_generate
 from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.updates import update_routes
 
-Reader = Callable[[object, ServedModel], Format]
+Reader = Callable[[object, ServedModel], Reply]
 CLIENT_IS_GONE = 499
 """The status that is logged, but never seen, for a request whose client has left."""
 _log = logging.getLogger(__name__)

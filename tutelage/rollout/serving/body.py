@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from tutelage.base.nouns import counted
-from tutelage.rollout.serving.protocol.errors import RequestError
+from tutelage.rollout.serving.protocol.fields import RequestError
 
 
 async def read_json(request: Request, most: int) -> Any:

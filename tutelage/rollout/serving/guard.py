@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tutelage.rollout.serving.protocol.errors import error_body
+from tutelage.rollout.serving.protocol.fields import error_body
 
 OPEN_PATHS = frozenset({"/health", "/ping"})
 """Paths that need no key: they say nothing about the model."""

@@ -11,11 +11,9 @@ from tutelage.base.nouns import counted
 from tutelage.models.policy import Policy
 from tutelage.rollout.serving.group import Ticket
 from tutelage.rollout.serving.jobs import Job, TokenLogp
-from tutelage.rollout.serving.protocol.answers import Answer
-from tutelage.rollout.serving.protocol.errors import RequestError
-from tutelage.rollout.serving.protocol.format import Format
-from tutelage.rollout.serving.protocol.model import ServedModel
-from tutelage.rollout.serving.protocol.sampling import Limits
+from tutelage.rollout.serving.protocol.fields import RequestError
+from tutelage.rollout.serving.protocol.model import Limits, ServedModel
+from tutelage.rollout.serving.protocol.replies import Answer, Reply
 from tutelage.rollout.serving.weights import ServedWeights
 from tutelage.rollout.serving.worker import QueueIsFull, Worker
 
@@ -45,7 +43,7 @@ class Service:
             adapters=self.worker.weights.adapters,
         )
 
-    def submit(self, request: Format) -> "Results":
+    def submit(self, request: Reply) -> "Results":
         """Put the jobs of a request into the queue. Raises RequestError where it is full."""
         results = Results(request)
         jobs: list[Job] = [*request.generations, *request.scorings]
@@ -83,7 +81,7 @@ class Service:
 class Results:
     """What comes of a request, in the event loop that asked. `cancel` is called when nobody waits any more."""
 
-    def __init__(self, request: Format) -> None:
+    def __init__(self, request: Reply) -> None:
         self.request = request
         self.tickets: Sequence[Ticket] = ()
         self.answers = [[Answer() for _ in range(job.n)] for job in request.generations]

@@ -1,20 +1,57 @@
 """The routes that change the weights, as vLLM has them: for a trainer that lets this server sample its rollouts."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tutelage.rollout.serving.body import read_json
 from tutelage.rollout.serving.jobs import Version
-from tutelage.rollout.serving.protocol.errors import RequestError
-from tutelage.rollout.serving.protocol.fields import Fields
+from tutelage.rollout.serving.protocol.fields import Flag, RequestError, Text, read_fields, refusal
 from tutelage.rollout.serving.service import Service
 from tutelage.rollout.serving.weights import ServedWeights
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+S = TypeVar("S", bound=Struct)
+
+
+class ReloadArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `reload_weights` takes."""
+
+    weights_path: Text = ""
+
+
+class Reload(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `/collective_rpc`."""
+
+    method: Text = ""
+    kwargs: ReloadArguments = ReloadArguments()
+    args: Any = None
+    timeout: Any = None
+
+
+class NewVersion(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `/update_weight_version`."""
+
+    new_version: Annotated[Version, Meta(description="a text or a whole number")]
+
+
+class LoadAdapter(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `/v1/load_lora_adapter`."""
+
+    lora_name: Text = ""
+    lora_path: Text = ""
+    load_inplace: Flag = False
+
+
+class UnloadAdapter(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `/v1/unload_lora_adapter`."""
+
+    lora_name: Text = ""
+    lora_int_id: Any = None
 
 
 def update_routes(service: Service, body: int) -> list[Route]:
@@ -57,27 +94,18 @@ class _Updates:
 
     async def reload(self, request: Request) -> Response:
         """`{"method": "reload_weights", "kwargs": {"weights_path": DIR}}`: the weights of a folder."""
-        fields = await self._fields(request)
-        method = fields.text("method")
-        if method != "reload_weights":
-            raise fields.refusal("method", f"is {method!r}; this server has reload_weights")
-        kwargs = Fields(fields.any("kwargs") or {}, "kwargs")
-        path = kwargs.text("weights_path")
-        for ignored in ("args", "timeout"):
-            fields.any(ignored)
-        kwargs.done()
-        fields.done()
+        fields = await self._read(Reload, request)
+        if fields.method != "reload_weights":
+            raise refusal("method", f"is {fields.method!r}; this server has reload_weights")
+        path = fields.kwargs.weights_path
         if not path:
-            raise kwargs.refusal("weights_path", "is missing: give the folder of a model")
+            raise refusal("kwargs.weights_path", "is missing: give the folder of a model")
         await self.service.change(lambda weights: weights.reload(path))
         return JSONResponse({"results": [None]})
 
     async def name_version(self, request: Request) -> Response:
         """`{"new_version": NAME}`: what the weights are called from here on."""
-        fields = await self._fields(request)
-        name = fields.any("new_version")
-        if isinstance(name, bool) or not isinstance(name, int | str):
-            raise fields.refusal("new_version", "must be a text or a whole number")
+        name = (await self._read(NewVersion, request)).new_version
         await self.service.change(lambda weights: _name(weights, name))
         return JSONResponse({"success": True, "new_version": name})
 
@@ -87,31 +115,25 @@ class _Updates:
 
     async def load_adapter(self, request: Request) -> Response:
         """`{"lora_name", "lora_path", "load_inplace"}`: a LoRA adapter, which requests name as their model."""
-        fields = await self._fields(request)
-        name, path = fields.text("lora_name"), fields.text("lora_path")
-        replaces = fields.flag("load_inplace")
-        fields.done()
-        model = self.service.model
+        fields = await self._read(LoadAdapter, request)
+        name, path, model = fields.lora_name, fields.lora_path, self.service.model
         if not name or not path:
             raise RequestError("Both lora_name and lora_path must be given.", param="lora_name")
         if name == model.name:
-            raise fields.refusal("lora_name", f"is {name!r}, the name of the model itself")
-        if name in model.adapters and not replaces:
-            raise fields.refusal("lora_name", f"is {name!r}, which is loaded: set load_inplace to replace it")
+            raise refusal("lora_name", f"is {name!r}, the name of the model itself")
+        if name in model.adapters and not fields.load_inplace:
+            raise refusal("lora_name", f"is {name!r}, which is loaded: set load_inplace to replace it")
         await self.service.change(lambda weights: weights.load_adapter(name, path))
         return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
 
     async def unload_adapter(self, request: Request) -> Response:
         """`{"lora_name"}`: forget an adapter."""
-        fields = await self._fields(request)
-        name = fields.text("lora_name")
-        fields.any("lora_int_id")
-        fields.done()
+        name = (await self._read(UnloadAdapter, request)).lora_name
         await self.service.change(lambda weights: weights.unload_adapter(name))
         return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
 
-    async def _fields(self, request: Request) -> Fields:
-        return Fields(await read_json(request, self.body))
+    async def _read(self, kind: type[S], request: Request) -> S:
+        return read_fields(kind, await read_json(request, self.body))
 
 
 def _name(weights: ServedWeights, version: Version) -> None:

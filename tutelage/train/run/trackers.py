@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from tutelage.base.config.differences import flat
 from tutelage.base.config.files import write_atomically
+from tutelage.base.config.mapping import flat
 from tutelage.base.errors import TutelageError
 
 log = logging.getLogger(__name__)

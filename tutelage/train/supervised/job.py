@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tutelage.base import config
-from tutelage.base.config.run import RunSettings
+from tutelage.base.config.bases import RunSettings
 from tutelage.base.progress.phases import phase
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy

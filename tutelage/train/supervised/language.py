@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from tutelage.base import config
-from tutelage.base.config.run import BatchSettings, RunSettings
+from tutelage.base.config.bases import BatchSettings, RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase

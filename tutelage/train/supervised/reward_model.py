@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tutelage.base import config
-from tutelage.base.config.run import BatchSettings, RunSettings
+from tutelage.base.config.bases import BatchSettings, RunSettings
 from tutelage.base.progress.phases import phase
 from tutelage.core.rows import EncodedRow, numbered
 from tutelage.core.scoring_losses import Margin, ScoringLoss

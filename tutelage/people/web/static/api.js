@@ -6,7 +6,10 @@ import { gettext } from "./words.js";
 /** The path that the site stands below: empty at the root of a host. */
 export const root = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 
-const token = document.querySelector('meta[name="csrf-token"]')?.content ?? "";
+/** @type {HTMLMetaElement | null} */
+const meta = document.querySelector('meta[name="csrf-token"]');
+/** The token against forged requests, sent with each that changes something. */
+export const token = meta?.content ?? "";
 
 /** The server read the request and will never accept it as it is. */
 export class Refused extends Error {

@@ -56,8 +56,6 @@ export class Form {
 
   read() {
     const [choice, strength] = this.verdict().split("-");
-    const checked = (scope, name) =>
-      [...scope.querySelectorAll(`[name="${name}"]:checked`)].map((input) => input.value);
     const why = choice === "skip" ? checked(this.element, "skip-reason") : [];
     return {
       choice: choice ?? "",
@@ -159,4 +157,9 @@ export class Form {
     field?.focus({ focusVisible: true });
     panel.scrollIntoView({ block: "nearest" });
   }
+}
+
+/** The values of the boxes of this name that are ticked. */
+function checked(scope, name) {
+  return [...scope.querySelectorAll(`[name="${name}"]:checked`)].map((input) => input.value);
 }

@@ -1,9 +1,9 @@
 // Sending a table of votes, and looking again whenever a column or a word is given another meaning.
 
-import { root } from "./api.js";
+import { root, token } from "./api.js";
 import { gettext } from "./words.js";
 
-const token = document.querySelector('meta[name="csrf-token"]').content;
+/** @type {HTMLInputElement | null} */
 const file = document.querySelector("#file");
 const said = document.querySelector("#file-said");
 

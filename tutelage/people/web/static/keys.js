@@ -9,20 +9,22 @@ const SWITCH = "tutelage.keys";
  * @param digit called with a digit that no group in focus has taken
  */
 export function listen(actions, digit) {
+  /** @type {HTMLInputElement} */
   const box = document.querySelector("#keys-on");
   box.checked = take(SWITCH) !== false;
   box.addEventListener("change", () => put(SWITCH, box.checked));
 
   document.addEventListener("keydown", (event) => {
     if (event.isComposing || document.querySelector("dialog[open]")) return;
-    const writing = event.target.matches("textarea, input:not([type=radio], [type=checkbox])");
+    const target = /** @type {HTMLElement} */ (event.target);
+    const writing = target.matches("textarea, input:not([type=radio], [type=checkbox])");
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) return act(event, actions.Enter);
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (mirrored(event)) return;
     if (event.key === "Escape") return act(event, actions.Escape);
     if (writing) return;
     if (event.key === "Enter") {
-      if (!event.target.closest("button, a, summary")) act(event, actions.Enter);
+      if (!target.closest("button, a, summary")) act(event, actions.Enter);
       return;
     }
     if (!box.checked || event.repeat) return;
@@ -40,7 +42,9 @@ function mirrored(event) {
   const ahead = { ArrowLeft: 1, ArrowRight: -1 }[event.key];
   if (!ahead || !event.target.matches("input[type=radio]")) return false;
   if (getComputedStyle(event.target).direction !== "rtl") return false;
-  const group = [...document.querySelectorAll("input[type=radio]")].filter(
+  /** @type {NodeListOf<HTMLInputElement>} */
+  const buttons = document.querySelectorAll("input[type=radio]");
+  const group = [...buttons].filter(
     (each) => each.name === event.target.name && each.form === event.target.form && !each.disabled && each.checkVisibility(),
   );
   const to = group.at((group.indexOf(event.target) + ahead) % group.length);
@@ -73,7 +77,8 @@ function inGroup(event) {
 export function onward(row) {
   const rows = [...document.querySelectorAll("[data-row]")];
   const next = rows[rows.indexOf(row) + 1];
-  if (next) next.querySelector("input:checked, input").focus({ focusVisible: true });
-  else document.querySelector("#ask").focus({ preventScroll: true });
+  /** @type {HTMLElement} */
+  const target = next ? next.querySelector("input:checked, input") : document.querySelector("#ask");
+  target.focus(next ? { focusVisible: true } : { preventScroll: true });
   next?.scrollIntoView({ block: "nearest" });
 }

@@ -20,8 +20,13 @@ export function sendFirst(outbox, notice) {
 }
 
 class Guard {
+  /**
+   * @param {import("./outbox.js").Outbox} outbox
+   * @param {HTMLElement} notice
+   */
   constructor(outbox, notice) {
-    Object.assign(this, { outbox, notice });
+    this.outbox = outbox;
+    this.notice = notice;
     this.busy = false;
     this.told = false; // that answers stay here, whatever is done: whoever presses Leave again means it
   }

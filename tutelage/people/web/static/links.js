@@ -2,9 +2,11 @@
 
 import { gettext } from "./words.js";
 
-for (const button of document.querySelectorAll("[data-copy]")) {
+/** @type {NodeListOf<HTMLButtonElement>} */
+const buttons = document.querySelectorAll("[data-copy]");
+for (const button of buttons) {
   button.addEventListener("click", async () => {
-    const field = document.getElementById(button.dataset.copy);
+    const field = /** @type {HTMLInputElement} */ (document.getElementById(button.dataset.copy));
     field.select();
     try {
       await navigator.clipboard.writeText(field.value);

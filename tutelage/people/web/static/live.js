@@ -18,7 +18,9 @@ export class Talk {
    */
   constructor(rater, { next, key, fail }) {
     this.draft = `tutelage.draft.message.${rater}`;
-    Object.assign(this, { next, key, fail });
+    this.next = next;
+    this.key = key;
+    this.fail = fail;
     this.state = ""; // "message", "sending", "writing" or "failed", while this is on the screen
     this.early = []; // actions on the question that is about to be asked
     find("#message-form").addEventListener("submit", (event) => {

@@ -1,7 +1,8 @@
 // The menu of the owner's pages. Its headings open and close without any script; this closes them when the reader goes
 // elsewhere, and lets the arrow keys go through their pages.
 
-const MENUS = "[data-menu]";
+/** @type {() => NodeListOf<HTMLDetailsElement>} */
+const menus = () => document.querySelectorAll("[data-menu]");
 
 function close(menu, { back = false } = {}) {
   menu.open = false;
@@ -13,16 +14,18 @@ function stops(menu) {
 }
 
 document.addEventListener("click", (event) => {
-  for (const menu of document.querySelectorAll(`${MENUS}[open]`)) if (!menu.contains(event.target)) close(menu);
+  const target = /** @type {Node} */ (event.target);
+  for (const menu of menus()) if (menu.open && !menu.contains(target)) close(menu);
 });
 
-for (const menu of document.querySelectorAll(MENUS)) {
+for (const menu of menus()) {
   menu.addEventListener("toggle", () => {
     if (!menu.open) return;
-    for (const other of document.querySelectorAll(`${MENUS}[open]`)) if (other !== menu) close(other);
+    for (const other of menus()) if (other.open && other !== menu) close(other);
   });
   menu.addEventListener("focusout", (event) => {
-    if (event.relatedTarget && !menu.contains(event.relatedTarget)) close(menu);
+    const to = /** @type {Node | null} */ (event.relatedTarget);
+    if (to && !menu.contains(to)) close(menu);
   });
   menu.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && menu.open) return close(menu, { back: true });

@@ -3,7 +3,9 @@
 import { post } from "./api.js";
 import { gettext } from "./words.js";
 
+/** @type {HTMLFormElement} */
 const form = document.querySelector("#note-form");
+/** @type {HTMLTextAreaElement} */
 const text = document.querySelector("#note-text");
 const said = document.querySelector("#note-said");
 

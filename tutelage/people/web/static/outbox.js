@@ -28,7 +28,7 @@ export class Outbox {
     return keys(this.prefix)
       .map((key) => take(key))
       .filter((entry) => entry !== null)
-      .sort((one, other) => one.at - other.at || one.number - other.number);
+      .toSorted((one, other) => one.at - other.at || one.number - other.number);
   }
 
   /** The questions whose answers are still here. */

@@ -12,10 +12,13 @@ function enable(part) {
 }
 
 document.addEventListener("click", (event) => {
-  const name = event.target.closest("[data-tick-all]")?.dataset.tickAll;
+  /** @type {HTMLButtonElement | null} */
+  const button = /** @type {Element} */ (event.target).closest("[data-tick-all]");
+  const name = button?.dataset.tickAll;
   if (!name) return;
-  const boxes = [...document.querySelectorAll(`input[type=checkbox][name="${name}"]`)];
-  const all = boxes.every((box) => box.checked);
+  /** @type {NodeListOf<HTMLInputElement>} */
+  const boxes = document.querySelectorAll(`input[type=checkbox][name="${name}"]`);
+  const all = [...boxes].every((box) => box.checked);
   for (const box of boxes) box.checked = !all;
 });
 

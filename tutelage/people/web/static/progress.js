@@ -5,11 +5,12 @@ import { figure, gettext, ngettext } from "./words.js";
 
 export class Progress {
   /**
-   * @param bar the element that shows it
-   * @param words the element that says it
+   * @param {HTMLProgressElement} bar the element that shows it
+   * @param {HTMLElement} words the element that says it
    */
   constructor(bar, words) {
-    Object.assign(this, { bar, words });
+    this.bar = bar;
+    this.words = words;
     this.counted = null; // as the server told last
     this.sent = new Map(); // by key, what an answer on its way changes
     this.receipts = 0;

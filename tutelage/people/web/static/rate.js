@@ -4,7 +4,7 @@ import { get, post, Refused, root } from "./api.js";
 import { Clock, here } from "./clock.js";
 import { Corrections } from "./corrections.js";
 import { Form } from "./form.js";
-import { listen, onward } from "./keys.js";
+import { listen } from "./keys.js";
 import { left, sendFirst } from "./leaving.js";
 import { Talk } from "./live.js";
 import { Outbox } from "./outbox.js";
@@ -50,8 +50,8 @@ let proceed = () => {}; // what the button of the present pause does
 
 async function fetchNext() {
   const unsent = outbox.assignments();
-  const here = [current, aside, ...ahead.map((each) => each.question)];
-  const held = [...unsent, ...here.filter(Boolean).map((question) => question.id)];
+  const onPage = [current, aside, ...ahead.map((each) => each.question)];
+  const held = [...unsent, ...onPage.filter(Boolean).map((question) => question.id)];
   const { receipts } = progress;
   const reply = await post("/rate/next", item ? { item } : { besides: held });
   stale ||= reply.version !== pageVersion;
@@ -440,8 +440,8 @@ export async function begin(part) {
   outbox.flush();
   get("/rate/recent")
     .then((reply) => {
-      const here = new Set(history.map((each) => each.question.id));
-      const older = reply.answers.reverse().filter((each) => !here.has(each.question.id));
+      const listed = new Set(history.map((each) => each.question.id));
+      const older = reply.answers.toReversed().filter((each) => !listed.has(each.question.id));
       history = [...older, ...history];
       place += older.length;
       find("#undo").disabled = !history.length;

@@ -43,6 +43,7 @@ function showPrompt(messages) {
   before = null;
   const earlier = messages.slice(0, -1);
   const last = messages.at(-1);
+  /** @type {HTMLElement} */
   const prompt = document.querySelector("#prompt");
   prompt.replaceChildren(...(earlier.length ? [fold(earlier)] : []), turn(last, earlier.length > 0));
   prompt.tabIndex = prompt.scrollHeight > prompt.clientHeight ? 0 : -1;
@@ -50,6 +51,7 @@ function showPrompt(messages) {
 
 /** Open the earlier turns of the conversation and go to the first of them, or close them and go back. */
 export function toggleEarlier() {
+  /** @type {HTMLElement} */
   const prompt = document.querySelector("#prompt");
   const details = prompt.querySelector("details");
   if (!details?.checkVisibility()) return;
@@ -130,19 +132,21 @@ function responseCard(response, letter) {
 }
 
 function emptyCard(letter) {
-  const article = document.querySelector("#response-template").content.firstElementChild.cloneNode(true);
+  /** @type {HTMLTemplateElement} */
+  const template = document.querySelector("#response-template");
+  const article = /** @type {HTMLElement} */ (template.content.firstElementChild.cloneNode(true));
   const title = article.querySelector("h2");
   title.id = `response-${letter}`;
   title.append(...lettered(letter));
   article.setAttribute("aria-labelledby", title.id);
-  article.querySelector(".text").dir = "auto";
+  article.querySelector(".text").setAttribute("dir", "auto");
   return article;
 }
 
 /** The name of a response, of which only the letter is seen. */
 function lettered(letter) {
-  const [before, after] = gettext("Response %(letter)s").split("%(letter)s");
-  return [make("span", "visually-hidden", before), make("b", "", letter), make("span", "visually-hidden", after)];
+  const [lead, tail] = gettext("Response %(letter)s").split("%(letter)s");
+  return [make("span", "visually-hidden", lead), make("b", "", letter), make("span", "visually-hidden", tail)];
 }
 
 /** A key as it stands beside what it does. */

@@ -102,7 +102,9 @@ export class Spans {
   /** Leave the mode; the texts are formatted again. */
   stop() {
     this.leave();
-    document.querySelector("#ask").focus({ preventScroll: true });
+    /** @type {HTMLElement} */
+    const ask = document.querySelector("#ask");
+    ask.focus({ preventScroll: true });
   }
 
   leave() {
@@ -146,6 +148,7 @@ export class Spans {
 
   listenToPointer(box) {
     const number = (event) => {
+      /** @type {HTMLElement | null} */
       const word = document.elementFromPoint(event.clientX, event.clientY)?.closest("[data-word]");
       return word && box.list.contains(word) ? Number(word.dataset.word) : null;
     };

@@ -1,10 +1,38 @@
-"""Reads the fields of a JSON body, each with its type and its bounds, and refuses those that nobody has read."""
+"""Fields of requests as msgspec structs, and refusals in OpenAI's format.
+
+The type of a field is one of the annotated types below or another struct, which is a section. Null means that a field
+is left out. A struct with `forbid_unknown_fields` refuses other fields, unless they ask for nothing.
+"""
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args
 
-from tutelage.rollout.serving.protocol.errors import RequestError
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import FieldInfo
+
+from tutelage.base.errors import TutelageError
+
+Flag = Annotated[bool, Meta(description="true or false")]
+Whole = Annotated[int, Meta(description="a whole number")]
+Number = Annotated[float, Meta(description="a number")]
+Text = Annotated[str, Meta(description="a text")]
+Texts = Annotated[str | tuple[str, ...], Meta(description="a text or a list of texts")]
+Ids = Annotated[tuple[int, ...], Meta(description="a list of token ids")]
+Bounds = Mapping[str, tuple[int, int]]
+"""The least and the largest value of numbers, by the names of their fields."""
+UNBOUNDED: Bounds = {}
+S = TypeVar("S", bound=Struct)
+
+ERROR_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    503: "overloaded_error",
+}
+"""The type of an error by its status; others are invalid requests, or from 500 on errors of the server."""
 
 IGNORED = frozenset({
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "priority", "cache_salt",
@@ -25,92 +53,73 @@ WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
 """Fields that are not supported, with the values (beside null) that ask for nothing."""
 
 
-class Fields:
-    """The fields of a body, or of a section of it called `section`. `done` is called when all were read."""
+class RequestError(TutelageError):
+    """A request that is refused with an HTTP status. `param` is the field at fault, `code` a name for programs."""
 
-    def __init__(self, body: object, section: str = "") -> None:
-        self.prefix = f"{section}." if section else ""
-        if not isinstance(body, dict):
-            raise RequestError(f"{section or 'The body'} must be a JSON object.", param=section or None)
-        self._left: dict[str, Any] = dict(body)
-        self._read: set[str] = set()
+    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None):
+        super().__init__(message)
+        self.status, self.param, self.code = status, param, code
 
-    def any(self, name: str) -> Any:
-        """A value of any type; None where it is absent or null."""
-        self._read.add(name)
-        return self._left.pop(name, None)
 
-    def number(self, name: str, default: float, least: float, most: float) -> float:
-        """A number within bounds."""
-        value = self.any(name)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise self.refusal(name, f"must be a number from {least:g} to {most:g}, not {_short(value)}")
-        return float(value)
+def error_body(
+    message: str, status: int, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """The body of an error."""
+    kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
-    def whole(self, name: str, least: int, most: int) -> int | None:
-        """A whole number within bounds; None where it is absent."""
-        value = self.any(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self.refusal(name, f"must be a whole number from {least} to {most}, not {_short(value)}")
-        return value
 
-    def flag(self, name: str) -> bool:
-        """A boolean, false where it is absent."""
-        value = self.any(name)
-        if value is not None and not isinstance(value, bool):
-            raise self.refusal(name, f"must be true or false, not {_short(value)}")
-        return bool(value)
+def refusal(field: str, reason: str) -> RequestError:
+    """The error that a field gets."""
+    return RequestError(f"{field} {reason}.", param=field)
 
-    def text(self, name: str) -> str:
-        """A text, empty where it is absent."""
-        value = self.any(name)
-        if value is not None and not isinstance(value, str):
-            raise self.refusal(name, f"must be a text, not {_short(value)}")
-        return value or ""
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A text or a list of texts."""
-        value = self.any(name)
-        items = [] if value is None else [value] if isinstance(value, str) else value
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise self.refusal(name, f"must be a text or a list of texts, not {_short(value)}")
-        return tuple(items)
+def read_fields(kind: type[S], body: object, bounds: Bounds = UNBOUNDED, section: str = "") -> S:
+    """A struct from a body, or from its `section`. Raises RequestError for what it does not have or take."""
+    if not isinstance(body, dict):
+        raise RequestError(f"{section or 'The body'} must be a JSON object.", param=section or None)
+    prefix, fields, values = f"{section}." if section else "", _fields(kind), {}
+    for name, field in fields.items():
+        if (value := body.get(name)) is not None or field.required:
+            values[name] = convert(field.type, value, prefix + name, bounds)
+    if kind.__struct_config__.forbid_unknown_fields:
+        for name, value in body.items():
+            if value is not None and name not in fields and name not in IGNORED:
+                _check_effect(name, value, prefix, list(fields))
+    return kind(**values)
 
-    def ids(self, name: str, vocabulary: int) -> tuple[int, ...]:
-        """A list of token ids."""
-        value = self.any(name)
-        return self.as_ids(name, [] if value is None else value, vocabulary)
 
-    def as_ids(self, name: str, value: object, vocabulary: int) -> tuple[int, ...]:
-        """A value as token ids."""
-        if not isinstance(value, list) or not all(type(item) is int for item in value):
-            raise self.refusal(name, f"must be a list of token ids, not {_short(value)}")
-        wrong = next((item for item in value if not 0 <= item < vocabulary), None)
-        if wrong is not None:
-            raise self.refusal(
-                name, f"has the token {wrong}, but the model has the tokens 0 to {vocabulary - 1}"
-            )
-        return tuple(value)
+def convert(kind: Any, value: object, name: str, bounds: Bounds = UNBOUNDED) -> Any:
+    """A value as one of the types of fields. Raises RequestError for another one, and for a number out of bounds."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return read_fields(kind, value, bounds, name)
+    kinds = (kind, *get_args(kind))
+    expected = next((each.__metadata__[0].description for each in kinds if hasattr(each, "__metadata__")), "")
+    interval = bounds.get(name.rpartition(".")[2]) if expected.endswith("number") else None
+    if interval:
+        expected += " from {} to {}".format(*interval)
+    try:
+        converted = msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        converted = None
+    if converted is None or (interval and not interval[0] <= converted <= interval[1]):
+        raise refusal(name, f"must be {expected}, not {_short(value)}")
+    return converted
 
-    def refusal(self, name: str, reason: str) -> RequestError:
-        """The error that a field gets."""
-        return RequestError(f"{self.prefix}{name} {reason}.", param=self.prefix + name)
 
-    def done(self) -> None:
-        """Raise RequestError for a field that was not read and is not known to change nothing."""
-        for name, value in self._left.items():
-            if value is None or name in IGNORED:
-                continue
-            if name not in WITHOUT_EFFECT:
-                near = difflib.get_close_matches(name, self._read, n=1)
-                guess = f"; did you mean {near[0]!r}?" if near else "."
-                raise RequestError(f"Unknown field {self.prefix}{name!r}{guess}", param=self.prefix + name)
-            if value not in WITHOUT_EFFECT[name]:
-                raise self.refusal(name, f"is not supported here: leave it out (it is {_short(value)})")
+@cache
+def _fields(kind: type[Struct]) -> dict[str, FieldInfo]:
+    return {field.name: field for field in msgspec.structs.fields(kind)}
+
+
+def _check_effect(name: str, value: object, prefix: str, known: list[str]) -> None:
+    """Raise RequestError for an unknown field, and for one that is not supported and asks for something."""
+    if name not in WITHOUT_EFFECT:
+        near = difflib.get_close_matches(name, known, n=1)
+        guess = f"; did you mean {near[0]!r}?" if near else "."
+        raise RequestError(f"Unknown field {prefix}{name!r}{guess}", param=prefix + name)
+    if value not in WITHOUT_EFFECT[name]:
+        raise refusal(prefix + name, f"is not supported here: leave it out (it is {_short(value)})")
 
 
 def _short(value: object) -> str:

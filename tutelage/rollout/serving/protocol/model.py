@@ -7,12 +7,67 @@ from typing import Any
 
 import torch
 
+from tutelage.base.nouns import counted
 from tutelage.data.chat import encode, stop_strings
 from tutelage.data.records import Messages
 from tutelage.data.tokenizer import encode_text, facts
 from tutelage.engines.stopping import StopCondition
-from tutelage.rollout.serving.protocol.errors import RequestError
-from tutelage.rollout.serving.protocol.sampling import Limits
+from tutelage.rollout.serving.protocol.fields import Bounds, RequestError, refusal
+
+MOST_STOPS = 16
+"""Stop strings of a request."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What requests may ask for: tokens of an answer, answers to a prompt, likeliest tokens with each token, prompts;
+    and the model's context and vocabulary in tokens."""
+
+    tokens: int
+    answers: int
+    context: int | None
+    vocabulary: int
+    top: int = 20
+    prompts: int = 256
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds of the fields of requests."""
+        return {
+            **dict.fromkeys(("max_tokens", "max_completion_tokens"), (0, self.tokens)),
+            **dict.fromkeys(("logprobs", "top_logprobs"), (0, self.top)),
+            **dict.fromkeys(("n", "best_of"), (1, self.answers)),
+            **dict.fromkeys(("top_p", "min_p"), (0, 1)),
+            "temperature": (0, 100),
+            "top_k": (-1, 2**31),
+            "seed": (-(2**63), 2**64 - 1),
+        }
+
+    def room(self, prompt: int) -> int:
+        """The tokens that an answer to a prompt of so many tokens may have."""
+        return self.tokens if self.context is None else min(self.tokens, self.context - prompt)
+
+    def check_context(self, prompt: int, answer: int) -> None:
+        """Raise RequestError where a prompt and its answer are longer than the context."""
+        if self.context is not None and prompt + answer > self.context:
+            raise RequestError(
+                f"The model has room for {counted(self.context, 'token')}, but the prompt has {prompt} and the answer "
+                f"may have {answer}. Shorten the prompt, or ask for fewer tokens.",
+                code="context_length_exceeded",
+            )
+
+    def check_ids(self, name: str, ids: Sequence[int]) -> None:
+        """Raise RequestError for a token that the model does not have, in the field of this name."""
+        wrong = next((token for token in ids if not 0 <= token < self.vocabulary), None)
+        if wrong is not None:
+            raise refusal(
+                name, f"has the token {wrong}, but the model has the tokens 0 to {self.vocabulary - 1}"
+            )
+
+    def check_count(self, name: str, count: int, most: int) -> None:
+        """Raise RequestError for too many entries in the field of this name."""
+        if count > most:
+            raise refusal(name, f"may have {counted(most, 'entry')}, not {count}")
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ begin({
 /** Ranks by place as "B > A = C", with what has none yet at the end. */
 function inOrder(ranks) {
   const letters = [...ranks.keys()].map((place) => "ABCDEF"[place]);
-  const steps = [...new Set(ranks.filter(Boolean))].sort((one, other) => one - other);
+  const steps = [...new Set(ranks.filter(Boolean))].toSorted((one, other) => one - other);
   const said = steps.map((step) => letters.filter((_, place) => ranks[place] === step).join(" = ")).join("  >  ");
   const open = letters.filter((_, place) => !ranks[place]);
   return open.length ? gettext("%(order)s   (open: %(letters)s)", { order: said, letters: open.join(", ") }) : said;

@@ -1,4 +1,4 @@
-"""Values from files and code against type hints: exactly the right type, or a message that says what is expected."""
+"""Type hints of settings: a value has exactly the type of its hint, or an error says what is expected."""
 
 import dataclasses
 import difflib
@@ -18,7 +18,17 @@ def settable(cls: type) -> "list[dataclasses.Field[Any]]":
 def section_of(hint: Any) -> type | None:
     """The dataclass in a hint, `Lora` or `Lora | None`: such a setting is a section. None for any other hint."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    return next((one for one in members if isinstance(one, type) and dataclasses.is_dataclass(one)), None)
+    return next(filter(is_section, members), None)
+
+
+def is_section(hint: Any) -> bool:
+    """Whether a hint is a dataclass."""
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+def default_of(field: "dataclasses.Field[Any]") -> Any:
+    """The default of a field, `dataclasses.MISSING` for a required one."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 class Reader(NamedTuple):
@@ -42,28 +52,18 @@ class Reader(NamedTuple):
         settings: object = object.__new__(cls)
         for name, field in fields.items():
             place = f"{key}.{name}" if key else name
-            one = self.default(field, hints[name], base, place)
+            one = default_of(field) if base is None else getattr(base, name)
+            if one is dataclasses.MISSING:
+                one = self.section(hints[name], {}, None, place) if is_section(hints[name]) else self.unset
             if name in value:
                 one = self.value(hints[name], value[name], one, place)
             object.__setattr__(settings, name, one)
         return settings
 
-    def default(self, field: "dataclasses.Field[Any]", hint: object, base: object, key: str) -> object:
-        """The value that a field has without a mapping."""
-        if base is not None:
-            return getattr(base, field.name)
-        if field.default is not dataclasses.MISSING:
-            return field.default
-        if field.default_factory is not dataclasses.MISSING:
-            return field.default_factory()
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            return self.section(hint, {}, None, key)
-        return self.unset
-
     def value(self, hint: Any, value: object, base: object, key: str) -> object:
         """Read one value; `base` is the section that a section goes on top of."""
         origin = get_origin(hint)
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if is_section(hint):
             return self.section(hint, value, base if isinstance(base, hint) else None, key)
         if origin in (Union, types.UnionType):
             return self.union(get_args(hint), value, base, key)

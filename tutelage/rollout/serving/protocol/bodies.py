@@ -1,0 +1,106 @@
+"""Bodies of requests in OpenAI's formats, with vLLM's additions for token ids."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, Struct
+
+from tutelage.data.records import Message, Role
+from tutelage.rollout.serving.protocol.fields import Flag, Ids, Number, Text, Texts, Whole
+
+
+class SamplingFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How tokens are sampled, in every format."""
+
+    temperature: Number = 1.0
+    top_p: Number = 1.0
+    top_k: Whole = 0
+    min_p: Number = 0.0
+    stop: Texts = ()
+    stop_token_ids: Ids = ()
+    ignore_eos: Flag = False
+    seed: Whole | None = None
+    n: Whole = 1
+    max_tokens: Whole | None = None
+    section: ClassVar[str] = ""
+    """What leads the names of the fields in refusals."""
+
+
+class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stream has beside the answer."""
+
+    include_usage: Flag = False
+    continuous_usage_stats: Flag = False
+
+
+class TextFields(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fields of both formats that answer with text."""
+
+    model: Text = ""
+    request_id: Text = ""
+    stream: Flag = False
+    stream_options: StreamOptions = StreamOptions()
+    return_token_ids: Flag = False
+
+
+class CompletionsFields(TextFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`/v1/completions`: texts or token ids are continued."""
+
+    prompt: Any = None
+    echo: Flag = False
+    logprobs: Whole | None = None
+    best_of: Whole | None = None
+    add_special_tokens: Flag = True
+    return_tokens_as_token_ids: Flag = False
+
+
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    """A part of a message."""
+
+    text: str = ""
+
+
+class MessageFields(Struct, frozen=True):
+    """A turn of a conversation."""
+
+    role: Annotated[
+        Literal["system", "developer", "user", "assistant"],
+        Meta(description="system, developer, user or assistant"),
+    ]
+    content: Annotated[
+        str | tuple[TextPart, ...],
+        Meta(description="a text, or parts of the type text, since this model reads nothing else"),
+    ]
+
+    @property
+    def message(self) -> Message:
+        """The message for the chat template."""
+        role: Role = "system" if self.role == "developer" else self.role
+        parts = self.content
+        return Message(role, parts if isinstance(parts, str) else "".join(part.text for part in parts))
+
+
+class ChatFields(TextFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`/v1/chat/completions`: a conversation is answered."""
+
+    messages: Annotated[list[Any], Meta(min_length=1, description="a list of at least one message")]
+    max_completion_tokens: Whole | None = None
+    logprobs: Flag = False
+    top_logprobs: Whole | None = None
+
+
+class GenerateSampling(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How tokens are sampled, and how many of the likeliest ones are reported."""
+
+    logprobs: Whole | None = None
+    section: ClassVar[str] = "sampling_params."
+
+
+class GenerateFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`/inference/v1/generate`: token ids in, token ids and log-probabilities out, as vLLM has it."""
+
+    token_ids: Ids
+    model: Text = ""
+    request_id: Text = ""
+    stream: Flag = False
+    stream_options: Any = None
+    sampling_params: GenerateSampling = GenerateSampling()

@@ -1,0 +1,269 @@
+"""Answers of the worker as JSON, whole or in chunks, in OpenAI's formats with vLLM's additions for token ids."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from tutelage.rollout.serving.jobs import FinishReason, Generation, Piece, Scoring, TokenLogp, Version
+from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, TextFields
+from tutelage.rollout.serving.protocol.model import ServedModel
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Answer:
+    """One answer, which grows piece by piece."""
+
+    text: str = ""
+    tokens: list[TokenLogp] = field(default_factory=list)
+    finish: FinishReason | None = None
+    stop: str | int | None = None
+    version: Version = ""
+
+    def add(self, piece: Piece) -> None:
+        """Append a piece."""
+        self.text += piece.text
+        self.tokens += piece.tokens
+        self.finish, self.stop, self.version = piece.finish, piece.stop, piece.version
+
+    @property
+    def weight_versions(self) -> list[Json]:
+        """Which weights computed which tokens, as vLLM writes it. No answer is continued with other weights."""
+        return [{"version": self.version, "start": 0, "end": len(self.tokens)}]
+
+
+Answers = Sequence[Sequence[Answer]]
+"""Answer i to prompt p is `answers[p][i]`."""
+Scores = Sequence[Sequence[TokenLogp]]
+"""The tokens of prompt p but the first are `scores[p]`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply(ABC):
+    """The reply to a request: the jobs that it waits for, and its JSON."""
+
+    model: ServedModel
+    prompts: Sequence[tuple[int, ...]]
+    generations: Sequence[Generation]
+    """One job for each prompt; none where nothing is to be generated."""
+    scorings: Sequence[Scoring] = ()
+    """One job for each prompt whose own tokens are wanted with log-probabilities; otherwise none."""
+    streams: bool = False
+
+    @abstractmethod
+    def body(self, answers: Answers, scores: Scores) -> Json:
+        """The whole answer."""
+
+    def opening(self) -> list[Json]:
+        """The chunks before the first piece."""
+        return []
+
+    def chunk(self, prompt: int, piece: Piece) -> Json | None:
+        """The chunk for a piece of an answer to a prompt; None where it would hold nothing."""
+        return None
+
+    def closing(self, answers: Answers) -> list[Json]:
+        """The chunks after the last piece."""
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextReply(Reply):
+    """A reply with text, which may be a stream of chunks."""
+
+    fields: TextFields
+    PREFIX: ClassVar = ""
+    KIND: ClassVar = ""
+    """The beginning of an id, and the type of a chunk."""
+
+    @abstractmethod
+    def part(self, index: int, piece: Piece) -> Json:
+        """The next part of answer number `index`."""
+
+    def chunk(self, prompt: int, piece: Piece) -> Json | None:
+        """See `Reply.chunk`."""
+        job = self.generations[prompt]
+        if not (piece.text or piece.finish or job.top is not None or self.fields.return_token_ids):
+            return None
+        return self.head | {"choices": [self.part(prompt * job.n + piece.index, piece)]}
+
+    def closing(self, answers: Answers) -> list[Json]:
+        """See `Reply.closing`."""
+        if not self.fields.stream_options.include_usage:
+            return []
+        return [self.head | {"choices": [], "usage": self.usage(answers)}]
+
+    @cached_property
+    def head(self) -> Json:
+        """What all chunks begin with."""
+        name, now = self.fields.model or self.model.name, int(time.time())
+        return {"id": self.PREFIX + uuid4().hex, "object": self.KIND, "created": now, "model": name}
+
+    def usage(self, answers: Answers) -> dict[str, int]:
+        """The tokens of prompts and answers."""
+        read = sum(map(len, self.prompts))
+        written = sum(len(answer.tokens) for each in answers for answer in each)
+        return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionsReply(TextReply):
+    """The reply of `/v1/completions`."""
+
+    fields: CompletionsFields
+    PREFIX, KIND = "cmpl-", "text_completion"
+
+    def body(self, answers: Answers, scores: Scores) -> Json:
+        """See `Reply.body`."""
+        choices: list[Json] = []
+        for place, prompt in enumerate(self.prompts):
+            for answer in answers[place] if answers else [Answer(finish="length")]:
+                text, tokens = answer.text, answer.tokens
+                if self.fields.echo:
+                    text = self.model.text_of(prompt) + text
+                    tokens = [TokenLogp(prompt[0], 0.0, {}), *(scores[place] if scores else ()), *tokens]
+                choice = self._choice(
+                    len(choices), text, self._logprobs(tokens, int(self.fields.echo)), answer
+                )
+                if self.fields.return_token_ids:
+                    choice |= {"prompt_token_ids": prompt, "weight_versions": answer.weight_versions}
+                choices.append(choice)
+        return self.head | {"choices": choices, "usage": self.usage(answers)}
+
+    def part(self, index: int, piece: Piece) -> Json:
+        """See `Reply.part`."""
+        return self._choice(index, piece.text, self._logprobs(piece.tokens), piece)
+
+    def _choice(self, index: int, text: str, logprobs: Json | None, answer: Answer | Piece) -> Json:
+        choice: Json = {"index": index, "text": text, "logprobs": logprobs}
+        choice |= {"finish_reason": answer.finish, "stop_reason": answer.stop}
+        return choice | ({"token_ids": _ids(answer)} if self.fields.return_token_ids else {})
+
+    def _logprobs(self, tokens: Sequence[TokenLogp], unscored: int = 0) -> Json | None:
+        """The log-probabilities of tokens, null for the first `unscored` ones."""
+        if self.fields.logprobs is None:
+            return None
+        ids = _mentioned(tokens)
+        names = (
+            {id: f"token_id:{id}" for id in ids}
+            if self.fields.return_tokens_as_token_ids
+            else self.model.texts_of(ids)
+        )
+        texts, scored, nulls = [names[token.token] for token in tokens], tokens[unscored:], [None] * unscored
+        return {
+            "tokens": texts,
+            "token_logprobs": [*nulls, *(token.logp for token in scored)],
+            "top_logprobs": [*nulls, *(_by_text(token, names) for token in scored)],
+            "text_offset": [0, *accumulate(map(len, texts))][: len(texts)],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatReply(TextReply):
+    """The reply of `/v1/chat/completions`, to one prompt."""
+
+    fields: ChatFields
+    PREFIX, KIND = "chatcmpl-", "chat.completion.chunk"
+
+    def body(self, answers: Answers, scores: Scores) -> Json:
+        """See `Reply.body`."""
+        choices = [self._choice(index, answer) for index, answer in enumerate(answers[0])]
+        reply = self.head | {"object": "chat.completion", "choices": choices, "usage": self.usage(answers)}
+        return reply | ({"prompt_token_ids": self.prompts[0]} if self.fields.return_token_ids else {})
+
+    def opening(self) -> list[Json]:
+        """See `Reply.opening`."""
+        delta = {"role": "assistant", "content": ""}
+        return [
+            self.head | {"choices": [{"index": i, "delta": delta, "logprobs": None, "finish_reason": None}]}
+            for i in range(self.generations[0].n)
+        ]
+
+    def part(self, index: int, piece: Piece) -> Json:
+        """See `Reply.part`."""
+        part: Json = {
+            "index": index,
+            "delta": {"content": piece.text} if piece.text or not piece.finish else {},
+            "logprobs": self._logprobs(piece.tokens) if piece.tokens else None,
+            "finish_reason": piece.finish,
+        }
+        part |= {"stop_reason": piece.stop} if piece.finish else {}
+        return part | ({"token_ids": _ids(piece)} if self.fields.return_token_ids and piece.tokens else {})
+
+    def _choice(self, index: int, answer: Answer) -> Json:
+        choice: Json = {
+            "index": index,
+            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "logprobs": self._logprobs(answer.tokens),
+            "finish_reason": answer.finish,
+            "stop_reason": answer.stop,
+        }
+        ids = {"token_ids": _ids(answer), "weight_versions": answer.weight_versions}
+        return choice | (ids if self.fields.return_token_ids else {})
+
+    def _logprobs(self, tokens: Sequence[TokenLogp]) -> Json | None:
+        if not self.fields.logprobs:
+            return None
+        names = self.model.texts_of(_mentioned(tokens))
+
+        def entry(token: int, logp: float) -> Json:
+            return {"token": names[token], "logprob": logp, "bytes": list(names[token].encode())}
+
+        content = [entry(each.token, each.logp) | _likeliest(each, entry) for each in tokens]
+        return {"content": content, "refusal": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateReply(Reply):
+    """The reply of `/inference/v1/generate`, to one prompt."""
+
+    request_id: str
+
+    def body(self, answers: Answers, scores: Scores) -> Json:
+        """See `Reply.body`."""
+
+        def entry(token: int, logp: float) -> Json:
+            return {"token": f"token_id:{token}", "token_id": token, "logprob": logp}
+
+        def logprobs(tokens: Sequence[TokenLogp]) -> Json:
+            return {"content": [entry(each.token, each.logp) | _likeliest(each, entry) for each in tokens]}
+
+        choices = [
+            {
+                "index": index,
+                "token_ids": _ids(answer),
+                "finish_reason": answer.finish,
+                "logprobs": None if self.generations[0].top is None else logprobs(answer.tokens),
+                "weight_versions": answer.weight_versions,
+            }
+            for index, answer in enumerate(answers[0])
+        ]
+        return {"request_id": self.request_id, "choices": choices}
+
+
+def _ids(answer: Answer | Piece) -> list[int]:
+    """The token ids, with the one that ended the answer."""
+    return [token.token for token in answer.tokens]
+
+
+def _mentioned(tokens: Sequence[TokenLogp]) -> set[int]:
+    """The tokens, and the likeliest ones in their places."""
+    return {token.token for token in tokens}.union(*(token.top for token in tokens))
+
+
+def _likeliest(token: TokenLogp, entry: Callable[[int, float], Json]) -> Json:
+    return {"top_logprobs": [entry(each, logp) for each, logp in token.top.items()]}
+
+
+def _by_text(token: TokenLogp, names: dict[int, str]) -> dict[str, float]:
+    """The likeliest tokens and the token itself; of tokens with one text, the likeliest."""
+    by_text: dict[str, float] = {}
+    for each, logp in (*token.top.items(), (token.token, token.logp)):
+        by_text[names[each]] = max(logp, by_text.get(names[each], logp))
+    return by_text

@@ -1,0 +1,151 @@
+"""Requests for answers: their bodies read, checked against the model, and made into jobs."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from tutelage.base import config
+from tutelage.rollout.serving.jobs import Generation, Scoring
+from tutelage.rollout.serving.protocol.bodies import (
+    ChatFields,
+    CompletionsFields,
+    GenerateFields,
+    MessageFields,
+    SamplingFields,
+)
+from tutelage.rollout.serving.protocol.fields import (
+    Ids,
+    convert,
+    read_fields,
+    refusal,
+)
+from tutelage.rollout.serving.protocol.model import MOST_STOPS, ServedModel
+from tutelage.rollout.serving.protocol.replies import ChatReply, CompletionsReply, GenerateReply
+
+DEFAULT_TOKENS = 16
+"""Tokens of a completion where the request does not say, as with OpenAI."""
+
+
+def read_completions(body: object, model: ServedModel) -> CompletionsReply:
+    """Read a request. Raises TutelageError where it is refused."""
+    fields = read_fields(CompletionsFields, body, model.limits.bounds)
+    adapter, prompts, logprobs = model.adapter(fields.model), _prompts(fields, model), fields.logprobs
+    tokens = DEFAULT_TOKENS if fields.max_tokens is None else fields.max_tokens
+    if fields.stream and fields.echo:
+        raise refusal("echo", "is not supported together with stream")
+    if tokens == 0 and not fields.echo:
+        raise refusal("max_tokens", "is 0, which leaves nothing to answer without echo")
+    if fields.best_of not in (None, fields.n):
+        raise refusal("best_of", f"is not supported with another value than n, which is {fields.n}")
+    jobs = []
+    if tokens:
+        names = {"name": fields.request_id, "adapter": adapter}
+        jobs = _generations(model, fields, prompts, tokens, top=logprobs, streams=fields.stream, **names)
+    scored = fields.echo and logprobs is not None
+    return CompletionsReply(
+        model=model,
+        prompts=prompts,
+        generations=jobs,
+        scorings=[Scoring(prompt, logprobs or 0, adapter) for prompt in prompts if scored],
+        streams=fields.stream,
+        fields=fields,
+    )
+
+
+def read_chat(body: object, model: ServedModel) -> ChatReply:
+    """Read a request. Raises TutelageError where it is refused."""
+    fields = read_fields(ChatFields, body, model.limits.bounds)
+    adapter, top = model.adapter(fields.model), fields.top_logprobs
+    tokens = fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens
+    if tokens == 0:
+        raise refusal("max_tokens", "is 0, which leaves nothing to answer")
+    if top is not None and not fields.logprobs:
+        raise refusal("top_logprobs", "is given without logprobs: set logprobs to true")
+    turns = [
+        read_fields(MessageFields, turn, section=f"messages[{i}]") for i, turn in enumerate(fields.messages)
+    ]
+    prompt = model.prompt_of_messages(tuple(turn.message for turn in turns))
+    jobs = _generations(
+        model,
+        fields,
+        [prompt],
+        tokens or max(1, model.limits.room(len(prompt))),
+        more_stops=model.chat_stops(),
+        name=fields.request_id,
+        adapter=adapter,
+        top=(top or 0) if fields.logprobs else None,
+        streams=fields.stream,
+        strips=True,
+    )
+    return ChatReply(model=model, prompts=[prompt], generations=jobs, streams=fields.stream, fields=fields)
+
+
+def read_generate(body: object, model: ServedModel) -> GenerateReply:
+    """Read a request. Raises TutelageError where it is refused."""
+    fields = read_fields(GenerateFields, body, model.limits.bounds)
+    adapter, prompt, params = model.adapter(fields.model), fields.token_ids, fields.sampling_params
+    tokens = DEFAULT_TOKENS if params.max_tokens is None else params.max_tokens
+    model.limits.check_ids("token_ids", prompt)
+    if not prompt:
+        raise refusal("token_ids", "is empty: give at least one token")
+    if fields.stream:
+        raise refusal("stream", "is not supported here: use /v1/completions")
+    if tokens == 0:
+        raise refusal("sampling_params.max_tokens", "is 0, which leaves nothing to answer")
+    jobs = _generations(
+        model, params, [prompt], tokens, name=fields.request_id, adapter=adapter, top=params.logprobs
+    )
+    return GenerateReply(
+        model=model, prompts=[prompt], generations=jobs, request_id=fields.request_id or uuid4().hex
+    )
+
+
+def _prompts(fields: CompletionsFields, model: ServedModel) -> list[tuple[int, ...]]:
+    """One prompt or several, each a text or token ids."""
+    body, prompts = fields.prompt, list[tuple[int, ...]]()
+    several = isinstance(body, list) and body and isinstance(body[0], str | list)
+    for each in body if several else [body]:
+        if isinstance(each, str):
+            prompts.append(model.prompt_of_text(each, special=fields.add_special_tokens))
+        else:
+            prompts.append(convert(Ids, each, "prompt"))
+            model.limits.check_ids("prompt", prompts[-1])
+    if not all(prompts):
+        raise refusal("prompt", "is empty: give a text or token ids")
+    model.limits.check_count("prompt", len(prompts), model.limits.prompts)
+    return prompts
+
+
+def _generations(
+    model: ServedModel,
+    fields: SamplingFields,
+    prompts: Sequence[tuple[int, ...]],
+    tokens: int,
+    more_stops: Sequence[str] = (),
+    **more: Any,
+) -> list[Generation]:
+    """A job for each prompt, with answers of up to `tokens` tokens. Raises TutelageError where one has no room."""
+    stop = tuple(dict.fromkeys([fields.stop] if isinstance(fields.stop, str) else fields.stop))
+    model.limits.check_count(f"{fields.section}stop", len(stop), MOST_STOPS)
+    model.limits.check_ids(f"{fields.section}stop_token_ids", fields.stop_token_ids)
+    for prompt in prompts:
+        model.limits.check_context(len(prompt), tokens)
+    model.check_stops((*stop, *more_stops))
+    greedy = fields.temperature == 0  # takes the likeliest token, which no filter excludes
+    sampling = config.Sampling(
+        temperature=fields.temperature,
+        top_k=0 if greedy else max(0, fields.top_k),
+        top_p=1.0 if greedy else fields.top_p,
+        min_p=0.0 if greedy else fields.min_p,
+        max_new_tokens=tokens,
+        stop=(*stop, *more_stops),
+    )
+    more |= {
+        "sampling": sampling,
+        "end_ids": frozenset() if fields.ignore_eos else model.end_ids,
+        "n": fields.n,
+        "seed": secrets.randbits(62) if fields.seed is None else fields.seed,
+        "stop_ids": frozenset(fields.stop_token_ids),
+    }
+    return [Generation(prompt=prompt, **more) for prompt in prompts]
