@@ -36,8 +36,8 @@ from tutelage.people.training_rows import (
     training_pairs,
 )
 from tutelage.stats.calibration import VoteCeiling, vote_ceiling
-from tutelage.stats.vote_quality import against_votes, by_strength
-from tutelage.stats.votes import Votes
+from tutelage.stats.reward_quality import against_votes, by_strength
+from tutelage.stats.vote_codes import Votes
 
 RECORD = "study.json"
 """File in a run directory: the study, the moment, and what became of its votes."""

@@ -21,7 +21,7 @@ from tutelage.rewards.reward import Reward, columns_read, made_of, reward_name
 from tutelage.rewards.scores import scores_of
 from tutelage.rewards.weighted import WeightedReward
 from tutelage.stats.intervals import Interval
-from tutelage.stats.vote_trust import JudgedPair, Trust, measure_trust, position_bias
+from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
 from tutelage.train.run.folder import Run
 
 if TYPE_CHECKING:

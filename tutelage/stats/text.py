@@ -23,7 +23,7 @@ LONGEST_STEMMED = 100
 
 
 @dataclass(frozen=True)
-class Lengths:
+class LengthSummary:
     """Words per answer. `std` is over the answers themselves (divided by their number, not by one less)."""
 
     mean: float
@@ -125,12 +125,12 @@ def repetition(texts: Sequence[str], n: int = 3) -> float:
     return 1 - sum(len(set(of_text)) for of_text in grams) / total if total else nan
 
 
-def lengths(texts: Sequence[str]) -> Lengths:
+def lengths(texts: Sequence[str]) -> LengthSummary:
     """Statistics of the number of words per text."""
     counts = [float(len(words(text))) for text in texts]
     if not counts:
-        return Lengths(nan, nan, nan, nan, nan)
-    return Lengths(
+        return LengthSummary(nan, nan, nan, nan, nan)
+    return LengthSummary(
         mean=statistics.fmean(counts),
         std=statistics.pstdev(counts),
         median=statistics.median(counts),

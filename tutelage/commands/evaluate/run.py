@@ -38,7 +38,7 @@ from tutelage.rollout.generator import Generator
 from tutelage.rollout.inference.answering import answer
 from tutelage.rollout.local import LocalGenerator
 from tutelage.stats.text import distinct, lengths, repetition, rouge
-from tutelage.stats.win_rate import scored_win_rate
+from tutelage.stats.win_rates import scored_win_rate
 from tutelage.train.supervised.batches import encode_demonstrations
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tutelage.demo.lab.page import Figure, Page, Table, followed
 from tutelage.report.diagnoses import smooth
 from tutelage.report.figures import Axis, Chart, Rule, Series
 from tutelage.report.figures.number_text import number, percent
-from tutelage.stats.overoptimisation import Fit, Form, fit
+from tutelage.stats.scaling_laws import Form, ScalingLaw, fit_law
 
 COLOURS = (4, 1, 2, 0, 3, 5)
 FITTED = 0.5
@@ -32,10 +32,10 @@ class GoldPath:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
-    def fitted(self) -> Fit | None:
+    def fitted(self) -> ScalingLaw | None:
         """The curve of Gao et al. through gold."""
         kept = [(d, g) for d, g in zip(self.distance, self.gold, strict=True) if d >= FITTED]
-        return fit(self.form, [d for d, _ in kept], [g for _, g in kept])
+        return fit_law(self.form, [d for d, _ in kept], [g for _, g in kept])
 
     @property
     def top(self) -> tuple[float, float]:

@@ -41,7 +41,7 @@ from tutelage.people import (
 from tutelage.people.aggregate import Labels, aggregate
 from tutelage.people.simulated_raters import SimulatedRater
 from tutelage.stats.agreement import mirrored_alpha, pair_agreement
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 SIDES = ("a", "b")
 STUDY = "demo"

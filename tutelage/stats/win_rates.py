@@ -1,15 +1,82 @@
-"""A win rate from which the advantage of merely being longer is taken out.
+"""Win rates of two models, with intervals that resample prompts, and at equal length.
 
 Humans prefer the longer answer in about 64 % of pairs (AlpacaEval's table), so a model wins by writing more.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.intervals import check_outcomes, cluster_weights
-from tutelage.stats.votes import Floats, Ints
+from tutelage.stats.intervals import cluster_weights, ratio_interval
+from tutelage.stats.vote_codes import Floats, Ints
+
+
+@dataclass(frozen=True)
+class WinRate:
+    """The share of comparisons won, a tie as half; `low`, `high` from resampling prompts."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    wins: int
+    ties: int
+    losses: int
+    prompts: int
+
+
+def win_rate(
+    outcome: Floats, prompt: Ints, *, draws: int = 1000, seed: int = 0, level: float = 0.95
+) -> WinRate:
+    """The win rate (wins + ties/2) / N over `outcome` [N] (1 win, .5 tie, 0 loss), clustered by `prompt` [N].
+
+    Raises TutelageError for any other outcome.
+    """
+    check_outcomes(outcome)
+    interval = ratio_interval(outcome, np.ones(len(outcome)), prompt, draws=draws, seed=seed, level=level)
+    return WinRate(
+        interval.value,
+        interval.low,
+        interval.high,
+        wins=int((outcome == 1).sum()),
+        ties=int((outcome == 0.5).sum()),
+        losses=int((outcome == 0).sum()),
+        prompts=len(np.unique(prompt)),
+    )
+
+
+def check_outcomes(outcome: Floats) -> None:
+    """Raise TutelageError unless every outcome is 1, .5 or 0."""
+    strange = ~np.isin(outcome, (0.0, 0.5, 1.0))
+    if strange.any():
+        raise TutelageError(
+            f"The outcome {outcome[strange][0]:g} of a comparison is not 1 (win), 0.5 (tie) or 0 (loss)."
+        )
+
+
+def scored_win_rate(
+    first: Sequence[float], second: Sequence[float], prompts: Sequence[str]
+) -> dict[str, Any]:
+    """How often the first model's answer to a prompt scores higher than the second's; ties count half.
+
+    The interval resamples whole prompts. A score looks at one answer at a time, so the order of the two does not
+    matter. Keys: win_rate, win_rate_ci, wins, ties, losses, n, prompts.
+    """
+    a, b = np.asarray(first, float), np.asarray(second, float)
+    outcome = np.where(a > b, 1.0, np.where(a < b, 0.0, 0.5))
+    found = win_rate(outcome, np.unique(np.asarray(prompts), return_inverse=True)[1])
+    return {
+        "win_rate": found.value,
+        "win_rate_ci": [found.low, found.high],
+        "wins": found.wins,
+        "ties": found.ties,
+        "losses": found.losses,
+        "n": len(outcome),
+        "prompts": found.prompts,
+    }
+
 
 _RIDGE = 0.01  # coefficients ~ N(0, 100): finite when one side always wins
 _ROUNDS = 50

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tutelage.base.errors import TutelageError
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
-from tutelage.stats.overoptimisation import Fit, best_of_n, fit
+from tutelage.stats.scaling_laws import ScalingLaw, best_of_n, fit_law
 
 
 def by_enumeration(proxy: np.ndarray, value: np.ndarray, n: int) -> float:
@@ -80,7 +80,7 @@ def test_the_kl_of_best_of_n_is_that_of_the_maximum_of_uniforms() -> None:
 )
 def test_a_curve_of_the_form_is_found_again(form, curve) -> None:
     d = [0.0, 0.3, 0.8, 1.5, 2.2, 3.1]
-    found = fit(form, d, [0.7, *map(curve, d[1:])])  # at d = 0 anything may stand: it is left out
+    found = fit_law(form, d, [0.7, *map(curve, d[1:])])  # at d = 0 anything may stand: it is left out
     assert found is not None
     assert (found.alpha, found.beta, found.r2) == pytest.approx((1.3, 0.2, 1.0))
     assert found(1.7) == pytest.approx(curve(1.7))
@@ -89,16 +89,16 @@ def test_a_curve_of_the_form_is_found_again(form, curve) -> None:
 
 
 def test_peaks_are_those_of_the_closed_forms() -> None:
-    assert Fit("best_of_n", 1.0, 0.25, 1.0).peak == 2.0
-    assert Fit("rl", 1.0, 0.5, 1.0).peak == pytest.approx(exp(1.0))
+    assert ScalingLaw("best_of_n", 1.0, 0.25, 1.0).peak == 2.0
+    assert ScalingLaw("rl", 1.0, 0.5, 1.0).peak == pytest.approx(exp(1.0))
     for straight in (
-        Fit("best_of_n", 1.0, 0.0, 1.0),
-        Fit("rl", 1.0, -0.1, 1.0),
-        Fit("best_of_n", -1.0, 0.1, 1.0),
+        ScalingLaw("best_of_n", 1.0, 0.0, 1.0),
+        ScalingLaw("rl", 1.0, -0.1, 1.0),
+        ScalingLaw("best_of_n", -1.0, 0.1, 1.0),
     ):
         assert straight.peak is None
-    assert Fit("rl", 1.0, 1e-4, 1.0).peak is None, "beyond all numbers is never"
+    assert ScalingLaw("rl", 1.0, 1e-4, 1.0).peak is None, "beyond all numbers is never"
 
 
 def test_too_few_points_make_no_curve() -> None:
-    assert fit("rl", [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 1.0, 1.0]) is None
+    assert fit_law("rl", [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 1.0, 1.0]) is None

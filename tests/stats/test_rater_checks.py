@@ -1,3 +1,5 @@
+"""What raters say when they are asked again."""
+
 import math
 from fractions import Fraction
 
@@ -7,7 +9,20 @@ import pytest
 from scipy.stats import binom
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.gold import gold_test, hasty_share, prefers_longer, side_bias, too_fast
+from tutelage.stats.rater_checks import (
+    Repeats,
+    gold_test,
+    hasty_share,
+    prefers_longer,
+    rater_flags,
+    self_consistency,
+    side_bias,
+    too_fast,
+)
+from tutelage.stats.reliability import dawid_skene, one_coin
+from tutelage.stats.vote_codes import Votes
+
+from .planted import coins, draw
 
 
 def flagged_within(golds, accuracy, runs=2000, **options):
@@ -127,3 +142,89 @@ def test_haste_is_judged_by_the_length_read_and_only_of_raters_with_20_votes():
     assert not fast[20:].any()
     assert not too_fast(seconds, np.full(39, 1900.0), rater).any()
     assert hasty_share(fast, rater, 3).tolist() == [0.5, 0.0, 0.0]
+
+
+def test_later_choices_are_compared_with_the_first() -> None:
+    item = ["x", "y", "x", "x", "y", "x"]
+    rater = ["r", "r", "r", "r", "s", "s"]
+    choice = ["a", "b", "a", "b", "a", "a"]
+    assert self_consistency(item, rater, choice) == {"r": Repeats(1, 2)}
+
+
+@pytest.mark.parametrize("accuracy", [0.55, 0.7, 0.9])
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_the_accuracy_behind_repeats_is_recovered(accuracy: float, classes: int) -> None:
+    """Somebody right with probability a, and wrong evenly, is drawn twice about every item."""
+    generator = np.random.default_rng(classes)
+    size = 60_000
+    truth = generator.integers(classes, size=size)
+
+    def say() -> list[str]:
+        wrong = (truth + generator.integers(1, classes, size=size)) % classes
+        return list(map(str, np.where(generator.random(size) < accuracy, truth, wrong)))
+
+    items = list(map(str, range(size)))
+    (found,) = self_consistency(items * 2, ["r"] * 2 * size, say() + say()).values()
+    assert found.seen == size
+    implied = found.reliability(classes)
+    assert implied == pytest.approx(accuracy, abs=0.02 if accuracy > 0.6 else 0.04)
+
+
+def test_chance_proves_nothing_and_no_repeats_even_less() -> None:
+    assert Repeats(5, 10).reliability() == 0.5
+    assert Repeats(1, 10).reliability() == 0.5
+    assert Repeats(10, 10).reliability() == 1.0
+    assert Repeats(0, 0).reliability() is None
+    assert Repeats(0, 0).share.value is None
+    share = Repeats(8, 10).share
+    assert share.value == 0.8
+    assert share.low is not None
+    assert share.low < 0.8
+    assert math.isclose(Repeats(82, 100).reliability() or 0, 0.9)
+
+
+def kinds(votes, found):
+    return [tuple(flag.kind for flag in flags) for flags in rater_flags(votes, found)]
+
+
+@pytest.mark.parametrize("model", [one_coin, dawid_skene])
+def test_the_guesser_and_the_adversary_are_named_and_the_honest_are_not(model):
+    votes, _ = draw(
+        coins([0.85, 0.8, 0.75, 0.85, 0.5, 0.15]), [0.5, 0.5], items=600, votes_per_item=4, seed=0
+    )
+    assert kinds(votes, model(votes)) == [(), (), (), (), ("random_like",), ("adversarial",)]
+
+
+def test_honest_raters_are_rarely_flagged():
+    accuracy = np.random.default_rng(1).uniform(0.7, 0.9, size=100)
+    votes, _ = draw(coins(accuracy), [0.5, 0.5], items=1500, votes_per_item=4, seed=1)
+    assert sum(bool(k) for k in kinds(votes, one_coin(votes))) <= 2
+
+
+def test_answers_that_ignore_the_item_are_found_even_where_they_are_mostly_right():
+    """One always gives the common answer, one guesses by its frequency: right in 90 % and 82 %, and no use."""
+    habits = [[[1.0, 0.0]] * 2, [[0.9, 0.1]] * 2]
+    honest = coins([0.95] * 5).tolist()
+    votes, truth = draw(np.array(honest + habits), [0.9, 0.1], items=1500, votes_per_item=4, seed=2)
+    found = dawid_skene(votes)
+    assert found.accuracy[5] == pytest.approx((truth == 0).mean(), abs=0.03)
+    *of_the_honest, of_the_constant, of_the_guesser = kinds(votes, found)
+    assert of_the_honest == [()] * 5
+    assert "biased" in of_the_constant
+    assert "random_like" in of_the_guesser
+
+
+def test_a_biased_rater_is_named_with_the_class():
+    leaning = [[0.95, 0.05], [0.45, 0.55]]
+    votes, _ = draw(
+        np.array([*coins([0.85] * 5).tolist(), leaning]), [0.5, 0.5], items=800, votes_per_item=4, seed=3
+    )
+    flags = rater_flags(votes, dawid_skene(votes))
+    assert [flag.kind for flag in flags[5]] == ["biased"]
+    assert "'c0'" in flags[5][0].evidence
+    assert all(mine == () for mine in flags[:5])
+
+
+def test_nothing_is_said_about_a_newcomer():
+    votes = Votes.of("xxx", "rst", "aab")
+    assert kinds(votes, one_coin(votes)) == [("too_few",)] * 3

@@ -1,4 +1,4 @@
-"""Over-optimisation of a proxy: what optimising it does to the gold score behind it (Gao et al. 2022, 2210.10760).
+"""Scaling laws of the over-optimisation of a proxy: what optimising it does to the gold score behind it (Gao et al. 2022, 2210.10760).
 
 With d = √KL(π‖π_init), scores centred on the initial policy:
 
@@ -61,7 +61,7 @@ def _shared(proxy: Floats, weight: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Fit:
+class ScalingLaw:
     """A fitted curve R(d); `r2` is the share of the variance of the points that it explains."""
 
     form: Form
@@ -87,7 +87,7 @@ class Fit:
             return None
 
 
-def fit(form: Form, distance: Sequence[float], gain: Sequence[float]) -> Fit | None:
+def fit_law(form: Form, distance: Sequence[float], gain: Sequence[float]) -> ScalingLaw | None:
     """Least squares of α and β, which both enter linearly. Points at d ≤ 0 say nothing and are left out; None with
     fewer than three others."""
     d, r = np.asarray(distance, float), np.asarray(gain, float)
@@ -98,7 +98,7 @@ def fit(form: Form, distance: Sequence[float], gain: Sequence[float]) -> Fit | N
     design = np.stack([first, -second], axis=1)
     (alpha, beta), *_ = np.linalg.lstsq(design, r, rcond=None)
     left, spread = float(((design @ (alpha, beta) - r) ** 2).sum()), float(((r - r.mean()) ** 2).sum())
-    return Fit(form, float(alpha), float(beta), 1 - left / spread if spread > 0 else float("nan"))
+    return ScalingLaw(form, float(alpha), float(beta), 1 - left / spread if spread > 0 else float("nan"))
 
 
 def _terms(form: Form, d: Floats) -> tuple[Floats, Floats]:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 
 def test_a_later_vote_replaces_the_earlier_one_and_is_counted():
