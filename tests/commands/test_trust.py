@@ -17,7 +17,7 @@ from tutelage.commands.line import main
 from tutelage.commands.study_settings import RaterKind
 from tutelage.commands.trust import RECORD, keep_record, measure, weighed
 from tutelage.data.endpoint import Endpoint
-from tutelage.data.judging import PairJudge
+from tutelage.data.judging import EndpointPairJudge
 from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.people import Answer, Item, Plan, add_items, add_rater, create_study, open_store
@@ -122,7 +122,7 @@ def test_a_judge_that_prefers_whatever_stands_first_is_found_out(study: Path, tm
         return choices("[[A]]")
 
     with serving(biased) as served:
-        judge = PairwiseJudgeReward(PairJudge(PaidEndpoint(Endpoint(served.url, "m"))))
+        judge = PairwiseJudgeReward(EndpointPairJudge(PaidEndpoint(Endpoint(served.url, "m"))))
         with pytest.raises(TutelageError, match="agrees with 50%"):
             trusted(judge, study, tmp_path / "run")
         _, lines = trusted(judge, study, tmp_path / "run", anyway=True)

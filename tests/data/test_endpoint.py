@@ -8,7 +8,7 @@ import pytest
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import Endpoint, Reply
+from tutelage.data.endpoint import Endpoint, EndpointReply
 from tutelage.data.records import Message, user
 
 QUESTION = (Message("system", "Be brief."), *user("Why?"))
@@ -21,7 +21,7 @@ def endpoint(url, **changes):
 def test_a_conversation_goes_out_and_replies_come_back():
     with serving(lambda body, number: choices("So.", "Thus.")) as served:
         found = endpoint(served.url, key="secret").ask(QUESTION, n=2, temperature=0.5, max_tokens=9)
-    assert found == [Reply("So."), Reply("Thus.")]
+    assert found == [EndpointReply("So."), EndpointReply("Thus.")]
     assert served.keys == ["Bearer secret"]
     assert served.asked == [
         {
@@ -45,18 +45,18 @@ def test_a_server_that_gives_one_reply_at_a_time_is_asked_until_there_are_enough
 
 def test_more_replies_than_asked_for_are_left():
     with serving(lambda body, number: choices("a", "b")) as served:
-        assert endpoint(served.url).ask(QUESTION) == [Reply("a")]
+        assert endpoint(served.url).ask(QUESTION) == [EndpointReply("a")]
 
 
 def test_a_reply_that_was_cut_is_not_finished():
     with serving(lambda body, number: choices("So it", cut=True)) as served:
-        assert endpoint(served.url).ask(QUESTION) == [Reply("So it", finished=False)]
+        assert endpoint(served.url).ask(QUESTION) == [EndpointReply("So it", finished=False)]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_what_passes_is_tried_again(status):
     with serving(lambda body, number: status if number < 2 else choices("So.")) as served:
-        assert endpoint(served.url).ask(QUESTION) == [Reply("So.")]
+        assert endpoint(served.url).ask(QUESTION) == [EndpointReply("So.")]
     assert len(served.asked) == 3
 
 

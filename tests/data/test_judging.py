@@ -6,8 +6,8 @@ from served import choices, serving
 from tutelage.base.errors import TutelageError
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.judging import (
+    EndpointPairJudge,
     Opinion,
-    PairJudge,
     Preferred,
     in_both_orders,
     read_rating,
@@ -69,7 +69,7 @@ def test_only_what_is_preferred_in_both_orders_wins(
 
 def test_placeholders_in_an_answer_are_left_alone() -> None:
     with serving(lambda body, number: choices("[[C]]")) as served:
-        judge = PairJudge(PaidEndpoint(Endpoint(served.url, "m")), "?")
+        judge = EndpointPairJudge(PaidEndpoint(Endpoint(served.url, "m")), "?")
         assert judge(user("{second}"), "{guidelines}", "x").preferred == "tie"
     asked = str(served.asked[0]["messages"])
     assert "{second}" in asked
@@ -79,4 +79,4 @@ def test_placeholders_in_an_answer_are_left_alone() -> None:
 def test_a_prompt_without_its_parts_is_refused() -> None:
     require_parts("{conversation}{first}{second}", "conversation", "first", "second")
     with pytest.raises(TutelageError, match=r"lacks \{first\}, \{second\}\."):
-        PairJudge(PaidEndpoint(Endpoint("http://localhost:1/v1", "m")), template="{conversation}")
+        EndpointPairJudge(PaidEndpoint(Endpoint("http://localhost:1/v1", "m")), template="{conversation}")

@@ -3,7 +3,7 @@
 import random
 
 from tutelage.report.answers import balance, changes, groups, side_by_side
-from tutelage.report.folders import Run
+from tutelage.report.folders import RunContent
 
 
 def rows(*gains: float | None) -> list[dict[str, object]]:
@@ -69,7 +69,7 @@ def test_the_balance_counts_better_worse_and_neither() -> None:
 
 def test_a_prompt_is_followed_from_first_to_last_step() -> None:
     samples = tuple({"step": s, "prompt": "p", "completion": f"at {s}"} for s in (0, 10, 20, 30, 40))
-    (strand,) = changes(Run(samples=(*samples, {"step": 0, "prompt": "once", "completion": "x"})))
+    (strand,) = changes(RunContent(samples=(*samples, {"step": 0, "prompt": "once", "completion": "x"})))
     assert [(when, said.text) for when, said in strand.answers] == [
         ("step 0", "at 0"),
         ("step 20", "at 20"),
@@ -81,7 +81,7 @@ def test_samples_of_one_prompt_stand_side_by_side() -> None:
     samples = tuple(
         {"step": 0, "prompt": p, "completion": f"{p}{i}", "ended": i > 0} for p in "ab" for i in range(5)
     )
-    strands = side_by_side(Run(samples=(*samples, {"step": 0, "prompt": "c", "completion": "alone"})))
+    strands = side_by_side(RunContent(samples=(*samples, {"step": 0, "prompt": "c", "completion": "alone"})))
     assert [strand.prompt for strand in strands] == ["a", "b"]
     assert [said.text for _, said in strands[0].answers] == ["a0", "a1", "a2"]
     assert [said.cut for _, said in strands[0].answers] == [True, False, False]
@@ -94,10 +94,10 @@ def test_a_very_long_answer_is_cut_and_says_how_much_is_missing() -> None:
 
 def test_where_no_prompt_comes_back_one_answer_per_moment_is_shown() -> None:
     samples = tuple({"step": s, "prompt": f"p{s}", "completion": f"at {s}"} for s in range(0, 100, 10))
-    strands = changes(Run(samples=samples))
+    strands = changes(RunContent(samples=samples))
     assert [(strand.prompt, [when for when, _ in strand.answers]) for strand in strands] == [
         ("p0", ["step 0"]),
         ("p40", ["step 40"]),
         ("p90", ["step 90"]),
     ]
-    assert changes(Run()) == ()
+    assert changes(RunContent()) == ()

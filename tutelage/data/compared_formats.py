@@ -20,13 +20,13 @@ from tutelage.data.asking import Ask, asked
 from tutelage.data.fields import LeftOut, Unusable, conversation, number, text, truth, turns
 from tutelage.data.preference_formats import Pair
 from tutelage.data.readers import Values, a_type
-from tutelage.data.recognise import Format
+from tutelage.data.recognise import RowFormat
 from tutelage.data.records import Messages, user
 from tutelage.data.transcripts import parse_marked
 
 Verdict: TypeAlias = Callable[[Values], float]
 """Above 0 where the first of the two answers is preferred, below 0 where the second is, 0 for a tie."""
-Answers: TypeAlias = Callable[[Values], tuple[str, str]]
+AnswerReader: TypeAlias = Callable[[Values], tuple[str, str]]
 """The first and the second answer; raises `LeftOut` where the two do not answer the same conversation."""
 
 
@@ -40,14 +40,14 @@ class Compared:
     needs: tuple[str, ...]
     """The columns of the answers and of the verdict."""
     ask: Ask
-    answers: Answers
+    answers: AnswerReader
     verdict: Verdict
 
     @property
-    def pairs(self) -> Format[Pair]:
+    def pairs(self) -> RowFormat[Pair]:
         """The format of its rows as pairs."""
         columns = (*self.asks, *self.needs)
-        return Format(f"{', '.join(columns)} ({self.name})", columns, self.pair)
+        return RowFormat(f"{', '.join(columns)} ({self.name})", columns, self.pair)
 
     def pair(self, values: Values) -> Pair:
         """What was asked, the preferred answer, the other one."""
@@ -59,7 +59,7 @@ class Compared:
         return (messages, first, second) if verdict > 0 else (messages, second, first)
 
 
-def _texts(first: str, second: str) -> Answers:
+def _texts(first: str, second: str) -> AnswerReader:
     return lambda values: (text(values, first), text(values, second))
 
 

@@ -17,7 +17,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Reply:
+class EndpointReply:
     """A reply of a model; `finished` is false when it was cut at the length limit. `read` and `written` are the tokens
     of the request and of the reply, where the server says so."""
 
@@ -54,13 +54,13 @@ class Endpoint:
         """The address of the requests."""
         return f"{self.url.rstrip('/')}/chat/completions"
 
-    def ask(self, messages: Messages, *, n: int = 1, **options: float) -> list[Reply]:
+    def ask(self, messages: Messages, *, n: int = 1, **options: float) -> list[EndpointReply]:
         """`n` replies to a conversation. `options` such as temperature or max_tokens are sent as they are.
 
         Not every server knows `n`: replies that are missing are asked for again, with another seed where one was given.
         Raises TutelageError where the endpoint refuses, or still fails after the retries.
         """
-        replies: list[Reply] = []
+        replies: list[EndpointReply] = []
         while len(replies) < n:
             body: dict[str, Any] = {
                 "model": self.model,
@@ -84,11 +84,11 @@ class Endpoint:
         except InvalidAddress as error:
             raise _no_endpoint(self.url) from error
 
-    def _replies(self, answer: Any) -> list[Reply]:
+    def _replies(self, answer: Any) -> list[EndpointReply]:
         try:
             read, written = _tokens(answer) if len(answer["choices"]) == 1 else (None, None)
             found = [
-                Reply(
+                EndpointReply(
                     str(choice["message"]["content"] or ""),
                     choice.get("finish_reason") != "length",
                     read,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
-from tutelage.data.readers import Place, Row
+from tutelage.data.readers import RowPlace, TableRow
 
 _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")
 
@@ -21,7 +21,7 @@ def parse_hub_name(source: str) -> tuple[str, str | None, str]:
     return match["name"], match["config"], match["split"] or "train"
 
 
-def read_hub(source: str) -> Iterator[Row]:
+def read_hub(source: str) -> Iterator[TableRow]:
     """The rows of a hub data set, downloaded or from the local cache. Raises TutelageError with the library's
     reason."""
     name, config, split = parse_hub_name(source)
@@ -41,4 +41,4 @@ def read_hub(source: str) -> Iterator[Row]:
             f"split {split}) could not be loaded: {reason}."
         ) from error
     for number, values in enumerate(rows, 1):
-        yield Row(Place("row", number), values)
+        yield TableRow(RowPlace("row", number), values)

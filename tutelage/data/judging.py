@@ -91,7 +91,7 @@ def in_both_orders(compare: Compare, messages: Messages, first: str, second: str
 
 
 @dataclass(frozen=True)
-class PairJudge:
+class EndpointPairJudge:
     """A model that compares two answers as `template` asks. A reply without a verdict is asked for once more, then
     refused."""
 

@@ -22,14 +22,14 @@ from tutelage.data.own_columns import own_columns
 from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair, labelled_format
 from tutelage.data.rated_formats import HELPSTEER, RATED
 from tutelage.data.readers import Values
-from tutelage.data.recognise import Format
+from tutelage.data.recognise import RowFormat
 from tutelage.data.records import Demonstration, Messages, Preference, Prompt, Split
 from tutelage.data.transcripts import is_transcript
 from tutelage.data.unpaired import UnpairedAnswer
 
 
-def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -> Format[Demonstration]:
-    return Format(
+def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -> RowFormat[Demonstration]:
+    return RowFormat(
         ", ".join((*columns, column)) + title,
         (columns[0], column),
         lambda values: Demonstration(ask(values), answer(values, column)),
@@ -37,16 +37,16 @@ def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -
     )
 
 
-def _whole_conversation(column: str, title: str) -> Format[Demonstration]:
-    return Format(title, (column,), lambda values: Demonstration(*answered(turns(values, column), column)))
+def _whole_conversation(column: str, title: str) -> RowFormat[Demonstration]:
+    return RowFormat(title, (column,), lambda values: Demonstration(*answered(turns(values, column), column)))
 
 
-ANSWERED: tuple[Format[Demonstration], ...] = (
+ANSWERED: tuple[RowFormat[Demonstration], ...] = (
     _whole_conversation("messages", "messages (role, content)"),
     _whole_conversation("conversations", "conversations (from, value: ShareGPT)"),
     _demonstrated(" (Dolly)", asked("instruction", "context"), ("instruction", "context"), "response"),
     _demonstrated(" (Alpaca)", asked("instruction", "input"), ("instruction", "input"), "output"),
-    Format(
+    RowFormat(
         "prompt, completion",
         ("prompt", "completion"),
         lambda values: Demonstration(
@@ -57,7 +57,7 @@ ANSWERED: tuple[Format[Demonstration], ...] = (
     _demonstrated("", prompt_column, ("prompt",), "response"),
     _demonstrated("", asked("question"), ("question",), "answer"),
     _demonstrated("", asked("question"), ("question",), "response"),
-    Format("text", ("text",), lambda values: Demonstration((), text(values, "text"))),
+    RowFormat("text", ("text",), lambda values: Demonstration((), text(values, "text"))),
 )
 
 
@@ -69,8 +69,8 @@ def _has_truth(values: Values) -> bool:
     return True
 
 
-UNPAIRED: tuple[Format[UnpairedAnswer], ...] = (
-    Format(
+UNPAIRED: tuple[RowFormat[UnpairedAnswer], ...] = (
+    RowFormat(
         "prompt, completion, label",
         ("prompt", "completion", "label"),
         lambda values: UnpairedAnswer(
@@ -81,10 +81,10 @@ UNPAIRED: tuple[Format[UnpairedAnswer], ...] = (
     ),
 )
 
-TEXTS: tuple[Format[str], ...] = (Format("text", ("text",), lambda values: text(values, "text")),)
+TEXTS: tuple[RowFormat[str], ...] = (RowFormat("text", ("text",), lambda values: text(values, "text")),)
 
 
-def _chosen_side(form: Format[Pair]) -> Format[Demonstration]:
+def _chosen_side(form: RowFormat[Pair]) -> RowFormat[Demonstration]:
     def parse(values: Values) -> Demonstration:
         messages, chosen, _ = form.parse(values)
         return Demonstration(messages, said(values, "chosen", chosen))
@@ -101,18 +101,18 @@ def _good_answer(values: Values) -> Demonstration:
     return Demonstration(labelled.messages, labelled.completion)
 
 
-COMPARED_PAIRS: tuple[Format[Pair], ...] = tuple(one.pairs for one in COMPARED)
+COMPARED_PAIRS: tuple[RowFormat[Pair], ...] = tuple(one.pairs for one in COMPARED)
 
-PUBLISHED_PAIRS: tuple[Format[Pair], ...] = (*COMPARED_PAIRS, *(one.pairs for one in RATED))
+PUBLISHED_PAIRS: tuple[RowFormat[Pair], ...] = (*COMPARED_PAIRS, *(one.pairs for one in RATED))
 SETS = ", ".join(dict.fromkeys(re.findall(r"\(([\w ]+)", " ".join(form.name for form in PUBLISHED_PAIRS))))
 """The published data sets of compared and of rated answers."""
 
-PREFERENCES: tuple[Format[Preference], ...] = tuple(
+PREFERENCES: tuple[RowFormat[Preference], ...] = tuple(
     labelled_format(form)
     for form in (*PAIRS, *(replace(form, listed=f"as published: {SETS}") for form in PUBLISHED_PAIRS))
 )
 
-DEMONSTRATIONS: tuple[Format[Demonstration], ...] = (
+DEMONSTRATIONS: tuple[RowFormat[Demonstration], ...] = (
     *(_chosen_side(form) for form in (*PAIRS, *COMPARED_PAIRS)),
     *(one.demonstrations for one in RATED),
     replace(UNPAIRED[0], parse=_good_answer),  # type: ignore[arg-type]
@@ -160,28 +160,28 @@ def _unanswered(messages: Messages) -> Messages:
     return question
 
 
-def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = SYSTEM) -> Format[Prompt]:
+def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = SYSTEM) -> RowFormat[Prompt]:
     def parse(values: Values) -> Prompt:
         messages = ask(values)
         return Prompt(prompt_id(messages), messages, data=own_columns(values, (*needs, *also)))
 
-    return Format(title, needs, parse, also)
+    return RowFormat(title, needs, parse, also)
 
 
 ASKED = "preferences of every kind, of which the prompt"
 
 
-def _pair_asks(form: Format[Pair]) -> Format[Prompt]:
+def _pair_asks(form: RowFormat[Pair]) -> RowFormat[Prompt]:
     asks = _asks(f"{form.name}, of which the prompt", lambda values: form.parse(values)[0], form.needs, ())
     return replace(asks, fits=form.fits, listed=ASKED)
 
 
-def _compared_asks(one: Compared) -> Format[Prompt]:
+def _compared_asks(one: Compared) -> RowFormat[Prompt]:
     asks = _asks(f"{one.pairs.name}, of which the prompt", one.ask, one.asks, ())
     return replace(asks, fits=one.pairs.matches, listed=ASKED)
 
 
-PROMPTS: tuple[Format[Prompt], ...] = (
+PROMPTS: tuple[RowFormat[Prompt], ...] = (
     *(_compared_asks(one) for one in COMPARED),
     replace(
         _asks(f"{HELPSTEER.name}, of which the prompt", HELPSTEER.ask, (HELPSTEER.asks,), ()),
@@ -192,7 +192,7 @@ PROMPTS: tuple[Format[Prompt], ...] = (
         _asks("prompt (hh-rlhf transcripts)", prompt_transcript, ("prompt",), ()),
         fits=lambda values: is_transcript(values["prompt"]),
     ),
-    Format(
+    RowFormat(
         "prompt or messages",
         (),
         named_prompt,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.endpoint import Endpoint, Reply
+from tutelage.data.endpoint import Endpoint, EndpointReply
 from tutelage.data.records import user
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class PaidEndpoint:
         self._ledger.add(digest, reply.text, *self._tokens(question, reply))
         return reply.text
 
-    def _tokens(self, question: str, reply: Reply) -> tuple[int, int, float]:
+    def _tokens(self, question: str, reply: EndpointReply) -> tuple[int, int, float]:
         """Tokens read, tokens written, and their price."""
         read = math.ceil(len(question) / CHARACTERS) if reply.read is None else reply.read
         written = math.ceil(len(reply.text) / CHARACTERS) if reply.written is None else reply.written

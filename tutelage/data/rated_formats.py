@@ -23,11 +23,11 @@ from tutelage.data.asking import Ask, asked
 from tutelage.data.compared_formats import helpsteer_prompt
 from tutelage.data.fields import LeftOut, Unusable, number, text
 from tutelage.data.preference_formats import Pair
-from tutelage.data.readers import Broken, Row, Values
-from tutelage.data.recognise import Format
+from tutelage.data.readers import Broken, TableRow, Values
+from tutelage.data.recognise import RowFormat
 from tutelage.data.records import Demonstration
 
-Answers: TypeAlias = Sequence[Row]
+RatedAnswers: TypeAlias = Sequence[TableRow]
 """The answers to one prompt: rows with the prompt's column, `answer` and `score`."""
 
 
@@ -40,14 +40,14 @@ class Rated:
     asks: str
     needs: tuple[str, ...]
     ask: Ask
-    gather: Callable[[Sequence[Row]], tuple[Sequence[Answers], Sequence[Broken]]]
+    gather: Callable[[Sequence[TableRow]], tuple[Sequence[RatedAnswers], Sequence[Broken]]]
     middle: float
     fits: Callable[[Values], bool]
 
     @property
-    def pairs(self) -> Format[Pair]:
+    def pairs(self) -> RowFormat[Pair]:
         """Every two answers to a prompt as a pair."""
-        return Format(
+        return RowFormat(
             f"{self.name}, every two answers to a prompt a pair",
             (self.asks, *self.needs),
             self._pair,
@@ -56,9 +56,9 @@ class Rated:
         )
 
     @property
-    def demonstrations(self) -> Format[Demonstration]:
+    def demonstrations(self) -> RowFormat[Demonstration]:
         """The best answer to each prompt, where it was rated above the middle of the scale."""
-        return Format(
+        return RowFormat(
             f"{self.name}, the best rated answer to each prompt",
             (self.asks, *self.needs),
             self._good_answer,
@@ -66,20 +66,20 @@ class Rated:
             arrange=self._best_first,
         )
 
-    def _in_pairs(self, rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Broken]]:
+    def _in_pairs(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[Broken]]:
         groups, broken = self.gather(rows)
         return [pair for answers in groups for pair in self._pairs_of(answers)], broken
 
-    def _pairs_of(self, answers: Answers) -> Sequence[Row]:
+    def _pairs_of(self, answers: RatedAnswers) -> Sequence[TableRow]:
         """Every two of the answers; one that is alone stays as it is, and is left out when it is parsed."""
         return [self._as_row(*two) for two in combinations(answers, 2)] or answers
 
-    def _as_row(self, one: Row, other: Row) -> Row:
+    def _as_row(self, one: TableRow, other: TableRow) -> TableRow:
         better, worse = (one, other) if _score(one) >= _score(other) else (other, one)
         sides = {"chosen": better.values["answer"], "rejected": worse.values["answer"]}
         scores = {"score_chosen": _score(better), "score_rejected": _score(worse)}
         where = one.where if one.where == other.where else f"{one.where} and {other.where}"
-        return Row(where, {self.asks: one.values[self.asks], **sides, **scores})
+        return TableRow(where, {self.asks: one.values[self.asks], **sides, **scores})
 
     def _pair(self, values: Values) -> Pair:
         if "score_chosen" not in values:
@@ -88,7 +88,7 @@ class Rated:
             raise LeftOut("pair", "equal ratings say nothing about which answer is better")
         return self.ask(values), text(values, "chosen"), text(values, "rejected")
 
-    def _best_first(self, rows: Sequence[Row]) -> tuple[Sequence[Row], Sequence[Broken]]:
+    def _best_first(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[Broken]]:
         groups, broken = self.gather(rows)
         ordered = (sorted(answers, key=_score, reverse=True) for answers in groups)
         return [
@@ -105,16 +105,16 @@ class Rated:
         return Demonstration(self.ask(values), text(values, "answer"))
 
 
-def _score(row: Row) -> float:
+def _score(row: TableRow) -> float:
     return number(row.values, "score", 0.0)
 
 
 # UltraFeedback -------------------------------------------------------------------------------------------------------
 
 
-def _of_completions(rows: Sequence[Row]) -> tuple[Sequence[Answers], Sequence[Broken]]:
+def _of_completions(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[Broken]]:
     """The answers that each row holds."""
-    groups: list[Answers] = []
+    groups: list[RatedAnswers] = []
     broken: list[Broken] = []
     for row in rows:
         try:
@@ -131,7 +131,7 @@ def _list(values: Values) -> list[object]:
     return value
 
 
-def _completion(row: Row, place: int, completion: object) -> Row:
+def _completion(row: TableRow, place: int, completion: object) -> TableRow:
     if not isinstance(completion, Mapping):
         raise Unusable("completions holds something else than answers")
     values = {
@@ -139,7 +139,7 @@ def _completion(row: Row, place: int, completion: object) -> Row:
         "answer": completion.get("response"),
         "score": _rating(completion),
     }
-    return Row(f"{row.where}, answer {place}", values)
+    return TableRow(f"{row.where}, answer {place}", values)
 
 
 def _rating(completion: Values) -> float:
@@ -168,15 +168,15 @@ def _has_completions(values: Values) -> bool:
 # HelpSteer -----------------------------------------------------------------------------------------------------------
 
 
-def _by_prompt(rows: Sequence[Row]) -> tuple[Sequence[Answers], Sequence[Broken]]:
+def _by_prompt(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[Broken]]:
     """The rows of each prompt, in the order in which the prompts come first."""
-    groups: dict[str, list[Row]] = defaultdict(list)
+    groups: dict[str, list[TableRow]] = defaultdict(list)
     broken: list[Broken] = []
     for row in rows:
         try:
             prompt, score = text(row.values, "prompt"), _helpfulness(row.values)
             answer = text(row.values, "response")
-            groups[prompt].append(Row(row.where, {"prompt": prompt, "answer": answer, "score": score}))
+            groups[prompt].append(TableRow(row.where, {"prompt": prompt, "answer": answer, "score": score}))
         except Unusable as reason:
             broken.append(Broken(row.where, str(reason)))
     return list(groups.values()), broken

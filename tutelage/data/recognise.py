@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.readers import Broken, Row, Values
+from tutelage.data.readers import Broken, TableRow, Values
 from tutelage.data.tables import Table
 
 T = TypeVar("T")
@@ -18,22 +18,22 @@ def always(values: Values) -> bool:
     return True
 
 
-Arrangement: TypeAlias = tuple[Sequence[Row], Sequence[Broken]]
+Arrangement: TypeAlias = tuple[Sequence[TableRow], Sequence[Broken]]
 """Rows, each of which is parsed into one record, and those of the source from which none could be made."""
 
 
-def as_they_stand(rows: Sequence[Row]) -> Arrangement:
+def as_they_stand(rows: Sequence[TableRow]) -> Arrangement:
     """One record for each row."""
     return rows, ()
 
 
-def nothing_to_say(rows: Sequence[Row]) -> str:
+def nothing_to_say(rows: Sequence[TableRow]) -> str:
     """No remark."""
     return ""
 
 
 @dataclass(frozen=True)
-class Format(Generic[T_co]):
+class RowFormat(Generic[T_co]):
     """A set of columns and what becomes of them. `needs` are the columns a row must have, `also` those that are read
     when they are there, `fits` looks at the values where the columns alone do not decide. `parse` makes the record or
     raises `Unusable` with the reason. `arrange` makes the rows that are parsed of those of the source, where one row
@@ -46,8 +46,8 @@ class Format(Generic[T_co]):
     parse: Callable[[Values], T_co]
     also: tuple[str, ...] = ()
     fits: Callable[[Values], bool] = always
-    arrange: Callable[[Sequence[Row]], Arrangement] = as_they_stand
-    remark: Callable[[Sequence[Row]], str] = nothing_to_say
+    arrange: Callable[[Sequence[TableRow]], Arrangement] = as_they_stand
+    remark: Callable[[Sequence[TableRow]], str] = nothing_to_say
     listed: str = ""
 
     def matches(self, values: Values) -> bool:
@@ -76,8 +76,11 @@ def _respelt(columns: Sequence[str], known: Sequence[str]) -> Mapping[str, str]:
 
 
 def recognise(
-    table: Table, what: str, formats: Sequence[Format[T]], others: Mapping[str, Sequence[Format[object]]]
-) -> Format[T]:
+    table: Table,
+    what: str,
+    formats: Sequence[RowFormat[T]],
+    others: Mapping[str, Sequence[RowFormat[object]]],
+) -> RowFormat[T]:
     """The first format that fits at least half of the rows; where none does, the one that fits most.
 
     Raises TutelageError with the columns found, the sets understood for `what`, and the name of the other kind of data
@@ -100,5 +103,5 @@ def recognise(
     )
 
 
-def _matching(form: Format[object], table: Table) -> int:
+def _matching(form: RowFormat[object], table: Table) -> int:
     return sum(form.matches(row.values) for row in form.spelt(table).rows)

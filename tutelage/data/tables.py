@@ -14,9 +14,8 @@ from pathlib import Path
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
-from tutelage.data.readers import READERS, Broken, Place, Row, kind_of
+from tutelage.data.readers import READERS, Broken, RowPlace, TableRow, kind_of
 
-__all__ = ["Broken", "Place", "Row", "Table", "read_table", "table_of"]
 
 READS = f"{', '.join(READERS)} (.gz)"
 """The endings of what can be read; each may be followed by .gz."""
@@ -27,7 +26,7 @@ class Table:
     """All rows of one source, in order. `columns` are all that occur, in the order of their first appearance."""
 
     source: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     broken: tuple[Broken, ...]
 
     @property
@@ -37,7 +36,7 @@ class Table:
     def renamed(self, names: Mapping[str, str]) -> "Table":
         """The table with some of its columns under other names."""
         rows = (
-            Row(row.where, {names.get(column, column): value for column, value in row.values.items()})
+            TableRow(row.where, {names.get(column, column): value for column, value in row.values.items()})
             for row in self.rows
         )
         return replace(self, rows=tuple(rows))
@@ -56,8 +55,6 @@ def read_table(source: str | Path) -> Table:
         raise TutelageError(_about_folder(path))
     if not path.exists():
         if isinstance(source, str) and not _named_like_a_file(source):
-            from tutelage.data.hub import read_hub
-
             return _table(source, read_hub(source))
         raise TutelageError(f"There is no file {source}.")
     _check_kind(str(source))
@@ -94,17 +91,17 @@ def _check_kind(name: str) -> str:
     return kind
 
 
-def _table(source: str, items: Iterable[Row | Broken]) -> Table:
-    rows: list[Row] = []
+def _table(source: str, items: Iterable[TableRow | Broken]) -> Table:
+    rows: list[TableRow] = []
     broken: list[Broken] = []
     for item in items:
-        if isinstance(item, Row):
+        if isinstance(item, TableRow):
             rows.append(item)
         else:
             broken.append(item)
     if not rows and broken:
         first = broken[0]
-        where = first.where.sentence() if isinstance(first.where, Place) else first.where
+        where = first.where.sentence() if isinstance(first.where, RowPlace) else first.where
         raise TutelageError(
             Sentence(
                 "No row of %(name)s can be read; the first, %(where)s: %(reason)s.",

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Protocol
 
 
-class Token(Protocol):
+class AddedToken(Protocol):
     """An entry of `added_tokens_decoder`."""
 
     content: str
@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
     def __hash__(self) -> int: ...
 
     @property
-    def added_tokens_decoder(self) -> Mapping[int, Token]: ...
+    def added_tokens_decoder(self) -> Mapping[int, AddedToken]: ...
 
     def encode(
         self, text: str, *, add_special_tokens: bool, split_special_tokens: bool = ...
@@ -95,13 +95,13 @@ def encode_markup(text: str, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False) if text else []
 
 
-class Vocabulary(Protocol):
+class HasVocabulary(Protocol):
     """A tokenizer's tokens with their ids."""
 
     def get_vocab(self) -> Mapping[str, int]: ...
 
 
-def same_vocabulary(first: Vocabulary, second: Vocabulary) -> bool:
+def same_vocabulary(first: HasVocabulary, second: HasVocabulary) -> bool:
     """Whether ids of one tokenizer mean the same to the other; a pad token of its own does not count."""
     own, other = first.get_vocab(), second.get_vocab()
     shared = own.keys() & other.keys()

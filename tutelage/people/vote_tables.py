@@ -12,7 +12,7 @@ from math import inf
 from tutelage.base.errors import TutelageError
 from tutelage.data.identity import prompt_id, stable_id
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, user
-from tutelage.data.tables import Place, Table
+from tutelage.data.tables import RowPlace, Table
 from tutelage.people.answers import Answer
 from tutelage.people.fields import FieldError
 from tutelage.people.kinds.kind import Kind
@@ -227,7 +227,7 @@ def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:
     """The first few places, one more among them; those of rows as sentences."""
     if len(places) == SHOWN:
         return places
-    return (*places, where.sentence() if isinstance(where, Place) else where)
+    return (*places, where.sentence() if isinstance(where, RowPlace) else where)
 
 
 def _text(values: Mapping[str, object], name: str | None) -> str:

@@ -6,7 +6,7 @@ from statistics import median
 
 from tutelage.base.nouns import counted
 from tutelage.report.figures.number_text import percent
-from tutelage.report.folders import Run
+from tutelage.report.folders import RunContent
 from tutelage.report.json_values import Object, number, string, truth
 from tutelage.report.wording import fixed, shortened
 
@@ -16,7 +16,7 @@ SAMPLED, PER_PROMPT = 3, 3
 
 
 @dataclass(frozen=True)
-class Answer:
+class SampleAnswer:
     """An answer with its scores as text; a `cut` one ran into the length limit."""
 
     text: str
@@ -25,23 +25,23 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Pair:
+class AnswerPair:
     """The answers to one prompt before and after, or only after where nothing was compared; `gain` is the change as
     text, and `sign` is 1, 0 or -1."""
 
     prompt: str
-    before: Answer | None
-    after: Answer
+    before: SampleAnswer | None
+    after: SampleAnswer
     gain: str = ""
     sign: int = 0
 
 
 @dataclass(frozen=True)
-class Group:
+class AnswerGroup:
     """Pairs that were picked by the same rule."""
 
     title: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[AnswerPair, ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Strand:
     """Several answers to one prompt, each under a heading."""
 
     prompt: str
-    answers: tuple[tuple[str, Answer], ...]
+    answers: tuple[tuple[str, SampleAnswer], ...]
 
 
 def measure(rows: Sequence[Object]) -> str:
@@ -66,7 +66,7 @@ def gain(row: Object, name: str) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def groups(rows: Sequence[Object]) -> tuple[Group, ...]:
+def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
     """The pairs nearest to the median change, the largest gains and the largest losses; without a measure, the first.
 
     No pair is in two groups, and a group of losses holds losses only.
@@ -76,7 +76,9 @@ def groups(rows: Sequence[Object]) -> tuple[Group, ...]:
         {i: change for i, row in enumerate(rows) if (change := gain(row, name)) is not None} if name else {}
     )
     if not changes:
-        return (Group("The first ones", tuple(pair(row, "") for row in rows[: 2 * EACH])),) if rows else ()
+        return (
+            (AnswerGroup("The first ones", tuple(pair(row, "") for row in rows[: 2 * EACH])),) if rows else ()
+        )
     middle = median(changes.values())
     typical = sorted(changes, key=lambda i: abs(changes[i] - middle))[:EACH]
     rest = sorted((i for i in changes if i not in typical), key=lambda i: changes[i])
@@ -88,14 +90,14 @@ def groups(rows: Sequence[Object]) -> tuple[Group, ...]:
         ("Largest losses", worst),
     )
     return tuple(
-        Group(title, tuple(pair(rows[i], name) for i in chosen)) for title, chosen in picked if chosen
+        AnswerGroup(title, tuple(pair(rows[i], name) for i in chosen)) for title, chosen in picked if chosen
     )
 
 
-def pair(row: Object, name: str) -> Pair:
+def pair(row: Object, name: str) -> AnswerPair:
     """The pair in a row of `answers.jsonl`."""
     change = gain(row, name) if name else None
-    return Pair(
+    return AnswerPair(
         prompt=shortened(string(row, "prompt")),
         before=answer(row, "before") if "before" in row else None,
         after=answer(row, "after"),
@@ -104,10 +106,10 @@ def pair(row: Object, name: str) -> Pair:
     )
 
 
-def answer(row: Object, when: str) -> Answer:
+def answer(row: Object, when: str) -> SampleAnswer:
     """The answer before or after, with its gold and score."""
     marks = ((name, number(row, f"{name}_{when}")) for name in ("gold", "score"))
-    return Answer(
+    return SampleAnswer(
         text=shortened(string(row, when)),
         marks=tuple(f"{name} {fixed(value)}" for name, value in marks if value is not None),
         cut=truth(row, f"ended_{when}") is False,
@@ -129,7 +131,7 @@ def balance(rows: Sequence[Object]) -> str:
     )
 
 
-def changes(run: Run) -> tuple[Strand, ...]:
+def changes(run: RunContent) -> tuple[Strand, ...]:
     """The first, a middle and the last answer to each prompt that was answered at several steps. Where no prompt came
     back, one answer each of the first, a middle and the last step."""
     prompts: dict[str, dict[float, Object]] = {}
@@ -160,7 +162,7 @@ def at_step(step: float) -> str:
     return f"step {step:,.0f}"
 
 
-def side_by_side(run: Run) -> tuple[Strand, ...]:
+def side_by_side(run: RunContent) -> tuple[Strand, ...]:
     """The first prompts with several samples each, as raters would see them."""
     prompts: dict[str, list[Object]] = {}
     for row in run.samples:
@@ -177,8 +179,8 @@ def strand(headed: Sequence[tuple[str, Object]]) -> Strand:
     return Strand(shortened(prompt), tuple((heading, sampled(row)) for heading, row in headed))
 
 
-def sampled(row: Object) -> Answer:
+def sampled(row: Object) -> SampleAnswer:
     """The answer in a row of `samples.jsonl`."""
     score = number(row, "score")
     marks = () if score is None else (f"score {fixed(score)}",)
-    return Answer(shortened(string(row, "completion")), marks, cut=truth(row, "ended") is False)
+    return SampleAnswer(shortened(string(row, "completion")), marks, cut=truth(row, "ended") is False)

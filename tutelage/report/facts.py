@@ -8,7 +8,7 @@ from tutelage.base.nouns import counted
 from tutelage.report.diagnoses import accuracy_of, closing, finite
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
-from tutelage.report.folders import Run
+from tutelage.report.folders import RunContent
 from tutelage.report.json_values import Object, interval, number, section, string
 from tutelage.stats.text import text_metrics
 
@@ -43,7 +43,7 @@ def plain(values: Object, key: str, name: str, note: str = "") -> list[Fact]:
     return [] if value is None else [Fact(name, written(value), note)]
 
 
-def latest(run: Run, metric: str, name: str, note: str = "", *, as_share: bool = False) -> list[Fact]:
+def latest(run: RunContent, metric: str, name: str, note: str = "", *, as_share: bool = False) -> list[Fact]:
     """The fact of a metric's latest value: the mean of the last window of its curve."""
     _, values = finite(run, metric)
     if not values:
@@ -52,12 +52,12 @@ def latest(run: Run, metric: str, name: str, note: str = "", *, as_share: bool =
     return [Fact(name, percent(last) if as_share else written(last), note)]
 
 
-def steps(run: Run) -> list[Fact]:
+def steps(run: RunContent) -> list[Fact]:
     """The fact of how many steps a run took."""
     return [] if run.last_step is None else [Fact("steps", f"{run.last_step:,}")]
 
 
-def language_facts(run: Run) -> list[Fact]:
+def language_facts(run: RunContent) -> list[Fact]:
     """The facts of pretraining and of supervised fine-tuning."""
     _, loss = finite(run, "held_out/loss")
     _, perplexity = finite(run, "held_out/perplexity")
@@ -72,7 +72,7 @@ def language_facts(run: Run) -> list[Fact]:
     return found + latest(run, "tokens_per_second", "tokens per second")
 
 
-def sample_facts(run: Run) -> list[Fact]:
+def sample_facts(run: RunContent) -> list[Fact]:
     """The facts of the answers that raters will compare."""
     completions = [string(row, "completion") for row in run.samples]
     if not completions:
@@ -87,7 +87,7 @@ def sample_facts(run: Run) -> list[Fact]:
     ]
 
 
-def judge_facts(run: Run) -> list[Fact]:
+def judge_facts(run: RunContent) -> list[Fact]:
     """The facts of the judgements as a whole."""
     judgements = run.judgements
     ties, votes = number(judgements, "ties"), number(judgements, "votes")
@@ -101,7 +101,7 @@ def judge_facts(run: Run) -> list[Fact]:
     ]
 
 
-def reward_facts(run: Run) -> list[Fact]:
+def reward_facts(run: RunContent) -> list[Fact]:
     """The facts of a reward model on comparisons it has not seen."""
     length = section(run.summary, "length")
     return [
@@ -113,7 +113,7 @@ def reward_facts(run: Run) -> list[Fact]:
     ]
 
 
-def improve_facts(run: Run) -> list[Fact]:
+def improve_facts(run: RunContent) -> list[Fact]:
     """The facts of a policy in the last steps of its training."""
     return [
         *latest(run, "score/mean", "score"),
@@ -125,7 +125,7 @@ def improve_facts(run: Run) -> list[Fact]:
     ]
 
 
-def distill_facts(run: Run) -> list[Fact]:
+def distill_facts(run: RunContent) -> list[Fact]:
     """The facts of a student in the last steps of its training."""
     return [
         *latest(run, "divergence", "divergence", "nats per token, from the teacher"),
@@ -136,7 +136,7 @@ def distill_facts(run: Run) -> list[Fact]:
     ]
 
 
-FACTS: Mapping[str, Callable[[Run], list[Fact]]] = MappingProxyType(
+FACTS: Mapping[str, Callable[[RunContent], list[Fact]]] = MappingProxyType(
     {
         "pretrain": language_facts,
         "sft": language_facts,

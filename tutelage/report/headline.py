@@ -11,34 +11,36 @@ The numbers come from the round's `summary.json` (flat or nested keys; each is u
 
 from tutelage.base.nouns import counted
 from tutelage.report.facts import Fact, between
-from tutelage.report.figures import Axis, Bar, BarChart, draw, interval_strip
+from tutelage.report.figures import Axis, BarChart, ValueBar, draw, interval_strip
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
-from tutelage.report.folders import Round
+from tutelage.report.folders import RoundContent
 from tutelage.report.json_values import interval, number
 from tutelage.report.wording import duration, signed
 
 
-def headline(round_: Round) -> tuple[Fact, ...]:
+def headline(round_: RoundContent) -> tuple[Fact, ...]:
     """The decisive numbers of a round that are known; those of a single run stand at the head of its section."""
     if round_.alone:
         return ()
     return (*win_rate(round_), *worth(round_), *distance(round_), *judge_model(round_), *effort(round_))
 
 
-def win_rate(round_: Round) -> list[Fact]:
+def win_rate(round_: RoundContent) -> list[Fact]:
     """The share of held-out prompts on which the policy's answer beats the reference's."""
     value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
     if value is None:
         return []
     low, high = ends or (value, value)
     colour = 2 if low > 0.5 else 1 if high < 0.5 else 0
-    drawing = interval_strip(Bar("win rate", value, percent(value), low, high, colour), 0.0, 1.0, rule=0.5)
+    drawing = interval_strip(
+        ValueBar("win rate", value, percent(value), low, high, colour), 0.0, 1.0, rule=0.5
+    )
     note = f"against {round_.reference}" + (f"; 95% interval {between(*ends)}" if ends else "")
     return [Fact("win rate", percent(value), note, drawing)]
 
 
-def worth(round_: Round) -> list[Fact]:
+def worth(round_: RoundContent) -> list[Fact]:
     """The change of gold, or else of the score, from the reference to the policy."""
     for name in ("gold", "score"):
         before, after = (number(round_.summary, f"{model}.{name}_mean") for model in ("sft", "policy"))
@@ -51,7 +53,7 @@ def worth(round_: Round) -> list[Fact]:
     return []
 
 
-def distance(round_: Round) -> list[Fact]:
+def distance(round_: RoundContent) -> list[Fact]:
     """The KL of the policy to the reference, in nats per answer."""
     value = number(round_.summary, "policy.kl_per_sequence")
     return (
@@ -61,13 +63,13 @@ def distance(round_: Round) -> list[Fact]:
     )
 
 
-def judge_model(round_: Round) -> list[Fact]:
+def judge_model(round_: RoundContent) -> list[Fact]:
     """The held-out accuracy of the reward model, and the accuracy that is possible."""
     value, ceiling = (number(round_.summary, f"reward_model.{key}") for key in ("accuracy", "ceiling"))
     if value is None:
         return []
     low, high = interval(round_.summary, "reward_model.accuracy_interval") or (None, None)
-    estimate = Bar("accuracy", value, percent(value), low, high)
+    estimate = ValueBar("accuracy", value, percent(value), low, high)
     drawing = interval_strip(estimate, 0.5, 1.0, rule=ceiling)
     note = "of held-out votes predicted" + (
         f"; {percent(ceiling)} is possible" if ceiling is not None else ""
@@ -75,7 +77,7 @@ def judge_model(round_: Round) -> list[Fact]:
     return [Fact("reward model", percent(value), note, drawing)]
 
 
-def effort(round_: Round) -> list[Fact]:
+def effort(round_: RoundContent) -> list[Fact]:
     """The time of all stages, and the most memory that one of them took."""
     seconds = [stage.seconds for stage in round_.stages if stage.seconds is not None]
     memory = number(round_.summary, "peak_rss_mb")
@@ -85,7 +87,7 @@ def effort(round_: Round) -> list[Fact]:
     return [Fact("time", duration(sum(seconds)), note)]
 
 
-def verdict(round_: Round) -> str:
+def verdict(round_: RoundContent) -> str:
     """The result of a round in a sentence; a single run has nothing to compare."""
     if round_.alone:
         return ""
@@ -107,10 +109,10 @@ def verdict(round_: Round) -> str:
     )
 
 
-def timings(round_: Round) -> str:
+def timings(round_: RoundContent) -> str:
     """The times of the stages as a drawing; empty when fewer than two stages have a time."""
     bars = tuple(
-        Bar(stage.name, stage.seconds, duration(stage.seconds), colour=0)
+        ValueBar(stage.name, stage.seconds, duration(stage.seconds), colour=0)
         for stage in round_.stages
         if stage.seconds is not None
     )

@@ -49,7 +49,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Ancestor:
     """A run in a lineage. `sources` maps settings to what they name: a stage, a model that no run made, or the name of
     a file or a data set."""
 
@@ -58,7 +58,7 @@ class Stage:
     config: Object
     summary: Object
     study: Object
-    sources: Mapping[str, tuple["Stage | Base | str", ...]]
+    sources: Mapping[str, tuple["Ancestor | Base | str", ...]]
 
     @property
     def base(self) -> Base | None:
@@ -66,19 +66,19 @@ class Stage:
         began = self.sources.get("model", ())
         if not began or isinstance(began[0], str):
             return None
-        return began[0].base if isinstance(began[0], Stage) else began[0]
+        return began[0].base if isinstance(began[0], Ancestor) else began[0]
 
-    def lineage(self) -> list["Stage"]:
+    def lineage(self) -> list["Ancestor"]:
         """This stage behind all that it was made from, each once."""
-        found: dict[Path, Stage] = {}
+        found: dict[Path, Ancestor] = {}
         for source in (each for group in self.sources.values() for each in group):
-            if isinstance(source, Stage):
+            if isinstance(source, Ancestor):
                 found |= {stage.folder: stage for stage in source.lineage() if stage.folder not in found}
         found[self.folder] = self
         return list(found.values())
 
 
-def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Stage:
+def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
     """The run in a folder with all that it was made from. `above` are the stages that lead to it, against circles."""
     config, summary, study = (
         read_object(folder / name)[0] for name in ("config.json", "summary.json", "study.json")
@@ -94,7 +94,7 @@ def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Stage:
         found = [source_named(text, key, places, above | {folder}) for text in texts if text]
         if found:
             sources[key] = tuple(found)
-    return Stage(folder, verb, config, summary, study, sources)
+    return Ancestor(folder, verb, config, summary, study, sources)
 
 
 def settings_of(config: Object) -> Object:
@@ -112,7 +112,7 @@ def started_in(folder: Path, settings: Object) -> Path:
 
 def source_named(
     text: str, key: str, places: tuple[Path, ...], above: frozenset[Path]
-) -> "Stage | Base | str":
+) -> "Ancestor | Base | str":
     """What a setting names."""
     for name in (text, re.sub(r"=[\d.eE+-]+$", "", text)):  # the weight of a reward
         path = next((place / name for place in places if (place / name).exists()), None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from tutelage.report.diagnoses import broken, closing, column, finite, smooth
 from tutelage.report.figures import Axis, Chart, Rule, Series, Svg, draw
-from tutelage.report.folders import Run
+from tutelage.report.folders import RunContent
 from tutelage.report.json_values import number
 from tutelage.report.panels import Curve, Panel
 
@@ -13,7 +13,7 @@ AVERAGED = 12
 
 
 @dataclass(frozen=True)
-class Figure:
+class RunFigure:
     """A drawing on the page with its words: `span` has the first and the last value, `finding` what asks for a look."""
 
     title: str
@@ -25,7 +25,7 @@ class Figure:
     finding: str = ""
 
 
-def figure(panel: Panel, run: Run) -> Figure | None:
+def figure(panel: Panel, run: RunContent) -> RunFigure | None:
     """The figure of a panel for a run, or None when the run has logged no curve of the panel more than once."""
     series = tuple(s for curve in panel.curves for s in series_of(curve, run))
     if all(len(one.x) < 2 for one in series):
@@ -34,7 +34,7 @@ def figure(panel: Panel, run: Run) -> Figure | None:
         panel.title, series, x=Axis("step", whole=True), y=panel.y, rules=panel.rules + rules_of(panel, run)
     )
     findings = [panel.diagnose(run), *(broken(run, curve.metric) for curve in panel.curves)]
-    return Figure(
+    return RunFigure(
         title=panel.title,
         drawing=draw(chart),
         unit=panel.unit,
@@ -45,7 +45,7 @@ def figure(panel: Panel, run: Run) -> Figure | None:
     )
 
 
-def series_of(curve: Curve, run: Run) -> tuple[Series, ...]:
+def series_of(curve: Curve, run: RunContent) -> tuple[Series, ...]:
     """The series of a curve: as it is, or pale under its running average, or the average with its spread as a band."""
     steps, values = column(run, curve.metric)
     if not steps:
@@ -64,7 +64,7 @@ def series_of(curve: Curve, run: Run) -> tuple[Series, ...]:
     return (pale, average) if curve.style == "plain" else (average,)
 
 
-def rules_of(panel: Panel, run: Run) -> tuple[Rule, ...]:
+def rules_of(panel: Panel, run: RunContent) -> tuple[Rule, ...]:
     """The reference line that a run itself supplies for a panel of accuracy: the ceiling."""
     ceiling = number(run.summary, "ceiling")
     if ceiling is None or "held_out/accuracy" not in {curve.metric for curve in panel.curves}:
@@ -72,7 +72,7 @@ def rules_of(panel: Panel, run: Run) -> tuple[Rule, ...]:
     return (Rule(ceiling, "ceiling"),)
 
 
-def span(panel: Panel, run: Run) -> str:
+def span(panel: Panel, run: RunContent) -> str:
     """The first and the last value of a panel's first curve as text; the last one of a noisy curve is the mean of its
     last window."""
     for curve in panel.curves:

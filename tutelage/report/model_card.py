@@ -15,8 +15,8 @@ from tutelage.report.lineage import (
     CARD,
     MODEL,
     SOURCES,
+    Ancestor,
     Base,
-    Stage,
     read_stage,
     run_of,
     settings_of,
@@ -87,18 +87,18 @@ def _of_the_base(base: Base | None) -> dict[str, str]:
     return ({"base_model": base.hub} if base.hub else {}) | dict(base.licence)
 
 
-def _tags(stage: Stage) -> list[str]:
+def _tags(stage: Ancestor) -> list[str]:
     recipe = string(settings_of(stage.config), "recipe")
     return [stage.verb, *([recipe] if recipe else [])]
 
 
-def _title(stage: Stage) -> str:
+def _title(stage: Ancestor) -> str:
     recipe = string(settings_of(stage.config), "recipe")
     trained = f"`tutelage {stage.verb}`" + (f" with the recipe `{recipe}`" if recipe else "")
     return f"# {stage.folder.name}\n\nA language model, trained by Tutelage: {trained}."
 
 
-def _sections(stage: Stage) -> Iterator[str]:
+def _sections(stage: Ancestor) -> Iterator[str]:
     """The lines from the lineage on."""
     stages = stage.lineage()
     yield f"{_beginning(stage.base)} Each stage below was made from what it names; the last is this model."
@@ -124,7 +124,7 @@ def _beginning(base: Base | None) -> str:
     )
 
 
-def _facts(stage: Stage) -> Iterator[str]:
+def _facts(stage: Ancestor) -> Iterator[str]:
     for key, sources in stage.sources.items():
         yield f"{SOURCES[key]}: {', '.join(map(_named, sources))}"
     if rows := string(stage.config, "data"):
@@ -145,7 +145,7 @@ def _facts(stage: Stage) -> Iterator[str]:
             yield f"{name}: {written(value)}"
 
 
-def _study_facts(stage: Stage) -> Iterator[str]:
+def _study_facts(stage: Ancestor) -> Iterator[str]:
     """The study of a reward model: its judgements, its raters, and how far they agree."""
     if not stage.study:
         return
@@ -171,7 +171,7 @@ def _study_facts(stage: Stage) -> Iterator[str]:
         yield f"accuracy on single votes: {percent(accuracy, 1)}{_spread(interval(votes, 'interval'))}"
 
 
-def _evaluations(stage: Stage) -> Iterator[tuple[Path, Object, tuple[Path, ...]]]:
+def _evaluations(stage: Ancestor) -> Iterator[tuple[Path, Object, tuple[Path, ...]]]:
     """The evaluations of a stage's model whose folders lie beside its own: the folder, its settings, and the places
     that paths in them may start from."""
     for file in sorted(stage.folder.parent.glob("*/summary.json")):
@@ -182,7 +182,7 @@ def _evaluations(stage: Stage) -> Iterator[tuple[Path, Object, tuple[Path, ...]]
             yield file.parent, settings, places
 
 
-def _comparisons(stage: Stage) -> Iterator[str]:
+def _comparisons(stage: Ancestor) -> Iterator[str]:
     """Win rates of a stage's model, and what it reached on tasks."""
     for folder, settings, places in _evaluations(stage):
         summary = read_object(folder / "summary.json")[0]
@@ -197,7 +197,7 @@ def _comparisons(stage: Stage) -> Iterator[str]:
         yield from task_lines(stage.folder.name, summary)
 
 
-def _limits(stage: Stage, compared: list[str]) -> Iterator[str]:
+def _limits(stage: Ancestor, compared: list[str]) -> Iterator[str]:
     if stage.verb == "reward":
         yield (
             "Scores compare answers to the same prompt, of the kind that the model was trained on; they say nothing of "
@@ -211,8 +211,8 @@ def _limits(stage: Stage, compared: list[str]) -> Iterator[str]:
     yield "Figures are those of one run with one seed; intervals are 95 % and cover the choice of examples only."
 
 
-def _named(source: "Stage | Base | str") -> str:
-    if isinstance(source, Stage):
+def _named(source: "Ancestor | Base | str") -> str:
+    if isinstance(source, Ancestor):
         return f"stage {source.folder.name}"
     return f"`{source.name}`" if isinstance(source, Base) else f"`{source}`"
 

@@ -11,7 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
 from tutelage.report.figures import stylesheet
 from tutelage.report.figures.svg import clean
-from tutelage.report.folders import Round, read
+from tutelage.report.folders import RoundContent, read
 from tutelage.report.headline import headline, timings, verdict
 from tutelage.report.sections import section_of
 from tutelage.report.texts import DICTIONARY
@@ -31,7 +31,7 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def render(round_: Round) -> str:
+def render(round_: RoundContent) -> str:
     """The HTML text of the page about a round."""
     sections = [section_of(stage, index) for index, stage in enumerate(round_.stages, 1)]
     return (

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 from tutelage.report import answers
 from tutelage.report.facts import FACTS, Fact, between, steps
-from tutelage.report.figures import Bar, interval_strip
+from tutelage.report.figures import ValueBar, interval_strip
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
-from tutelage.report.folders import Stage, origin_of, settings_of
+from tutelage.report.folders import StageContent, origin_of, settings_of
 from tutelage.report.json_values import Object, flat, interval, items, number, objects, string
-from tutelage.report.metric_figures import Figure
+from tutelage.report.metric_figures import RunFigure
 from tutelage.report.stage_figures import figures, further_figures
 from tutelage.report.texts import STORIES, TITLES
 from tutelage.report.wording import duration
 
 
 @dataclass(frozen=True)
-class Rater:
+class RaterRow:
     """A row of the table of raters as text; `drawing` shows the reliability."""
 
     name: str
@@ -29,7 +29,7 @@ class Rater:
 
 
 @dataclass(frozen=True)
-class Table:
+class RaterTable:
     """A table: each row has a name, values under the columns, and a note."""
 
     columns: tuple[str, ...]
@@ -48,12 +48,12 @@ class Section:
     time: str
     story: str
     facts: tuple[Fact, ...]
-    figures: tuple[Figure, ...]
-    more: tuple[Figure, ...]
-    raters: tuple[Rater, ...]
-    table: Table | None
+    figures: tuple[RunFigure, ...]
+    more: tuple[RunFigure, ...]
+    raters: tuple[RaterRow, ...]
+    table: RaterTable | None
     balance: str
-    groups: tuple[answers.Group, ...]
+    groups: tuple[answers.AnswerGroup, ...]
     shown: str
     strands: tuple[answers.Strand, ...]
     settings: tuple[tuple[str, str], ...]
@@ -74,7 +74,7 @@ class Section:
         return (*self.model_faults, *drawn)
 
 
-def section_of(stage: Stage, index: int) -> Section:
+def section_of(stage: StageContent, index: int) -> Section:
     """The section of a stage, which is the index-th of its round, counted from 1."""
     run = stage.run
     shown, more = figures(stage.kind, run), further_figures(stage.kind, run)
@@ -106,7 +106,7 @@ def section_of(stage: Stage, index: int) -> Section:
     )
 
 
-def status(stage: Stage) -> str:
+def status(stage: StageContent) -> str:
     """The status of a stage in words."""
     at = f" at step {stage.run.last_step}" if stage.run.last_step is not None else ""
     return {
@@ -133,20 +133,22 @@ def spelled(value: object) -> str:
     return str(value)
 
 
-def raters(judgements: Object) -> tuple[Rater, ...]:
+def raters(judgements: Object) -> tuple[RaterRow, ...]:
     """The rows of the table of raters, the most reliable first; a rater of unknown reliability comes last."""
     rows = objects(judgements, "raters")
     return tuple(rater(row) for row in sorted(rows, key=lambda row: -(number(row, "reliability") or 0.0)))
 
 
-def rater(row: Object) -> Rater:
+def rater(row: Object) -> RaterRow:
     """A row of the table of raters."""
     value, votes, left = (number(row, key) for key in ("reliability", "votes", "left_rate"))
     ends = interval(row, "interval")
     name = string(row, "name", "unnamed")
     low, high = ends or (None, None)
-    estimate = Bar(name, value or 0.0, percent(value or 0.0), low, high, colour=1 if row.get("flags") else 0)
-    return Rater(
+    estimate = ValueBar(
+        name, value or 0.0, percent(value or 0.0), low, high, colour=1 if row.get("flags") else 0
+    )
+    return RaterRow(
         name=name,
         votes="" if votes is None else f"{votes:,.0f}",
         reliability="" if value is None else percent(value) + (f" ({between(*ends)})" if ends else ""),
@@ -164,10 +166,10 @@ def flag(value: object) -> str:
     return ": ".join(filter(None, (kind, evidence)))
 
 
-def table(summary: Object) -> Table | None:
+def table(summary: Object) -> RaterTable | None:
     """The table in a summary, which holds it as `columns` and `rows`; None without rows."""
     rows = tuple(
         (string(row, "name"), tuple(spelled(value) for value in items(row, "values")), string(row, "note"))
         for row in objects(summary, "rows")
     )
-    return Table(tuple(str(column) for column in items(summary, "columns")), rows) if rows else None
+    return RaterTable(tuple(str(column) for column in items(summary, "columns")), rows) if rows else None

@@ -10,13 +10,13 @@ from tutelage.base.nouns import counted
 from tutelage.report import answers
 from tutelage.report.calibration import bins, reliability
 from tutelage.report.diagnoses import accuracy_of, finite, smooth
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
+from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar, draw
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
 from tutelage.report.figures.plots import bin_width, fit, histogram, scatter
-from tutelage.report.folders import Run
+from tutelage.report.folders import RunContent
 from tutelage.report.json_values import Object, number, string
-from tutelage.report.metric_figures import Figure, figure
+from tutelage.report.metric_figures import RunFigure, figure
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Panel, further
 from tutelage.stats.text import words
 
@@ -26,24 +26,24 @@ FEWEST = 24
 """The fewest answers from which a correlation of length and score is read."""
 FOLLOWS = 0.8
 """Correlation of length and score from which on the reward is suspected to count words."""
-FigureMaker: TypeAlias = Callable[[Run], Figure | None]
+FigureMaker: TypeAlias = Callable[[RunContent], RunFigure | None]
 
 
-def accuracy_figure(run: Run) -> Figure | None:
+def accuracy_figure(run: RunContent) -> RunFigure | None:
     """The accuracy of a reward model beside those of a coin and of a perfect model."""
     accuracy, ceiling = accuracy_of(run), number(run.summary, "ceiling")
     if accuracy is None or ceiling is None:
         return None
     value, low, high = accuracy
     bars = (
-        Bar("perfect model", ceiling, percent(ceiling, 1), colour=2),
-        Bar("reward model", value, percent(value, 1), low, high),
-        Bar("coin", 0.5, "50%", colour=5),
+        ValueBar("perfect model", ceiling, percent(ceiling, 1), colour=2),
+        ValueBar("reward model", value, percent(value, 1), low, high),
+        ValueBar("coin", 0.5, "50%", colour=5),
     )
     chart = BarChart(
         "Accuracy against its ceiling", bars, Axis(percent=True, low=0.45), (Rule(ceiling, "ceiling"),), "dot"
     )
-    return Figure(
+    return RunFigure(
         title=chart.title,
         drawing=draw(chart),
         unit="share of held-out votes predicted, with its 95% interval",
@@ -52,12 +52,12 @@ def accuracy_figure(run: Run) -> Figure | None:
     )
 
 
-def calibration_figure(run: Run) -> Figure | None:
+def calibration_figure(run: RunContent) -> RunFigure | None:
     """The calibration of a reward model: whether it is as often right as it predicts."""
     found = bins(run.summary)
     if not found:
         return None
-    return Figure(
+    return RunFigure(
         title="Calibration",
         drawing=draw(reliability(found)),
         unit="how often an answer was preferred, against the predicted probability of it",
@@ -66,7 +66,7 @@ def calibration_figure(run: Run) -> Figure | None:
     )
 
 
-def path_figure(run: Run) -> Figure | None:
+def path_figure(run: RunContent) -> RunFigure | None:
     """The path of a policy through score and gold, from step to step."""
     gold = dict(zip(*finite(run, "gold/mean"), strict=True))
     score = dict(zip(*finite(run, "score/mean"), strict=True))
@@ -79,7 +79,7 @@ def path_figure(run: Run) -> Figure | None:
     notes = [f"step {step:.0f}: score {a:.3g}, gold {b:.3g}" for step, a, b in zip(steps, x, y, strict=True)]
     points = Series(tuple(x), tuple(y), mark="points", colour=2, style="faint", notes=tuple(notes))
     path = Series(smooth(x), smooth(y))
-    return Figure(
+    return RunFigure(
         title="Gold against score",
         drawing=draw(Chart("Gold against score", (points, path), Axis("score"))),
         unit=f"gold upwards, score to the right, one point per {counted(every, 'step') if every > 1 else 'step'}",
@@ -93,13 +93,13 @@ def length_of(sample: Object) -> float:
     return float(len(words(string(sample, "completion"))))
 
 
-def length_figure(run: Run) -> Figure | None:
+def length_figure(run: RunContent) -> RunFigure | None:
     """The distribution of the lengths of sampled answers, in words."""
     lengths = [length_of(row) for row in run.samples]
     if len(lengths) < 2:
         return None
     series = histogram(lengths, bin_width(lengths), "answers")
-    return Figure(
+    return RunFigure(
         title="Length of the answers",
         drawing=draw(Chart("Length of the answers", series, Axis("words"))),
         unit="number of answers",
@@ -108,7 +108,7 @@ def length_figure(run: Run) -> Figure | None:
     )
 
 
-def length_score_figure(run: Run) -> Figure | None:
+def length_score_figure(run: RunContent) -> RunFigure | None:
     """The score of sampled answers over their length, both relative to their step, so that training moves neither."""
     pairs = relative_to_step(run)
     line = fit(*zip(*pairs, strict=True)) if len(pairs) >= FEWEST else None
@@ -116,7 +116,7 @@ def length_score_figure(run: Run) -> Figure | None:
         return None
     title, follows = "Score over length", line[2]
     x, y = ([pair[side] for pair in pairs[:: ceil(len(pairs) / POINTS)]] for side in (0, 1))
-    return Figure(
+    return RunFigure(
         title=title,
         drawing=draw(Chart(title, scatter(x, y, "answers"), Axis("words, less the mean of the step"))),
         unit=f"score less the mean of the step; correlation {written(follows, 2)}",
@@ -129,7 +129,7 @@ def length_score_figure(run: Run) -> Figure | None:
     )
 
 
-def relative_to_step(run: Run) -> list[tuple[float, float]]:
+def relative_to_step(run: RunContent) -> list[tuple[float, float]]:
     """(words, score) of the sampled answers that have a score, less the means of all answers of their step."""
     steps: dict[float | None, list[tuple[float, float]]] = {}
     for row in run.samples:
@@ -143,7 +143,7 @@ def relative_to_step(run: Run) -> list[tuple[float, float]]:
     return found
 
 
-def gain_figure(run: Run) -> Figure | None:
+def gain_figure(run: RunContent) -> RunFigure | None:
     """The distribution over prompts of the change from the answer before to the answer after."""
     name = answers.measure(run.answers)
     changes = (
@@ -154,7 +154,7 @@ def gain_figure(run: Run) -> Figure | None:
     width = bin_width(changes)
     better = histogram([change for change in changes if change >= 0], width, "not worse", colour=2)
     worse = histogram([change for change in changes if change < 0], width, "worse", colour=1)
-    return Figure(
+    return RunFigure(
         title=f"Change in {name}, prompt by prompt",
         drawing=draw(
             Chart(
@@ -170,7 +170,7 @@ def gain_figure(run: Run) -> Figure | None:
     )
 
 
-def trust_figure(run: Run) -> Figure | None:
+def trust_figure(run: RunContent) -> RunFigure | None:
     """The change in gold over the change in score, one point per prompt."""
     points = [
         (score, gold, string(row, "prompt"))
@@ -183,7 +183,7 @@ def trust_figure(run: Run) -> Figure | None:
     if line is None:
         return None
     notes = [f"{prompt[:80]}\nscore {a:+.2f}, gold {b:+.2f}" for a, b, prompt in points]
-    return Figure(
+    return RunFigure(
         title="Does more score mean more gold?",
         drawing=draw(
             Chart(
@@ -212,13 +212,13 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
 """The figures of each kind of stage, in the order in which the page shows them."""
 
 
-def figures(kind: str, run: Run) -> tuple[Figure, ...]:
+def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
     """The figures of a stage of some kind for which its run has data."""
     made = (figure(item, run) if isinstance(item, Panel) else item(run) for item in FIGURES.get(kind, ()))
     return tuple(filter(None, made))
 
 
-def further_figures(kind: str, run: Run) -> tuple[Figure, ...]:
+def further_figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
     """The figures of all metrics of a run that `figures` does not show."""
     panels = [item for item in FIGURES.get(kind, ()) if isinstance(item, Panel)]
     return tuple(filter(None, (figure(panel, run) for panel in further(run, panels))))

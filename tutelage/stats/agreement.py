@@ -1,10 +1,12 @@
 """Agreement between raters, and the worth of a stated strength by it.
 
-Agreement is the share of equal pairs, or Krippendorff's alpha, which corrects it for chance. Published preference data lies between 63 % (hh-rlhf) and 81 % (MT-bench without ties) equal pairs, a mirrored
-alpha of .26 to .62: the textbook threshold of .8 is for coding manuals, not for taste.
+Agreement is the share of equal pairs, or Krippendorff's alpha, which corrects it for chance. Published preference data
+lies between 63 % (hh-rlhf) and 81 % (MT-bench without ties) equal pairs, a mirrored alpha of .26 to .62: the textbook
+threshold of .8 is for coding manuals, not for taste.
 
-A stated strength ("slightly", "much better") is learnt from items that two raters judged. The seven-point bar is a rater's opinion of their own certainty. What it means is measured: how often does
-another rater agree with a vote of strength s?
+A stated strength ("slightly", "much better") is learnt from items that two raters judged. The seven-point bar is a
+rater's opinion of their own certainty. What it means is measured: how often does another rater agree with a vote of
+strength s?
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Which raters copy: a likelihood-ratio test that lets honest raters agree for every other reason.
 
-In the rater model of honest raters items may be easy or mislead. An item has a latent state (j, l, s), its class j and, with some probability, a pull of strength s towards the choice l:
+In the rater model of honest raters items may be easy or mislead. An item has a latent state (j, l, s), its class j and,
+with some probability, a pull of strength s towards the choice l:
 
     P(k | r, j, l, s) = (1 - s) θ_r[j, k] + s 1[k = l],    s in {0, .3, .7},
 

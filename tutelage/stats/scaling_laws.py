@@ -1,4 +1,5 @@
-"""Scaling laws of the over-optimisation of a proxy: what optimising it does to the gold score behind it (Gao et al. 2022, 2210.10760).
+"""Scaling laws of the over-optimisation of a proxy: what optimising it does to the gold score behind it (Gao et al.
+2022, 2210.10760).
 
 With d = √KL(π‖π_init), scores centred on the initial policy:
 

@@ -1,7 +1,7 @@
 """Votes from a table in a file, with an account of every row that was left out; tables for spreadsheets back.
 
-Each row of a study's export, `votes.csv`, is a judgement in force: `item`, `rater`, and as `verdict` the better of the two responses in the order of the
-files, a tie or both bad; what was skipped or excluded is in the file too.
+Each row of a study's export, `votes.csv`, is a judgement in force: `item`, `rater`, and as `verdict` the better of the
+two responses in the order of the files, a tie or both bad; what was skipped or excluded is in the file too.
 """
 
 import csv
@@ -15,7 +15,7 @@ import numpy as np
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.tables import Broken, Row, Table, read_table
+from tutelage.data.tables import Broken, Table, TableRow, read_table
 from tutelage.stats.rater_checks import Repeats, self_consistency
 from tutelage.stats.vote_codes import Ints, Votes, ordered_names
 
@@ -36,7 +36,7 @@ def reason_to_leave_out(values: Mapping[str, object]) -> str:
     return "skipped" if values.get(CHOICE) == "skip" else ""
 
 
-def require_verdicts(table: Table, rows: list[Row]) -> None:
+def require_verdicts(table: Table, rows: list[TableRow]) -> None:
     """Raises TutelageError for a study of another kind of question, whose verdicts say nothing."""
     other = sorted({str(row.values.get(CHOICE)) for row in rows} - _CLASSES)
     if other:
@@ -93,7 +93,7 @@ def read_votes(path: str, columns: VoteFileColumns) -> VoteFile:
     counts as unknown. Raises TutelageError for a column that does not exist, no usable row, a choice column with more
     than 50 different values, and a gold column that shares no value with it.
 
-    Of the export of a study (study_votes.py), what was skipped or excluded is left out too.
+    Of the export of a study, what was skipped or excluded is left out too.
     """
     table = _read_tsv(Path(path)) if path.lower().endswith(".tsv") else read_table(path)
     number = len(table.rows) + len(table.broken)
@@ -155,12 +155,12 @@ def _read_tsv(path: Path) -> Table:
     if not lines:
         raise TutelageError(f"{path} is empty.")
     header = [name.strip() for name in lines[0].split("\t")]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     broken: list[Broken] = []
     for number, line in enumerate(lines[1:], start=2):
         cells = line.split("\t")
         if len(cells) == len(header):
-            rows.append(Row(f"line {number}", dict(zip(header, cells, strict=True))))
+            rows.append(TableRow(f"line {number}", dict(zip(header, cells, strict=True))))
         elif line.strip():
             broken.append(Broken(f"line {number}", f"{counted(len(cells), 'cell')} instead of {len(header)}"))
     return Table(str(path), tuple(rows), tuple(broken))

@@ -8,13 +8,13 @@ import pytest
 
 from tutelage.data.records import Comparison, CompletionRecord, Message, Prompt
 from tutelage.demo.rounds import judging
-from tutelage.demo.rounds.judging import Judging, Questions, hold_study, remembered
+from tutelage.demo.rounds.judging import JudgedQuestions, Judging, hold_study, remembered
 from tutelage.people.simulated_raters import panel
 
 FILES = ("preferences.jsonl", "test_votes.jsonl", "judgements.json", "summary.json")
 
 
-def questions() -> Questions:
+def questions() -> JudgedQuestions:
     """Twelve prompts with three answers each, all pairs of which are asked."""
     prompts, completions, comparisons = [], [], []
     for prompt in map(str, range(12)):
@@ -23,7 +23,7 @@ def questions() -> Questions:
             completions.append(CompletionRecord(prompt + answer, prompt, f"{answer} " * 3 + prompt, "model"))
         for a, b in ("ab", "ac", "bc"):
             comparisons.append(Comparison(prompt + a + b, prompt, prompt + a, prompt + b))
-    return Questions(prompts, completions, comparisons)
+    return JudgedQuestions(prompts, completions, comparisons)
 
 
 def hold(out: Path, seed: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ import tiny
 
 from tutelage.commands.sample.run import sample
 from tutelage.demo.rounds import round as rounds
-from tutelage.demo.rounds.round import Place, Round
+from tutelage.demo.rounds.round import DemoRound, RoundPlace
 from tutelage.demo.rounds.stages import Stage
 from tutelage.demo.rounds.tutoring import QUICK, tutoring
 
@@ -30,15 +30,15 @@ def judged(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in FILES}
 
 
-def a_round(folder: Path) -> Round:
+def a_round(folder: Path) -> DemoRound:
     tiny.save("llama", folder / "sft" / "model", words={"chat": True, "pad": tiny.PAD})
     scale = replace(
         QUICK, corpus_tokens=100, demonstrations=5, train_prompts=20, answers=4, pairs=2, answer_tokens=8
     )
-    return tutoring(Place(folder, 0, quiet=True), scale)
+    return tutoring(RoundPlace(folder, 0, quiet=True), scale)
 
 
-def stage(made: Round, name: str) -> Stage:
+def stage(made: DemoRound, name: str) -> Stage:
     return next(stage for stage in made.stages() if stage.name == name)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
+from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar, draw
 from tutelage.report.figures.layout import frame
 from tutelage.report.figures.plots import bin_width, histogram
 
@@ -121,7 +121,7 @@ def test_hostile_words_stay_words() -> None:
     root = drawn(Chart(evil, series, Axis(evil), Axis(evil), (Rule(0.5, evil),)))
     assert {element.tag for element in root.iter()} <= {"svg", "path", "text", "title", "g", "circle", "rect"}
     assert root.get("aria-label") == evil.replace("\x00", "�")
-    bars = ET.fromstring(draw(BarChart(evil, (Bar(evil, 1.0, evil),))))
+    bars = ET.fromstring(draw(BarChart(evil, (ValueBar(evil, 1.0, evil),))))
     assert {element.tag for element in bars.iter()} <= {"svg", "path", "text", "title", "g", "rect"}
 
 

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree as ET
 
-from tutelage.report.figures import Bar, column_strip, interval_strip, parts_strip
+from tutelage.report.figures import ValueBar, column_strip, interval_strip, parts_strip
 
 from .reading import NAN, pixels, with_class
 
@@ -12,7 +12,7 @@ def sizes(drawing: str, class_: str, side: str) -> list[float]:
 
 
 def test_an_estimate_outside_its_line_is_drawn_at_the_end() -> None:
-    root = ET.fromstring(interval_strip(Bar("a", 7.0, "7", -1.0, 9.0), 0.0, 1.0, rule=3.0))
+    root = ET.fromstring(interval_strip(ValueBar("a", 7.0, "7", -1.0, 9.0), 0.0, 1.0, rule=3.0))
     (base,), (whisker,), (rule,) = (with_class(root, name) for name in ("grid", "whisker", "rule"))
     start, end = (x for x, _ in pixels(base))
     assert [x for x, _ in pixels(whisker)] == [start, end]
@@ -22,7 +22,7 @@ def test_an_estimate_outside_its_line_is_drawn_at_the_end() -> None:
 
 
 def test_an_unknown_estimate_is_a_bare_line() -> None:
-    root = ET.fromstring(interval_strip(Bar("a", NAN), 0.0, 1.0))
+    root = ET.fromstring(interval_strip(ValueBar("a", NAN), 0.0, 1.0))
     assert with_class(root, "point") == with_class(root, "whisker") == with_class(root, "rule") == []
     assert len(with_class(root, "grid")) == 1
 

@@ -44,7 +44,7 @@ def judge(settings: Judge) -> int:
 
 
 def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, object]]":
-    from tutelage.data.judging import PAIR_TEMPLATE, PairJudge
+    from tutelage.data.judging import PAIR_TEMPLATE, EndpointPairJudge
     from tutelage.data.paid_endpoint import PaidEndpoint
 
     template = PAIR_TEMPLATE
@@ -55,7 +55,7 @@ def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, o
             raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
     asked = study.presentation
     endpoint = Endpoint(settings.endpoint, settings.model, os.environ.get(KEY, ""))
-    found = PairJudge(
+    found = EndpointPairJudge(
         PaidEndpoint(endpoint, settings.temperature), asked.question, asked.guidelines, template
     )
     return found, found.detail

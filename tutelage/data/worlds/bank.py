@@ -23,7 +23,7 @@ MODIFIERS = frozenset({"of", "in", "that", "with"})
 
 
 @dataclass(frozen=True)
-class Sentence:
+class WorldSentence:
     """One thing to say. `topic` is a topic's name, or empty for what fits any; `key` is the same for every way to say
     it (with the subject or with its pronoun)."""
 
@@ -34,10 +34,10 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Match:
+class SentenceMatch:
     """The nearest sentence of the bank and how near it is: 1 for the same words, 0 for no two words in common."""
 
-    sentence: Sentence
+    sentence: WorldSentence
     nearness: float
 
 
@@ -66,7 +66,7 @@ def lower_first(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def nearest(text: str, topic: str) -> Match | None:
+def nearest(text: str, topic: str) -> SentenceMatch | None:
     """The bank sentence with the greatest bigram overlap; equals are decided for `topic`, the one asked about.
 
     Nearness is Dice's coefficient 2|A∩B| / (|A|+|B|) of the two sets of word pairs, sentence ends included, so words
@@ -80,7 +80,7 @@ def nearest(text: str, topic: str) -> Match | None:
 
 
 @lru_cache(maxsize=1 << 16)
-def _nearest(said: tuple[str, ...], topic: str) -> Match | None:
+def _nearest(said: tuple[str, ...], topic: str) -> SentenceMatch | None:
     sentences, sizes, index = _index()
     asked = _bigrams(said)
     common = Counter(chain.from_iterable(index.get(bigram, ()) for bigram in asked))
@@ -90,11 +90,11 @@ def _nearest(said: tuple[str, ...], topic: str) -> Match | None:
     most = max(nearness.values())
     equals = (row for row, value in nearness.items() if value == most)
     best = max(equals, key=lambda row: (sentences[row].topic == topic, -row))
-    return Match(sentences[best], most)
+    return SentenceMatch(sentences[best], most)
 
 
 @cache
-def bank() -> tuple[Sentence, ...]:
+def bank() -> tuple[WorldSentence, ...]:
     """All sentences, in a fixed order."""
     everything = list(_generic("greeting", phrases.GREETINGS))
     everything += _generic("encouragement", phrases.ENCOURAGEMENTS)
@@ -104,11 +104,11 @@ def bank() -> tuple[Sentence, ...]:
     return tuple(everything)
 
 
-def _generic(kind: Kind, texts: tuple[str, ...]) -> list[Sentence]:
-    return [Sentence(text, kind, "", text) for text in texts]
+def _generic(kind: Kind, texts: tuple[str, ...]) -> list[WorldSentence]:
+    return [WorldSentence(text, kind, "", text) for text in texts]
 
 
-def _said_of(topic: Topic) -> list[Sentence]:
+def _said_of(topic: Topic) -> list[WorldSentence]:
     own: dict[Kind, tuple[str, ...]] = {
         "fact": topic.facts,
         "technical": topic.technical,
@@ -122,12 +122,12 @@ def _said_of(topic: Topic) -> list[Sentence]:
     for kind, texts in own.items():
         for key in map(topic.fill, texts):
             forms = dict.fromkeys((key, with_pronoun(key, topic)))
-            said += [Sentence(form, kind, topic.name, key) for form in forms]
+            said += [WorldSentence(form, kind, topic.name, key) for form in forms]
     return said
 
 
 @cache
-def _index() -> tuple[tuple[Sentence, ...], list[int], dict[tuple[str, str], list[int]]]:
+def _index() -> tuple[tuple[WorldSentence, ...], list[int], dict[tuple[str, str], list[int]]]:
     index: dict[tuple[str, str], list[int]] = defaultdict(list)
     sizes = []
     for row, sentence in enumerate(bank()):

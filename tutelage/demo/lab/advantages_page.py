@@ -7,8 +7,8 @@ from math import sqrt
 from tutelage.base.nouns import counted
 from tutelage.demo.lab.cells import CellResult
 from tutelage.demo.lab.gradients import (
-    Estimate,
     Floats,
+    GradientEstimate,
     bias,
     cosine,
     inner,
@@ -18,8 +18,8 @@ from tutelage.demo.lab.gradients import (
     products,
 )
 from tutelage.demo.lab.measuring import Z95
-from tutelage.demo.lab.page import Figure, Page, Table
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series
+from tutelage.demo.lab.page import LabFigure, LabPage, LabTable
+from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar
 from tutelage.report.figures.number_text import number, percent
 
 COLOURS = {"": 0, "trained": 2, "fresh": 4}
@@ -32,10 +32,10 @@ class PsiResult:
 
     name: str
     critic: str
-    noise: Estimate
-    need: Estimate
-    bias: Estimate
-    angle: Estimate
+    noise: GradientEstimate
+    need: GradientEstimate
+    bias: GradientEstimate
+    angle: GradientEstimate
 
 
 def results(sketches: Mapping[str, Floats], plain: str, true: str, answers: int) -> list[PsiResult]:
@@ -65,7 +65,7 @@ def _result(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) 
     )
 
 
-def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> Page:
+def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> LabPage:
     """The page of the experiment on advantages, from the critic's cell and those with sketches."""
     critic, parts = done[0], done[1:]
     answers = int(parts[0].figures["answers"])
@@ -81,7 +81,7 @@ def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> 
         }
         for one in all_results
     }
-    return Page(
+    return LabPage(
         title="How noisy is the policy gradient?",
         question=(
             "Every estimator of Ψ on the same answers of the same policy: how much of a gradient is signal, how much "
@@ -96,13 +96,13 @@ def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> 
     )
 
 
-def share(squared: Estimate) -> Estimate:
+def share(squared: GradientEstimate) -> GradientEstimate:
     """The root of a squared share that may have come out below 0, by the delta method; the error of 0 is that of the
     square's own upper end."""
     if squared.value <= 0:
-        return Estimate(0.0, sqrt(max(squared.value + Z95 * squared.error, 0.0)) / Z95)
+        return GradientEstimate(0.0, sqrt(max(squared.value + Z95 * squared.error, 0.0)) / Z95)
     root = sqrt(squared.value)
-    return Estimate(root, squared.error / (2 * root))
+    return GradientEstimate(root, squared.error / (2 * root))
 
 
 def _method(batches: int, answers: int, critic: CellResult) -> tuple[str, ...]:
@@ -178,10 +178,10 @@ def _trust(measured: Sequence[PsiResult], critic: str) -> str:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def _free(measured: Sequence[PsiResult]) -> Figure:
+def _free(measured: Sequence[PsiResult]) -> LabFigure:
     shown = [one for one in measured if not one.critic or one.name == "value"]
     bars = tuple(
-        Bar(
+        ValueBar(
             name=one.name + (f", {one.critic}" if one.critic else ""),
             value=one.noise.value,
             written=percent(one.noise.value, 0),
@@ -203,10 +203,10 @@ def _free(measured: Sequence[PsiResult]) -> Figure:
         "The trace of the covariance of a batch's gradient, in units of REINFORCE's. All of these have the same mean "
         "(the batch mean's and the mean per token's are a little short of it)."
     )
-    return Figure.of("noise", chart, caption)
+    return LabFigure.of("noise", chart, caption)
 
 
-def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> Figure:
+def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> LabFigure:
     """Noise and bias of GAE over λ."""
     gae = sorted(
         ((1.0 if one.name == "value" else float(one.name.removeprefix("GAE ")), one) for one in measured
@@ -248,14 +248,14 @@ def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> Fi
         f"The noise of a batch of {counted(BATCH, 'answer')}, the bias, and the root of their squares' sum. This "
         f"critic explains {explained} of the variance of unseen returns; λ = 1 is the value baseline."
     )
-    return Figure.of(f"gae-{critic}", chart, caption)
+    return LabFigure.of(f"gae-{critic}", chart, caption)
 
 
 BATCH = 1024
 """Answers of the batch for which noise and bias of GAE are drawn beside each other."""
 
 
-def _table(measured: Sequence[PsiResult]) -> Table:
+def _table(measured: Sequence[PsiResult]) -> LabTable:
     rows = tuple(
         (
             f"{one.name}{' / ' + one.critic if one.critic else ''}",
@@ -273,4 +273,4 @@ def _table(measured: Sequence[PsiResult]) -> Table:
         "bias, of the signal",
         "cosine",
     )
-    return Table("Every Ψ", columns, rows)
+    return LabTable("Every Ψ", columns, rows)

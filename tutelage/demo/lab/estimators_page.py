@@ -9,8 +9,8 @@ from tutelage.base.nouns import counted
 from tutelage.demo.lab.cells import CellResult
 from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.gradients import (
-    Estimate,
     Floats,
+    GradientEstimate,
     cosine,
     inner,
     jackknife,
@@ -19,8 +19,8 @@ from tutelage.demo.lab.gradients import (
     products,
 )
 from tutelage.demo.lab.measuring import Z95, Mean, mean
-from tutelage.demo.lab.page import Figure, Page, Table
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series
+from tutelage.demo.lab.page import LabFigure, LabPage, LabTable
+from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar
 from tutelage.report.figures.number_text import number, percent
 from tutelage.report.figures.plots import averaged
 
@@ -46,9 +46,9 @@ class PenaltyGradient:
     one's, and its noise as a multiple of the true one's least."""
 
     name: str
-    angle: Estimate
-    length: Estimate
-    noise: Estimate
+    angle: GradientEstimate
+    length: GradientEstimate
+    noise: GradientEstimate
 
     @property
     def directed(self) -> bool:
@@ -98,13 +98,13 @@ def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
     ]
 
 
-def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> Page:
+def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> LabPage:
     """The page of the experiment on estimators."""
     measured = [kl_estimates(cell) for cell in done if cell.name.startswith("at-")]
     (steep,) = [cell for cell in done if cell.name == "gradients"]
     gradients = penalty_gradients(load_sketches([steep.place]))
     runs = [cell for cell in done if "gold" in cell.figures]
-    return Page(
+    return LabPage(
         title="Which estimator of the KL, and where?",
         question=(
             "k1, k2, k3 and abs against the exact KL: as numbers to report, as penalties in the reward, and as terms "
@@ -217,7 +217,7 @@ def _as_penalties(runs: Sequence[CellResult]) -> list[str]:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[Figure]:
+def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[LabFigure]:
     x = tuple(estimates[0].kl for estimates in measured)
     means, spreads = [], []
     for i, kind in enumerate(KINDS):
@@ -242,18 +242,20 @@ def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[Figure]:
         width=470, height=300,
     )  # fmt: skip
     return [
-        Figure.of(
+        LabFigure.of(
             "bias",
             bias_chart,
             "k1 and k3 have the right mean at every distance; k2 only near the reference, abs never.",
         ),
-        Figure.of("spread", noise_chart, "k3 is the quietest near the reference, where k1 is mostly noise."),
+        LabFigure.of(
+            "spread", noise_chart, "k3 is the quietest near the reference, where k1 is mostly noise."
+        ),
     ]
 
 
-def _angles(gradients: Sequence[PenaltyGradient]) -> Figure:
+def _angles(gradients: Sequence[PenaltyGradient]) -> LabFigure:
     bars = tuple(
-        Bar(
+        ValueBar(
             name=gradient.name.replace(" in the ", ", "),
             value=gradient.angle.value,
             written=_angle(gradient),
@@ -271,10 +273,10 @@ def _angles(gradients: Sequence[PenaltyGradient]) -> Figure:
         "Cosine of the mean gradient with that of the exact KL of answers. Blue: on the tokens' rewards; orange: in "
         "the loss. An estimator with no mean direction is left out."
     )
-    return Figure.of("angles", chart, caption)
+    return LabFigure.of("angles", chart, caption)
 
 
-def _training(runs: Sequence[CellResult], plan: Climb) -> list[Figure]:
+def _training(runs: Sequence[CellResult], plan: Climb) -> list[LabFigure]:
     window = max(3, plan.steps // 8 | 1)
     figures = []
     for where in ("reward", "loss"):
@@ -291,12 +293,12 @@ def _training(runs: Sequence[CellResult], plan: Climb) -> list[Figure]:
             f"Training with the penalty in the {where}", tuple(series), *axes, width=470, height=300
         )
         figures.append(
-            Figure.of(f"training-{where}", chart, "The same coefficient for all; bands are 95% intervals.")
+            LabFigure.of(f"training-{where}", chart, "The same coefficient for all; bands are 95% intervals.")
         )
     return figures
 
 
-def _estimates(measured: Sequence[Sequence[KLEstimate]]) -> Table:
+def _estimates(measured: Sequence[Sequence[KLEstimate]]) -> LabTable:
     rows = [
         (
             f"{number(estimates[0].kl)} nats",
@@ -305,10 +307,10 @@ def _estimates(measured: Sequence[Sequence[KLEstimate]]) -> Table:
         for estimates in measured
     ]
     note = "The mean of the estimate over the exact KL, with its 95% interval, and in brackets one answer's spread."
-    return Table("As numbers", ("exact KL", *KINDS), tuple(rows), note)
+    return LabTable("As numbers", ("exact KL", *KINDS), tuple(rows), note)
 
 
-def _gradient_table(gradients: Sequence[PenaltyGradient]) -> Table:
+def _gradient_table(gradients: Sequence[PenaltyGradient]) -> LabTable:
     rows = [
         (
             gradient.name,
@@ -319,10 +321,10 @@ def _gradient_table(gradients: Sequence[PenaltyGradient]) -> Table:
         for gradient in gradients
     ]
     columns = ("", "cosine", "length along the true one", "noise, of the true one's")
-    return Table("As gradients", columns, tuple(rows))
+    return LabTable("As gradients", columns, tuple(rows))
 
 
-def _runs(runs: Sequence[CellResult]) -> Table:
+def _runs(runs: Sequence[CellResult]) -> LabTable:
     rows = []
     for cell in runs:
         figures = [
@@ -330,6 +332,6 @@ def _runs(runs: Sequence[CellResult]) -> Table:
             for n in ("score", "gold", "kl")
         ]
         rows.append((cell.title.replace("none", "no penalty"), *figures))
-    return Table(
+    return LabTable(
         "In training: the final policies on held-out prompts", ("", "score", "gold", "KL, nats"), tuple(rows)
     )

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from tutelage.demo.lab.cells import Cell, CellResult, run_cells
-from tutelage.demo.lab.page import Page, write_data, write_page
+from tutelage.demo.lab.page import LabPage, write_data, write_page
 from tutelage.demo.lab.start import Start
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Setting(Generic[S]):
+class ExperimentSetting(Generic[S]):
     """The setting of an experiment: the demonstration to begin from, the size, the seed."""
 
     start: Start
@@ -28,8 +28,8 @@ class Experiment(Generic[S]):
 
     full: S
     quick: S
-    cells: Callable[[Setting[S]], list[Cell]]
-    page: Callable[[Sequence[CellResult], S, str], Page]
+    cells: Callable[[ExperimentSetting[S]], list[Cell]]
+    page: Callable[[Sequence[CellResult], S, str], LabPage]
 
     def conduct(
         self,
@@ -40,9 +40,9 @@ class Experiment(Generic[S]):
         seed: int,
         quiet: bool,
         command: str,
-    ) -> tuple[Page, Path]:
+    ) -> tuple[LabPage, Path]:
         """Run the cells that are not done, write data and page, and return the page and where it is."""
-        cells = self.cells(Setting(start, size, seed, quiet))
+        cells = self.cells(ExperimentSetting(start, size, seed, quiet))
         done = run_cells(folder / "cells", start.fingerprint, cells)
         page = self.page(done, size, command)
         write_data(folder, done)

@@ -47,7 +47,7 @@ class Sketch:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class GradientEstimate:
     """A number with its jackknife standard error."""
 
     value: float
@@ -81,7 +81,7 @@ def cosine(one: Floats, other: Floats) -> float:
     return inner(products(one, other)) / sqrt(lengths) if lengths > 0 else nan
 
 
-def jackknife(statistic: Callable[..., float], *samples: Floats) -> Estimate:
+def jackknife(statistic: Callable[..., float], *samples: Floats) -> GradientEstimate:
     """A statistic of three or more batches [K, m] with its standard error, by leaving out one batch at a time (Tukey
     1958)."""
     count = len(samples[0])
@@ -89,7 +89,7 @@ def jackknife(statistic: Callable[..., float], *samples: Floats) -> Estimate:
         raise ValueError(f"{counted(count, 'batch')}, less one, have no spread to tell; give three or more.")
     left_out = [statistic(*(np.delete(sample, k, axis=0) for sample in samples)) for k in range(count)]
     spread = np.asarray(left_out) - np.mean(left_out)
-    return Estimate(statistic(*samples), float(np.sqrt((count - 1) / count * (spread**2).sum())))
+    return GradientEstimate(statistic(*samples), float(np.sqrt((count - 1) / count * (spread**2).sum())))
 
 
 def save_sketches(folder: Path, found: Mapping[str, Sequence[Tensor]]) -> None:

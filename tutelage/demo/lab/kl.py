@@ -17,9 +17,9 @@ from typing import Any
 from tutelage.base.nouns import counted
 from tutelage.demo.lab.cells import Cell, CellResult
 from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.experiment import Experiment, Setting
+from tutelage.demo.lab.experiment import Experiment, ExperimentSetting
 from tutelage.demo.lab.measuring import Mean, averages, measure
-from tutelage.demo.lab.page import Figure, Page, Table, followed
+from tutelage.demo.lab.page import LabFigure, LabPage, LabTable, followed
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.diagnoses import fall, smooth
 from tutelage.report.figures import Axis, Chart, Rule, Series
@@ -33,7 +33,7 @@ STILL = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class KlSize:
     """How many prices, and how long each is trained."""
 
     coefs: tuple[float, ...] = (0.02, 0.05, 0.15, 0.5, 2.0)
@@ -41,13 +41,13 @@ class Size:
     plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2"), steps=50, answers=64)  # noqa: RUF009 - frozen
 
 
-QUICK = Size(
+QUICK = KlSize(
     coefs=(0.1, 2.0),
     plan=Climb(set=("update.epochs=2", "update.minibatches=2"), steps=10, answers=16, tested=48, every=5),
 )
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
+def cells(setting: ExperimentSetting[KlSize]) -> list[Cell]:
     """The SFT model as it is, then a policy for each price."""
     plan = replace(setting.size.plan, seed=setting.seed)
     free = replace(plan, set=(*plan.set, "penalty=none"))
@@ -67,7 +67,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
     return [*made, _cell(setting, ALONE, "no reference", replace(free, reference=False))]
 
 
-def _cell(setting: Setting[Size], name: str, title: str, plan: Climb) -> Cell:
+def _cell(setting: ExperimentSetting[KlSize], name: str, title: str, plan: Climb) -> Cell:
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()
         goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
@@ -76,7 +76,7 @@ def _cell(setting: Setting[Size], name: str, title: str, plan: Climb) -> Cell:
     return Cell(name, title, (plan,), run)
 
 
-def _as_it_is(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
+def _as_it_is(setting: ExperimentSetting[KlSize], folder: Path) -> Mapping[str, Any]:
     start, plan = setting.start, setting.size.plan
     policy = start.policy()
     policy.freeze_reference()
@@ -85,12 +85,12 @@ def _as_it_is(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
     return averages(measure(policy, questions, judges, start.sampling, seed=setting.seed))
 
 
-def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: KlSize, command: str) -> LabPage:
     """The page of the experiment."""
     by_name = {cell.name: cell for cell in done}
     start, climbs = by_name[SFT], [cell for cell in done if cell.name not in (SFT, ALONE)]
     shown = {cell.name: cell for cell in (climbs[0], best(climbs), climbs[-1])}.values()
-    return Page(
+    return LabPage(
         title="What does the KL do?",
         question=(
             "The same PPO against the same reward model, with prices on leaving the reference that reach from nothing "
@@ -106,7 +106,7 @@ def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
     )
 
 
-def _method(size: Size) -> tuple[str, ...]:
+def _method(size: KlSize) -> tuple[str, ...]:
     trained = (
         f"PPO as in the demonstration, {counted(size.plan.steps, 'step')} of {counted(size.plan.answers, 'answer')} "
         f"at a constant learning rate of {size.plan.lr:g} ({size.plan.critic_lr:g} for the critic), one seed, every "
@@ -217,11 +217,11 @@ def _colour(number_: int) -> int:
     return COLOURS[min(number_, len(COLOURS) - 1)]
 
 
-def _window(size: Size) -> int:
+def _window(size: KlSize) -> int:
     return max(3, size.plan.steps // 10 | 1)
 
 
-def _line(cell: CellResult, name: str, spread: str, colour: int, size: Size) -> Series:
+def _line(cell: CellResult, name: str, spread: str, colour: int, size: KlSize) -> Series:
     values = cell.column(name)
     error = (
         [value / sqrt(size.plan.answers) for value in cell.column(spread)] if spread else [0.0] * len(values)
@@ -229,14 +229,14 @@ def _line(cell: CellResult, name: str, spread: str, colour: int, size: Size) -> 
     return averaged(cell.column("step"), values, error, cell.title, colour, window=_window(size))
 
 
-def _curves(start: CellResult, climbs: Sequence[CellResult], size: Size) -> list[Figure]:
+def _curves(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> list[LabFigure]:
     def drawn(
         name: str, title: str, column: str, spread: str, unit: str, caption: str, rule: str = ""
-    ) -> Figure:
+    ) -> LabFigure:
         series = tuple(_line(cell, column, spread, _colour(i), size) for i, cell in enumerate(climbs))
         rules = (Rule(float(start.figures[rule]), "SFT"),) if rule else ()
         chart = Chart(title, series, Axis("step", whole=True), Axis(unit), rules, width=470, height=300)
-        return Figure.of(name, chart, caption)
+        return LabFigure.of(name, chart, caption)
 
     return [
         drawn("score", "The proxy", "score/mean", "score/std", "score by the reward model",
@@ -250,7 +250,7 @@ def _curves(start: CellResult, climbs: Sequence[CellResult], size: Size) -> list
     ]  # fmt: skip
 
 
-def _frontier(start: CellResult, climbs: Sequence[CellResult], size: Size) -> Figure:
+def _frontier(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> LabFigure:
     """Gold over the distance: where all policies would lie on one curve if the price were only a brake."""
     series = []
     for i, cell in enumerate(climbs):
@@ -267,7 +267,7 @@ def _frontier(start: CellResult, climbs: Sequence[CellResult], size: Size) -> Fi
         width=470,
         height=300,
     )
-    return Figure.of(
+    return LabFigure.of(
         "frontier",
         chart,
         "Each line is a run, from left to right. Where lines of different prices lie on each other, the penalty only "
@@ -276,7 +276,7 @@ def _frontier(start: CellResult, climbs: Sequence[CellResult], size: Size) -> Fi
     )
 
 
-def _prices(start: CellResult, climbs: Sequence[CellResult]) -> Figure:
+def _prices(start: CellResult, climbs: Sequence[CellResult]) -> LabFigure:
     """Score and gold of the final policies over the price, in standard deviations of the SFT model's answers."""
     priced = [cell for cell in climbs if cell.name != FREE]
     x = tuple(float(cell.name.removeprefix("beta-")) for cell in priced)
@@ -297,7 +297,7 @@ def _prices(start: CellResult, climbs: Sequence[CellResult]) -> Figure:
         width=470,
         height=300,
     )
-    return Figure.of(
+    return LabFigure.of(
         "prices",
         chart,
         "The final policies on held-out prompts; bands are 95% intervals. Cheap nats buy score; whether they buy gold "
@@ -305,14 +305,14 @@ def _prices(start: CellResult, climbs: Sequence[CellResult]) -> Figure:
     )
 
 
-def _table(done: Sequence[CellResult]) -> Table:
+def _table(done: Sequence[CellResult]) -> LabTable:
     rows = []
     for cell in done:
         figures = [figure_of(cell, name).written for name in ("score", "gold", "kl", "length")]
         time = f"{_step_seconds(cell):.2f}" if cell.steps else ""
         rows.append((cell.title, *figures, f"{float(cell.figures['ended']):.0%}", time))
     columns = ("", "score", "gold", "KL, nats", "length, tokens", "ended", "s per step")
-    return Table("The final policies, on held-out prompts", columns, tuple(rows))
+    return LabTable("The final policies, on held-out prompts", columns, tuple(rows))
 
 
-EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(full=KlSize(), quick=QUICK, cells=cells, page=page)

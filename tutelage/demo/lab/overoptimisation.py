@@ -33,9 +33,9 @@ from tutelage.demo.lab import overoptimisation_page
 from tutelage.demo.lab.cells import Cell, CellResult
 from tutelage.demo.lab.climbing import Climb, Goal, climb
 from tutelage.demo.lab.ensembles import StandardisedReward
-from tutelage.demo.lab.experiment import Experiment, Setting
+from tutelage.demo.lab.experiment import Experiment, ExperimentSetting
 from tutelage.demo.lab.measuring import mean
-from tutelage.demo.lab.page import Page
+from tutelage.demo.lab.page import LabPage
 from tutelage.demo.lab.start import gold_reward
 from tutelage.demo.rounds.round import AGREEMENT
 from tutelage.models.heads import load_reward_model
@@ -55,7 +55,7 @@ HOW: tuple[Combination, ...] = ("mean", "worst", "lower")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class OveroptimisationSize:
     """How many pairs, reward models, samples and steps."""
 
     pairs: tuple[int, ...] = (250, 1000, 4000, 16000)
@@ -84,7 +84,7 @@ class Size:
         return tuple(2**k for k in range(self.samples.bit_length()) if 2**k <= self.samples)
 
 
-QUICK = Size(
+QUICK = OveroptimisationSize(
     pairs=(50, 200),
     epochs=(1.0, 1.0),
     answers=3,
@@ -105,7 +105,7 @@ QUICK = Size(
 
 
 @dataclass(frozen=True)
-class Judge:
+class ProxyJudge:
     """A reward model to be made: the first `pairs` of the pairs, and which of those that differ by chance alone."""
 
     pairs: int
@@ -136,7 +136,7 @@ class SamplePlan:
     samples: int
     tried: tuple[int, ...]
     variance: float
-    judges: tuple[Judge, ...]
+    judges: tuple[ProxyJudge, ...]
     seed: int
 
 
@@ -144,24 +144,24 @@ class SamplePlan:
 class Aim:
     """Which reward models are climbed, and how they are combined."""
 
-    judges: tuple[Judge, ...]
+    judges: tuple[ProxyJudge, ...]
     how: Combination = "mean"
     variance: float = 0.0
 
 
-def judges_of(size: Size) -> list[Judge]:
+def judges_of(size: OveroptimisationSize) -> list[ProxyJudge]:
     """One for every number of pairs, then the rest of the ensemble."""
-    single = [Judge(pairs, epochs) for pairs, epochs in zip(size.pairs, size.epochs, strict=True)]
+    single = [ProxyJudge(pairs, epochs) for pairs, epochs in zip(size.pairs, size.epochs, strict=True)]
     (first,) = [judge for judge in single if judge.pairs == size.remedied]
     return [*single, *(replace(first, member=member) for member in range(1, size.ensemble))]
 
 
-def ensemble_of(size: Size) -> tuple[Judge, ...]:
+def ensemble_of(size: OveroptimisationSize) -> tuple[ProxyJudge, ...]:
     """The reward models that the remedies are tried on."""
     return tuple(judge for judge in judges_of(size) if judge.pairs == size.remedied)
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
+def cells(setting: ExperimentSetting[OveroptimisationSize]) -> list[Cell]:
     """Pairs, reward models, best-of-n by all of them, then a policy for each."""
     size, seed = setting.size, setting.seed
     drawn = PairPlan(size.answers, max(size.pairs), size.test_pairs, seed)
@@ -179,7 +179,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
     ]
 
 
-def _climbs(size: Size, seed: int) -> list[tuple[str, str, Aim, Climb]]:
+def _climbs(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, Climb]]:
     """PPO against each single reward model; against the ensembles and at a price, on the remedied size."""
     plan = replace(size.plan, seed=seed)
     found = [
@@ -201,7 +201,9 @@ def _climbs(size: Size, seed: int) -> list[tuple[str, str, Aim, Climb]]:
 # Pairs ---------------------------------------------------------------------------------------------------------------
 
 
-def _pairs(setting: Setting[Size], drawn: PairPlan, folder: Path) -> Mapping[str, Any]:
+def _pairs(
+    setting: ExperimentSetting[OveroptimisationSize], drawn: PairPlan, folder: Path
+) -> Mapping[str, Any]:
     """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's answers; and the
     spread of gold over those answers."""
     policy = setting.start.policy()
@@ -223,14 +225,16 @@ def _pairs(setting: Setting[Size], drawn: PairPlan, folder: Path) -> Mapping[str
 
 
 @dataclass(frozen=True)
-class Answers:
+class PromptAnswers:
     """Prompts and answers to them."""
 
     prompts: Mapping[str, Prompt]
     answers: Sequence[CompletionRecord]
 
 
-def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Answers:
+def _answers(
+    setting: ExperimentSetting[OveroptimisationSize], policy: Policy, split: Split, n: int, seed: int
+) -> PromptAnswers:
     start = setting.start
     questions = start.questions(split, policy)
     prompts = [question.prompt for question in questions]
@@ -240,23 +244,23 @@ def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed:
             part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
             answered += completions(part, "sft", start.sampling)
             advance(min(at + 50, len(prompts)), {})
-    return Answers({prompt.id: prompt for prompt in prompts}, answered)
+    return PromptAnswers({prompt.id: prompt for prompt in prompts}, answered)
 
 
-def _gold(known: Answers) -> tuple[list[str], dict[str, float]]:
+def _gold(known: PromptAnswers) -> tuple[list[str], dict[str, float]]:
     """The prompts' texts row by row, and gold by the id of each answer."""
     asked = [known.prompts[answer.prompt_id].messages[-1].content for answer in known.answers]
     values = gold(asked, [answer.text for answer in known.answers])
     return asked, {answer.id: value for answer, value in zip(known.answers, values, strict=True)}
 
 
-def _differences(known: Answers, values: Mapping[str, float], seed: int) -> list[float]:
+def _differences(known: PromptAnswers, values: Mapping[str, float], seed: int) -> list[float]:
     pairs = pair_completions(known.answers, pairs_per_prompt=4, rng_seed=seed)
     return [values[pair.a_id] - values[pair.b_id] for pair in pairs]
 
 
 def _votes(
-    known: Answers, values: Mapping[str, float], tau: float, count: int, seed: int
+    known: PromptAnswers, values: Mapping[str, float], tau: float, count: int, seed: int
 ) -> list[Preference]:
     """`count` pairs in random order, each judged by one attentive rater of a panel; ties are asked again elsewhere."""
     per_prompt = -(-count * 5 // (4 * len(known.prompts))) + 1
@@ -281,7 +285,9 @@ def _votes(
 # Reward models -------------------------------------------------------------------------------------------------------
 
 
-def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, Any]:
+def _judge(
+    setting: ExperimentSetting[OveroptimisationSize], judge: ProxyJudge, folder: Path
+) -> Mapping[str, Any]:
     """Train a reward model by the workflow, on the first pairs, and return its accuracy."""
     start, made = setting.start, folder.parent / PAIRS
     lines = (made / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
@@ -308,7 +314,7 @@ def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, A
     return {"pairs": judge.pairs, "accuracy": result.accuracy, "accuracy/low": low, "accuracy/high": high}
 
 
-def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:
+def _loaded(cells_: Path, judge: ProxyJudge, policy: Policy) -> Reward:
     model = load_reward_model(config.Model(path=str(cells_ / judge.name / "run" / "model")))
     return ModelReward(model, same_tokens=same_vocabulary(policy.tokenizer, model.tokenizer))
 
@@ -316,7 +322,9 @@ def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:
 # Best-of-n -----------------------------------------------------------------------------------------------------------
 
 
-def _best_of_n(setting: Setting[Size], sampled: SamplePlan, folder: Path) -> Mapping[str, Any]:
+def _best_of_n(
+    setting: ExperimentSetting[OveroptimisationSize], sampled: SamplePlan, folder: Path
+) -> Mapping[str, Any]:
     """Proxy and gold of the best of n by every reward model and ensemble: one line of metrics.jsonl each. The scale of
     every score, which the policies are trained on, is left in scales.json."""
     policy = setting.start.policy()
@@ -367,7 +375,9 @@ def _curves(
 # Policies ------------------------------------------------------------------------------------------------------------
 
 
-def _climbing(setting: Setting[Size], name: str, title: str, aim: Aim, plan: Climb) -> Cell:
+def _climbing(
+    setting: ExperimentSetting[OveroptimisationSize], name: str, title: str, aim: Aim, plan: Climb
+) -> Cell:
     """PPO against the scaled reward of `aim`; gold is told on its own scale of standard deviations."""
 
     def run(folder: Path) -> Mapping[str, Any]:
@@ -386,9 +396,9 @@ def _climbing(setting: Setting[Size], name: str, title: str, aim: Aim, plan: Cli
     return Cell(name, title, (aim, plan), run)
 
 
-def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: OveroptimisationSize, command: str) -> LabPage:
     """The page of the experiment."""
     return overoptimisation_page.page(done, size.pairs, size.remedied, size.plan, command)
 
 
-EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(full=OveroptimisationSize(), quick=QUICK, cells=cells, page=page)

@@ -8,7 +8,7 @@ from tutelage.base.nouns import counted
 from tutelage.demo.lab.cells import CellResult
 from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.measuring import Mean
-from tutelage.demo.lab.page import Figure, Page, Table, followed
+from tutelage.demo.lab.page import LabFigure, LabPage, LabTable, followed
 from tutelage.report.diagnoses import smooth
 from tutelage.report.figures import Axis, Chart, Rule, Series
 from tutelage.report.figures.number_text import number, percent
@@ -70,7 +70,9 @@ def rl_path(cell: CellResult) -> GoldPath:
     return GoldPath(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
 
 
-def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> Page:
+def page(
+    done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str
+) -> LabPage:
     """The page of the experiment on overoptimisation."""
     by_name = {cell.name: cell for cell in done}
     sampled = by_name["best-of-n"]
@@ -86,7 +88,7 @@ def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: 
     ]
     remedies += [(cell, f"one, {cell.title}") for cell in prices]
     accuracies = {count: by_name[f"judge-{count}"].figures for count in pairs}
-    return Page(
+    return LabPage(
         title="How far can a reward model be trusted?",
         question=(
             "Reward models from few and from many pairs, climbed by choosing the best of n answers and by PPO: how far "
@@ -202,7 +204,7 @@ def _chart(title: str, series: Sequence[Series]) -> Chart:
     return Chart(title, tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), width=470, height=310)
 
 
-def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> Figure:
+def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> LabFigure:
     """Gold as lines, proxies dashed."""
     series = []
     for path, colour in zip(paths, COLOURS, strict=False):
@@ -211,12 +213,12 @@ def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> Fi
             Series(path.distance, path.gold, path.title, colour=colour, low=path.low, high=path.high)
         )
     chart = _chart(f"{title}: score and gold", series)
-    return Figure.of(
+    return LabFigure.of(
         name, chart, f"Solid: gold. {caption}", names="ends" if name == "best-of-n" else "points"
     )
 
 
-def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
+def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
     """Gold as points, the fitted curve dashed."""
     series, fits = [], []
     for path, colour in zip(paths, COLOURS, strict=False):
@@ -230,19 +232,21 @@ def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
             series.append(Series(x, tuple(found(d) for d in x), colour=colour, style="dashed"))
             fits.append(f"{path.title}: α {number(found.alpha)}, β {number(found.beta)}, R² {found.r2:.2f}")
     chart = _chart(title, series)
-    return Figure.of(name, chart, "; ".join(fits) + ".", names="points")
+    return LabFigure.of(name, chart, "; ".join(fits) + ".", names="points")
 
 
-def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
+def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
     series = tuple(
         Series(path.distance, path.gold, path.title, colour=colour)
         for path, colour in zip(paths, (1, 0, 2, 3, 4, 5), strict=False)
     )
     chart = _chart(title, series)
-    return Figure.of(name, chart, "Gold along the way; every line climbs a score of its own.", names="points")
+    return LabFigure.of(
+        name, chart, "Gold along the way; every line climbs a score of its own.", names="points"
+    )
 
 
-def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> Table:
+def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> LabTable:
     rows = tuple(
         (
             f"{count:,}",
@@ -250,10 +254,10 @@ def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> Table:
         )
         for count, one in accuracies.items()
     )
-    return Table("Reward models on single held-out votes", ("pairs", "predicted", "from", "to"), rows)
+    return LabTable("Reward models on single held-out votes", ("pairs", "predicted", "from", "to"), rows)
 
 
-def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> Table:
+def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> LabTable:
     rows = []
     for method, paths in (("best-of-n", chosen), ("PPO", climbed)):
         for path in paths:
@@ -263,10 +267,10 @@ def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> Table:
             ends = (f"{path.top[1]:+.2f}", f"{path.gold[-1]:+.2f}", f"{path.proxy[-1]:+.2f}")
             rows.append((f"{method}, {path.title}", *ends, *fitted, peak))
     columns = ("", "highest gold", "last gold", "last score", "α", "β", "R²", "peak of the fit, √nats")
-    return Table("Along the way", columns, tuple(rows))
+    return LabTable("Along the way", columns, tuple(rows))
 
 
-def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> Table:
+def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> LabTable:
     rows = []
     for cell, title in remedies:
         figures = (
@@ -274,7 +278,7 @@ def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> Table:
             for n in ("score", "gold", "kl")
         )
         rows.append((title, *figures))
-    return Table(
+    return LabTable(
         "PPO with remedies: final policies on held-out prompts",
         ("", "score", "gold", "KL, nats"),
         tuple(rows),

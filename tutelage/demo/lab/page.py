@@ -11,7 +11,7 @@ from tutelage.base.config.files import write_atomically
 from tutelage.base.version import __version__
 from tutelage.data.rows import write_jsonl
 from tutelage.demo.lab.cells import CellResult
-from tutelage.report.answers import Answer, Strand
+from tutelage.report.answers import SampleAnswer, Strand
 from tutelage.report.figures import BarChart, Chart, Names, Svg, draw, standalone, stylesheet
 from tutelage.report.json_values import number, string
 from tutelage.report.page import environment
@@ -20,7 +20,7 @@ from tutelage.train.run.lines import json_text
 
 
 @dataclass(frozen=True)
-class Figure:
+class LabFigure:
     """A drawing with its caption; `name` is that of its file."""
 
     name: str
@@ -32,14 +32,14 @@ class Figure:
     @classmethod
     def of(
         cls, name: str, chart: Chart | BarChart, caption: str, *, names: Names = "ends", wide: bool = False
-    ) -> "Figure":
+    ) -> "LabFigure":
         """The figure of a chart whose series are named in the plot, or of a bar chart."""
         named = replace(chart, names=names) if isinstance(chart, Chart) else chart
         return cls(name, chart.title, draw(named), caption, wide)
 
 
 @dataclass(frozen=True)
-class Table:
+class LabTable:
     """Rows of text under columns; the first names the row."""
 
     title: str
@@ -49,21 +49,21 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Page:
+class LabPage:
     """The content of the page of an experiment. `findings` are sentences computed from its numbers."""
 
     title: str
     question: str
     command: str
     findings: tuple[str, ...]
-    figures: tuple[Figure, ...]
-    tables: tuple[Table, ...]
+    figures: tuple[LabFigure, ...]
+    tables: tuple[LabTable, ...]
     method: tuple[str, ...]
     strands: tuple[Strand, ...] = ()
     numbers: Mapping[str, object] | None = None
 
 
-def write_page(folder: Path, page: Page) -> Path:
+def write_page(folder: Path, page: LabPage) -> Path:
     """Write report.html, figures/*.svg and summary.json (findings and numbers), and return the path of the first."""
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for figure in page.figures:
@@ -74,7 +74,7 @@ def write_page(folder: Path, page: Page) -> Path:
     return folder / "report.html"
 
 
-def render(page: Page) -> str:
+def render(page: LabPage) -> str:
     """The HTML text of a page, which needs no other file."""
     loader = ChoiceLoader([PackageLoader("tutelage.demo.lab"), PackageLoader("tutelage.report")])
     template = environment().overlay(loader=loader).get_template("lab.html")
@@ -103,8 +103,8 @@ def followed(cell: CellResult, heading: str, prompts: int = 1) -> list[Strand]:
     return strands
 
 
-def _answer(row: Mapping[str, object]) -> Answer:
+def _answer(row: Mapping[str, object]) -> SampleAnswer:
     known = ((name, number(row, name)) for name in ("score", "gold"))
-    return Answer(
+    return SampleAnswer(
         string(row, "completion"), tuple(f"{name} {fixed(v)}" for name, v in known if v is not None)
     )

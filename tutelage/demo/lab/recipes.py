@@ -10,8 +10,8 @@ from tutelage.algorithms.registry import RECIPES
 from tutelage.demo.lab import recipes_page
 from tutelage.demo.lab.cells import Cell, CellResult
 from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.experiment import Experiment, Setting
-from tutelage.demo.lab.page import Page
+from tutelage.demo.lab.experiment import Experiment, ExperimentSetting
+from tutelage.demo.lab.page import LabPage
 from tutelage.demo.lab.start import gold_reward
 
 WARMUP = 3
@@ -20,7 +20,7 @@ these short runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class RecipesSize:
     """Which recipes, how many seeds, how many tokens."""
 
     names: tuple[str, ...] = tuple(RECIPES)
@@ -28,14 +28,14 @@ class Size:
     plan: Climb = Climb(steps=200, tokens=40_000, tested=160, every=1000)  # noqa: RUF009 - frozen
 
 
-QUICK = Size(
+QUICK = RecipesSize(
     names=("reinforce", "trpo", "ppo", "rloo", "remax", "dapo"),
     seeds=2,
     plan=Climb(steps=20, answers=16, tokens=2000, tested=32, every=1000),
 )
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
+def cells(setting: ExperimentSetting[RecipesSize]) -> list[Cell]:
     """A run for every recipe and seed, one seed after the other."""
     size = setting.size
     return [
@@ -50,7 +50,7 @@ def _changes(name: str) -> tuple[str, ...]:
     return (f"critic.warmup={WARMUP}",) if critic is not None and critic.warmup > WARMUP else ()
 
 
-def _cell(setting: Setting[Size], name: str, plan: Climb) -> Cell:
+def _cell(setting: ExperimentSetting[RecipesSize], name: str, plan: Climb) -> Cell:
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()
         goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
@@ -69,10 +69,10 @@ def family(name: str) -> str:
     return "group" if recipe.samples > 1 else "neither"
 
 
-def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: RecipesSize, command: str) -> LabPage:
     """The page of the experiment."""
     families = {name: family(name) for name in size.names}
     return recipes_page.page(done, families, size.plan, command)
 
 
-EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(full=RecipesSize(), quick=QUICK, cells=cells, page=page)

@@ -9,8 +9,8 @@ from tutelage.base.nouns import counted
 from tutelage.demo.lab.cells import CellResult
 from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.measuring import Z95, Mean
-from tutelage.demo.lab.page import Figure, Page, Table
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Series
+from tutelage.demo.lab.page import LabFigure, LabPage, LabTable
+from tutelage.report.figures import Axis, BarChart, Chart, Series, ValueBar
 from tutelage.report.figures.number_text import number
 from tutelage.report.wording import duration
 
@@ -65,11 +65,11 @@ def pooled(groups: Sequence[Sequence[float]]) -> float:
     return sqrt(fmean(variance(group) for group in several) / len(several[0]))
 
 
-def page(done: Sequence[CellResult], families: Mapping[str, str], plan: Climb, command: str) -> Page:
+def page(done: Sequence[CellResult], families: Mapping[str, str], plan: Climb, command: str) -> LabPage:
     """The page of the experiment on recipes."""
     ranked = results(done, families)
     seeds = len(done) // len(families)
-    return Page(
+    return LabPage(
         title="All recipes at equal tokens",
         question=(
             f"Every recipe from the same SFT model, with {counted(plan.tokens, 'sampled token')} and "
@@ -146,18 +146,18 @@ def _families(ranked: Sequence[RecipeResult]) -> str:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def _ranked(ranked: Sequence[RecipeResult]) -> Figure:
+def _ranked(ranked: Sequence[RecipeResult]) -> LabFigure:
     bars = tuple(
-        Bar(one.name, gold.value, gold.written, gold.low, gold.high, colour=COLOURS[one.family])
+        ValueBar(one.name, gold.value, gold.written, gold.low, gold.high, colour=COLOURS[one.family])
         for one in ranked
         for gold in (one.figures["gold"],)
     )
-    return Figure.of(
+    return LabFigure.of(
         "gold", BarChart("Gold of the final policies", bars, Axis(), (), "dot", width=470), f"{WORDS}."
     )
 
 
-def _against(ranked: Sequence[RecipeResult], what: str) -> Figure:
+def _against(ranked: Sequence[RecipeResult], what: str) -> LabFigure:
     """Gold over distance or time, every recipe named at its point."""
     titles = {"kl": "Gold against distance", "seconds": "Gold against time"}
     axes = {
@@ -181,10 +181,10 @@ def _against(ranked: Sequence[RecipeResult], what: str) -> Figure:
         )
     chart = Chart(titles[what], tuple(series), axes[what], Axis("gold"), width=960, height=520)
     caption = f"Means over the seeds with 95% intervals; {WORDS}."
-    return Figure.of(f"gold-{what}", chart, caption, names="points", wide=True)
+    return LabFigure.of(f"gold-{what}", chart, caption, names="points", wide=True)
 
 
-def _table(ranked: Sequence[RecipeResult]) -> Table:
+def _table(ranked: Sequence[RecipeResult]) -> LabTable:
     rows = tuple(
         (
             one.name,
@@ -197,4 +197,4 @@ def _table(ranked: Sequence[RecipeResult]) -> Table:
         for one in ranked
     )
     columns = ("", "gold", "score", "KL, nats", "length, tokens", "ended", "steps", "tokens", "seconds")
-    return Table("Every recipe", columns, rows)
+    return LabTable("Every recipe", columns, rows)

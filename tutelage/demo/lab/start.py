@@ -12,9 +12,9 @@ from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
 from tutelage.data.worlds import gold
-from tutelage.demo.rounds.round import Place
+from tutelage.demo.rounds.round import RoundPlace
 from tutelage.demo.rounds.stages import ROUND, Story, run_stages
-from tutelage.demo.rounds.tutoring import GOLD, QUICK, Scale, tutoring
+from tutelage.demo.rounds.tutoring import GOLD, QUICK, TutoringScale, tutoring
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.named import make_reward
@@ -88,7 +88,7 @@ def find(folder: Path, engine: config.EngineName = "auto") -> Start:
 
 def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.EngineName = "auto") -> Start:
     """Run the stages of the demonstration that are needed and not done yet in a folder."""
-    round_ = tutoring(Place(folder, seed, quiet, engine), QUICK if quick else Scale())
+    round_ = tutoring(RoundPlace(folder, seed, quiet, engine), QUICK if quick else TutoringScale())
     stages = [stage for stage in round_.stages() if stage.name in NEEDED]
     story = Story(
         title="The world of the laboratory",

@@ -10,17 +10,17 @@ from typing import Any, Literal, TypeAlias
 from tutelage.base.config import DtypeName, EngineName
 from tutelage.commands.runs import peak_memory_mb
 from tutelage.demo.rounds import real, tutoring
-from tutelage.demo.rounds.round import Place, Round
+from tutelage.demo.rounds.round import DemoRound, RoundPlace
 from tutelage.demo.rounds.stages import run_stages
 
 WorldName: TypeAlias = Literal["tutoring", "real"]
 
-WORLDS: Mapping[WorldName, Callable[[Place, bool], Round]] = MappingProxyType(
+WORLDS: Mapping[WorldName, Callable[[RoundPlace, bool], DemoRound]] = MappingProxyType(
     {
         "tutoring": lambda place, quick: tutoring.tutoring(
-            place, tutoring.QUICK if quick else tutoring.Scale()
+            place, tutoring.QUICK if quick else tutoring.TutoringScale()
         ),
-        "real": lambda place, quick: real.real(place, real.QUICK if quick else real.Scale()),
+        "real": lambda place, quick: real.real(place, real.QUICK if quick else real.RealScale()),
     }
 )
 """The round of each world in a place, at its full scale or quickly."""
@@ -38,11 +38,11 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run the stages that are not done yet, and write summary.json, whose content is returned."""
     return run_round(
-        WORLDS[world](Place(out, seed, quiet, engine, dtype), quick), " --quick" if quick else ""
+        WORLDS[world](RoundPlace(out, seed, quiet, engine, dtype), quick), " --quick" if quick else ""
     )
 
 
-def run_round(round_: Round, flags: str = "") -> dict[str, Any]:
+def run_round(round_: DemoRound, flags: str = "") -> dict[str, Any]:
     """Run the stages of a round that are not done yet, and write summary.json, whose content is returned. `flags` end
     the command that the report shows."""
     out = round_.place.folder

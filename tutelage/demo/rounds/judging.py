@@ -165,7 +165,7 @@ def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[P
 
 
 @dataclass(frozen=True)
-class Questions:
+class JudgedQuestions:
     """What is to be judged: prompts, the answers to them, and the pairs of answers."""
 
     prompts: Sequence[Prompt]
@@ -195,7 +195,7 @@ class Judging:
 
 def hold_study(
     out: Path,
-    questions: Questions,
+    questions: JudgedQuestions,
     raters: Sequence[SimulatedRater],
     utility: Utility,
     judging: Judging,

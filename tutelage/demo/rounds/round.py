@@ -1,7 +1,7 @@
 """A round of the demonstration: what every world's round does from sampling to evaluation, and where it lies.
 
-A world is a function from a `Place` to a `Round`: the settings of these stages, the stages before them, the texts that
-they read, and the gold utility of the raters. Nothing in here trains or samples by itself.
+A world is a function from a `RoundPlace` to a `DemoRound`: the settings of these stages, the stages before them, the
+texts that they read, and the gold utility of the raters. Nothing in here trains or samples by itself.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tutelage.commands.sample.run import sample
 from tutelage.commands.sample.settings import SampleSettings
 from tutelage.commands.terminal import complete
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
-from tutelage.demo.rounds.judging import Judging, Questions, Utility, hold_study, remembered
+from tutelage.demo.rounds.judging import JudgedQuestions, Judging, Utility, hold_study, remembered
 from tutelage.demo.rounds.stages import Stage, Story
 from tutelage.people.simulated_raters import calibrated_tau, panel
 
@@ -28,7 +28,7 @@ AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
 
 
 @dataclass(frozen=True)
-class Place:
+class RoundPlace:
     """Where a round lies, and what all its stages share: the seed, and how its models compute."""
 
     folder: Path
@@ -56,7 +56,7 @@ class Place:
     def flags(self) -> str:
         """What follows the name of the command that makes this round: the seed, and what is not the default."""
         names = ("dtype", "engine")
-        default = Place(self.folder, self.seed, self.quiet)
+        default = RoundPlace(self.folder, self.seed, self.quiet)
         given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
         return " ".join(f"--{name} {value}" for name, value in {"seed": self.seed, **given}.items())
 
@@ -94,7 +94,7 @@ def answer_sampling(scale: AnswerScale) -> config.Sampling:
     return config.Sampling(temperature=0.7, max_new_tokens=scale.answer_tokens)
 
 
-def answers_to_judge(place: Place, model: config.Model, scale: AnswerScale) -> SampleSettings:
+def answers_to_judge(place: RoundPlace, model: config.Model, scale: AnswerScale) -> SampleSettings:
     """The stage that samples the answers of `model` to the prompts that are judged."""
     return SampleSettings(
         model=model,
@@ -109,7 +109,7 @@ def answers_to_judge(place: Place, model: config.Model, scale: AnswerScale) -> S
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class DemoRound:
     """The stages of a round by their settings.
 
     `write` writes the texts that the stages read, as `texts` decides, when the first stage begins.
@@ -117,7 +117,7 @@ class Round:
     raters want `gold`.
     """
 
-    place: Place
+    place: RoundPlace
     story: Story
     texts: Texts
     write: Callable[[], object]
@@ -172,7 +172,7 @@ class Round:
     def _judge(self) -> None:
         """Let the simulated raters judge every pair, and write their preferences for training."""
         asked, place = self.sampling.out, self.place
-        questions = Questions(
+        questions = JudgedQuestions(
             load_prompts(asked / "prompts.jsonl").records,
             load_completions(asked / "completions.jsonl").records,
             load_comparisons(asked / "comparisons.jsonl").records,

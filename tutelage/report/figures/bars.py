@@ -1,7 +1,7 @@
 """Drawings of bar charts: named values below each other, as bars or as dots with their intervals."""
 
 from tutelage.report.figures import svg
-from tutelage.report.figures.charts import Bar, BarChart
+from tutelage.report.figures.charts import BarChart, ValueBar
 from tutelage.report.figures.layout import RIGHT
 from tutelage.report.figures.marks import disc
 from tutelage.report.figures.number_text import tick_labels
@@ -33,7 +33,7 @@ def bar_scale(chart: BarChart) -> Scale:
     return Scale(low, high, NAMES, chart.width - RIGHT - room)
 
 
-def row(bar: Bar, chart: BarChart, at: Scale, y: float) -> str:
+def row(bar: ValueBar, chart: BarChart, at: Scale, y: float) -> str:
     """A name, its mark and what is written beside it."""
     name = bar.name if len(bar.name) <= LONGEST else bar.name[: LONGEST - 1] + "…"
     drawn = [svg.tooltip(f"{bar.name}: {bar.written or chart.axis.written(bar.value)}")]
@@ -48,7 +48,7 @@ def row(bar: Bar, chart: BarChart, at: Scale, y: float) -> str:
     return svg.tag("g", *drawn, svg.text(beside, y + 4, bar.written, "value"))
 
 
-def estimate(bar: Bar, at: Scale, y: float, radius: float) -> str:
+def estimate(bar: ValueBar, at: Scale, y: float, radius: float) -> str:
     """A disc at a value over a whisker for its interval. What lies outside the scale is drawn at its ends."""
     whisker = ""
     if bar.low is not None and bar.high is not None and at.shows(bar.low) and at.shows(bar.high):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from tutelage.report.figures import svg
 from tutelage.report.figures.bars import estimate
-from tutelage.report.figures.charts import Bar, Rule
+from tutelage.report.figures.charts import Rule, ValueBar
 from tutelage.report.figures.scales import Scale
 
 PAD = 6.0
@@ -12,7 +12,7 @@ PAD = 6.0
 
 
 def interval_strip(
-    bar: Bar, low: float, high: float, *, rule: float | None = None, width: float = 200.0
+    bar: ValueBar, low: float, high: float, *, rule: float | None = None, width: float = 200.0
 ) -> svg.Svg:
     """An estimate with its interval on a bare line from low to high, and perhaps a reference line."""
     at = Scale(low, high, PAD, width - PAD)
@@ -24,7 +24,7 @@ def interval_strip(
 
 
 def interval_scale(
-    bar: Bar,
+    bar: ValueBar,
     low: float,
     high: float,
     rules: Sequence[Rule],
