@@ -21,8 +21,7 @@ from random import Random
 
 import numpy as np
 
-from tutelage.data.worlds.bank import words
-from tutelage.data.worlds.gold import gold
+from tutelage.data.worlds.gold import gold, words
 from tutelage.data.worlds.styles import choose_style, compose
 from tutelage.data.worlds.topics import Topic, topics
 from tutelage.people.simulated_raters import calibrated_tau

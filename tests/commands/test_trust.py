@@ -16,9 +16,8 @@ from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.line import main
 from tutelage.commands.study_settings import RaterKind
 from tutelage.commands.trust import RECORD, keep_record, measure, weighed
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.judging import EndpointPairJudge
-from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
+from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.people import Answer, Item, Plan, add_items, add_rater, create_study, open_store
 from tutelage.people.store.bulk import AnswerRecord, write_answers

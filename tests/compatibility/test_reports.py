@@ -51,8 +51,7 @@ def test_a_finished_round_is_not_made_again(
     from make import ROUND, ROUND_SHAPE
 
     from tutelage.base import config
-    from tutelage.demo.rounds.round import RoundPlace
-    from tutelage.demo.rounds.stages import Story, run_stages
+    from tutelage.demo.rounds.round import RoundPlace, Story, run_stages
     from tutelage.demo.rounds.tutoring import TutoringScale, tutoring
 
     place("round")

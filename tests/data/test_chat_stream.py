@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from scripted_chat import finished
 
+from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.chat_stream import ChatStream, ReplyPiece
-from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Message, user
 from tutelage.data.transport import HttpRefusal, Unanswered
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.hub import parse_hub_name
-from tutelage.data.tables import TableRow, read_table
+from tutelage.data.tables import TableRow, parse_hub_name, read_table
 
 ROWS = [
     {"prompt": "Say hé", "completion": "hé"},

@@ -6,9 +6,8 @@ import pytest
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.judging import EndpointPairJudge, Opinion
-from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
+from tutelage.data.llm_judge import EndpointPairJudge, Opinion
 from tutelage.data.records import Messages, user
 from tutelage.people import Selection, Store, add_rater, create_study, label_study, list_raters, list_votes
 from tutelage.people.judging import ScoreJudge, judge_study

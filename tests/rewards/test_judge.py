@@ -6,9 +6,8 @@ import pytest
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.judging import EndpointPairJudge, Opinion
-from tutelage.data.paid_endpoint import PaidEndpoint, Usage
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint, Usage
+from tutelage.data.llm_judge import EndpointPairJudge, Opinion
 from tutelage.data.records import Messages
 from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import swiss

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tutelage.base.nouns import counted
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Messages
 from tutelage.data.transport import BUSY, CONNECT, HttpRefusal, Unanswered, reason_of
 

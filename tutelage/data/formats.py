@@ -4,8 +4,8 @@
     print(loaded.describe())
     for preference in loaded.records: ...
 
-Each loader recognises the format by its columns (`tutelage.data.known` lists them). Preference files also serve as
-demonstrations (the chosen side), and everything serves as prompts.
+Each loader recognises the format by its columns (`tutelage.data.record_formats` lists them). Preference files also
+serve as demonstrations (the chosen side), and everything serves as prompts.
 """
 
 from collections import Counter, defaultdict
@@ -16,10 +16,8 @@ from typing import Generic, Literal, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.fields import LeftOut, Unusable
-from tutelage.data.known import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED
-from tutelage.data.own_columns import remarks
-from tutelage.data.recognise import RowFormat, recognise
+from tutelage.data.record_files import parser
+from tutelage.data.record_formats import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED, remarks
 from tutelage.data.records import (
     Comparison,
     CompletionRecord,
@@ -28,10 +26,11 @@ from tutelage.data.records import (
     Messages,
     Preference,
     Prompt,
+    UnpairedAnswer,
 )
-from tutelage.data.rows import parser
+from tutelage.data.row_values import LeftOut, Unusable
+from tutelage.data.table_format import RowFormat, recognise
 from tutelage.data.tables import Table, read_table
-from tutelage.data.unpaired import UnpairedAnswer
 
 T = TypeVar("T")
 Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)

@@ -5,17 +5,28 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tutelage.base.nouns import counted
-from tutelage.data.asking import SYSTEM, Ask, asked, only_answer, prompt_column, prompt_transcript
-from tutelage.data.fields import Unusable, answered, number, optional_text, said, text, turns
 from tutelage.data.readers import TableRow, Values
-from tutelage.data.recognise import RowFormat
 from tutelage.data.records import Messages, Preference, user
-from tutelage.data.transcripts import (
+from tutelage.data.row_values import (
+    SYSTEM,
+    Ask,
+    Unusable,
+    answered,
+    asked,
     ends_in_mid_sentence,
     is_transcript,
+    number,
+    only_answer,
+    optional_text,
     parse_transcript,
+    prompt_column,
+    prompt_transcript,
+    said,
     shared_beginning,
+    text,
+    turns,
 )
+from tutelage.data.table_format import RowFormat
 
 Pair: TypeAlias = tuple[Messages, str, str]
 """(what was asked, the chosen answer, the rejected answer)"""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.chat_stream import ChatStream, ReplyPiece
-from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import Messages
 from tutelage.data.transport import Transport
 

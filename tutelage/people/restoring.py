@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt
-from tutelage.data.rows import from_row
 from tutelage.people.answers import from_displayed
 from tutelage.people.corrections import as_displayed, correction_from, spans_from
 from tutelage.people.export import file_hash

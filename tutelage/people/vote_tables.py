@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from math import inf
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.identity import prompt_id, stable_id
-from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, user
+from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
 from tutelage.data.tables import RowPlace, Table
 from tutelage.people.answers import Answer
 from tutelage.people.fields import FieldError

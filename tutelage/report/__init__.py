@@ -5,8 +5,8 @@ and `page` writes it; `findings` has what asks for a look without the page. `mod
 model.
 """
 
-from tutelage.report.findings import RunFinding, findings_in
 from tutelage.report.folders import holds_run
 from tutelage.report.page import write_report
+from tutelage.report.stage_figures import RunFinding, findings_in
 
 __all__ = ["RunFinding", "findings_in", "holds_run", "write_report"]

@@ -14,8 +14,7 @@ from pathlib import Path
 from jinja2.exceptions import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from tutelage.report.files import read_object
-from tutelage.report.json_values import Object, flat, items, objects, section, string
+from tutelage.report.json_files import Object, flat, items, objects, read_object, section, string
 
 CONFIG = "tokenizer_config.json"
 ANSWER = "Water that falls from clouds."

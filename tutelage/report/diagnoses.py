@@ -10,8 +10,8 @@ from statistics import fmean
 from tutelage.report.figures.number_text import number, percent
 from tutelage.report.figures.plots import smoothed
 from tutelage.report.folders import RunContent
-from tutelage.report.json_values import interval
-from tutelage.report.json_values import number as number_in
+from tutelage.report.json_files import interval
+from tutelage.report.json_files import number as number_in
 
 Column = tuple[tuple[float, ...], tuple[float, ...]]
 

@@ -34,8 +34,18 @@ from pathlib import Path
 from tutelage.base.config.files import check_run_format
 from tutelage.base.errors import TutelageError
 from tutelage.report.chat_templates import mismatches
-from tutelage.report.files import read_completions, read_metrics, read_object, read_table
-from tutelage.report.json_values import Object, flat, items, number, section, string
+from tutelage.report.json_files import (
+    Object,
+    flat,
+    items,
+    number,
+    read_completions,
+    read_metrics,
+    read_object,
+    read_table,
+    section,
+    string,
+)
 
 KINDS = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
 DISTILLATION = "distill"

@@ -1,4 +1,6 @@
-"""Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
+"""Model cards.
+
+Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
 
 A card holds names of files and folders but no paths, no addresses of databases, and no times, so that it may be
 published and equal runs have equal cards.
@@ -9,9 +11,8 @@ from pathlib import Path
 
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
-from tutelage.report.files import read_object
-from tutelage.report.json_values import Object, flat, interval, items, number, section, string
-from tutelage.report.lineage import (
+from tutelage.report.json_files import Object, flat, interval, items, number, read_object, section, string
+from tutelage.report.provenance import (
     CARD,
     MODEL,
     SOURCES,
@@ -23,7 +24,21 @@ from tutelage.report.lineage import (
     source_named,
     started_in,
 )
-from tutelage.report.task_lines import task_lines
+
+
+def task_lines(name: str, summary: Object) -> Iterator[str]:
+    """The figures of tasks in the summary.json of an evaluation, with standard errors; `name` is that of the model."""
+    tasks, reached = section(summary, "tasks"), section(summary, "model")
+    versions = section(tasks, "versions")
+    for figure in map(str, items(tasks, "figures")):
+        task, _, metric = figure.rpartition("/")
+        value, error = number(reached, figure), number(reached, f"{figure}_error")
+        if value is not None:
+            yield (
+                f"{name} on `{task}` (lm-evaluation-harness, version {versions.get(task, 'unknown')} of the task): "
+                f"{metric} {value:.3f}" + ("" if error is None else f", standard error {error:.3f}")
+            )
+
 
 LINEAGE = "## Lineage"
 """Heading at which the part of a card that this module writes begins."""

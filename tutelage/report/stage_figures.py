@@ -1,24 +1,100 @@
-"""The figures of each kind of stage: its panels, and drawings of its summary, its samples or its answers."""
+"""The figures of each kind of stage, and what asks for a look in them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from typing import TypeAlias
 
 from tutelage.base.nouns import counted
-from tutelage.report import answers
-from tutelage.report.calibration import bins, reliability
-from tutelage.report.diagnoses import accuracy_of, finite, smooth
-from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar, draw
+from tutelage.report import sample_answers as answers
+from tutelage.report.diagnoses import accuracy_of, broken, closing, column, finite, smooth
+from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, Svg, ValueBar, draw
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
 from tutelage.report.figures.plots import bin_width, fit, histogram, scatter
-from tutelage.report.folders import RunContent
-from tutelage.report.json_values import Object, number, string
-from tutelage.report.metric_figures import RunFigure, figure
-from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Panel, further
+from tutelage.report.folders import RoundContent, RunContent, read
+from tutelage.report.json_files import Object, number, string
+from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Curve, Panel, further
+from tutelage.report.reliability_diagram import bins, reliability
 from tutelage.stats.text import words
+
+AVERAGED = 12
+"""The fewest points of a curve that is averaged."""
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """A drawing on the page with its words: `span` has the first and the last value, `finding` what asks for a look."""
+
+    title: str
+    drawing: Svg
+    unit: str = ""
+    span: str = ""
+    healthy: str = ""
+    alarming: str = ""
+    finding: str = ""
+
+
+def figure(panel: Panel, run: RunContent) -> RunFigure | None:
+    """The figure of a panel for a run, or None when the run has logged no curve of the panel more than once."""
+    series = tuple(s for curve in panel.curves for s in series_of(curve, run))
+    if all(len(one.x) < 2 for one in series):
+        return None
+    chart = Chart(
+        panel.title, series, x=Axis("step", whole=True), y=panel.y, rules=panel.rules + rules_of(panel, run)
+    )
+    findings = [panel.diagnose(run), *(broken(run, curve.metric) for curve in panel.curves)]
+    return RunFigure(
+        title=panel.title,
+        drawing=draw(chart),
+        unit=panel.unit,
+        span=span(panel, run),
+        healthy=panel.healthy,
+        alarming=panel.alarming,
+        finding=" ".join(filter(None, findings)),
+    )
+
+
+def series_of(curve: Curve, run: RunContent) -> tuple[Series, ...]:
+    """The series of a curve: as it is, or pale under its running average, or the average with its spread as a band."""
+    steps, values = column(run, curve.metric)
+    if not steps:
+        return ()
+    plain = Series(steps, values, curve.label, colour=curve.colour, style=curve.style)
+    if not curve.noisy or len(steps) < AVERAGED:
+        return (plain,)
+    average = replace(plain, y=smooth(values))
+    spread = dict(zip(*column(run, curve.spread), strict=True))
+    if all(step in spread for step in steps):
+        half = smooth([spread[step] for step in steps])
+        low = tuple(y - h for y, h in zip(average.y, half, strict=True))
+        high = tuple(y + h for y, h in zip(average.y, half, strict=True))
+        return (replace(average, low=low, high=high),)
+    pale = replace(plain, label="", style="faint")
+    return (pale, average) if curve.style == "plain" else (average,)
+
+
+def rules_of(panel: Panel, run: RunContent) -> tuple[Rule, ...]:
+    """The reference line that a run itself supplies for a panel of accuracy: the ceiling."""
+    ceiling = number(run.summary, "ceiling")
+    if ceiling is None or "held_out/accuracy" not in {curve.metric for curve in panel.curves}:
+        return ()
+    return (Rule(ceiling, "ceiling"),)
+
+
+def span(panel: Panel, run: RunContent) -> str:
+    """The first and the last value of a panel's first curve as text; the last one of a noisy curve is the mean of its
+    last window."""
+    for curve in panel.curves:
+        _, values = finite(run, curve.metric)
+        if len(values) > 1:
+            last = closing(values) if curve.noisy and len(values) >= AVERAGED else values[-1]
+            return f"{panel.y.written(values[0])} → {panel.y.written(last)}"
+    return ""
+
 
 POINTS = 400
 """The most points of a scatter; more of them would hide each other."""
@@ -222,3 +298,33 @@ def further_figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
     """The figures of all metrics of a run that `figures` does not show."""
     panels = [item for item in FIGURES.get(kind, ()) if isinstance(item, Panel)]
     return tuple(filter(None, (figure(panel, run) for panel in further(run, panels))))
+
+
+@dataclass(frozen=True)
+class RunFinding:
+    """A sentence about one figure of a stage, about the chat templates of its models (`subject` is "Chat template"),
+    about its final model ("Saved model"), or about a file of it that cannot be read ("files")."""
+
+    stage: str
+    subject: str
+    sentence: str
+
+
+def findings_in(folder: Path) -> tuple[RunFinding, ...]:
+    """The findings in the folder of a run or of a round, by stage. Raises TutelageError where the folder is neither."""
+    return findings(read(folder))
+
+
+def findings(found: RoundContent) -> tuple[RunFinding, ...]:
+    """The findings about the stages of a round, in their order."""
+    told = [RunFinding("", "files", trouble) for trouble in found.troubles]
+    for stage in found.stages:
+        told += [RunFinding(stage.name, "files", trouble) for trouble in stage.run.troubles]
+        told += [RunFinding(stage.name, "Chat template", sentence) for sentence in stage.run.mismatches]
+        drawn = (*figures(stage.kind, stage.run), *further_figures(stage.kind, stage.run))
+        told += [RunFinding(stage.name, one.title, one.finding) for one in drawn if one.finding]
+        if stage.status == "failed":
+            told.append(
+                RunFinding(stage.name, "status", "The stage ended with an error before it was finished.")
+            )
+    return tuple(told)

@@ -8,9 +8,8 @@ from typing import Literal
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import AT_ONCE, KEY, Endpoint
-from tutelage.data.judging import PAIR_TEMPLATE, RATING_TEMPLATE, EndpointPairJudge
-from tutelage.data.paid_endpoint import PaidEndpoint, Prices
+from tutelage.data.chat_endpoint import AT_ONCE, KEY, Endpoint, PaidEndpoint, Prices
+from tutelage.data.llm_judge import PAIR_TEMPLATE, RATING_TEMPLATE, EndpointPairJudge
 from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import Schedule, round_robin, swiss
 from tutelage.rewards.reward import Reward

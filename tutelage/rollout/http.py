@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tutelage.base import config
 from tutelage.base.progress.phases import phase
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Messages
 from tutelage.rollout.sampler import EndpointReply
 

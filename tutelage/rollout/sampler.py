@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tutelage.base import config
-from tutelage.data.endpoint import EndpointReply
-from tutelage.data.identity import prompt_id
-from tutelage.data.records import Messages, Prompt
+from tutelage.data.chat_endpoint import EndpointReply
+from tutelage.data.records import Messages, Prompt, prompt_id
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 

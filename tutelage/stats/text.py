@@ -1,7 +1,7 @@
 """Measures of answers as text: overlap with references, variety, length, repetition.
 
 Every function takes plain lists of strings and treats them as a set of answers: the order of the list never
-matters. Words are those of `tutelage.data.words`. A figure about nothing (no answers, no n-grams) is NaN, because
+matters. Words are those of `tutelage.data.text_counts`. A figure about nothing (no answers, no n-grams) is NaN, because
 neither 0 nor 1 would be true.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
 
-from tutelage.data.words import ngrams as ngrams
-from tutelage.data.words import words as words
+from tutelage.data.text_counts import ngrams as ngrams
+from tutelage.data.text_counts import words as words
 
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]*_`]*\s*\Z")
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tutelage.core.rows import collate as collate
-    from tutelage.data.chat import pad_token_id as pad_token_id
+    from tutelage.data.chat_tokens import pad_token_id as pad_token_id
     from tutelage.models.budget import Budget as Budget
     from tutelage.rollout.local import LocalGenerator as LocalGenerator
     from tutelage.rollout.prompts import encode_prompts as encode_prompts
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "core.rows": ("collate",),
-    "data.chat": ("pad_token_id",),
+    "data.chat_tokens": ("pad_token_id",),
     "models.budget": ("Budget",),
     "rollout.local": ("LocalGenerator",),
     "rollout.prompts": ("encode_prompts",),

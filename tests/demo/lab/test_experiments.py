@@ -12,7 +12,7 @@ from remarks import collected
 from tutelage.base.errors import TutelageError
 from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.start import Start, find
-from tutelage.demo.laboratory import COMMANDS
+from tutelage.demo.laboratory import SUBCOMMANDS
 
 SHORT = {"steps": 3, "answers": 8, "tested": 8, "every": 1}
 CHANGES: dict[str, dict[str, Any]] = {
@@ -34,7 +34,7 @@ def conduct(name: str, folder: Path, start: Start, told: list[str]) -> tuple[Any
         return experiment.conduct(folder, start, size, seed=0, quiet=True, command="tutelage lab")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_an_experiment_leaves_data_figures_findings_and_a_page_and_is_not_done_twice(
     name: str, tmp_path: Path, start: Start
 ) -> None:

@@ -11,12 +11,11 @@ from remarks import collected
 from tutelage.base.config.flags import settings_from
 from tutelage.base.errors import TutelageError
 from tutelage.data.worlds import ChildrensQuestions, clarity
-from tutelage.data.worlds.questions import SYSTEM
+from tutelage.data.worlds.child_questions import SYSTEM
 from tutelage.demo import demo
-from tutelage.demo.rounds.demo import run_round
+from tutelage.demo.demo import print_demo
 from tutelage.demo.rounds.real import STORY, RealScale, real
-from tutelage.demo.rounds.round import RoundPlace
-from tutelage.demo.show import print_demo
+from tutelage.demo.rounds.round import RoundPlace, run_round
 from tutelage.models import gguf
 from tutelage.report import write_report
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.doctor.machine import Check
-from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.records import user
 from tutelage.data.transport import HttpRefusal, Transport
 

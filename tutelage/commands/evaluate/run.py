@@ -17,10 +17,10 @@ from tutelage.commands.generators import fixed_generator
 from tutelage.commands.runs import remark
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.record_files import write_jsonl
 from tutelage.data.records import Messages, Prompt
-from tutelage.data.rows import write_jsonl
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import Ranks

@@ -43,13 +43,9 @@ from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.core.values import explained_variance
 from tutelage.demo.lab import advantages_page
-from tutelage.demo.lab.cells import Cell, CellResult
-from tutelage.demo.lab.experiment import Experiment, ExperimentSetting
-from tutelage.demo.lab.gradients import Sketch, save_sketches
-from tutelage.demo.lab.measuring import BUDGET
-from tutelage.demo.lab.page import LabPage
-from tutelage.demo.lab.policies import between
-from tutelage.demo.lab.start import Start
+from tutelage.demo.lab.experiment import Cell, CellResult, Experiment, ExperimentSetting, LabPage
+from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
+from tutelage.demo.lab.start import Start, between
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy

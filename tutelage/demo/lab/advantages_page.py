@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tutelage.base.nouns import counted
-from tutelage.demo.lab.cells import CellResult
-from tutelage.demo.lab.gradients import (
+from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable
+from tutelage.demo.lab.measurements import (
+    Z95,
     Floats,
-    GradientEstimate,
+    Measurement,
     bias,
     cosine,
     inner,
@@ -17,8 +18,6 @@ from tutelage.demo.lab.gradients import (
     noise,
     products,
 )
-from tutelage.demo.lab.measuring import Z95
-from tutelage.demo.lab.page import LabFigure, LabPage, LabTable
 from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar
 from tutelage.report.figures.number_text import number, percent
 
@@ -32,10 +31,10 @@ class PsiResult:
 
     name: str
     critic: str
-    noise: GradientEstimate
-    need: GradientEstimate
-    bias: GradientEstimate
-    angle: GradientEstimate
+    noise: Measurement
+    need: Measurement
+    bias: Measurement
+    angle: Measurement
 
 
 def results(sketches: Mapping[str, Floats], plain: str, true: str, answers: int) -> list[PsiResult]:
@@ -96,13 +95,13 @@ def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> 
     )
 
 
-def share(squared: GradientEstimate) -> GradientEstimate:
+def share(squared: Measurement) -> Measurement:
     """The root of a squared share that may have come out below 0, by the delta method; the error of 0 is that of the
     square's own upper end."""
     if squared.value <= 0:
-        return GradientEstimate(0.0, sqrt(max(squared.value + Z95 * squared.error, 0.0)) / Z95)
+        return Measurement(0.0, sqrt(max(squared.value + Z95 * squared.error, 0.0)) / Z95)
     root = sqrt(squared.value)
-    return GradientEstimate(root, squared.error / (2 * root))
+    return Measurement(root, squared.error / (2 * root))
 
 
 def _method(batches: int, answers: int, critic: CellResult) -> tuple[str, ...]:

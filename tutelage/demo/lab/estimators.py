@@ -20,16 +20,12 @@ from tutelage.core.batch import ScoredRollout, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.returns import returns_to_go
-from tutelage.data.rows import write_jsonl
+from tutelage.data.record_files import write_jsonl
 from tutelage.demo.lab import estimators_page
-from tutelage.demo.lab.cells import Cell, CellResult
 from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.experiment import Experiment, ExperimentSetting
-from tutelage.demo.lab.gradients import Sketch, save_sketches
-from tutelage.demo.lab.measuring import BUDGET
-from tutelage.demo.lab.page import LabPage
-from tutelage.demo.lab.policies import between
-from tutelage.demo.lab.start import gold_reward
+from tutelage.demo.lab.experiment import Cell, CellResult, Experiment, ExperimentSetting, LabPage
+from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
+from tutelage.demo.lab.start import between, gold_reward
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rollout.local import LocalGenerator

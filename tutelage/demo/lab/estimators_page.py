@@ -6,20 +6,20 @@ from math import isfinite
 from statistics import stdev
 
 from tutelage.base.nouns import counted
-from tutelage.demo.lab.cells import CellResult
 from tutelage.demo.lab.climbing import Climb
-from tutelage.demo.lab.gradients import (
+from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable
+from tutelage.demo.lab.measurements import (
+    Z95,
     Floats,
-    GradientEstimate,
+    Measurement,
     cosine,
     inner,
     jackknife,
     load_sketches,
+    mean,
     noise,
     products,
 )
-from tutelage.demo.lab.measuring import Z95, Mean, mean
-from tutelage.demo.lab.page import LabFigure, LabPage, LabTable
 from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar
 from tutelage.report.figures.number_text import number, percent
 from tutelage.report.figures.plots import averaged
@@ -36,7 +36,7 @@ class KLEstimate:
 
     kind: str
     kl: float
-    mean: Mean
+    mean: Measurement
     spread: float
 
 
@@ -46,9 +46,9 @@ class PenaltyGradient:
     one's, and its noise as a multiple of the true one's least."""
 
     name: str
-    angle: GradientEstimate
-    length: GradientEstimate
-    noise: GradientEstimate
+    angle: Measurement
+    length: Measurement
+    noise: Measurement
 
     @property
     def directed(self) -> bool:
@@ -69,7 +69,7 @@ def kl_estimates(cell: CellResult) -> list[KLEstimate]:
             KLEstimate(
                 kind,
                 whole,
-                Mean(1 + apart.value / whole, apart.error / abs(whole)),
+                Measurement(1 + apart.value / whole, apart.error / abs(whole)),
                 stdev(values) / abs(whole),
             )
         )
@@ -328,7 +328,7 @@ def _runs(runs: Sequence[CellResult]) -> LabTable:
     rows = []
     for cell in runs:
         figures = [
-            Mean(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
+            Measurement(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
             for n in ("score", "gold", "kl")
         ]
         rows.append((cell.title.replace("none", "no penalty"), *figures))

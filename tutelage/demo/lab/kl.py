@@ -15,11 +15,18 @@ from statistics import median
 from typing import Any
 
 from tutelage.base.nouns import counted
-from tutelage.demo.lab.cells import Cell, CellResult
 from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.experiment import Experiment, ExperimentSetting
-from tutelage.demo.lab.measuring import Mean, averages, measure
-from tutelage.demo.lab.page import LabFigure, LabPage, LabTable, followed
+from tutelage.demo.lab.experiment import (
+    Cell,
+    CellResult,
+    Experiment,
+    ExperimentSetting,
+    LabFigure,
+    LabPage,
+    LabTable,
+    followed,
+)
+from tutelage.demo.lab.measurements import Measurement, averages, measure
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.diagnoses import fall, smooth
 from tutelage.report.figures import Axis, Chart, Rule, Series
@@ -121,14 +128,14 @@ def _method(size: KlSize) -> tuple[str, ...]:
     return trained, tested
 
 
-def figure_of(cell: CellResult, name: str) -> Mean:
+def figure_of(cell: CellResult, name: str) -> Measurement:
     """A figure of the final policy."""
-    return Mean(float(cell.figures[name]), float(cell.figures[f"{name}_error"]))
+    return Measurement(float(cell.figures[name]), float(cell.figures[f"{name}_error"]))
 
 
-def apart(one: Mean, other: Mean) -> Mean:
+def apart(one: Measurement, other: Measurement) -> Measurement:
     """one − other, as independent means."""
-    return Mean(one.value - other.value, sqrt(one.error**2 + other.error**2))
+    return Measurement(one.value - other.value, sqrt(one.error**2 + other.error**2))
 
 
 def best(climbs: Sequence[CellResult]) -> CellResult:

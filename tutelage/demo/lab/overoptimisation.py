@@ -25,17 +25,14 @@ from tutelage.commands.reward.run import prepare_reward
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.terminal import complete
 from tutelage.data.pairing import pair_completions
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import CompletionRecord, Preference, Prompt, Split
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.data.worlds import gold
 from tutelage.demo.lab import overoptimisation_page
-from tutelage.demo.lab.cells import Cell, CellResult
-from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.ensembles import StandardisedReward
-from tutelage.demo.lab.experiment import Experiment, ExperimentSetting
-from tutelage.demo.lab.measuring import mean
-from tutelage.demo.lab.page import LabPage
+from tutelage.demo.lab.climbing import Climb, Goal, StandardisedReward, climb
+from tutelage.demo.lab.experiment import Cell, CellResult, Experiment, ExperimentSetting, LabPage
+from tutelage.demo.lab.measurements import mean
 from tutelage.demo.lab.start import gold_reward
 from tutelage.demo.rounds.round import AGREEMENT
 from tutelage.models.heads import load_reward_model

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tutelage.base.nouns import counted
-from tutelage.demo.lab.cells import CellResult
 from tutelage.demo.lab.climbing import Climb
-from tutelage.demo.lab.measuring import Mean
-from tutelage.demo.lab.page import LabFigure, LabPage, LabTable, followed
+from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable, followed
+from tutelage.demo.lab.measurements import Measurement
 from tutelage.report.diagnoses import smooth
 from tutelage.report.figures import Axis, Chart, Rule, Series
 from tutelage.report.figures.number_text import number, percent
@@ -52,7 +51,7 @@ class GoldPath:
 def best_of_n_path(cell: CellResult, proxy: str, title: str) -> GoldPath:
     """The path of best-of-n by one proxy, over its exact KL."""
     rows = [row for row in cell.steps if row["proxy"] == proxy]
-    worth = [Mean(float(row["gold"]), float(row["gold_error"])) for row in rows]
+    worth = [Measurement(float(row["gold"]), float(row["gold_error"])) for row in rows]
     return GoldPath(
         title,
         "best_of_n",
@@ -184,12 +183,12 @@ def _path(path: GoldPath) -> str:
 
 def _cure(remedies: Sequence[tuple[CellResult, str]]) -> str:
     ends = [
-        (Mean(float(cell.figures["gold"]), float(cell.figures["gold_error"])), title)
+        (Measurement(float(cell.figures["gold"]), float(cell.figures["gold_error"])), title)
         for cell, title in remedies
     ]
     alone, best = ends[0][0], max(ends, key=lambda pair: pair[0].value)
     final = ", ".join(f"{title} {gold.written}" for gold, title in ends)
-    apart = Mean(best[0].value - alone.value, sqrt(best[0].error ** 2 + alone.error**2))
+    apart = Measurement(best[0].value - alone.value, sqrt(best[0].error ** 2 + alone.error**2))
     sure = "more than one reward model alone" if apart.low > 0 else "not more than one alone for certain"
     return f"Final gold on held-out prompts by remedy: {final}. Most has {best[1]}, {sure}."
 
@@ -274,7 +273,7 @@ def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> LabTable:
     rows = []
     for cell, title in remedies:
         figures = (
-            Mean(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
+            Measurement(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
             for n in ("score", "gold", "kl")
         )
         rows.append((title, *figures))

@@ -1,9 +1,11 @@
-"""Where every experiment begins: the models and prompts of a demonstration, found in a folder or made here."""
+"""Where every experiment begins."""
 
 import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -12,8 +14,7 @@ from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
 from tutelage.data.worlds import gold
-from tutelage.demo.rounds.round import RoundPlace
-from tutelage.demo.rounds.stages import ROUND, Story, run_stages
+from tutelage.demo.rounds.round import ROUND, RoundPlace, Story, run_stages
 from tutelage.demo.rounds.tutoring import GOLD, QUICK, TutoringScale, tutoring
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward
@@ -97,3 +98,14 @@ def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.En
     )
     run_stages(folder, story, stages)
     return find(folder, engine)
+
+
+@torch.no_grad()
+def between(start: Start, share: float) -> Policy:
+    """θ_SFT + share · (θ_PPO − θ_SFT), with the SFT model as its reference: 0 is SFT, 1 the demonstration's policy,
+    beyond 1 further along the same line."""
+    policy = start.policy("sft")
+    policy.freeze_reference()
+    for own, other in zip(policy.model.parameters(), start.policy("improve").model.parameters(), strict=True):
+        own += share * (other - own)
+    return policy

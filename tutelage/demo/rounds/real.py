@@ -10,11 +10,10 @@ from tutelage.base import config
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.reward.settings import RewardSettings
-from tutelage.data.rows import to_row, write_jsonl
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.worlds import ChildrensQuestions, World, clarity
-from tutelage.demo.rounds.judging import Judging
-from tutelage.demo.rounds.round import DemoRound, RoundPlace, Texts, answer_sampling, answers_to_judge
-from tutelage.demo.rounds.stages import Story
+from tutelage.demo.rounds.round import DemoRound, RoundPlace, Story, Texts, answer_sampling, answers_to_judge
+from tutelage.demo.rounds.simulated_study import Judging
 
 GOLD = "tutelage.data.worlds:clarity"
 STORY = Story(

@@ -14,12 +14,19 @@ from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.sft.run import prepare_sft
 from tutelage.commands.sft.settings import SftSettings
 from tutelage.commands.terminal import complete
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Prompt
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.worlds import World, gold
-from tutelage.demo.rounds.judging import Judging
-from tutelage.demo.rounds.round import DemoRound, RoundPlace, Texts, answer_sampling, answers_to_judge
-from tutelage.demo.rounds.stages import Stage, Story
+from tutelage.demo.rounds.round import (
+    DemoRound,
+    RoundPlace,
+    Stage,
+    Story,
+    Texts,
+    answer_sampling,
+    answers_to_judge,
+)
+from tutelage.demo.rounds.simulated_study import Judging
 
 GOLD = "tutelage.data.worlds:gold"
 STORY = Story(

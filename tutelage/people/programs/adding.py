@@ -9,8 +9,8 @@ import msgspec
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import preferences_of
 from tutelage.data.readers import RowPlace, TableRow
+from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt
-from tutelage.data.rows import from_row
 from tutelage.data.tables import Table
 from tutelage.people.importing import pairs_to_judge
 from tutelage.people.programs.values import Added, NewRows

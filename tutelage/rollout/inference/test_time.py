@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tutelage.base import config
+from tutelage.data.llm_judge import conversation_text
 from tutelage.data.records import Messages, Prompt, user
-from tutelage.data.templates import conversation_text
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
