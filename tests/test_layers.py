@@ -99,9 +99,8 @@ PLANTED = [
     ("base/errors.py", "import numpy"),
     ("base/config/files.py", "from tutelage.data.records import Prompt"),
     ("base/progress/phases.py", "from tutelage.engines.ranks.processes import world_rank"),
-    ("report/figures/drawing.py", "from tutelage.stats.intervals import wilson")(
-        "report/figures/drawing.py", "def draw():\n    import torch"
-    ),
+    ("report/figures/drawing.py", "from tutelage.stats.intervals import wilson"),
+    ("report/figures/drawing.py", "def draw():\n    import torch"),
     ("report/page.py", "from tutelage.train.run.folder import Folder"),
     ("report/page.py", "import torch"),
     ("stats/intervals.py", "from tutelage.report.figures import draw"),

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.tables import TableRow, parse_hub_name, read_table
+from tutelage.data.readers import TableRow
+from tutelage.data.tables import parse_hub_name, read_table
 
 ROWS = [
     {"prompt": "Say hé", "completion": "hé"},

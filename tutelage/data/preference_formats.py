@@ -66,10 +66,6 @@ def implicit(read: Callable[[Values, str], Messages]) -> Callable[[Values], Pair
     return pair
 
 
-def _transcript(values: Values, column: str) -> Messages:
-    return parse_transcript(text(values, column))
-
-
 def _beginning(values: Values) -> Pair:
     prompt, chosen, rejected = shared_beginning(text(values, "chosen"), text(values, "rejected"))
     return user(prompt), chosen, rejected
@@ -94,14 +90,19 @@ def _both(test: Callable[[object], bool]) -> Callable[[Values], bool]:
     return lambda values: test(values["chosen"]) and test(values["rejected"])
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
+TRANSCRIPTS = implicit(lambda values, column: parse_transcript(text(values, column)))
 IMPLICIT: tuple[RowFormat[Pair], ...] = (
-    RowFormat("chosen, rejected (messages)", BOTH, implicit(turns), fits=_both(_is_list)),
     RowFormat(
-        "chosen, rejected (hh-rlhf transcripts)", BOTH, implicit(_transcript), fits=_both(is_transcript)
+        "chosen, rejected (messages)",
+        BOTH,
+        implicit(turns),
+        fits=_both(lambda value: isinstance(value, list)),
+    ),
+    RowFormat(
+        "chosen, rejected (hh-rlhf transcripts)",
+        BOTH,
+        TRANSCRIPTS,
+        fits=_both(is_transcript),
     ),
     RowFormat(
         "chosen, rejected (texts that share a beginning)", BOTH, _beginning, remark=_how_prompts_were_found

@@ -130,9 +130,13 @@ def _the_list(name: str, whole: object) -> list[object]:
         raise TutelageError(
             Sentence("%(name)s holds %(type)s, not a list of rows.", name=name, type=a_type(whole))
         )
-    lists = {key: value for key, value in whole.items() if isinstance(value, list) and _all_objects(value)}
+    lists: list[list[object]] = [
+        value
+        for value in whole.values()
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+    ]
     if len(lists) == 1:
-        return next(iter(lists.values()))
+        return lists[0]
     if not whole:
         raise TutelageError(Sentence("%(name)s holds an empty object, not a list of rows.", name=name))
     raise TutelageError(
@@ -143,10 +147,6 @@ def _the_list(name: str, whole: object) -> list[object]:
             keys=", ".join([*list(whole)[:KEYS_NAMED], *(["…"] if len(whole) > KEYS_NAMED else [])]),
         )
     )
-
-
-def _all_objects(items: list[object]) -> bool:
-    return bool(items) and all(isinstance(item, dict) for item in items)
 
 
 def _json_rows(items: list[object]) -> Iterator[TableRow | Broken]:

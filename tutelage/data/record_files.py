@@ -115,20 +115,6 @@ def _completion(row: Values) -> CompletionRecord:
     )
 
 
-def _demonstration(row: Values) -> Demonstration:
-    return Demonstration(
-        conversation(row, "prompt"), answer(row, "completion"), number(row, "weight", 1.0, 0.0)
-    )
-
-
-def _preference(row: Values) -> Preference:
-    return labelled(row, OWN_PAIR(row))
-
-
-def _unpaired(row: Values) -> UnpairedAnswer:
-    return UnpairedAnswer(conversation(row, "prompt"), answer(row, "completion"), truth(row, "label"))
-
-
 def _comparison(row: Values) -> Comparison:
     a, b = name(row, "a_id"), name(row, "b_id")
     if a == b:
@@ -160,11 +146,15 @@ def _judgement(row: Values) -> Judgement:
 PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
     Prompt: named_prompt,
     CompletionRecord: _completion,
-    Demonstration: _demonstration,
+    Demonstration: lambda row: Demonstration(
+        conversation(row, "prompt"), answer(row, "completion"), number(row, "weight", 1.0, 0.0)
+    ),
     Comparison: _comparison,
     Judgement: _judgement,
-    Preference: _preference,
-    UnpairedAnswer: _unpaired,
+    Preference: lambda row: labelled(row, OWN_PAIR(row)),
+    UnpairedAnswer: lambda row: UnpairedAnswer(
+        conversation(row, "prompt"), answer(row, "completion"), truth(row, "label")
+    ),
 }
 
 

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from math import inf
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.readers import RowPlace
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
-from tutelage.data.tables import RowPlace, Table
+from tutelage.data.tables import Table
 from tutelage.people.answers import Answer
 from tutelage.people.fields import FieldError
 from tutelage.people.kinds.kind import Kind

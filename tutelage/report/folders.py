@@ -44,6 +44,7 @@ from tutelage.report.json_files import (
     read_object,
     read_table,
     section,
+    settings_in,
     string,
 )
 
@@ -246,7 +247,7 @@ def seconds_of(run: RunContent) -> float | None:
 
 def settings_of(run: RunContent) -> Mapping[str, object]:
     """The resolved settings in a run's configuration, flat; the rest of `config.json` is in `origin_of`."""
-    return flat(section(run.config, "settings") or run.config)
+    return flat(settings_in(run.config))
 
 
 def origin_of(run: RunContent) -> Mapping[str, object]:

@@ -55,6 +55,11 @@ def section(values: Object, key: str) -> Object:
     return value if isinstance(value, dict) else {}
 
 
+def settings_in(config: Object) -> Object:
+    """The settings in a config.json: commands that do not train write them alone."""
+    return section(config, "settings") or config
+
+
 def interval(values: Object, key: str) -> tuple[float, float] | None:
     """The pair of finite numbers under a key."""
     ends = [number({"end": end}, "end") for end in items(values, key)]

@@ -11,7 +11,17 @@ from pathlib import Path
 
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
-from tutelage.report.json_files import Object, flat, interval, items, number, read_object, section, string
+from tutelage.report.json_files import (
+    Object,
+    flat,
+    interval,
+    items,
+    number,
+    read_object,
+    section,
+    settings_in,
+    string,
+)
 from tutelage.report.provenance import (
     CARD,
     MODEL,
@@ -20,7 +30,6 @@ from tutelage.report.provenance import (
     Base,
     read_stage,
     run_of,
-    settings_of,
     source_named,
     started_in,
 )
@@ -103,12 +112,12 @@ def _of_the_base(base: Base | None) -> dict[str, str]:
 
 
 def _tags(stage: Ancestor) -> list[str]:
-    recipe = string(settings_of(stage.config), "recipe")
+    recipe = string(settings_in(stage.config), "recipe")
     return [stage.verb, *([recipe] if recipe else [])]
 
 
 def _title(stage: Ancestor) -> str:
-    recipe = string(settings_of(stage.config), "recipe")
+    recipe = string(settings_in(stage.config), "recipe")
     trained = f"`tutelage {stage.verb}`" + (f" with the recipe `{recipe}`" if recipe else "")
     return f"# {stage.folder.name}\n\nA language model, trained by Tutelage: {trained}."
 
@@ -145,7 +154,7 @@ def _facts(stage: Ancestor) -> Iterator[str]:
     if rows := string(stage.config, "data"):
         yield f"rows read and their fingerprint: {rows}"
     yield from _study_facts(stage)
-    settings = flat(settings_of(stage.config))
+    settings = flat(settings_in(stage.config))
     names = (*SHOWN, *SAMPLING) if "prompts" in stage.sources else SHOWN
     shown = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
     if shown:

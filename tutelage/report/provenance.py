@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tutelage.report.json_files import Object, read_object, section, string
+from tutelage.report.json_files import Object, read_object, settings_in, string
 
 CARD = "README.md"
 MODEL = "model"
@@ -84,7 +84,7 @@ def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
     config, summary, study = (
         read_object(folder / name)[0] for name in ("config.json", "summary.json", "study.json")
     )
-    settings = settings_of(config)
+    settings = settings_in(config)
     verb = next((verb for key, verb in VERBS.items() if key in settings), "run")
     places = (started_in(folder, settings), Path())
     sources = {}
@@ -96,11 +96,6 @@ def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
         if found:
             sources[key] = tuple(found)
     return Ancestor(folder, verb, config, summary, study, sources)
-
-
-def settings_of(config: Object) -> Object:
-    """The settings in a config.json: verbs that do not train write them alone."""
-    return section(config, "settings") or config
 
 
 def started_in(folder: Path, settings: Object) -> Path:
@@ -136,7 +131,7 @@ def run_of(path: Path) -> Path | None:
         path = path.parent
     elif path.parent.name == "checkpoints":
         path = path.parent.parent
-    settings = settings_of(read_object(path / "config.json")[0])
+    settings = settings_in(read_object(path / "config.json")[0])
     return path if any(key in settings for key in VERBS) else None
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.tables import Broken, Table, TableRow, read_table
+from tutelage.data.readers import Broken, TableRow
+from tutelage.data.tables import Table, read_table
 from tutelage.stats.rater_checks import Repeats, self_consistency
 from tutelage.stats.vote_codes import Ints, Votes, ordered_names
 

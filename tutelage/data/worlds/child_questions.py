@@ -124,10 +124,14 @@ class ChildrensQuestions:
         The order goes round the topics, so that any first part of the list speaks of as many topics as it can. Ids
         name the topic and the number of the question in it, and are the same for every seed.
         """
-        topics = self.topics(split)
+        topics, system = self.topics(split), Message("system", SYSTEM)
         most = max(len(questions()[topic]) for topic in topics)
         return [
-            Prompt(f"{topic.replace(' ', '-')}-{number}", _asked(questions()[topic][number]), split)
+            Prompt(
+                f"{topic.replace(' ', '-')}-{number}",
+                (system, Message("user", questions()[topic][number])),
+                split,
+            )
             for number in range(most)
             for topic in topics
             if number < len(questions()[topic])
@@ -143,7 +147,3 @@ def questions() -> dict[str, tuple[str, ...]]:
         topic, *asked = part.strip().split("\n")
         found[topic] = tuple(asked)
     return found
-
-
-def _asked(question: str) -> tuple[Message, ...]:
-    return Message("system", SYSTEM), Message("user", question)

@@ -266,7 +266,8 @@ def explain(prompt: str, completion: str) -> dict[str, float]:
         "question": substance * QUESTION * min(said.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
         "exclamation": peak(marks, EXCLAMATION, EXCLAMATION_MORE),
         "filler": -FILLER * said.of("filler"),
-        "length": _length(said.words),
+        "length": -TOO_SHORT * max(1 - said.words / WORDS_LOW, 0)
+        - TOO_LONG * max(said.words - WORDS_HIGH, 0),
         "repetition": -REPEATED * repeated(words(completion)),
         "ending": 0.0 if completion.rstrip().endswith((".", "!", "?")) else -UNFINISHED,
     }
@@ -293,7 +294,7 @@ class _Tally:
         count = len(words(sentence))
         self.words += count
         match = nearest(sentence, topic)
-        credit = _ramp(match.nearness) if match else 0.0
+        credit = min(max((match.nearness - NEAR_LOW) / (NEAR_HIGH - NEAR_LOW), 0.0), 1.0) if match else 0.0
         self.fragment_words += count * (1 - credit)
         if match is None or credit == 0.0:
             return
@@ -320,11 +321,3 @@ def _on_topic(said: _Tally) -> float:
     if own + said.other_topic == 0.0:
         return 0.0
     return TOPIC * own / (own + said.other_topic) - OTHER_TOPIC * said.other_topic
-
-
-def _ramp(nearness: float) -> float:
-    return min(max((nearness - NEAR_LOW) / (NEAR_HIGH - NEAR_LOW), 0.0), 1.0)
-
-
-def _length(count: int) -> float:
-    return -TOO_SHORT * max(1 - count / WORDS_LOW, 0) - TOO_LONG * max(count - WORDS_HIGH, 0)

@@ -43,7 +43,7 @@ from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.core.values import explained_variance
 from tutelage.demo.lab import advantages_page
-from tutelage.demo.lab.experiment import Cell, CellResult, Experiment, ExperimentSetting, LabPage
+from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
 from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
 from tutelage.demo.lab.start import Start, between
 from tutelage.models.budget import Budget
@@ -276,9 +276,9 @@ def _sketched(
     return {name: sketch.gradient((weight * logp * psi).sum()) for name, psi in psis.items()}
 
 
-def page(done: Sequence[CellResult], size: AdvantagesSize, command: str) -> LabPage:
-    """The page of the experiment."""
-    return advantages_page.page(done, command, plain=PLAIN, true=TRUE)
-
-
-EXPERIMENT = Experiment(full=AdvantagesSize(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(
+    full=AdvantagesSize(),
+    quick=QUICK,
+    cells=cells,
+    page=lambda done, size, command: advantages_page.page(done, command, plain=PLAIN, true=TRUE),
+)

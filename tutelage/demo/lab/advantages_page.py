@@ -18,7 +18,7 @@ from tutelage.demo.lab.measurements import (
     noise,
     products,
 )
-from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar
+from tutelage.report.figures import Axis, BarChart, Rule, Series, ValueBar
 from tutelage.report.figures.number_text import number, percent
 
 COLOURS = {"": 0, "trained": 2, "fresh": 4}
@@ -184,8 +184,8 @@ def _free(measured: Sequence[PsiResult]) -> LabFigure:
             name=one.name + (f", {one.critic}" if one.critic else ""),
             value=one.noise.value,
             written=percent(one.noise.value, 0),
-            low=one.noise.value - Z95 * one.noise.error,
-            high=one.noise.value + Z95 * one.noise.error,
+            low=one.noise.low,
+            high=one.noise.high,
             colour=COLOURS[one.critic],
         )
         for one in shown
@@ -223,8 +223,8 @@ def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> La
             tuple(one.value for one in wrong),
             "bias",
             colour=1,
-            low=tuple(max(one.value - Z95 * one.error, 0.0) for one in wrong),
-            high=tuple(one.value + Z95 * one.error for one in wrong),
+            low=tuple(max(one.low, 0.0) for one in wrong),
+            high=tuple(one.high for one in wrong),
         ),
         Series(
             x,
@@ -235,19 +235,15 @@ def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> La
         ),
     )
     explained = percent(float(cell.figures[f"explained/{critic}"]))
-    chart = Chart(
-        f"GAE with a {critic} critic",
-        series,
+    axes = (
         Axis("λ", low=0.0, high=1.0),
         Axis("error of the gradient, as a share of its length", low=0.0),
-        width=470,
-        height=300,
     )
     caption = (
         f"The noise of a batch of {counted(BATCH, 'answer')}, the bias, and the root of their squares' sum. This "
         f"critic explains {explained} of the variance of unseen returns; λ = 1 is the value baseline."
     )
-    return LabFigure.of(f"gae-{critic}", chart, caption)
+    return LabFigure.over_axes(f"gae-{critic}", f"GAE with a {critic} critic", series, axes, caption)
 
 
 BATCH = 1024

@@ -23,7 +23,7 @@ from tutelage.core.returns import returns_to_go
 from tutelage.data.record_files import write_jsonl
 from tutelage.demo.lab import estimators_page
 from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.experiment import Cell, CellResult, Experiment, ExperimentSetting, LabPage
+from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
 from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
 from tutelage.demo.lab.start import between, gold_reward
 from tutelage.models.budget import Budget
@@ -204,9 +204,9 @@ def _gradients(
     return {"batches": plan.answers}
 
 
-def page(done: Sequence[CellResult], size: EstimatorsSize, command: str) -> LabPage:
-    """The page of the experiment."""
-    return estimators_page.page(done, size.coef, size.plan, command)
-
-
-EXPERIMENT = Experiment(full=EstimatorsSize(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(
+    full=EstimatorsSize(),
+    quick=QUICK,
+    cells=cells,
+    page=lambda done, size, command: estimators_page.page(done, size.coef, size.plan, command),
+)

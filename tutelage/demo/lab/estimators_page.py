@@ -20,7 +20,7 @@ from tutelage.demo.lab.measurements import (
     noise,
     products,
 )
-from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar
+from tutelage.report.figures import Axis, BarChart, Rule, Series, ValueBar
 from tutelage.report.figures.number_text import number, percent
 from tutelage.report.figures.plots import averaged
 
@@ -176,14 +176,10 @@ def _as_gradients(by_name: Mapping[str, PenaltyGradient]) -> str:
         (gradient for gradient in by_name.values() if gradient.directed),
         key=lambda gradient: -gradient.angle.value,
     )
-    estimates = ", ".join(f"{gradient.name} {_angle(gradient)}" for gradient in order)
+    estimates = ", ".join(f"{gradient.name} {gradient.angle.written}" for gradient in order)
     lost = [gradient.name for gradient in by_name.values() if not gradient.directed]
     rest = f" Lost in their noise: {', '.join(lost)}." if lost else ""
     return f"As gradients, the cosines with the true one: {estimates or 'none can be determined'}.{rest}"
-
-
-def _angle(gradient: PenaltyGradient) -> str:
-    return f"{gradient.angle.value:.2f} ± {Z95 * gradient.angle.error:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _zero(gradient: PenaltyGradient) -> str:
@@ -228,29 +224,18 @@ def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[LabFigure]:
         means.append(Series(x, y, kind, colour=COLOURS[kind], low=low, high=high))
         spreads.append(Series(x, tuple(one.spread for one in estimates), kind, colour=COLOURS[kind]))
     axis = Axis("exact KL, nats per answer", log=True)
-    bias_chart = Chart(
-        "Bias",
-        tuple(means),
-        axis,
-        Axis("mean estimate over the exact KL"),
-        (Rule(1.0, "exact"),),
-        width=470,
-        height=300,
-    )
-    noise_chart = Chart(
-        "Noise", tuple(spreads), axis, Axis("standard deviation of one answer's estimate, over the KL", log=True),
-        width=470, height=300,
-    )  # fmt: skip
     return [
-        LabFigure.of(
-            "bias",
-            bias_chart,
+        LabFigure.over_axes(
+            "bias", "Bias", means, (axis, Axis("mean estimate over the exact KL")),
             "k1 and k3 have the right mean at every distance; k2 only near the reference, abs never.",
+            rules=(Rule(1.0, "exact"),),
         ),
-        LabFigure.of(
-            "spread", noise_chart, "k3 is the quietest near the reference, where k1 is mostly noise."
+        LabFigure.over_axes(
+            "spread", "Noise", spreads,
+            (axis, Axis("standard deviation of one answer's estimate, over the KL", log=True)),
+            "k3 is the quietest near the reference, where k1 is mostly noise.",
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _angles(gradients: Sequence[PenaltyGradient]) -> LabFigure:
@@ -258,9 +243,9 @@ def _angles(gradients: Sequence[PenaltyGradient]) -> LabFigure:
         ValueBar(
             name=gradient.name.replace(" in the ", ", "),
             value=gradient.angle.value,
-            written=_angle(gradient),
-            low=gradient.angle.value - Z95 * gradient.angle.error,
-            high=gradient.angle.value + Z95 * gradient.angle.error,
+            written=gradient.angle.written,
+            low=gradient.angle.low,
+            high=gradient.angle.high,
             colour=0 if gradient.name.endswith("reward") else 1,
         )
         for gradient in gradients
@@ -289,12 +274,9 @@ def _training(runs: Sequence[CellResult], plan: Climb) -> list[LabFigure]:
                 label = kind if place else "no penalty"
                 series.append(averaged(steps, values, error, label, COLOURS[kind], window=window))
         axes = Axis("step", whole=True), Axis("KL to the reference, nats per answer")
-        chart = Chart(
-            f"Training with the penalty in the {where}", tuple(series), *axes, width=470, height=300
-        )
-        figures.append(
-            LabFigure.of(f"training-{where}", chart, "The same coefficient for all; bands are 95% intervals.")
-        )
+        title = f"Training with the penalty in the {where}"
+        caption = "The same coefficient for all; bands are 95% intervals."
+        figures.append(LabFigure.over_axes(f"training-{where}", title, series, axes, caption))
     return figures
 
 
@@ -302,7 +284,7 @@ def _estimates(measured: Sequence[Sequence[KLEstimate]]) -> LabTable:
     rows = [
         (
             f"{number(estimates[0].kl)} nats",
-            *(f"{one.mean.value:.2f} ± {Z95 * one.mean.error:.2f} ({one.spread:.2f})" for one in estimates),
+            *(f"{one.mean.written} ({one.spread:.2f})" for one in estimates),
         )
         for estimates in measured
     ]
@@ -314,8 +296,8 @@ def _gradient_table(gradients: Sequence[PenaltyGradient]) -> LabTable:
     rows = [
         (
             gradient.name,
-            _angle(gradient) if gradient.directed else "none",
-            f"{gradient.length.value:.2f} ± {Z95 * gradient.length.error:.2f}".replace("-", "\N{MINUS SIGN}"),
+            gradient.angle.written if gradient.directed else "none",
+            gradient.length.written,
             f"{number(gradient.noise.value, 2)} ± {number(Z95 * gradient.noise.error, 2)}",
         )
         for gradient in gradients
@@ -325,13 +307,12 @@ def _gradient_table(gradients: Sequence[PenaltyGradient]) -> LabTable:
 
 
 def _runs(runs: Sequence[CellResult]) -> LabTable:
-    rows = []
-    for cell in runs:
-        figures = [
-            Measurement(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
-            for n in ("score", "gold", "kl")
-        ]
-        rows.append((cell.title.replace("none", "no penalty"), *figures))
-    return LabTable(
-        "In training: the final policies on held-out prompts", ("", "score", "gold", "KL, nats"), tuple(rows)
+    rows = tuple(
+        (
+            cell.title.replace("none", "no penalty"),
+            *(cell.measured(name).written for name in ("score", "gold", "kl")),
+        )
+        for cell in runs
     )
+    columns = ("", "score", "gold", "KL, nats")
+    return LabTable("In training: the final policies on held-out prompts", columns, rows)

@@ -17,8 +17,20 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.progress.phases import phase
 from tutelage.base.version import __version__
 from tutelage.data.record_files import write_jsonl
+from tutelage.demo.lab.measurements import Measurement
 from tutelage.demo.lab.start import Start
-from tutelage.report.figures import BarChart, Chart, Names, Svg, draw, standalone, stylesheet
+from tutelage.report.figures import (
+    Axis,
+    BarChart,
+    Chart,
+    Names,
+    Rule,
+    Series,
+    Svg,
+    draw,
+    standalone,
+    stylesheet,
+)
 from tutelage.report.figures.number_text import fixed
 from tutelage.report.json_files import number, string
 from tutelage.report.page import environment
@@ -28,6 +40,8 @@ from tutelage.train.run.lines import json_text, read_lines
 
 log = logging.getLogger(__name__)
 
+WIDTH = 470.0
+"""The width of the charts of the laboratory, in pixels."""
 CELL, SUMMARY = ".cell.json", "summary.json"
 
 
@@ -59,7 +73,12 @@ class CellResult:
 
     def column(self, name: str) -> list[float]:
         """One measurement over the steps; NaN where it is missing."""
-        return [_number(row.get(name)) for row in self.steps]
+        values = (row.get(name) for row in self.steps)
+        return [float(value) if isinstance(value, int | float) else float("nan") for value in values]
+
+    def measured(self, name: str) -> Measurement:
+        """A figure of the final policy with its standard error."""
+        return Measurement(float(self.figures[name]), float(self.figures[f"{name}_error"]))
 
 
 def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[CellResult]:
@@ -111,10 +130,6 @@ def _claim(place: Path, cell: Cell, start: str) -> None:
         )
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else float("nan")
-
-
 @dataclass(frozen=True)
 class LabFigure:
     """A drawing with its caption; `name` is that of its file."""
@@ -124,6 +139,24 @@ class LabFigure:
     drawing: Svg
     caption: str
     wide: bool = False
+
+    @classmethod
+    def over_axes(
+        cls,
+        name: str,
+        title: str,
+        series: Sequence[Series],
+        axes: tuple[Axis, Axis],
+        caption: str,
+        *,
+        rules: tuple[Rule, ...] = (),
+        names: Names = "ends",
+        height: float = 300,
+    ) -> "LabFigure":
+        """The figure of series over a horizontal and a vertical axis, in the size of the laboratory's charts."""
+        return cls.of(
+            name, Chart(title, tuple(series), *axes, rules, width=WIDTH, height=height), caption, names=names
+        )
 
     @classmethod
     def of(

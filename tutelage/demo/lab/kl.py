@@ -26,10 +26,10 @@ from tutelage.demo.lab.experiment import (
     LabTable,
     followed,
 )
-from tutelage.demo.lab.measurements import Measurement, averages, measure
+from tutelage.demo.lab.measurements import averages, measure
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.diagnoses import fall, smooth
-from tutelage.report.figures import Axis, Chart, Rule, Series
+from tutelage.report.figures import Axis, Rule, Series
 from tutelage.report.figures.number_text import number
 from tutelage.report.figures.plots import averaged
 
@@ -128,16 +128,6 @@ def _method(size: KlSize) -> tuple[str, ...]:
     return trained, tested
 
 
-def figure_of(cell: CellResult, name: str) -> Measurement:
-    """A figure of the final policy."""
-    return Measurement(float(cell.figures[name]), float(cell.figures[f"{name}_error"]))
-
-
-def apart(one: Measurement, other: Measurement) -> Measurement:
-    """one − other, as independent means."""
-    return Measurement(one.value - other.value, sqrt(one.error**2 + other.error**2))
-
-
 def best(climbs: Sequence[CellResult]) -> CellResult:
     """The policy of most gold."""
     return max(climbs, key=lambda cell: float(cell.figures["gold"]))
@@ -146,10 +136,10 @@ def best(climbs: Sequence[CellResult]) -> CellResult:
 def findings(start: CellResult, climbs: Sequence[CellResult], alone: CellResult) -> list[str]:
     """What happened in this run, in sentences. `climbs` begins with the free policy and ends with the dearest."""
     free, dearest, top = climbs[0], climbs[-1], best(climbs)
-    begun = figure_of(start, "gold")
+    begun = start.measured("gold")
     reached = (
         f"The SFT model answers held-out prompts with gold {begun.written}. Most gold was reached at {top.title}: "
-        f"{figure_of(top, 'gold').written} at a KL of {number(float(top.figures['kl']))} nats per answer."
+        f"{top.measured('gold').written} at a KL of {number(float(top.figures['kl']))} nats per answer."
     )
     said = [reached, _hacking(free, top)]
     said += [told for cell in climbs if (told := _turned(cell))]
@@ -159,7 +149,7 @@ def findings(start: CellResult, climbs: Sequence[CellResult], alone: CellResult)
 
 
 def _hacking(free: CellResult, top: CellResult) -> str:
-    score, gold = (apart(figure_of(free, name), figure_of(top, name)) for name in ("score", "gold"))
+    score, gold = (free.measured(name) - top.measured(name) for name in ("score", "gold"))
     moved = f"β = 0 moved {number(float(free.figures['kl']))} nats"
     if free is top:
         return f"{moved} and has the most gold of all: in so many steps no price was needed, and none helped."
@@ -190,7 +180,7 @@ def _turned(cell: CellResult) -> str:
 
 
 def _stillness(dearest: CellResult, start: CellResult) -> str:
-    kl, gain = float(dearest.figures["kl"]), apart(figure_of(dearest, "gold"), figure_of(start, "gold"))
+    kl, gain = float(dearest.figures["kl"]), dearest.measured("gold") - start.measured("gold")
     if kl < STILL and gain.low <= 0 <= gain.high:
         return (
             f"At {dearest.title} the policy cannot move: {number(kl)} nats after all steps, and a gain in gold of "
@@ -224,16 +214,13 @@ def _colour(number_: int) -> int:
     return COLOURS[min(number_, len(COLOURS) - 1)]
 
 
-def _window(size: KlSize) -> int:
-    return max(3, size.plan.steps // 10 | 1)
-
-
 def _line(cell: CellResult, name: str, spread: str, colour: int, size: KlSize) -> Series:
     values = cell.column(name)
     error = (
         [value / sqrt(size.plan.answers) for value in cell.column(spread)] if spread else [0.0] * len(values)
     )
-    return averaged(cell.column("step"), values, error, cell.title, colour, window=_window(size))
+    window = max(3, size.plan.steps // 10 | 1)
+    return averaged(cell.column("step"), values, error, cell.title, colour, window=window)
 
 
 def _curves(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> list[LabFigure]:
@@ -242,8 +229,8 @@ def _curves(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> li
     ) -> LabFigure:
         series = tuple(_line(cell, column, spread, _colour(i), size) for i, cell in enumerate(climbs))
         rules = (Rule(float(start.figures[rule]), "SFT"),) if rule else ()
-        chart = Chart(title, series, Axis("step", whole=True), Axis(unit), rules, width=470, height=300)
-        return LabFigure.of(name, chart, caption)
+        axes = Axis("step", whole=True), Axis(unit)
+        return LabFigure.over_axes(name, title, series, axes, caption, rules=rules)
 
     return [
         drawn("score", "The proxy", "score/mean", "score/std", "score by the reward model",
@@ -265,20 +252,14 @@ def _frontier(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> 
         series.append(
             Series(tuple(kl), tuple(smooth(cell.column("gold/mean"))), cell.title, colour=_colour(i))
         )
-    chart = Chart(
-        "Gold against distance",
-        tuple(series),
-        Axis("√KL to the reference, √nats per answer", low=0.0),
-        Axis("gold"),
-        (Rule(float(start.figures["gold"]), "SFT"),),
-        width=470,
-        height=300,
-    )
-    return LabFigure.of(
+    return LabFigure.over_axes(
         "frontier",
-        chart,
+        "Gold against distance",
+        series,
+        (Axis("√KL to the reference, √nats per answer", low=0.0), Axis("gold")),
         "Each line is a run, from left to right. Where lines of different prices lie on each other, the penalty only "
         "decides how far along one curve a policy goes, as stopping early would.",
+        rules=(Rule(float(start.figures["gold"]), "SFT"),),
         names="points",
     )
 
@@ -290,32 +271,26 @@ def _prices(start: CellResult, climbs: Sequence[CellResult]) -> LabFigure:
     series = []
     for name, label, colour in (("score", "score", 1), ("gold", "gold", 0)):
         begun, unit = float(start.figures[name]), float(start.figures[f"{name}_std"]) or 1.0
-        found = [figure_of(cell, name) for cell in priced]
+        found = [cell.measured(name) for cell in priced]
         y, low, high = (
             tuple((getattr(mean, end) - begun) / unit for mean in found) for end in ("value", "low", "high")
         )
         series.append(Series(x, y, label, colour=colour, low=low, high=high))
-    chart = Chart(
-        "The price of a nat",
-        tuple(series),
-        Axis("β", log=True),
-        Axis("gain over SFT, in its standard deviations"),
-        (Rule(0.0, "SFT"),),
-        width=470,
-        height=300,
-    )
-    return LabFigure.of(
+    return LabFigure.over_axes(
         "prices",
-        chart,
+        "The price of a nat",
+        series,
+        (Axis("β", log=True), Axis("gain over SFT, in its standard deviations")),
         "The final policies on held-out prompts; bands are 95% intervals. Cheap nats buy score; whether they buy gold "
         "is the question.",
+        rules=(Rule(0.0, "SFT"),),
     )
 
 
 def _table(done: Sequence[CellResult]) -> LabTable:
     rows = []
     for cell in done:
-        figures = [figure_of(cell, name).written for name in ("score", "gold", "kl", "length")]
+        figures = [cell.measured(name).written for name in ("score", "gold", "kl", "length")]
         time = f"{_step_seconds(cell):.2f}" if cell.steps else ""
         rows.append((cell.title, *figures, f"{float(cell.figures['ended']):.0%}", time))
     columns = ("", "score", "gold", "KL, nats", "length, tokens", "ended", "s per step")

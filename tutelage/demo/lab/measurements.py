@@ -54,6 +54,10 @@ class Measurement:
         """The upper end."""
         return self.value + Z95 * self.error
 
+    def __sub__(self, other: "Measurement") -> "Measurement":
+        """The difference of two independent values."""
+        return Measurement(self.value - other.value, sqrt(self.error**2 + other.error**2))
+
     @property
     def written(self) -> str:
         """As text: 1.23 ± 0.04, where the second number is half of the 95 % interval."""

@@ -31,7 +31,7 @@ from tutelage.data.tokenizer import same_vocabulary
 from tutelage.data.worlds import gold
 from tutelage.demo.lab import overoptimisation_page
 from tutelage.demo.lab.climbing import Climb, Goal, StandardisedReward, climb
-from tutelage.demo.lab.experiment import Cell, CellResult, Experiment, ExperimentSetting, LabPage
+from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
 from tutelage.demo.lab.measurements import mean
 from tutelage.demo.lab.start import gold_reward
 from tutelage.demo.rounds.round import AGREEMENT
@@ -48,6 +48,8 @@ from tutelage.stats.scaling_laws import Floats, best_of_n
 from tutelage.train.run.lines import json_text
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
+FREE = ("update.epochs=2", "update.minibatches=2", "penalty=none")
+"""Changes to PPO, whose policies are free to leave the reference."""
 HOW: tuple[Combination, ...] = ("mean", "worst", "lower")
 
 
@@ -73,7 +75,7 @@ class OveroptimisationSize:
     """Held-out prompts of best-of-n."""
     samples: int = 256
     """Answers to each of them."""
-    plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2", "penalty=none"), steps=50)  # noqa: RUF009
+    plan: Climb = Climb(set=FREE, steps=50)  # noqa: RUF009
 
     @property
     def tried(self) -> tuple[int, ...]:
@@ -91,13 +93,7 @@ QUICK = OveroptimisationSize(
     coefs=(0.2,),
     prompts=6,
     samples=16,
-    plan=Climb(
-        set=("update.epochs=2", "update.minibatches=2", "penalty=none"),
-        steps=8,
-        answers=16,
-        tested=32,
-        every=4,
-    ),
+    plan=Climb(set=FREE, steps=8, answers=16, tested=32, every=4),
 )
 
 
@@ -393,9 +389,11 @@ def _climbing(
     return Cell(name, title, (aim, plan), run)
 
 
-def page(done: Sequence[CellResult], size: OveroptimisationSize, command: str) -> LabPage:
-    """The page of the experiment."""
-    return overoptimisation_page.page(done, size.pairs, size.remedied, size.plan, command)
-
-
-EXPERIMENT = Experiment(full=OveroptimisationSize(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(
+    full=OveroptimisationSize(),
+    quick=QUICK,
+    cells=cells,
+    page=lambda done, size, command: overoptimisation_page.page(
+        done, size.pairs, size.remedied, size.plan, command
+    ),
+)

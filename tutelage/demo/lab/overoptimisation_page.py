@@ -1,7 +1,8 @@
 """The page about over-optimisation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 
 from tutelage.base.nouns import counted
@@ -9,7 +10,7 @@ from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable, followed
 from tutelage.demo.lab.measurements import Measurement
 from tutelage.report.diagnoses import smooth
-from tutelage.report.figures import Axis, Chart, Rule, Series
+from tutelage.report.figures import Axis, Names, Rule, Series
 from tutelage.report.figures.number_text import number, percent
 from tutelage.stats.scaling_laws import Form, ScalingLaw, fit_law
 
@@ -115,7 +116,7 @@ def page(
             _gold_only(
                 "remedies-ppo",
                 f"PPO with remedies, {counted(remedied, 'pair')}",
-                [_named(c, t) for c, t in remedies],
+                [replace(rl_path(cell), title=name) for cell, name in remedies],
             ),
         ),
         tables=(_accuracies(accuracies), _table(chosen, climbed), _remedies(remedies)),
@@ -123,11 +124,6 @@ def page(
         strands=tuple(followed(by_name[f"ppo-{remedied}"], f"PPO, {counted(remedied, 'pair')}")),
         numbers={cell.name: dict(cell.figures) for cell in done},
     )
-
-
-def _named(cell: CellResult, title: str) -> GoldPath:
-    path = rl_path(cell)
-    return GoldPath(title, path.form, path.distance, path.proxy, path.gold)
 
 
 def _method(plan: Climb) -> tuple[str, ...]:
@@ -182,25 +178,22 @@ def _path(path: GoldPath) -> str:
 
 
 def _cure(remedies: Sequence[tuple[CellResult, str]]) -> str:
-    ends = [
-        (Measurement(float(cell.figures["gold"]), float(cell.figures["gold_error"])), title)
-        for cell, title in remedies
-    ]
+    ends = [(cell.measured("gold"), title) for cell, title in remedies]
     alone, best = ends[0][0], max(ends, key=lambda pair: pair[0].value)
     final = ", ".join(f"{title} {gold.written}" for gold, title in ends)
-    apart = Measurement(best[0].value - alone.value, sqrt(best[0].error ** 2 + alone.error**2))
-    sure = "more than one reward model alone" if apart.low > 0 else "not more than one alone for certain"
+    sure = (
+        "more than one reward model alone"
+        if (best[0] - alone).low > 0
+        else "not more than one alone for certain"
+    )
     return f"Final gold on held-out prompts by remedy: {final}. Most has {best[1]}, {sure}."
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
 
-DISTANCE = Axis("√KL from the SFT model, √nats", low=0.0)
-GAIN = Axis("gain over SFT, in its standard deviations")
-
-
-def _chart(title: str, series: Sequence[Series]) -> Chart:
-    return Chart(title, tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), width=470, height=310)
+AXES = Axis("√KL from the SFT model, √nats", low=0.0), Axis("gain over SFT, in its standard deviations")
+over_distance = partial(LabFigure.over_axes, axes=AXES, rules=(Rule(0.0, "SFT"),), height=310)
+"""The figure of series over the distance from the SFT model."""
 
 
 def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> LabFigure:
@@ -211,9 +204,9 @@ def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> La
         series.append(
             Series(path.distance, path.gold, path.title, colour=colour, low=path.low, high=path.high)
         )
-    chart = _chart(f"{title}: score and gold", series)
-    return LabFigure.of(
-        name, chart, f"Solid: gold. {caption}", names="ends" if name == "best-of-n" else "points"
+    names: Names = "ends" if name == "best-of-n" else "points"
+    return over_distance(
+        name, f"{title}: score and gold", series, caption=f"Solid: gold. {caption}", names=names
     )
 
 
@@ -230,8 +223,7 @@ def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
             x = tuple(FITTED + (max(ends) - FITTED) * k / 60 for k in range(61))
             series.append(Series(x, tuple(found(d) for d in x), colour=colour, style="dashed"))
             fits.append(f"{path.title}: α {number(found.alpha)}, β {number(found.beta)}, R² {found.r2:.2f}")
-    chart = _chart(title, series)
-    return LabFigure.of(name, chart, "; ".join(fits) + ".", names="points")
+    return over_distance(name, title, series, caption="; ".join(fits) + ".", names="points")
 
 
 def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
@@ -239,10 +231,8 @@ def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
         Series(path.distance, path.gold, path.title, colour=colour)
         for path, colour in zip(paths, (1, 0, 2, 3, 4, 5), strict=False)
     )
-    chart = _chart(title, series)
-    return LabFigure.of(
-        name, chart, "Gold along the way; every line climbs a score of its own.", names="points"
-    )
+    caption = "Gold along the way; every line climbs a score of its own."
+    return over_distance(name, title, series, caption=caption, names="points")
 
 
 def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> LabTable:
@@ -270,15 +260,9 @@ def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> LabTable:
 
 
 def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> LabTable:
-    rows = []
-    for cell, title in remedies:
-        figures = (
-            Measurement(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
-            for n in ("score", "gold", "kl")
-        )
-        rows.append((title, *figures))
-    return LabTable(
-        "PPO with remedies: final policies on held-out prompts",
-        ("", "score", "gold", "KL, nats"),
-        tuple(rows),
+    rows = tuple(
+        (title, *(cell.measured(name).written for name in ("score", "gold", "kl")))
+        for cell, title in remedies
     )
+    columns = ("", "score", "gold", "KL, nats")
+    return LabTable("PPO with remedies: final policies on held-out prompts", columns, rows)
