@@ -34,7 +34,7 @@ import numpy as np
 from bench.raters_table import write_tables
 from tutelage.stats.model_choice import choose_model, fit_model
 from tutelage.stats.reliability import dawid_skene, majority, one_coin
-from tutelage.stats.votes import Floats, Ints, Votes
+from tutelage.stats.vote_codes import Floats, Ints, Votes
 
 STUDIES = Path(__file__).parents[1] / ".bench" / "rater-studies"
 KINDS = ("alike", "differing", "guessers", "biased", "confused", "hard")

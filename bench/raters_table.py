@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.stats import t as student
 
-from tutelage.stats.votes import Floats
+from tutelage.stats.vote_codes import Floats
 
 RESULTS = Path(__file__).parent / "results" / "raters.json"
 STANDARDS = ("majority", "one-coin")

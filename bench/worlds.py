@@ -122,7 +122,7 @@ def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def tokens_of(place: Place, turns: list[dict[str, str]], answer: str | None = None) -> tuple[int, int]:
     """How many tokens a prompt and the answer to it have."""
-    from tutelage.data.chat import encode
+    from tutelage.data.chat_tokens import encode
     from tutelage.data.records import Message
 
     messages = tuple(Message(turn["role"], turn["content"]) for turn in turns)  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from random import Random
 
 import tutelage as tt
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Preference
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.worlds import World, gold
 from tutelage.people.simulated_raters import panel
 

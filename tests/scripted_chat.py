@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_stream import Piece
+from tutelage.data.chat_stream import ReplyPiece
 from tutelage.data.records import Messages
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class ScriptedModel:
     spoke: list[float] = field(default_factory=list)
     ended: int = 0
 
-    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[Piece]:
+    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
         """See `ChatModel.pieces`."""
         self.asked.append(messages)
         self.options.append(options)
@@ -45,8 +45,8 @@ class ScriptedModel:
                     if first:
                         self.spoke.append(time.perf_counter())
                     first = False
-                    yield Piece(step)
-            yield Piece("", "stop")
+                    yield ReplyPiece(step)
+            yield ReplyPiece("", "stop")
         finally:
             self.ended += 1
 

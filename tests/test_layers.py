@@ -135,7 +135,7 @@ PERMITTED = [
     ("core/kl.py", "import torch\nfrom tutelage.core.reduce import masked_mean"),
     ("core/kl.py", "import math\nfrom tutelage.base.errors import TutelageError"),
     ("algorithms/ppo.py", "from tutelage.core.kl import kl_estimate"),
-    ("data/hub.py", "def load():\n    import datasets"),
+    ("data/tables.py", "def load():\n    import datasets"),
     ("engines/choose.py", "from tutelage.engines.cpu.cpu_engine import CpuEngine"),
     ("engines/cpu/cpu_engine.py", "from tutelage.engines.cpu.weight_gradients import Gradients"),
     ("train/run/folder.py", "from tutelage.base.config.files import save"),

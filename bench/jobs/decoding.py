@@ -11,7 +11,7 @@ def ours(place: Place, size: Size) -> Measurement:
     """`tutelage.engines.sampling.sample`."""
     from bench.worlds import load_tokenizer
     from tutelage.base import config
-    from tutelage.data.chat import encode
+    from tutelage.data.chat_tokens import encode
     from tutelage.data.formats import load_prompts
     from tutelage.engines.sampling import PromptTokens
     from tutelage.models.backbone import load_backbone

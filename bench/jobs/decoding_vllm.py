@@ -22,7 +22,7 @@ BLOCK = 32
 def prepare(place: Place, size: Size) -> None:
     """Prompts, and their tokens for the peer, whose older version of transformers cannot read the tokenizer."""
     from bench.worlds import load_tokenizer
-    from tutelage.data.chat import encode
+    from tutelage.data.chat_tokens import encode
     from tutelage.data.formats import load_prompts
 
     grpo.prepare(place, size)

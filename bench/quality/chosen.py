@@ -17,8 +17,8 @@ import tutelage as tt
 from bench.quality.experiment import Experiment, Figures, Line, Part, Place, of
 from bench.quality.texts import listed, share, signed
 from tutelage.data.pairing import split_by_prompt
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Preference
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.models.policy import Policy
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.stats.intervals import Interval, ratio_interval

@@ -18,8 +18,8 @@ from bench.quality.peers import peer
 from bench.quality.texts import listed, share, signed
 from tutelage.base import config
 from tutelage.data.pairing import split_by_prompt
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Preference
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.models.heads import new_reward_model
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.report.figures.plots import smoothed

@@ -23,9 +23,9 @@ from bench.quality.peers import peer, peer_grpo
 from bench.quality.prompts import questions, write_prompts
 from bench.quality.scores import RECORD
 from tutelage.core.rows import collate
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Demonstration
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.models.policy import Policy
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.stats.intervals import Interval, normal_quantile

@@ -5,8 +5,8 @@ from random import Random
 
 from bench.quality.experiment import Place
 from tutelage.data.formats import load_preferences
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Message, Prompt
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.models.policy import Policy
 from tutelage.rollout.prompts import encode_prompts
 from tutelage.train.supervised.batches import Order

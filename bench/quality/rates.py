@@ -16,8 +16,8 @@ from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.sft.settings import SftSettings
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Demonstration
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.report.figures import Axis, Chart, Series, draw, standalone
 from tutelage.train.run.lines import read_lines
 

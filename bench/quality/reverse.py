@@ -14,8 +14,8 @@ from bench.quality.prompts import write_prompts
 from bench.quality.scores import reversed_text
 from bench.quality.texts import plain, share
 from tutelage.base import config
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Demonstration, Message, Prompt
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.worlds import ChildrensQuestions
 from tutelage.models.policy import Policy
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone

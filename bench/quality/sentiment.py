@@ -17,8 +17,8 @@ from bench.quality.prompts import in_order, questions, write_prompts
 from bench.quality.scores import sentiment
 from bench.quality.sentiment_page import enough, figures, section
 from tutelage.base import config
+from tutelage.data.record_files import write_jsonl
 from tutelage.data.records import Prompt
-from tutelage.data.rows import write_jsonl
 from tutelage.models.drift import response_logp
 from tutelage.models.policy import Policy
 from tutelage.rollout.inference.answering import answer

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import tutelage as tt
 from tutelage.data.formats import load_comparisons
 from tutelage.stats.model_choice import choose_model, fit_model
-from tutelage.stats.vote_files import Columns, read_votes
+from tutelage.stats.vote_files import VoteFileColumns, read_votes
 
 SHORT = tt.Sampling(temperature=1.0, max_new_tokens=8)
 
@@ -103,7 +103,7 @@ def test_raters_are_those_of_the_model_and_of_the_tables(tmp_path):
     path = tmp_path / "votes.csv"
     path.write_text("item,rater,choice\n" + "".join(",".join(vote) + "\n" for vote in votes))
     found = tt.raters(votes=path, out=str(tmp_path / "labels.csv"), raters_out=str(tmp_path / "raters.csv"))
-    votes_of_file = read_votes(str(path), Columns("item", "rater", "choice", "")).votes
+    votes_of_file = read_votes(str(path), VoteFileColumns("item", "rater", "choice", "")).votes
     choice = choose_model(votes_of_file)
     model = fit_model(choice.name, votes_of_file, links=choice.links)
     assert found.model.accuracy.tolist() == model.accuracy.tolist()

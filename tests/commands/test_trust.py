@@ -16,9 +16,8 @@ from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.line import main
 from tutelage.commands.study_settings import RaterKind
 from tutelage.commands.trust import RECORD, keep_record, measure, weighed
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.judging import PairJudge
-from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
+from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.people import Answer, Item, Plan, add_items, add_rater, create_study, open_store
 from tutelage.people.store.bulk import AnswerRecord, write_answers
@@ -122,7 +121,7 @@ def test_a_judge_that_prefers_whatever_stands_first_is_found_out(study: Path, tm
         return choices("[[A]]")
 
     with serving(biased) as served:
-        judge = PairwiseJudgeReward(PairJudge(PaidEndpoint(Endpoint(served.url, "m"))))
+        judge = PairwiseJudgeReward(EndpointPairJudge(PaidEndpoint(Endpoint(served.url, "m"))))
         with pytest.raises(TutelageError, match="agrees with 50%"):
             trusted(judge, study, tmp_path / "run")
         _, lines = trusted(judge, study, tmp_path / "run", anyway=True)

@@ -51,12 +51,13 @@ def test_a_finished_round_is_not_made_again(
     from make import ROUND, ROUND_SHAPE
 
     from tutelage.base import config
-    from tutelage.demo.rounds.round import Place
-    from tutelage.demo.rounds.stages import Story, run_stages
-    from tutelage.demo.rounds.tutoring import Scale, tutoring
+    from tutelage.demo.rounds.round import RoundPlace, Story, run_stages
+    from tutelage.demo.rounds.tutoring import TutoringScale, tutoring
 
     place("round")
-    whole = tutoring(Place(Path("round"), 0, True), Scale(shape=config.Shape(**ROUND_SHAPE), **ROUND))
+    whole = tutoring(
+        RoundPlace(Path("round"), 0, True), TutoringScale(shape=config.Shape(**ROUND_SHAPE), **ROUND)
+    )
     caplog.set_level(logging.INFO, logger="tutelage")
     run_stages(Path("round"), Story("A small round", "All stages.", "make.py"), whole.stages())
     titles = [stage.title for stage in whole.stages()]

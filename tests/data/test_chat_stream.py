@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from scripted_chat import finished
 
-from tutelage.data.chat_stream import ChatStream, Piece
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
+from tutelage.data.chat_stream import ChatStream, ReplyPiece
 from tutelage.data.records import Message, user
-from tutelage.data.transport import Refusal, Unanswered
+from tutelage.data.transport import HttpRefusal, Unanswered
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
@@ -23,7 +23,7 @@ def event(text: str | None = None, finish: str | None = None, **more: Any) -> by
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
-def ask(*parts: bytes | float, timeout: float = 5.0, key: str = "") -> tuple[list[Piece], bytes]:
+def ask(*parts: bytes | float, timeout: float = 5.0, key: str = "") -> tuple[list[ReplyPiece], bytes]:
     """The pieces of a reply, and the request. A number is a pause before the next bytes."""
     asked = bytearray()
 
@@ -37,7 +37,7 @@ def ask(*parts: bytes | float, timeout: float = 5.0, key: str = "") -> tuple[lis
             await asyncio.sleep(part if isinstance(part, float) else 0)
         writer.close()
 
-    async def scene() -> list[Piece]:
+    async def scene() -> list[ReplyPiece]:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/"
         stream = ChatStream(Endpoint(url, "tutor", key, timeout), {"temperature": 0.5})
@@ -74,11 +74,11 @@ def test_a_reply_is_the_same_however_its_bytes_are_cut(size: int) -> None:
 
 def test_lines_may_end_with_a_carriage_return_and_events_may_say_nothing_of_a_reply() -> None:
     body = (event("one") + event(choices=[]) + event("two", "length") + DONE).replace(b"\n", b"\r\n")
-    assert ask(OK, body)[0] == [Piece("one"), Piece("two", "length")]
+    assert ask(OK, body)[0] == [ReplyPiece("one"), ReplyPiece("two", "length")]
 
 
 def test_the_first_piece_does_not_wait_for_the_second() -> None:
-    async def scene() -> Piece:
+    async def scene() -> ReplyPiece:
         never = asyncio.Event()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,7 +95,7 @@ def test_the_first_piece_does_not_wait_for_the_second() -> None:
         server.close()
         return found
 
-    assert finished(asyncio.wait_for(scene(), 5)) == Piece("first")
+    assert finished(asyncio.wait_for(scene(), 5)) == ReplyPiece("first")
 
 
 def test_a_key_is_sent_as_a_bearer_token() -> None:
@@ -115,8 +115,12 @@ def test_a_key_is_sent_as_a_bearer_token() -> None:
         ([OK, b'data: {"choices": [{"delta": 1}]}\n\n'], Unanswered, "something else than replies"),
         ([b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"], Unanswered, "503"),
         ([b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n"], Unanswered, "429"),
-        ([b'HTTP/1.1 400 Bad\r\nContent-Length: 35\r\n\r\n{"error": {"message": "too long."}}'], Refusal, "too long"),
-        ([b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"], Refusal, "401"),
+        (
+            [b'HTTP/1.1 400 Bad\r\nContent-Length: 35\r\n\r\n{"error": {"message": "too long."}}'],
+            HttpRefusal,
+            "too long",
+        ),
+        ([b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"], HttpRefusal, "401"),
     ],
 )  # fmt: skip
 def test_what_may_pass_is_told_from_what_is_refused(

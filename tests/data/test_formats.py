@@ -18,8 +18,7 @@ from tutelage.data.formats import (
     load_texts,
     load_unpaired,
 )
-from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, user
-from tutelage.data.unpaired import UnpairedAnswer
+from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt, UnpairedAnswer, user
 
 Rows = list[dict[str, object]]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from offenders import for_each
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.hub import parse_hub_name
-from tutelage.data.tables import Row, read_table
+from tutelage.data.readers import TableRow
+from tutelage.data.tables import parse_hub_name, read_table
 
 ROWS = [
     {"prompt": "Say hé", "completion": "hé"},
@@ -98,9 +98,9 @@ def test_places_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
     assert [row.where for row in read_table(jsonl).rows] == ["line 2", "line 4"]
     text = write(tmp_path, "a.txt", b"\none\n \ntwo\nlines\n\n\n\nthree")
     assert read_table(text).rows == (
-        Row("line 2", {"text": "one"}),
-        Row("line 4", {"text": "two\nlines"}),
-        Row("line 9", {"text": "three"}),
+        TableRow("line 2", {"text": "one"}),
+        TableRow("line 4", {"text": "two\nlines"}),
+        TableRow("line 9", {"text": "three"}),
     )
 
 
@@ -228,6 +228,6 @@ def test_a_hub_data_set_is_read_by_split(tmp_path: Path, monkeypatch: pytest.Mon
         lambda name, config, split: real(str(folder), config, split=split, cache_dir=cache),
     )
     assert [row.values for row in read_table("owner/name").rows] == ROWS
-    assert read_table("owner/name:test").rows == (Row("row 1", ROWS[0]),)
+    assert read_table("owner/name:test").rows == (TableRow("row 1", ROWS[0]),)
     with pytest.raises(TutelageError, match=r"owner/name .*split gone\) could not be loaded: .*gone"):
         read_table("owner/name:gone")

@@ -140,7 +140,7 @@ def test_types_of_one_name_in_two_modules_are_told_apart(types):
     assert types["tutelage.train.rl.improve"]["Policy"] == "reference/api/train.md#policy"
     assert types["tutelage.commands.loading"]["Policy"] == "reference/api/models.md#policy"
     assert types["tutelage.commands.loading"]["Model"] == "reference/api/config.md#model"
-    assert types["tutelage.stats.rater_models"]["Model"] == "reference/api/stats.md#model"
+    assert types["tutelage.stats.reliability"]["Model"] == "reference/api/stats.md#model"
 
 
 def test_every_table_and_column_is_described():

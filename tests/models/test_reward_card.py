@@ -11,7 +11,7 @@ import torch
 from transformers import AutoTokenizer
 
 from tutelage.base import config
-from tutelage.data.chat import encode
+from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Message
 from tutelage.models.heads import ScalarModel, load_reward_model, new_reward_model
 from tutelage.models.reward_card import ANSWER, EXAMPLES, QUESTION, with_fitting_template

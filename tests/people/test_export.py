@@ -38,7 +38,7 @@ from tutelage.people.manifest import FORMAT
 from tutelage.people.restoring import import_export
 from tutelage.people.store.consents import ask_consent, list_agreements, shown_text
 from tutelage.people.store.exports import list_exports
-from tutelage.stats.vote_files import Columns, read_votes
+from tutelage.stats.vote_files import VoteFileColumns, read_votes
 
 from .test_labels import eventful_study
 from .worlds import asked, better, raters_of, study_of, work
@@ -75,7 +75,7 @@ def test_the_statistics_of_raters_read_the_table_of_votes(store: Store, folder: 
     counted = {
         (row["item"], row["rater"]) for row in rows if row["verdict"] != "skip" and not row["excluded"]
     }
-    votes = read_votes(str(folder / "export" / "votes.csv"), Columns("item", "rater")).votes
+    votes = read_votes(str(folder / "export" / "votes.csv"), VoteFileColumns("item", "rater")).votes
     found = {(votes.items[i], votes.raters[r]) for i, r in zip(votes.item, votes.rater, strict=True)}
     assert found == counted
     assert len(counted) < len(rows)

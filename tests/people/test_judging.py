@@ -6,9 +6,8 @@ import pytest
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.judging import Opinion, PairJudge
-from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
+from tutelage.data.llm_judge import EndpointPairJudge, Opinion
 from tutelage.data.records import Messages, user
 from tutelage.people import Selection, Store, add_rater, create_study, label_study, list_raters, list_votes
 from tutelage.people.judging import ScoreJudge, judge_study
@@ -101,7 +100,7 @@ def test_an_endpoint_is_asked_both_ways_and_understood(lite: Store) -> None:
     replies = ["A says {first} [[A]], or rather [[B]]", "The first one. [[A]]"]
     with serving(lambda body, number: choices(replies[number])) as served:
         endpoint = PaidEndpoint(Endpoint(served.url, "judge-7b", "secret"))
-        judge = PairJudge(endpoint, "Which is kinder?", "Be kind.")
+        judge = EndpointPairJudge(endpoint, "Which is kinder?", "Be kind.")
         assert judge_study(lite, study.id, "judge", judge, detail=judge.detail) == 1
     first, second = served.asked
     assert (first["path"], served.keys[0], first["model"]) == (
@@ -116,5 +115,5 @@ def test_an_endpoint_is_asked_both_ways_and_understood(lite: Store) -> None:
     assert vote.displayed["choice"] == "right"
     (rater,) = list_raters(lite, study.id)
     assert "secret" not in json.dumps(dict(rater.detail))
-    other = PairJudge(endpoint, "Which is kinder?", "Be strict.")
+    other = EndpointPairJudge(endpoint, "Which is kinder?", "Be strict.")
     assert other.detail["prompt_sha256"] != judge.detail["prompt_sha256"]

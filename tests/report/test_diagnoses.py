@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tutelage.report import diagnoses
-from tutelage.report.folders import Run
+from tutelage.report.folders import RunContent
 
 STEPS = 120
 
 
-def run(summary: dict[str, object] | None = None, **columns: Sequence[float | None]) -> Run:
+def run(summary: dict[str, object] | None = None, **columns: Sequence[float | None]) -> RunContent:
     """A run with the given metrics; `held_out__loss` stands for held_out/loss."""
     length = len(next(iter(columns.values()), ()))
     rows = [{name.replace("__", "/"): column[i] for name, column in columns.items()} for i in range(length)]
-    return Run(metrics=tuple({"step": i + 1} | row for i, row in enumerate(rows)), summary=summary or {})
+    return RunContent(
+        metrics=tuple({"step": i + 1} | row for i, row in enumerate(rows)), summary=summary or {}
+    )
 
 
 def noisy(curve: Callable[[float], float], noise: float, seed: int, steps: int = STEPS) -> list[float]:
@@ -93,7 +95,10 @@ def test_overfitting_is_found_at_the_lowest_held_out_loss() -> None:
     ],
 )
 def test_each_bad_sign_is_seen_and_only_then(
-    look: Callable[[Run], str], metric: str, bad: Callable[[float], float], good: Callable[[float], float]
+    look: Callable[[RunContent], str],
+    metric: str,
+    bad: Callable[[float], float],
+    good: Callable[[float], float],
 ) -> None:
     assert look(run(**{metric: noisy(bad, 0.01, 1)}))
     assert not look(run(**{metric: noisy(good, 0.01, 1)}))

@@ -8,8 +8,7 @@ from simple_goal import low_tokens
 from tiny_training import World, letters, policy_of, recipe_of, some_rows
 
 import tutelage as tt
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.report.metrics import GROUPS, METRICS, PART, metric_of
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD
 from tutelage.rewards.judge import JudgeReward

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
 from tutelage.report import write_report
-from tutelage.report.folders import KINDS, Round, Run, Stage, read
-from tutelage.report.headline import headline, verdict
+from tutelage.report.facts import headline, verdict
+from tutelage.report.folders import KINDS, RoundContent, RunContent, StageContent, read
 from tutelage.report.page import render
 
 from .fake_round import make_round, write, write_rows
@@ -384,18 +384,20 @@ def test_values_of_any_kind_never_break_the_page(
     kind: str,
 ) -> None:
     steps = tuple({**row, "step": i} for i, row in enumerate(metrics))
-    run = Run(config, summary, judgements, steps, samples=tuple(rows), answers=tuple(rows))
-    told = Round(
-        "t", (Stage("s", kind, "", "running", None, run), Stage("s", kind, "", "failed", 1.0, run)), summary
+    run = RunContent(config, summary, judgements, steps, samples=tuple(rows), answers=tuple(rows))
+    told = RoundContent(
+        "t",
+        (StageContent("s", kind, "", "running", None, run), StageContent("s", kind, "", "failed", 1.0, run)),
+        summary,
     )
     Page(render(told))
 
 
 def test_the_verdict_follows_the_interval() -> None:
     def told(low: float, high: float) -> str:
-        done = Stage("evaluate", "evaluate", "", "done", 1.0, Run())
+        done = StageContent("evaluate", "evaluate", "", "done", 1.0, RunContent())
         summary = {"policy.win_rate": (low + high) / 2, "policy.win_rate_ci": [low, high]}
-        return verdict(Round("t", (done,), summary))
+        return verdict(RoundContent("t", (done,), summary))
 
     assert "answers better than" in told(0.55, 0.7)
     assert "answers worse than" in told(0.3, 0.45)

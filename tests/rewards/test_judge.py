@@ -6,9 +6,8 @@ import pytest
 from served import choices, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import Endpoint
-from tutelage.data.judging import Opinion, PairJudge
-from tutelage.data.paid_endpoint import PaidEndpoint, Usage
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint, Usage
+from tutelage.data.llm_judge import EndpointPairJudge, Opinion
 from tutelage.data.records import Messages
 from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import swiss
@@ -142,7 +141,7 @@ def test_the_judge_says_what_it_was_asked() -> None:
     assert PairwiseJudgeReward(by_length).usage == Usage()
     with serving(lambda body, number: choices("[[C]] [[5]]")) as served:
         paid = PaidEndpoint(Endpoint(served.url, "m"))
-        for reward in (JudgeReward(paid), PairwiseJudgeReward(PairJudge(paid))):
+        for reward in (JudgeReward(paid), PairwiseJudgeReward(EndpointPairJudge(paid))):
             reward([completion("a"), completion("b")])
         assert reward.usage.requests == len(served.asked) == 4
     whole = WeightedReward(((1.0, CappedReward(JudgeReward(paid), highest=8.0)), (1.0, LengthLimit(3))))

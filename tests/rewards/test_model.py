@@ -5,7 +5,7 @@ import torch
 
 from tutelage.base import config
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import encode, end_token_ids
+from tutelage.data.chat_tokens import encode, end_token_ids
 from tutelage.data.records import Prompt, user
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.completions import Completions

@@ -7,7 +7,7 @@ from served import choices, serving
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import KEY
+from tutelage.data.chat_endpoint import KEY
 from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import round_robin, swiss
 from tutelage.rewards.named import make_reward

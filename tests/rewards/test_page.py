@@ -12,10 +12,9 @@ from served import choices, serving
 
 from tutelage.base import config
 from tutelage.commands.line import main
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.formats import load_prompts
-from tutelage.data.own_columns import FIELDS
-from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.data.record_formats import FIELDS
 from tutelage.data.records import Message
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.matches import swiss

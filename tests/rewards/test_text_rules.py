@@ -8,7 +8,7 @@ import pytest
 from offenders import for_each
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.words import reading_grade
+from tutelage.data.text_counts import reading_grade
 from tutelage.rewards.text_rules import JsonFormat, Readability, Repetition, TagFormat
 
 from .made import completion

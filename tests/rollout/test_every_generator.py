@@ -5,7 +5,7 @@ import torch
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
-from tutelage.data.chat import decode_response
+from tutelage.data.chat_tokens import decode_response
 from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy

@@ -7,7 +7,7 @@ from served import choices, serving
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy

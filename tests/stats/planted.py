@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 
 def coins(accuracy, classes=2):

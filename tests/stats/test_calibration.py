@@ -11,7 +11,7 @@ from tutelage.stats.calibration import (
     logit_spread,
     vote_ceiling,
 )
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 from .planted import logit_normal_votes
 

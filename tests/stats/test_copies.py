@@ -5,7 +5,7 @@ import pytest
 
 from tutelage.stats.copies import Link, fit_without_copies, likely_links, predict
 from tutelage.stats.reliability import one_coin
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 from .planted import coins, draw
 

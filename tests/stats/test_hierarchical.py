@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from tutelage.stats.hierarchical import Deviations, Effects, Hierarchical, Spreads, fit_hierarchical
-from tutelage.stats.rater_models import fit
-from tutelage.stats.reliability import describe, majority
-from tutelage.stats.votes import Votes
+from tutelage.stats.reliability import describe, fit, majority
+from tutelage.stats.vote_codes import Votes
 
 from .planted import coins, draw
 

@@ -3,7 +3,8 @@ import pytest
 from scipy.stats import binomtest
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.intervals import cluster_weights, ratio_interval, wilson, win_rate
+from tutelage.stats.intervals import cluster_weights, ratio_interval, wilson
+from tutelage.stats.win_rates import win_rate
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 5), (3, 7), (50, 100), (100, 100), (812, 1600)])

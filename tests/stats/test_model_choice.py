@@ -6,7 +6,7 @@ import pytest
 from bench.raters import OVERLAP, Design, default, log_loss, right, simulate
 from tutelage.stats.model_choice import CANDIDATES, choose_model, fit_model
 from tutelage.stats.reliability import majority, one_coin
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 from .planted import coins, draw, shared_out
 from .test_hierarchical import planted_raters

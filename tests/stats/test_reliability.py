@@ -8,7 +8,7 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.reliability import dawid_skene, majority, one_coin
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 from .planted import coins, draw
 

@@ -22,7 +22,7 @@ from tiny_training import (
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import collate
-from tutelage.data.chat import end_token_ids
+from tutelage.data.chat_tokens import end_token_ids
 from tutelage.data.records import Prompt
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget

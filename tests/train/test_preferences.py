@@ -18,8 +18,7 @@ from tiny_training import (
 from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, Kto
 from tutelage.core.rows import EncodedRow
-from tutelage.data.records import Preference, user
-from tutelage.data.unpaired import UnpairedAnswer
+from tutelage.data.records import Preference, UnpairedAnswer, user
 from tutelage.train.supervised.batches import EncodedPair, Order
 from tutelage.train.supervised.desirability import (
     SingleAnswer,

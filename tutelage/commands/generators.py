@@ -8,7 +8,7 @@ from tutelage.base import config
 from tutelage.base.config.bases import RolloutServers
 from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
-from tutelage.data.endpoint import KEY
+from tutelage.data.chat_endpoint import KEY
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.sampling import Vocabulary
 from tutelage.models.merging import tied_layers

@@ -20,8 +20,8 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.commands.plan.remedies import change_that_fits
 from tutelage.commands.results import MODEL, TrainingResult
+from tutelage.data.record_files import Record, fingerprint
 from tutelage.data.records import Preference
-from tutelage.data.rows import Record, fingerprint
 from tutelage.engines.choose import release_memory
 from tutelage.engines.plans.tokens import scoring_tokens
 from tutelage.engines.ranks.processes import is_restart, join, ranks_on_this_machine

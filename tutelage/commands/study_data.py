@@ -14,8 +14,7 @@ from tutelage.base import nouns
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.data.pairing import split_by_prompt
-from tutelage.data.records import Demonstration, Preference
-from tutelage.data.study_rows import ALL_ROWS, StudyRows
+from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
 from tutelage.people import (
     LabelledStudy,
     Selection,
@@ -36,8 +35,8 @@ from tutelage.people.training_rows import (
     training_pairs,
 )
 from tutelage.stats.calibration import VoteCeiling, vote_ceiling
-from tutelage.stats.vote_quality import against_votes, by_strength
-from tutelage.stats.votes import Votes
+from tutelage.stats.reward_quality import against_votes, by_strength
+from tutelage.stats.vote_codes import Votes
 
 RECORD = "study.json"
 """File in a run directory: the study, the moment, and what became of its votes."""

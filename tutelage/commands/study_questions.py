@@ -120,8 +120,8 @@ def _pairs(settings: Init, answers: Sequence[Sequence[CompletionRecord]]) -> Seq
 
 def _sets(settings: Init, completions: Sequence[CompletionRecord], source: str) -> "tuple[Item, ...]":
     """Sets of different answers to one prompt, as questions."""
-    from tutelage.data.identity import stable_id
     from tutelage.data.pairing import group_completions
+    from tutelage.data.records import stable_id
     from tutelage.people import Item
 
     assert settings.answers is not None, "the caller has looked"
@@ -167,7 +167,7 @@ def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> li
 
 def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]) -> list[Comparison]:
     """Each answer of one model beside one of the other to the same prompt, those with equal texts left out."""
-    from tutelage.data.identity import stable_id
+    from tutelage.data.records import stable_id
 
     of_second: dict[str, list[CompletionRecord]] = {}
     for completion in second:

@@ -11,9 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.runs import remark
 from tutelage.commands.study_settings import study_address
-from tutelage.data.identity import stable_id
-from tutelage.data.records import Preference, Prompt
-from tutelage.data.study_rows import VOTED
+from tutelage.data.records import VOTED, Preference, Prompt, stable_id
 from tutelage.engines.ranks.processes import join
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.judge import PairwiseJudgeReward
@@ -21,7 +19,7 @@ from tutelage.rewards.reward import Reward, columns_read, made_of, reward_name
 from tutelage.rewards.scores import scores_of
 from tutelage.rewards.weighted import WeightedReward
 from tutelage.stats.intervals import Interval
-from tutelage.stats.vote_trust import JudgedPair, Trust, measure_trust, position_bias
+from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
 from tutelage.train.run.folder import Run
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tutelage.base.nouns import counted
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Messages
-from tutelage.data.transport import BUSY, CONNECT, Refusal, Unanswered, reason_of
+from tutelage.data.transport import BUSY, CONNECT, HttpRefusal, Unanswered, reason_of
 
 if TYPE_CHECKING:
     import httpx
@@ -22,7 +22,7 @@ _DONE = "[DONE]"
 
 
 @dataclass(frozen=True)
-class Piece:
+class ReplyPiece:
     """A piece of a reply. The last one says how it `ended`: "stop", or "length" where it was cut at the limit."""
 
     text: str
@@ -38,7 +38,7 @@ class ChatStream:
     options: Mapping[str, object] = field(default_factory=dict)
     """Sent with every request."""
 
-    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[Piece]:
+    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
         """The reply to a conversation, piece by piece; the last piece, and only that, has ended.
 
         Raises Unanswered where the endpoint cannot be reached, is busy, fails, falls silent or stops before the end
@@ -88,9 +88,9 @@ class ChatStream:
         failure = f"{self._name} refused the request: status {response.status_code}, {reason}."
         if response.status_code in BUSY:
             raise Unanswered(failure)
-        raise Refusal(failure, response.status_code, reason)
+        raise HttpRefusal(failure, response.status_code, reason)
 
-    def _piece(self, data: str) -> Piece:
+    def _piece(self, data: str) -> ReplyPiece:
         """What an event adds to the reply."""
         try:
             event: Any = json.loads(data)
@@ -98,9 +98,9 @@ class ChatStream:
                 raise Unanswered(f"{self._name} failed: {str(event['error'])[:300]}.")
             choices = event.get("choices") or []
             if not choices:
-                return Piece("")
+                return ReplyPiece("")
             text = choices[0].get("delta", {}).get("content") or ""
-            return Piece(str(text), str(choices[0].get("finish_reason") or ""))
+            return ReplyPiece(str(text), str(choices[0].get("finish_reason") or ""))
         except (ValueError, AttributeError, TypeError, LookupError) as error:
             raise Unanswered(f"{self._name} streams something else than replies: {data[:200]!r}.") from error
 

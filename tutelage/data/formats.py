@@ -4,8 +4,8 @@
     print(loaded.describe())
     for preference in loaded.records: ...
 
-Each loader recognises the format by its columns (`tutelage.data.known` lists them). Preference files also serve as
-demonstrations (the chosen side), and everything serves as prompts.
+Each loader recognises the format by its columns (`tutelage.data.record_formats` lists them). Preference files also
+serve as demonstrations (the chosen side), and everything serves as prompts.
 """
 
 from collections import Counter, defaultdict
@@ -16,10 +16,8 @@ from typing import Generic, Literal, TypeVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.fields import LeftOut, Unusable
-from tutelage.data.known import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED
-from tutelage.data.own_columns import remarks
-from tutelage.data.recognise import Format, recognise
+from tutelage.data.record_files import parser
+from tutelage.data.record_formats import DEMONSTRATIONS, PREFERENCES, PROMPTS, TEXTS, UNPAIRED, remarks
 from tutelage.data.records import (
     Comparison,
     CompletionRecord,
@@ -28,10 +26,11 @@ from tutelage.data.records import (
     Messages,
     Preference,
     Prompt,
+    UnpairedAnswer,
 )
-from tutelage.data.rows import parser
+from tutelage.data.row_values import LeftOut, Unusable
+from tutelage.data.table_format import RowFormat, recognise
 from tutelage.data.tables import Table, read_table
-from tutelage.data.unpaired import UnpairedAnswer
 
 T = TypeVar("T")
 Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)
@@ -41,7 +40,7 @@ TOLERATED = 0.1  # the share of rows that may be unusable
 ALWAYS_TOLERATED = 5  # rows, however few there are in all
 EXAMPLES = 3
 
-KINDS: Mapping[str, Sequence[Format[object]]] = {
+KINDS: Mapping[str, Sequence[RowFormat[object]]] = {
     "preferences": PREFERENCES,
     "single answers labelled good or bad": UNPAIRED,
     "demonstrations": DEMONSTRATIONS,
@@ -171,14 +170,14 @@ def load_judgements(source: str | Path, *, tolerate: float = TOLERATED) -> Loade
 def _load_own(source: str | Path, what: str, kind: type[Own], tolerate: float) -> LoadedRecords[Own]:
     columns = tuple(field.name for field in fields(kind))
     needs = tuple(field.name for field in fields(kind) if field.default is MISSING)
-    own: Format[Own] = Format(", ".join(columns), needs, parser(kind), columns)
+    own: RowFormat[Own] = RowFormat(", ".join(columns), needs, parser(kind), columns)
     return load(source, what, (own,), tolerate=tolerate, accept=_distinct_ids())
 
 
 def load(
     source: str | Path,
     what: str,
-    formats: Sequence[Format[T]],
+    formats: Sequence[RowFormat[T]],
     *,
     tolerate: float = TOLERATED,
     accept: Callable[[T], None] = lambda record: None,
@@ -190,7 +189,7 @@ def load(
 def load_table(
     table: Table,
     what: str,
-    formats: Sequence[Format[T]],
+    formats: Sequence[RowFormat[T]],
     *,
     tolerate: float = TOLERATED,
     accept: Callable[[T], None] = lambda record: None,
@@ -200,7 +199,9 @@ def load_table(
     return _records(table, recognise(table, what, formats, KINDS), tolerate, accept)
 
 
-def _records(table: Table, form: Format[T], tolerate: float, accept: Callable[[T], None]) -> LoadedRecords[T]:
+def _records(
+    table: Table, form: RowFormat[T], tolerate: float, accept: Callable[[T], None]
+) -> LoadedRecords[T]:
     table = form.spelt(table)
     rows, without = form.arrange(table.rows)
     unusable: dict[str, list[str]] = defaultdict(list)

@@ -7,8 +7,15 @@ from itertools import combinations
 from typing import TypeVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.identity import prompt_id, stable_id
-from tutelage.data.records import Comparison, CompletionRecord, Demonstration, Preference, Prompt
+from tutelage.data.records import (
+    Comparison,
+    CompletionRecord,
+    Demonstration,
+    Preference,
+    Prompt,
+    prompt_id,
+    stable_id,
+)
 
 Asks = TypeVar("Asks", Preference, Demonstration, Prompt)
 

@@ -5,17 +5,28 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tutelage.base.nouns import counted
-from tutelage.data.asking import SYSTEM, Ask, asked, only_answer, prompt_column, prompt_transcript
-from tutelage.data.fields import Unusable, answered, number, optional_text, said, text, turns
-from tutelage.data.readers import Row, Values
-from tutelage.data.recognise import Format
+from tutelage.data.readers import TableRow, Values
 from tutelage.data.records import Messages, Preference, user
-from tutelage.data.transcripts import (
+from tutelage.data.row_values import (
+    SYSTEM,
+    Ask,
+    Unusable,
+    answered,
+    asked,
     ends_in_mid_sentence,
     is_transcript,
+    number,
+    only_answer,
+    optional_text,
     parse_transcript,
+    prompt_column,
+    prompt_transcript,
+    said,
     shared_beginning,
+    text,
+    turns,
 )
+from tutelage.data.table_format import RowFormat
 
 Pair: TypeAlias = tuple[Messages, str, str]
 """(what was asked, the chosen answer, the rejected answer)"""
@@ -55,16 +66,12 @@ def implicit(read: Callable[[Values, str], Messages]) -> Callable[[Values], Pair
     return pair
 
 
-def _transcript(values: Values, column: str) -> Messages:
-    return parse_transcript(text(values, column))
-
-
 def _beginning(values: Values) -> Pair:
     prompt, chosen, rejected = shared_beginning(text(values, "chosen"), text(values, "rejected"))
     return user(prompt), chosen, rejected
 
 
-def _how_prompts_were_found(rows: Sequence[Row]) -> str:
+def _how_prompts_were_found(rows: Sequence[TableRow]) -> str:
     """What is told about prompts that nothing marks."""
     told = (
         "the prompt of each pair is what both texts begin with, up to the end of a line or sentence; a column `prompt` "
@@ -83,25 +90,34 @@ def _both(test: Callable[[object], bool]) -> Callable[[Values], bool]:
     return lambda values: test(values["chosen"]) and test(values["rejected"])
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
-IMPLICIT: tuple[Format[Pair], ...] = (
-    Format("chosen, rejected (messages)", BOTH, implicit(turns), fits=_both(_is_list)),
-    Format("chosen, rejected (hh-rlhf transcripts)", BOTH, implicit(_transcript), fits=_both(is_transcript)),
-    Format(
+TRANSCRIPTS = implicit(lambda values, column: parse_transcript(text(values, column)))
+IMPLICIT: tuple[RowFormat[Pair], ...] = (
+    RowFormat(
+        "chosen, rejected (messages)",
+        BOTH,
+        implicit(turns),
+        fits=_both(lambda value: isinstance(value, list)),
+    ),
+    RowFormat(
+        "chosen, rejected (hh-rlhf transcripts)",
+        BOTH,
+        TRANSCRIPTS,
+        fits=_both(is_transcript),
+    ),
+    RowFormat(
         "chosen, rejected (texts that share a beginning)", BOTH, _beginning, remark=_how_prompts_were_found
     ),
 )
 
 
-def _explicit_format(ask: Ask, *columns: str) -> Format[Pair]:
-    return Format(", ".join((*columns, *BOTH)), (columns[0], *BOTH), explicit(ask), (*columns[1:], *SYSTEM))
+def _explicit_format(ask: Ask, *columns: str) -> RowFormat[Pair]:
+    return RowFormat(
+        ", ".join((*columns, *BOTH)), (columns[0], *BOTH), explicit(ask), (*columns[1:], *SYSTEM)
+    )
 
 
-PAIRS: tuple[Format[Pair], ...] = (
-    Format(
+PAIRS: tuple[RowFormat[Pair], ...] = (
+    RowFormat(
         "prompt, chosen, rejected (hh-rlhf transcripts)",
         ("prompt", *BOTH),
         explicit(prompt_transcript),
@@ -127,7 +143,7 @@ def labelled(values: Values, pair: Pair) -> Preference:
     )
 
 
-def labelled_format(form: Format[Pair]) -> Format[Preference]:
+def labelled_format(form: RowFormat[Pair]) -> RowFormat[Preference]:
     """A format of pairs as one of preferences, which also reads their labels."""
 
     def parse(values: Values) -> Preference:

@@ -19,14 +19,14 @@ KEYS_NAMED = 20
 """The keys of an object that an error names."""
 
 
-class Place(str):
+class RowPlace(str):
     """Where a row stands in its source, counted from 1: "line 12" of a text, "row 12" of a table or an array."""
 
     __slots__ = ("number", "unit")
     unit: Literal["line", "row"]
     number: int
 
-    def __new__(cls, unit: Literal["line", "row"], number: int) -> "Place":
+    def __new__(cls, unit: Literal["line", "row"], number: int) -> "RowPlace":
         made = super().__new__(cls, f"{unit} {number}")
         made.unit, made.number = unit, number
         return made
@@ -42,8 +42,8 @@ class Place(str):
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row. `where` is a `Place`, or what tells of several."""
+class TableRow:
+    """One row. `where` is a `RowPlace`, or what tells of several."""
 
     where: str
     values: Values
@@ -88,7 +88,7 @@ def _decode(name: str, content: bytes) -> str:
         ) from error
 
 
-def _read_json(name: str, content: bytes) -> Iterable[Row | Broken]:
+def _read_json(name: str, content: bytes) -> Iterable[TableRow | Broken]:
     """An array of objects, an object with one list of objects, or, whatever the name says, one object per line."""
     text = _decode(name, content)
     try:
@@ -130,9 +130,13 @@ def _the_list(name: str, whole: object) -> list[object]:
         raise TutelageError(
             Sentence("%(name)s holds %(type)s, not a list of rows.", name=name, type=a_type(whole))
         )
-    lists = {key: value for key, value in whole.items() if isinstance(value, list) and _all_objects(value)}
+    lists: list[list[object]] = [
+        value
+        for value in whole.values()
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value)
+    ]
     if len(lists) == 1:
-        return next(iter(lists.values()))
+        return lists[0]
     if not whole:
         raise TutelageError(Sentence("%(name)s holds an empty object, not a list of rows.", name=name))
     raise TutelageError(
@@ -145,35 +149,31 @@ def _the_list(name: str, whole: object) -> list[object]:
     )
 
 
-def _all_objects(items: list[object]) -> bool:
-    return bool(items) and all(isinstance(item, dict) for item in items)
-
-
-def _json_rows(items: list[object]) -> Iterator[Row | Broken]:
+def _json_rows(items: list[object]) -> Iterator[TableRow | Broken]:
     for number, item in enumerate(items, 1):
-        yield _json_row(Place("row", number), item)
+        yield _json_row(RowPlace("row", number), item)
 
 
-def _json_lines(text: str) -> Iterator[Row | Broken]:
+def _json_lines(text: str) -> Iterator[TableRow | Broken]:
     # Not splitlines(), which would also split at U+2028 inside JSON strings.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            yield _json_row(Place("line", number), json.loads(line))
+            yield _json_row(RowPlace("line", number), json.loads(line))
         except RecursionError:
-            yield Broken(Place("line", number), Sentence("nested too deeply"))
+            yield Broken(RowPlace("line", number), Sentence("nested too deeply"))
         except ValueError:
-            yield Broken(Place("line", number), Sentence("not valid JSON"))
+            yield Broken(RowPlace("line", number), Sentence("not valid JSON"))
 
 
-def _json_row(where: Place, item: object) -> Row | Broken:
+def _json_row(where: RowPlace, item: object) -> TableRow | Broken:
     if isinstance(item, dict):
-        return Row(where, item)
+        return TableRow(where, item)
     return Broken(where, Sentence("%(type)s instead of an object", type=a_type(item)))
 
 
-def _read_csv(name: str, content: bytes) -> Iterator[Row | Broken]:
+def _read_csv(name: str, content: bytes) -> Iterator[TableRow | Broken]:
     # The default refuses cells of more than 131,072 characters.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     text = _decode(name, content)
@@ -185,7 +185,7 @@ def _read_csv(name: str, content: bytes) -> Iterator[Row | Broken]:
             if cells and not header:
                 header = _header(name, cells)
             elif cells:
-                yield _csv_row(Place("line", start), header, cells)
+                yield _csv_row(RowPlace("line", start), header, cells)
             start = reader.line_num + 1
     except csv.Error as error:
         raise TutelageError(
@@ -217,7 +217,7 @@ def _header(name: str, cells: list[str]) -> list[str]:
     return names
 
 
-def _csv_row(where: Place, header: list[str], cells: list[str]) -> Row | Broken:
+def _csv_row(where: RowPlace, header: list[str], cells: list[str]) -> TableRow | Broken:
     """An empty cell is no value: csv cannot tell the two apart."""
     if len(cells) != len(header):
         told = counted(
@@ -227,10 +227,10 @@ def _csv_row(where: Place, header: list[str], cells: list[str]) -> Row | Broken:
             wanted=len(header),
         )
         return Broken(where, told)
-    return Row(where, {name: cell or None for name, cell in zip(header, cells, strict=True)})
+    return TableRow(where, {name: cell or None for name, cell in zip(header, cells, strict=True)})
 
 
-def _read_parquet(name: str, content: bytes) -> Iterator[Row]:
+def _read_parquet(name: str, content: bytes) -> Iterator[TableRow]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -247,23 +247,25 @@ def _read_parquet(name: str, content: bytes) -> Iterator[Row]:
             )
         ) from error
     for number, values in enumerate(table.to_pylist(), 1):
-        yield Row(Place("row", number), values)
+        yield TableRow(RowPlace("row", number), values)
 
 
-def _read_text(name: str, content: bytes) -> Iterator[Row]:
+def _read_text(name: str, content: bytes) -> Iterator[TableRow]:
     text = _decode(name, content).replace("\r\n", "\n")
     start, line = 0, 1
     for gap in [*re.finditer(r"\n(?:[^\S\n]*\n)+", text), None]:
         document = text[start : gap.start() if gap else len(text)]
         if document.strip():
             blank = len(document) - len(document.lstrip())
-            yield Row(Place("line", line + document.count("\n", 0, blank)), {"text": document.strip()})
+            yield TableRow(
+                RowPlace("line", line + document.count("\n", 0, blank)), {"text": document.strip()}
+            )
         following = gap.end() if gap else len(text)
         line += text.count("\n", start, following)
         start = following
 
 
-READERS: dict[str, Callable[[str, bytes], Iterable[Row | Broken]]] = {
+READERS: dict[str, Callable[[str, bytes], Iterable[TableRow | Broken]]] = {
     ".json": _read_json,
     ".jsonl": _read_json,
     ".ndjson": _read_json,

@@ -2,8 +2,16 @@
 
 A *comparison* is a question, a *judgement* is one rater's answer to it, and a *preference* is what training reads:
 it is derived from judgements and never stored as the truth.
+
+What a study holds to train on is named by where it comes from:
+
+votes        the better of each two responses, whatever was asked: a side, an order, ratings
+live         the same of the turns of live conversations
+corrections  better responses that raters wrote, over those that they correct
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -107,3 +115,32 @@ class Preference:
     p_chosen: float = 1.0
     weight: float = 1.0
     margin: float = 0.0
+
+
+def stable_id(*parts: str) -> str:
+    """16 hexadecimal digits of a hash of the parts, in their order. Parts are kept apart: ("ab", "c") is not ("a",
+    "bc")."""
+    canonical = json.dumps(parts, ensure_ascii=True)
+    return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
+
+
+def prompt_id(messages: Messages) -> str:
+    """The id of a conversation to answer: roles and contents, every character of them."""
+    return stable_id(*(part for message in messages for part in (message.role, message.content)))
+
+
+@dataclass(frozen=True)
+class UnpairedAnswer:
+    """One answer and whether it was found good."""
+
+    messages: Messages
+    completion: str
+    label: bool
+
+
+StudyRows: TypeAlias = Literal["votes", "live", "corrections"]
+ALL_ROWS: tuple[StudyRows, ...] = ("votes", "live", "corrections")
+VOTED: tuple[StudyRows, ...] = ("votes", "live")
+"""What votes decide."""
+WRITTEN: tuple[StudyRows, ...] = ("live", "corrections")
+"""What raters wrote, or went on from."""

@@ -7,16 +7,53 @@ stand for each other, because hubs are full of both mistakes.
 """
 
 import gzip
+import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tutelage.base import extras
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
-from tutelage.data.readers import READERS, Broken, Place, Row, kind_of
+from tutelage.data.readers import READERS, Broken, RowPlace, TableRow, kind_of
 
-__all__ = ["Broken", "Place", "Row", "Table", "read_table", "table_of"]
+_NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")
+
+
+def parse_hub_name(source: str) -> tuple[str, str | None, str]:
+    """(data set, configuration, split). The split is `train` unless one is named; slices such as `train[:1%]` are the
+    hub library's own."""
+    match = _NAME.fullmatch(source)
+    if match is None:
+        raise TutelageError(
+            f"There is no file {source}, and it is no hub name of the form owner/name[/config][:split]."
+        )
+    return match["name"], match["config"], match["split"] or "train"
+
+
+def read_hub(source: str) -> Iterator[TableRow]:
+    """The rows of a hub data set, downloaded or from the local cache. Raises TutelageError with the library's
+    reason."""
+    name, config, split = parse_hub_name(source)
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        needed = extras.missing(error, f"There is no file {source}, and the hub data set {name}")
+        raise (needed or error) from error
+    try:
+        rows = datasets.load_dataset(name, config, split=split)
+    except (
+        Exception
+    ) as error:  # the library raises a dozen kinds, some of them bare, for "not there" and "no network"
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise TutelageError(
+            f"There is no file {source}, and the hub data set {name} (configuration {config or 'default'}, "
+            f"split {split}) could not be loaded: {reason}."
+        ) from error
+    for number, values in enumerate(rows, 1):
+        yield TableRow(RowPlace("row", number), values)
+
 
 READS = f"{', '.join(READERS)} (.gz)"
 """The endings of what can be read; each may be followed by .gz."""
@@ -27,7 +64,7 @@ class Table:
     """All rows of one source, in order. `columns` are all that occur, in the order of their first appearance."""
 
     source: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     broken: tuple[Broken, ...]
 
     @property
@@ -37,7 +74,7 @@ class Table:
     def renamed(self, names: Mapping[str, str]) -> "Table":
         """The table with some of its columns under other names."""
         rows = (
-            Row(row.where, {names.get(column, column): value for column, value in row.values.items()})
+            TableRow(row.where, {names.get(column, column): value for column, value in row.values.items()})
             for row in self.rows
         )
         return replace(self, rows=tuple(rows))
@@ -56,8 +93,6 @@ def read_table(source: str | Path) -> Table:
         raise TutelageError(_about_folder(path))
     if not path.exists():
         if isinstance(source, str) and not _named_like_a_file(source):
-            from tutelage.data.hub import read_hub
-
             return _table(source, read_hub(source))
         raise TutelageError(f"There is no file {source}.")
     _check_kind(str(source))
@@ -94,17 +129,17 @@ def _check_kind(name: str) -> str:
     return kind
 
 
-def _table(source: str, items: Iterable[Row | Broken]) -> Table:
-    rows: list[Row] = []
+def _table(source: str, items: Iterable[TableRow | Broken]) -> Table:
+    rows: list[TableRow] = []
     broken: list[Broken] = []
     for item in items:
-        if isinstance(item, Row):
+        if isinstance(item, TableRow):
             rows.append(item)
         else:
             broken.append(item)
     if not rows and broken:
         first = broken[0]
-        where = first.where.sentence() if isinstance(first.where, Place) else first.where
+        where = first.where.sentence() if isinstance(first.where, RowPlace) else first.where
         raise TutelageError(
             Sentence(
                 "No row of %(name)s can be read; the first, %(where)s: %(reason)s.",

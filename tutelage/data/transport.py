@@ -29,7 +29,7 @@ class Unanswered(TutelageError):
     """A server that could not be reached, failed, or was too slow, in every attempt."""
 
 
-class Refusal(TutelageError):
+class HttpRefusal(TutelageError):
     """A request that the server understood and refused; `status` is its HTTP status, `reason` its own words."""
 
     def __init__(self, text: str, status: int, reason: str) -> None:
@@ -123,7 +123,7 @@ class Transport:
             failure = f"status {response.status_code}, {reason}"
             if response.status_code in self.busy:
                 raise _Failure(failure, _requested_wait(response))
-            raise Refusal(f"{self.name} refused the request: {failure}.", response.status_code, reason)
+            raise HttpRefusal(f"{self.name} refused the request: {failure}.", response.status_code, reason)
         return response.text
 
     def _decoded(self, text: str) -> Any:

@@ -1,11 +1,18 @@
 """`tutelage demo`: the whole loop on an embedded example, or on a real chat model."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tutelage.base import config
 from tutelage.base.config.limits import a_seed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tutelage.demo.rounds.round import DemoRound
 
 FOLDERS = {"tutoring": Path("runs/demo"), "real": Path("runs/demo-real")}
 """Where the round of each world lies when no folder is given."""
@@ -44,22 +51,68 @@ class DemoSettings:
 def main(settings: DemoSettings) -> int:
     """Run the round, write its report, and print the figures."""
     from tutelage.commands.terminal import remarks
-    from tutelage.demo.rounds.demo import run_demo
-    from tutelage.demo.show import print_demo
+    from tutelage.demo.rounds.round import run_round
     from tutelage.report import write_report
 
     out = settings.out or FOLDERS[settings.world]
     with remarks(quiet=settings.quiet):
-        summary = run_demo(
-            out,
-            world=settings.world,
-            seed=settings.seed,
-            quick=settings.quick,
-            quiet=settings.quiet,
-            engine=settings.engine,
-            dtype=settings.dtype,
-        )
+        summary = run_round(_round(settings, out), " --quick" if settings.quick else "")
     report = write_report(out)
     if not settings.quiet:
         print_demo(out, summary, report)
     return 0
+
+
+def _round(settings: DemoSettings, out: Path) -> "DemoRound":
+    """The round of the world, at its full scale or quickly."""
+    from tutelage.demo.rounds import real, tutoring
+    from tutelage.demo.rounds.round import RoundPlace
+
+    place = RoundPlace(out, settings.seed, settings.quiet, settings.engine, settings.dtype)
+    if settings.world == "real":
+        return real.real(place, real.QUICK if settings.quick else real.RealScale())
+    return tutoring.tutoring(place, tutoring.QUICK if settings.quick else tutoring.TutoringScale())
+
+
+def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
+    """Print the table, three answers before and after, and what to do next."""
+    from rich.console import Console
+
+    from tutelage.commands.evaluate.settings import EvaluateSettings
+    from tutelage.commands.evaluate.show import print_evaluation
+
+    console = Console()
+    console.print()
+    print_evaluation(json.loads((out / "evaluate" / "summary.json").read_text()))
+    fitted = summary["reward_model"]
+    console.print(
+        f"\nReward model: {fitted['accuracy']:.1%} of single held-out votes predicted; "
+        f"the noise of the votes allows {fitted['ceiling']:.1%}."
+    )
+    asked = config.load(EvaluateSettings, out / "evaluate" / "config.json")
+    _show_answers(console, out, asked.names)
+    console.print(f"[bold]Took[/] {summary['seconds']['total']:.0f} s and {summary['peak_rss_mb']:.0f} MB.\n")
+    console.print("[bold]What to do next[/]")
+    console.print(f"  read the report       {report}", soft_wrap=True)
+    console.print(
+        f"  judge pairs yourself  tutelage collect init {out}/people --from-sample {out}/sample --limit 20 && "
+        f"tutelage collect serve {out}/people",
+        soft_wrap=True,
+    )
+    console.print(
+        f"  talk to both models   tutelage chat --model {asked.model.path} --against {asked.against}",
+        soft_wrap=True,
+    )
+
+
+def _show_answers(console: "Console", out: Path, names: tuple[str, str]) -> None:
+    from rich.markup import escape
+
+    before, after = (name.ljust(max(map(len, names))) for name in names)
+    rows = [json.loads(line) for line in (out / "evaluate" / "answers.jsonl").read_text().splitlines()]
+    step = max(1, len(rows) // 3)
+    for row in rows[::step][:3]:
+        console.print(f"\n[bold]{escape(row['prompt'])}[/]")
+        console.print(f"  [dim]{before} {row['gold_before']:+.2f}[/]  {escape(row['before'])}")
+        console.print(f"  [green]{after} {row['gold_after']:+.2f}[/]  {escape(row['after'])}")
+    console.print()

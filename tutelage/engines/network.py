@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import positions
-from tutelage.data.chat import end_token_ids
+from tutelage.data.chat_tokens import end_token_ids
 from tutelage.engines.logprobs import Head
 
 CACHE_NAMES = ("cache", "past_key_values")

@@ -20,7 +20,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.engines.decoding import Decoder, Decoders, PromptBatch
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 from tutelage.engines.memory import available_memory

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat import decode_response
+from tutelage.data.chat_tokens import decode_response
 
 MARGIN = 4
 """Tokens before a window: a character has at most four bytes, which is what a window that begins within one spoils."""

@@ -12,7 +12,7 @@ from typing import Any
 from gguf import GGUFWriter, TokenType
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat import has_template
+from tutelage.data.chat_tokens import has_template
 from tutelage.models.gguf_architectures import INSTEAD
 from tutelage.models.gguf_splits import split_name
 

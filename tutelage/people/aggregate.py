@@ -16,10 +16,9 @@ from tutelage.people.answers import LETTERS
 from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.values import Statement
 from tutelage.people.store.votes import Vote
-from tutelage.stats.agreement import Alpha
+from tutelage.stats.agreement import Alpha, strength_scale
 from tutelage.stats.reliability import one_coin, posterior
-from tutelage.stats.strength import strength_scale
-from tutelage.stats.votes import Floats, Votes
+from tutelage.stats.vote_codes import Floats, Votes
 
 SIDES = ("a", "b")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_stream import ChatStream, Piece
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
+from tutelage.data.chat_stream import ChatStream, ReplyPiece
 from tutelage.data.records import Messages
 from tutelage.data.transport import Transport
 
@@ -19,7 +19,7 @@ SILENCE = 60.0
 class ChatModel(Protocol):
     """A model that answers conversations."""
 
-    def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[Piece]:
+    def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
         """The answer, piece by piece; the last one has ended. Raises TutelageError as `ChatStream.pieces` does."""
 
 
@@ -45,7 +45,7 @@ class EndpointModel:
     endpoint: Endpoint
     _stream: ChatStream | None = field(default=None, init=False)
 
-    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[Piece]:
+    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
         """See `ChatModel.pieces`."""
         if self._stream is None:
             if not self.endpoint.model:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.rows import write_jsonl
+from tutelage.data.record_files import write_jsonl
 from tutelage.people.export_rows import (
     bad_rows,
     consent_row,

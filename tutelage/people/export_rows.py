@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tutelage.data.records import Demonstration
-from tutelage.data.rows import to_row
-from tutelage.data.unpaired import UnpairedAnswer
+from tutelage.data.record_files import to_row
+from tutelage.data.records import Demonstration, UnpairedAnswer
 from tutelage.people.corrected import CorrectedAnswer
 from tutelage.people.kinds import find_kind
 from tutelage.people.labels import LabelledStudy, Row

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.progress.phases import phase
-from tutelage.data.judging import Compare, Opinion, in_both_orders
+from tutelage.data.llm_judge import Compare, Opinion, in_both_orders
 from tutelage.data.records import Messages
 from tutelage.people.answers import Answer
 from tutelage.people.assign import next_assignment

@@ -13,7 +13,7 @@ from tutelage.people.selection import Selection, fate, refuse_mixed_versions
 from tutelage.people.store.catalogue import Question, list_questions
 from tutelage.people.store.engine import Store
 from tutelage.people.store.votes import Snapshot, Vote, freeze, list_votes
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 PairKey: TypeAlias = tuple[str, int, int]
 

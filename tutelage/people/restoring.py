@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt
-from tutelage.data.rows import from_row
 from tutelage.people.answers import from_displayed
 from tutelage.people.consent_text import Consent
 from tutelage.people.corrections import as_displayed, correction_from, spans_from

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from math import inf
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.identity import prompt_id, stable_id
-from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, user
-from tutelage.data.tables import Place, Table
+from tutelage.data.readers import RowPlace
+from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
+from tutelage.data.tables import Table
 from tutelage.people.answers import Answer
 from tutelage.people.fields import FieldError
 from tutelage.people.kinds.kind import Kind
@@ -227,7 +227,7 @@ def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:
     """The first few places, one more among them; those of rows as sentences."""
     if len(places) == SHOWN:
         return places
-    return (*places, where.sentence() if isinstance(where, Place) else where)
+    return (*places, where.sentence() if isinstance(where, RowPlace) else where)
 
 
 def _text(values: Mapping[str, object], name: str | None) -> str:

@@ -1,12 +1,12 @@
 """Reports: one self-contained HTML page about a run or a round, made from its folder.
 
-`folders` and `files` read. `sections`, `facts`, `stage_figures`, `diagnoses` and `headline` decide what the page shows,
-and `page` writes it; `findings` has what asks for a look without the page. `model_card` writes the card of a trained
-model.
+`folders` and `json_files` read. `facts`, `stage_figures`, `diagnoses` and `sample_answers` decide what the page shows,
+and `page` writes it; `findings_in` has what asks for a look without the page. `model_card` writes the card of a trained
+model, with its `provenance`.
 """
 
-from tutelage.report.findings import Finding, findings_in
 from tutelage.report.folders import holds_run
 from tutelage.report.page import write_report
+from tutelage.report.stage_figures import RunFinding, findings_in
 
-__all__ = ["Finding", "findings_in", "holds_run", "write_report"]
+__all__ = ["RunFinding", "findings_in", "holds_run", "write_report"]

@@ -14,8 +14,7 @@ from pathlib import Path
 from jinja2.exceptions import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from tutelage.report.files import read_object
-from tutelage.report.json_values import Object, flat, items, objects, section, string
+from tutelage.report.json_files import Object, flat, items, objects, read_object, section, settings_in, string
 
 CONFIG = "tokenizer_config.json"
 ANSWER = "Water that falls from clouds."
@@ -81,7 +80,7 @@ def mismatches(folder: Path, config: Object) -> tuple[str, ...]:
     source = _model_of(read_object(trained.parent / "config.json")[0])
     if source is not None:
         found += _differences(trained, source, "from which it was trained")
-    for name in items(_settings(config), "reward"):
+    for name in items(settings_in(config), "reward"):
         reward = Path(str(name).partition("=")[0])
         differences = tuple(_differences(trained, reward, "the reward model"))
         if differences and _share_tokens(trained, reward):
@@ -89,13 +88,9 @@ def mismatches(folder: Path, config: Object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _settings(config: Object) -> Object:
-    return section(config, "settings") or config
-
-
 def _model_of(config: Object) -> Path | None:
     """The model that the settings of a run name."""
-    named = flat(_settings(config)).get("model.path")
+    named = flat(settings_in(config)).get("model.path")
     return Path(named) if isinstance(named, str) and named else None
 
 

@@ -9,9 +9,9 @@ from statistics import fmean
 
 from tutelage.report.figures.number_text import number, percent
 from tutelage.report.figures.plots import smoothed
-from tutelage.report.folders import Run
-from tutelage.report.json_values import interval
-from tutelage.report.json_values import number as number_in
+from tutelage.report.folders import RunContent
+from tutelage.report.json_files import interval
+from tutelage.report.json_files import number as number_in
 
 Column = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -30,7 +30,7 @@ CONSTANT = 1e-6  # standard deviation of the scores of a step, as a share of the
 DIVERGED = 3.0  # value loss at the end over its lowest running average
 
 
-def column(run: Run, metric: str) -> Column:
+def column(run: RunContent, metric: str) -> Column:
     """The steps at which a metric was logged, and its values; one that was not finite is NaN."""
     rows = [row for row in run.metrics if metric in row]
     steps = tuple(number_in(row, "step") or 0.0 for row in rows)
@@ -58,13 +58,13 @@ def closing(values: Sequence[float]) -> float:
     return fmean(values[-window(values) :])
 
 
-def finite(run: Run, metric: str) -> Column:
+def finite(run: RunContent, metric: str) -> Column:
     """The column of a metric without the values that are not finite."""
     kept = [(step, value) for step, value in zip(*column(run, metric), strict=True) if isfinite(value)]
     return tuple(step for step, _ in kept), tuple(value for _, value in kept)
 
 
-def broken(run: Run, metric: str) -> str:
+def broken(run: RunContent, metric: str) -> str:
     """A diagnosis of a metric with a value that is not finite: after it nothing can be trusted."""
     steps, values = column(run, metric)
     bad = [step for step, value in zip(steps, values, strict=True) if isnan(value)]
@@ -82,7 +82,7 @@ def fall(values: Sequence[float]) -> tuple[int, float]:
     return top, drop if drop > max(noise, SMALL * (average[top] - opening(values))) else 0.0
 
 
-def hacking(run: Run) -> str:
+def hacking(run: RunContent) -> str:
     """A diagnosis of reward hacking: gold has fallen from its peak while the score went on rising."""
     steps, gold = finite(run, "gold/mean")
     score_steps, score = finite(run, "score/mean")
@@ -99,7 +99,7 @@ def hacking(run: Run) -> str:
     )
 
 
-def overfitting(run: Run) -> str:
+def overfitting(run: RunContent) -> str:
     """A diagnosis of over-fitting: the held-out loss ended above its lowest value."""
     steps, loss = finite(run, "held_out/loss")
     if len(loss) < 3:
@@ -114,7 +114,7 @@ def overfitting(run: Run) -> str:
     )
 
 
-def collapse(run: Run) -> str:
+def collapse(run: RunContent) -> str:
     """A diagnosis of collapse: entropy has fallen to a small part of what it was."""
     _, entropy = finite(run, "entropy")
     if len(entropy) < SHORTEST or closing(entropy) >= COLLAPSED * opening(entropy):
@@ -123,7 +123,7 @@ def collapse(run: Run) -> str:
     return f"Entropy fell from {number(first)} to {number(last)} nats: the policy hardly varies its answers any more."
 
 
-def drifting_length(run: Run) -> str:
+def drifting_length(run: RunContent) -> str:
     """A diagnosis of answers that have become much longer or much shorter."""
     _, length = finite(run, "length/mean")
     if len(length) < SHORTEST:
@@ -138,7 +138,7 @@ def drifting_length(run: Run) -> str:
     )
 
 
-def unfinished(run: Run) -> str:
+def unfinished(run: RunContent) -> str:
     """A diagnosis of answers that run into the length limit."""
     _, ended = finite(run, "ended")
     if len(ended) < SHORTEST or closing(ended) >= ENDING:
@@ -146,7 +146,7 @@ def unfinished(run: Run) -> str:
     return f"In the last steps only {percent(closing(ended))} of the answers came to an end by themselves."
 
 
-def leaping(run: Run) -> str:
+def leaping(run: RunContent) -> str:
     """A diagnosis of a jump of the KL to the reference."""
     steps, kl = finite(run, "kl/reference")
     for step, before, after in zip(steps[1:], kl, kl[1:], strict=False):
@@ -155,7 +155,7 @@ def leaping(run: Run) -> str:
     return ""
 
 
-def clipping(run: Run) -> str:
+def clipping(run: RunContent) -> str:
     """A diagnosis of updates that clip a large share of the tokens."""
     _, clipped = finite(run, "clip_fraction")
     if len(clipped) < SHORTEST or closing(clipped) <= CLIPPED:
@@ -163,7 +163,7 @@ def clipping(run: Run) -> str:
     return f"Lately {percent(closing(clipped))} of the tokens were clipped: the updates are too large for their data."
 
 
-def blind_critic(run: Run) -> str:
+def blind_critic(run: RunContent) -> str:
     """A diagnosis of a critic that predicts worse than a constant."""
     _, explained = finite(run, "value/explained_variance")
     if len(explained) < SHORTEST or closing(explained) >= 0:
@@ -171,7 +171,7 @@ def blind_critic(run: Run) -> str:
     return f"Explained variance is {number(closing(explained))} lately: the critic is worse than no critic."
 
 
-def diverging_values(run: Run) -> str:
+def diverging_values(run: RunContent) -> str:
     """A diagnosis of a critic whose loss has risen far above what it once was, beyond the noise of its curve."""
     steps, loss = finite(run, "value/loss")
     if len(loss) < SHORTEST:
@@ -186,7 +186,7 @@ def diverging_values(run: Run) -> str:
     )
 
 
-def dead_groups(run: Run) -> str:
+def dead_groups(run: RunContent) -> str:
     """A diagnosis of prompts that teach nothing, because all answers to one scored the same."""
     _, dead = finite(run, "groups/dead")
     always = min(dead, default=0.0) == 1.0
@@ -198,7 +198,7 @@ def dead_groups(run: Run) -> str:
     )
 
 
-def constant_score(run: Run) -> str:
+def constant_score(run: RunContent) -> str:
     """A diagnosis of a reward that gives one score to everything."""
     _, spread = finite(run, "score/std")
     _, mean = finite(run, "score/mean")
@@ -213,14 +213,14 @@ def constant_score(run: Run) -> str:
     )
 
 
-def accuracy_of(run: Run) -> tuple[float, float, float] | None:
+def accuracy_of(run: RunContent) -> tuple[float, float, float] | None:
     """A reward model's held-out accuracy and the ends of its interval. Without an interval, what a summary calls
     accuracy is the one in training, which says nothing."""
     value, ends = number_in(run.summary, "accuracy"), interval(run.summary, "accuracy_interval")
     return (value, *ends) if value is not None and ends else None
 
 
-def doubtful_accuracy(run: Run) -> str:
+def doubtful_accuracy(run: RunContent) -> str:
     """A diagnosis of a reward model that predicts single votes no better than a coin, or too well for their noise."""
     found, ceiling = accuracy_of(run), number_in(run.summary, "ceiling")
     if found is None:

@@ -1,4 +1,15 @@
-"""The facts of a stage: the few numbers at the head of its section."""
+"""The few decisive numbers at the head of a page and of each section.
+
+The top of a round's page: the few decisive numbers and a sentence that says what they mean.
+
+The numbers come from the round's `summary.json` (flat or nested keys; each is used if it is there):
+
+    sft.gold_mean  sft.gold_std  policy.gold_mean      or, where gold is unknown, sft.score_mean  policy.score_mean
+    policy.win_rate  policy.win_rate_ci                share of held-out prompts, and its interval as [low, high]
+    policy.kl_per_sequence                             nats
+    reward_model.accuracy  reward_model.accuracy_interval  reward_model.ceiling
+    peak_rss_mb
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,10 +17,11 @@ from types import MappingProxyType
 
 from tutelage.base.nouns import counted
 from tutelage.report.diagnoses import accuracy_of, closing, finite
+from tutelage.report.figures import Axis, BarChart, ValueBar, draw, interval_strip
+from tutelage.report.figures.number_text import duration, percent, signed
 from tutelage.report.figures.number_text import number as written
-from tutelage.report.figures.number_text import percent
-from tutelage.report.folders import Run
-from tutelage.report.json_values import Object, interval, number, section, string
+from tutelage.report.folders import RoundContent, RunContent
+from tutelage.report.json_files import Object, interval, number, section, string
 from tutelage.stats.text import text_metrics
 
 
@@ -43,7 +55,7 @@ def plain(values: Object, key: str, name: str, note: str = "") -> list[Fact]:
     return [] if value is None else [Fact(name, written(value), note)]
 
 
-def latest(run: Run, metric: str, name: str, note: str = "", *, as_share: bool = False) -> list[Fact]:
+def latest(run: RunContent, metric: str, name: str, note: str = "", *, as_share: bool = False) -> list[Fact]:
     """The fact of a metric's latest value: the mean of the last window of its curve."""
     _, values = finite(run, metric)
     if not values:
@@ -52,12 +64,12 @@ def latest(run: Run, metric: str, name: str, note: str = "", *, as_share: bool =
     return [Fact(name, percent(last) if as_share else written(last), note)]
 
 
-def steps(run: Run) -> list[Fact]:
+def steps(run: RunContent) -> list[Fact]:
     """The fact of how many steps a run took."""
     return [] if run.last_step is None else [Fact("steps", f"{run.last_step:,}")]
 
 
-def language_facts(run: Run) -> list[Fact]:
+def language_facts(run: RunContent) -> list[Fact]:
     """The facts of pretraining and of supervised fine-tuning."""
     _, loss = finite(run, "held_out/loss")
     _, perplexity = finite(run, "held_out/perplexity")
@@ -72,7 +84,7 @@ def language_facts(run: Run) -> list[Fact]:
     return found + latest(run, "tokens_per_second", "tokens per second")
 
 
-def sample_facts(run: Run) -> list[Fact]:
+def sample_facts(run: RunContent) -> list[Fact]:
     """The facts of the answers that raters will compare."""
     completions = [string(row, "completion") for row in run.samples]
     if not completions:
@@ -87,7 +99,7 @@ def sample_facts(run: Run) -> list[Fact]:
     ]
 
 
-def judge_facts(run: Run) -> list[Fact]:
+def judge_facts(run: RunContent) -> list[Fact]:
     """The facts of the judgements as a whole."""
     judgements = run.judgements
     ties, votes = number(judgements, "ties"), number(judgements, "votes")
@@ -101,7 +113,7 @@ def judge_facts(run: Run) -> list[Fact]:
     ]
 
 
-def reward_facts(run: Run) -> list[Fact]:
+def reward_facts(run: RunContent) -> list[Fact]:
     """The facts of a reward model on comparisons it has not seen."""
     length = section(run.summary, "length")
     return [
@@ -113,7 +125,7 @@ def reward_facts(run: Run) -> list[Fact]:
     ]
 
 
-def improve_facts(run: Run) -> list[Fact]:
+def improve_facts(run: RunContent) -> list[Fact]:
     """The facts of a policy in the last steps of its training."""
     return [
         *latest(run, "score/mean", "score"),
@@ -125,7 +137,7 @@ def improve_facts(run: Run) -> list[Fact]:
     ]
 
 
-def distill_facts(run: Run) -> list[Fact]:
+def distill_facts(run: RunContent) -> list[Fact]:
     """The facts of a student in the last steps of its training."""
     return [
         *latest(run, "divergence", "divergence", "nats per token, from the teacher"),
@@ -136,7 +148,7 @@ def distill_facts(run: Run) -> list[Fact]:
     ]
 
 
-FACTS: Mapping[str, Callable[[Run], list[Fact]]] = MappingProxyType(
+FACTS: Mapping[str, Callable[[RunContent], list[Fact]]] = MappingProxyType(
     {
         "pretrain": language_facts,
         "sft": language_facts,
@@ -147,3 +159,103 @@ FACTS: Mapping[str, Callable[[Run], list[Fact]]] = MappingProxyType(
         "distill": distill_facts,
     }
 )
+
+
+def headline(round_: RoundContent) -> tuple[Fact, ...]:
+    """The decisive numbers of a round that are known; those of a single run stand at the head of its section."""
+    if round_.alone:
+        return ()
+    return (*win_rate(round_), *worth(round_), *distance(round_), *judge_model(round_), *effort(round_))
+
+
+def win_rate(round_: RoundContent) -> list[Fact]:
+    """The share of held-out prompts on which the policy's answer beats the reference's."""
+    value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
+    if value is None:
+        return []
+    low, high = ends or (value, value)
+    colour = 2 if low > 0.5 else 1 if high < 0.5 else 0
+    drawing = interval_strip(
+        ValueBar("win rate", value, percent(value), low, high, colour), 0.0, 1.0, rule=0.5
+    )
+    note = f"against {round_.reference}" + (f"; 95% interval {between(*ends)}" if ends else "")
+    return [Fact("win rate", percent(value), note, drawing)]
+
+
+def worth(round_: RoundContent) -> list[Fact]:
+    """The change of gold, or else of the score, from the reference to the policy."""
+    for name in ("gold", "score"):
+        before, after = (number(round_.summary, f"{model}.{name}_mean") for model in ("sft", "policy"))
+        if before is None or after is None:
+            continue
+        spread = number(round_.summary, f"sft.{name}_std")
+        gain = after - before
+        change = f"{signed(gain / spread, 2)} standard deviations" if spread else signed(gain)
+        return [Fact(name, f"{written(before)} → {written(after)}", f"{change}, on held-out prompts")]
+    return []
+
+
+def distance(round_: RoundContent) -> list[Fact]:
+    """The KL of the policy to the reference, in nats per answer."""
+    value = number(round_.summary, "policy.kl_per_sequence")
+    return (
+        []
+        if value is None
+        else [Fact("KL", f"{written(value)} nats", f"per answer, from {round_.reference}")]
+    )
+
+
+def judge_model(round_: RoundContent) -> list[Fact]:
+    """The held-out accuracy of the reward model, and the accuracy that is possible."""
+    value, ceiling = (number(round_.summary, f"reward_model.{key}") for key in ("accuracy", "ceiling"))
+    if value is None:
+        return []
+    low, high = interval(round_.summary, "reward_model.accuracy_interval") or (None, None)
+    estimate = ValueBar("accuracy", value, percent(value), low, high)
+    drawing = interval_strip(estimate, 0.5, 1.0, rule=ceiling)
+    note = "of held-out votes predicted" + (
+        f"; {percent(ceiling)} is possible" if ceiling is not None else ""
+    )
+    return [Fact("reward model", percent(value), note, drawing)]
+
+
+def effort(round_: RoundContent) -> list[Fact]:
+    """The time of all stages, and the most memory that one of them took."""
+    seconds = [stage.seconds for stage in round_.stages if stage.seconds is not None]
+    memory = number(round_.summary, "peak_rss_mb")
+    if not seconds:
+        return []
+    note = counted(len(seconds), "stage") + (f", at most {memory / 1000:.1f} GB of memory" if memory else "")
+    return [Fact("time", duration(sum(seconds)), note)]
+
+
+def verdict(round_: RoundContent) -> str:
+    """The result of a round in a sentence; a single run has nothing to compare."""
+    if round_.alone:
+        return ""
+    done = sum(stage.status == "done" for stage in round_.stages)
+    if done < len(round_.stages):
+        places = {"running": "now at", "failed": "stopped by an error in"}
+        now = next((f"; {places[s.status]} {s.name}" for s in round_.stages if s.status in places), "")
+        return f"{done} of {counted(len(round_.stages), 'stage')} finished{now}."
+    value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
+    if value is None or ends is None:
+        return ""
+    if ends[0] <= 0.5 <= ends[1]:
+        how = "neither clearly better nor clearly worse"
+    else:
+        how = "better" if ends[0] > 0.5 else "worse"
+    return (
+        f"On prompts it has never seen, the {round_.policy} answers {how} than {round_.reference}: it wins"
+        f" {percent(value)} of the comparisons (95% interval {between(*ends)})."
+    )
+
+
+def timings(round_: RoundContent) -> str:
+    """The times of the stages as a drawing; empty when fewer than two stages have a time."""
+    bars = tuple(
+        ValueBar(stage.name, stage.seconds, duration(stage.seconds), colour=0)
+        for stage in round_.stages
+        if stage.seconds is not None
+    )
+    return draw(BarChart("Time per stage", bars, Axis(low=0.0))) if len(bars) > 1 else ""

@@ -34,8 +34,19 @@ from pathlib import Path
 from tutelage.base.config.files import check_run_format
 from tutelage.base.errors import TutelageError
 from tutelage.report.chat_templates import mismatches
-from tutelage.report.files import read_completions, read_metrics, read_object, read_table
-from tutelage.report.json_values import Object, flat, items, number, section, string
+from tutelage.report.json_files import (
+    Object,
+    flat,
+    items,
+    number,
+    read_completions,
+    read_metrics,
+    read_object,
+    read_table,
+    section,
+    settings_in,
+    string,
+)
 
 KINDS = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
 DISTILLATION = "distill"
@@ -48,7 +59,7 @@ WRITTEN_LAST = ("summary.json", "completions.jsonl")
 
 
 @dataclass(frozen=True)
-class Run:
+class RunContent:
     """The contents of a run directory. `metrics` has one object per step, in order; `troubles` names what could not
     be read; `mismatches` has sentences on models whose chat templates or end tokens differ; `finished` means that what
     is written last is there, whatever it says."""
@@ -75,7 +86,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageContent:
     """One part of a round. `status` is waiting, running (which an interrupted stage looks like too), done or failed."""
 
     name: str
@@ -83,15 +94,15 @@ class Stage:
     title: str
     status: str
     seconds: float | None
-    run: Run
+    run: RunContent
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundContent:
     """The content of a report. A single run is a round of one stage and `alone`."""
 
     title: str
-    stages: tuple[Stage, ...]
+    stages: tuple[StageContent, ...]
     summary: Object = field(default_factory=dict)
     about: str = ""
     created: str = ""
@@ -108,7 +119,7 @@ def holds_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in files)
 
 
-def read(folder: Path) -> Round:
+def read(folder: Path) -> RoundContent:
     """The round or the single run in a folder. Raises TutelageError when it is neither."""
     if not folder.is_dir():
         raise TutelageError(f"There is no folder {folder}: give the folder of a run or of a round.")
@@ -122,7 +133,7 @@ def read(folder: Path) -> Round:
     )
 
 
-def read_round(folder: Path) -> Round:
+def read_round(folder: Path) -> RoundContent:
     """The round in a folder with a `round.json`, in the form that this module describes."""
     index = folder / "round.json"
     try:
@@ -135,7 +146,7 @@ def read_round(folder: Path) -> Round:
             f'{index} must be {{"title": ..., "stages": [{{"name": ...}}, ...]}}; a stage needs a name.'
         )
     summary, trouble = read_object(folder / "summary.json")
-    return Round(
+    return RoundContent(
         title=string(content, "title", folder.resolve().name),
         stages=with_ceiling(tuple(read_stage(folder, stage) for stage in stages)),
         summary=flat(summary),
@@ -148,7 +159,7 @@ def read_round(folder: Path) -> Round:
     )
 
 
-def with_ceiling(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+def with_ceiling(stages: tuple[StageContent, ...]) -> tuple[StageContent, ...]:
     """The stages with the ceiling of accuracy, which the judgements know, in the summary of the reward model too."""
     ceilings = [stage.run.summary["ceiling"] for stage in stages if "ceiling" in stage.run.summary]
     if not ceilings:
@@ -161,12 +172,12 @@ def with_ceiling(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     )
 
 
-def read_stage(folder: Path, entry: Object) -> Stage:
+def read_stage(folder: Path, entry: Object) -> StageContent:
     """A stage from its object in `round.json` and its run directory."""
     name = string(entry, "name")
     run = read_run(folder / string(entry, "folder", name))
     status = string(entry, "status")
-    return Stage(
+    return StageContent(
         name=name,
         kind=string(entry, "kind") or kind_of(run, name),
         title=string(entry, "title"),
@@ -176,14 +187,14 @@ def read_stage(folder: Path, entry: Object) -> Stage:
     )
 
 
-def read_alone(folder: Path) -> Round:
+def read_alone(folder: Path) -> RoundContent:
     """A single run as a round of one stage."""
     run, name = read_run(folder), folder.resolve().name
-    stage = Stage(name, kind_of(run, name), "", status_of(run), seconds_of(run), run)
-    return Round(title=name, stages=(stage,), alone=True)
+    stage = StageContent(name, kind_of(run, name), "", status_of(run), seconds_of(run), run)
+    return RoundContent(title=name, stages=(stage,), alone=True)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunContent:
     """The run in a directory; what is missing is empty. Raises TutelageError for a run in another format."""
     config, summary, judgements = (read_object(folder / f"{name}.json") for name in OBJECTS)
     metrics, completions = read_metrics(folder / "metrics.jsonl"), read_completions(folder)
@@ -191,7 +202,7 @@ def read_run(folder: Path) -> Run:
     parts = (config, summary, judgements, metrics, completions, samples, answers)
     if section(config[0], "settings"):
         check_run_format(config[0], folder)
-    return Run(
+    return RunContent(
         config=config[0],
         summary=summary[0],
         judgements=judgements[0],
@@ -204,7 +215,7 @@ def read_run(folder: Path) -> Run:
     )
 
 
-def kind_of(run: Run, name: str) -> str:
+def kind_of(run: RunContent, name: str) -> str:
     """The kind of a run: a distillation where its settings name a teacher; its folder's name or the verb in its command
     where one of them is a kind; or else what its files and metrics suggest."""
     if "teacher" in settings_of(run):
@@ -221,25 +232,25 @@ def kind_of(run: Run, name: str) -> str:
     )
 
 
-def status_of(run: Run) -> str:
+def status_of(run: RunContent) -> str:
     """The status of a run by its files; a run that has written nothing has not begun."""
     if run.finished:
         return "done"
     return "waiting" if run.empty else "running"
 
 
-def seconds_of(run: Run) -> float | None:
+def seconds_of(run: RunContent) -> float | None:
     """The seconds that a run took, by its summary or its last step."""
     last = run.metrics[-1] if run.metrics else {}
     return number(run.summary, "seconds") or number(last, "seconds")
 
 
-def settings_of(run: Run) -> Mapping[str, object]:
+def settings_of(run: RunContent) -> Mapping[str, object]:
     """The resolved settings in a run's configuration, flat; the rest of `config.json` is in `origin_of`."""
-    return flat(section(run.config, "settings") or run.config)
+    return flat(settings_in(run.config))
 
 
-def origin_of(run: Run) -> Mapping[str, object]:
+def origin_of(run: RunContent) -> Mapping[str, object]:
     """The versions, the revision and the like in a run's configuration, flat."""
     if not section(run.config, "settings"):
         return {}

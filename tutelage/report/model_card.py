@@ -1,4 +1,6 @@
-"""Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
+"""Model cards.
+
+Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
 
 A card holds names of files and folders but no paths, no addresses of databases, and no times, so that it may be
 published and equal runs have equal cards.
@@ -9,21 +11,43 @@ from pathlib import Path
 
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
-from tutelage.report.files import read_object
-from tutelage.report.json_values import Object, flat, interval, items, number, section, string
-from tutelage.report.lineage import (
+from tutelage.report.json_files import (
+    Object,
+    flat,
+    interval,
+    items,
+    number,
+    read_object,
+    section,
+    settings_in,
+    string,
+)
+from tutelage.report.provenance import (
     CARD,
     MODEL,
     SOURCES,
+    Ancestor,
     Base,
-    Stage,
     read_stage,
     run_of,
-    settings_of,
     source_named,
     started_in,
 )
-from tutelage.report.task_lines import task_lines
+
+
+def task_lines(name: str, summary: Object) -> Iterator[str]:
+    """The figures of tasks in the summary.json of an evaluation, with standard errors; `name` is that of the model."""
+    tasks, reached = section(summary, "tasks"), section(summary, "model")
+    versions = section(tasks, "versions")
+    for figure in map(str, items(tasks, "figures")):
+        task, _, metric = figure.rpartition("/")
+        value, error = number(reached, figure), number(reached, f"{figure}_error")
+        if value is not None:
+            yield (
+                f"{name} on `{task}` (lm-evaluation-harness, version {versions.get(task, 'unknown')} of the task): "
+                f"{metric} {value:.3f}" + ("" if error is None else f", standard error {error:.3f}")
+            )
+
 
 LINEAGE = "## Lineage"
 """Heading at which the part of a card that this module writes begins."""
@@ -87,18 +111,18 @@ def _of_the_base(base: Base | None) -> dict[str, str]:
     return ({"base_model": base.hub} if base.hub else {}) | dict(base.licence)
 
 
-def _tags(stage: Stage) -> list[str]:
-    recipe = string(settings_of(stage.config), "recipe")
+def _tags(stage: Ancestor) -> list[str]:
+    recipe = string(settings_in(stage.config), "recipe")
     return [stage.verb, *([recipe] if recipe else [])]
 
 
-def _title(stage: Stage) -> str:
-    recipe = string(settings_of(stage.config), "recipe")
+def _title(stage: Ancestor) -> str:
+    recipe = string(settings_in(stage.config), "recipe")
     trained = f"`tutelage {stage.verb}`" + (f" with the recipe `{recipe}`" if recipe else "")
     return f"# {stage.folder.name}\n\nA language model, trained by Tutelage: {trained}."
 
 
-def _sections(stage: Stage) -> Iterator[str]:
+def _sections(stage: Ancestor) -> Iterator[str]:
     """The lines from the lineage on."""
     stages = stage.lineage()
     yield f"{_beginning(stage.base)} Each stage below was made from what it names; the last is this model."
@@ -124,13 +148,13 @@ def _beginning(base: Base | None) -> str:
     )
 
 
-def _facts(stage: Stage) -> Iterator[str]:
+def _facts(stage: Ancestor) -> Iterator[str]:
     for key, sources in stage.sources.items():
         yield f"{SOURCES[key]}: {', '.join(map(_named, sources))}"
     if rows := string(stage.config, "data"):
         yield f"rows read and their fingerprint: {rows}"
     yield from _study_facts(stage)
-    settings = flat(settings_of(stage.config))
+    settings = flat(settings_in(stage.config))
     names = (*SHOWN, *SAMPLING) if "prompts" in stage.sources else SHOWN
     shown = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
     if shown:
@@ -145,7 +169,7 @@ def _facts(stage: Stage) -> Iterator[str]:
             yield f"{name}: {written(value)}"
 
 
-def _study_facts(stage: Stage) -> Iterator[str]:
+def _study_facts(stage: Ancestor) -> Iterator[str]:
     """The study of a reward model: its judgements, its raters, and how far they agree."""
     if not stage.study:
         return
@@ -171,7 +195,7 @@ def _study_facts(stage: Stage) -> Iterator[str]:
         yield f"accuracy on single votes: {percent(accuracy, 1)}{_spread(interval(votes, 'interval'))}"
 
 
-def _evaluations(stage: Stage) -> Iterator[tuple[Path, Object, tuple[Path, ...]]]:
+def _evaluations(stage: Ancestor) -> Iterator[tuple[Path, Object, tuple[Path, ...]]]:
     """The evaluations of a stage's model whose folders lie beside its own: the folder, its settings, and the places
     that paths in them may start from."""
     for file in sorted(stage.folder.parent.glob("*/summary.json")):
@@ -182,7 +206,7 @@ def _evaluations(stage: Stage) -> Iterator[tuple[Path, Object, tuple[Path, ...]]
             yield file.parent, settings, places
 
 
-def _comparisons(stage: Stage) -> Iterator[str]:
+def _comparisons(stage: Ancestor) -> Iterator[str]:
     """Win rates of a stage's model, and what it reached on tasks."""
     for folder, settings, places in _evaluations(stage):
         summary = read_object(folder / "summary.json")[0]
@@ -197,7 +221,7 @@ def _comparisons(stage: Stage) -> Iterator[str]:
         yield from task_lines(stage.folder.name, summary)
 
 
-def _limits(stage: Stage, compared: list[str]) -> Iterator[str]:
+def _limits(stage: Ancestor, compared: list[str]) -> Iterator[str]:
     if stage.verb == "reward":
         yield (
             "Scores compare answers to the same prompt, of the kind that the model was trained on; they say nothing of "
@@ -211,8 +235,8 @@ def _limits(stage: Stage, compared: list[str]) -> Iterator[str]:
     yield "Figures are those of one run with one seed; intervals are 95 % and cover the choice of examples only."
 
 
-def _named(source: "Stage | Base | str") -> str:
-    if isinstance(source, Stage):
+def _named(source: "Ancestor | Base | str") -> str:
+    if isinstance(source, Ancestor):
         return f"stage {source.folder.name}"
     return f"`{source.name}`" if isinstance(source, Base) else f"`{source}`"
 

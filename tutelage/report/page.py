@@ -1,7 +1,10 @@
 """The page about a run or a round: one HTML file that needs no network and no script."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -9,12 +12,241 @@ from markupsafe import Markup
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
-from tutelage.report.figures import stylesheet
+from tutelage.report import sample_answers as answers
+from tutelage.report.facts import FACTS, Fact, between, headline, steps, timings, verdict
+from tutelage.report.figures import ValueBar, interval_strip, stylesheet
+from tutelage.report.figures.number_text import duration, percent
+from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.svg import clean
-from tutelage.report.folders import Round, read
-from tutelage.report.headline import headline, timings, verdict
-from tutelage.report.sections import section_of
-from tutelage.report.texts import DICTIONARY
+from tutelage.report.folders import RoundContent, StageContent, origin_of, read, settings_of
+from tutelage.report.json_files import Object, flat, interval, items, number, objects, string
+from tutelage.report.stage_figures import RunFigure, figures, further_figures
+
+TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        "pretrain": "Pretraining",
+        "sft": "Supervised fine-tuning",
+        "sample": "Sampling",
+        "judge": "Judging",
+        "reward": "Reward model",
+        "improve": "Policy optimisation",
+        "distill": "Distillation",
+        "evaluate": "Evaluation",
+    }
+)
+
+STORIES: Mapping[str, str] = MappingProxyType(
+    {
+        "pretrain": (
+            "A model that knows nothing reads plain text and learns to guess the next token, a piece of a word."
+            " Nobody tells it what a good answer is; it learns how language goes."
+        ),
+        "sft": (
+            "The model reads questions together with answers written for it, and learns to answer in their"
+            " manner. What comes out is the starting point of all that follows; frozen, it is also the reference."
+        ),
+        "sample": (
+            "The fine-tuned model answers each prompt more than once, leaving the choice of words to chance."
+            " Pairs of such answers are what raters compare."
+        ),
+        "judge": (
+            "Raters see two answers to the same prompt, side by side in random order, and say which is better."
+            " They disagree with each other, and sometimes with themselves; how often they do limits what any"
+            " model can learn from them."
+        ),
+        "reward": (
+            "From the judgements a second model learns to give every answer a score, so that the answer which was"
+            " preferred scores higher. From here on it stands in for the raters: training needs more opinions than"
+            " people can give."
+        ),
+        "improve": (
+            "The model, now called the policy, answers; the reward model scores; answers that scored better than"
+            " expected become more likely. A penalty on the distance from the reference, the KL, keeps the"
+            " language intact."
+        ),
+        "distill": (
+            "The model, the student, answers; a teacher says at every token what it would have written there, and the"
+            " student's probabilities move towards the teacher's. The KL is measured against the teacher."
+        ),
+        "evaluate": (
+            "The models before and after answer prompts that no stage has seen. What counts is not the score,"
+            " which was trained for, but what a judge who took no part says."
+        ),
+    }
+)
+
+DICTIONARY: tuple[tuple[str, str], ...] = (
+    ("policy", "the model that is being trained to give better answers"),
+    ("reference", "the model it started from, frozen; the KL is measured against it"),
+    ("score", "the reward model's number for an answer: an imitation of what raters prefer"),
+    ("gold", "the true worth of an answer, known only where raters are simulated; training never sees it"),
+    ("KL", "how far the policy has moved from the reference, in nats; 0 means not at all"),
+    ("held out", "examples kept away from training, to see what was understood rather than memorised"),
+    ("win rate", "how often the new answer beats the old one; ties count half, 50% means no difference"),
+    ("reward hacking", "raising the score by what the reward model mistakes for quality"),
+    ("entropy", "how undecided the model is about its next token"),
+    ("ceiling", "the accuracy that a perfect reward model would reach, given how noisy single votes are"),
+    ("95% interval", "the range that would hold the true value in 95 of 100 repetitions of the measurement"),
+)
+
+
+@dataclass(frozen=True)
+class RaterRow:
+    """A row of the table of raters as text; `drawing` shows the reliability."""
+
+    name: str
+    votes: str
+    reliability: str
+    drawing: str
+    left: str
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RaterTable:
+    """A table: each row has a name, values under the columns, and a note."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...], str], ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A stage in the form in which the template writes it. Everything but the title line may be empty."""
+
+    number: int
+    kind: str
+    title: str
+    state: str
+    status: str
+    time: str
+    story: str
+    facts: tuple[Fact, ...]
+    figures: tuple[RunFigure, ...]
+    more: tuple[RunFigure, ...]
+    raters: tuple[RaterRow, ...]
+    table: RaterTable | None
+    balance: str
+    groups: tuple[answers.AnswerGroup, ...]
+    shown: str
+    strands: tuple[answers.Strand, ...]
+    settings: tuple[tuple[str, str], ...]
+    summary: tuple[tuple[str, str], ...]
+    origin: tuple[tuple[str, str], ...]
+    troubles: tuple[str, ...]
+    model_faults: tuple[str, ...]
+
+    @property
+    def anchor(self) -> str:
+        """The identifier of this section that links lead to."""
+        return f"stage-{self.number}"
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """The sentences about what was noticed in this section's models and figures."""
+        drawn = (figure.finding for figure in (*self.figures, *self.more) if figure.finding)
+        return (*self.model_faults, *drawn)
+
+
+def section_of(stage: StageContent, index: int) -> Section:
+    """The section of a stage, which is the index-th of its round, counted from 1."""
+    run = stage.run
+    shown, more = figures(stage.kind, run), further_figures(stage.kind, run)
+    groups = answers.groups(run.answers)
+    return Section(
+        number=index,
+        kind=stage.kind,
+        title=stage.title or TITLES.get(stage.kind, stage.name),
+        state=stage.status,
+        status=status(stage),
+        time=duration(stage.seconds) if stage.seconds is not None else "",
+        story=STORIES.get(stage.kind, ""),
+        facts=tuple(FACTS.get(stage.kind, steps)(run)),
+        figures=shown or more,
+        more=more if shown else (),
+        raters=raters(run.judgements),
+        table=table(run.summary),
+        balance=answers.balance(run.answers),
+        groups=groups,
+        shown=f"{sum(len(group.pairs) for group in groups)} of {len(run.answers)}",
+        strands=answers.side_by_side(run) if stage.kind == "sample" else answers.changes(run),
+        settings=listed(settings_of(run)),
+        summary=listed(
+            flat({key: value for key, value in run.summary.items() if key not in ("rows", "columns")})
+        ),
+        origin=listed(origin_of(run)),
+        troubles=run.troubles,
+        model_faults=run.mismatches,
+    )
+
+
+def status(stage: StageContent) -> str:
+    """The status of a stage in words."""
+    at = f" at step {stage.run.last_step}" if stage.run.last_step is not None else ""
+    return {
+        "done": "finished",
+        "waiting": "not begun",
+        "running": f"still running, or interrupted{at}",
+        "failed": f"stopped by an error{at}",
+    }[stage.status]
+
+
+def listed(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Settings or results as pairs of a name and a text."""
+    return tuple((key, spelled(value)) for key, value in values.items())
+
+
+def spelled(value: object) -> str:
+    """A JSON value as text: a number rounded, a list as words, null as a dash."""
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return " ".join(spelled(item) for item in value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return written(value, 4) if isinstance(value, float) else str(value)
+    return str(value)
+
+
+def raters(judgements: Object) -> tuple[RaterRow, ...]:
+    """The rows of the table of raters, the most reliable first; a rater of unknown reliability comes last."""
+    rows = objects(judgements, "raters")
+    return tuple(rater(row) for row in sorted(rows, key=lambda row: -(number(row, "reliability") or 0.0)))
+
+
+def rater(row: Object) -> RaterRow:
+    """A row of the table of raters."""
+    value, votes, left = (number(row, key) for key in ("reliability", "votes", "left_rate"))
+    ends = interval(row, "interval")
+    name = string(row, "name", "unnamed")
+    low, high = ends or (None, None)
+    estimate = ValueBar(
+        name, value or 0.0, percent(value or 0.0), low, high, colour=1 if row.get("flags") else 0
+    )
+    return RaterRow(
+        name=name,
+        votes="" if votes is None else f"{votes:,.0f}",
+        reliability="" if value is None else percent(value) + (f" ({between(*ends)})" if ends else ""),
+        drawing="" if value is None else interval_strip(estimate, 0.0, 1.0, rule=0.5),
+        left="" if left is None else percent(left),
+        flags=tuple(flag(value) for value in items(row, "flags")),
+    )
+
+
+def flag(value: object) -> str:
+    """A rater's flag as text; a flag is a word, or an object with a kind and its evidence."""
+    if not isinstance(value, dict):
+        return str(value).replace("_", " ")
+    kind, evidence = string(value, "kind").replace("_", " "), string(value, "evidence")
+    return ": ".join(filter(None, (kind, evidence)))
+
+
+def table(summary: Object) -> RaterTable | None:
+    """The table in a summary, which holds it as `columns` and `rows`; None without rows."""
+    rows = tuple(
+        (string(row, "name"), tuple(spelled(value) for value in items(row, "values")), string(row, "note"))
+        for row in objects(summary, "rows")
+    )
+    return RaterTable(tuple(str(column) for column in items(summary, "columns")), rows) if rows else None
 
 
 def write_report(folder: Path) -> Path:
@@ -31,7 +263,7 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def render(round_: Round) -> str:
+def render(round_: RoundContent) -> str:
     """The HTML text of the page about a round."""
     sections = [section_of(stage, index) for index, stage in enumerate(round_.stages, 1)]
     return (

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tutelage.report import diagnoses
 from tutelage.report.figures import LINEAR, Axis, Rule
-from tutelage.report.folders import Run
+from tutelage.report.folders import RunContent
 from tutelage.report.metrics import metric_of
 
 
@@ -35,7 +35,7 @@ class Panel:
     alarming: str
     y: Axis = LINEAR
     rules: tuple[Rule, ...] = ()
-    diagnose: Callable[[Run], str] = lambda run: ""
+    diagnose: Callable[[RunContent], str] = lambda run: ""
 
 
 def held_out(metric: str) -> Curve:
@@ -216,7 +216,7 @@ DISTILL = (
 NOT_CURVES = ("step", "seconds", "tokens_at_once")
 
 
-def further(run: Run, panels: Sequence[Panel]) -> tuple[Panel, ...]:
+def further(run: RunContent, panels: Sequence[Panel]) -> tuple[Panel, ...]:
     """A plain panel for every metric of a run that none of the panels shows."""
     shown = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
     names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)

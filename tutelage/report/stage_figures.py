@@ -1,24 +1,100 @@
-"""The figures of each kind of stage: its panels, and drawings of its summary, its samples or its answers."""
+"""The figures of each kind of stage, and what asks for a look in them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from typing import TypeAlias
 
 from tutelage.base.nouns import counted
-from tutelage.report import answers
-from tutelage.report.calibration import bins, reliability
-from tutelage.report.diagnoses import accuracy_of, finite, smooth
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
+from tutelage.report import sample_answers as answers
+from tutelage.report.diagnoses import accuracy_of, broken, closing, column, finite, smooth
+from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, Svg, ValueBar, draw
 from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.number_text import percent
 from tutelage.report.figures.plots import bin_width, fit, histogram, scatter
-from tutelage.report.folders import Run
-from tutelage.report.json_values import Object, number, string
-from tutelage.report.metric_figures import Figure, figure
-from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Panel, further
+from tutelage.report.folders import RoundContent, RunContent, read
+from tutelage.report.json_files import Object, number, string
+from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Curve, Panel, further
+from tutelage.report.reliability_diagram import bins, reliability
 from tutelage.stats.text import words
+
+AVERAGED = 12
+"""The fewest points of a curve that is averaged."""
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """A drawing on the page with its words: `span` has the first and the last value, `finding` what asks for a look."""
+
+    title: str
+    drawing: Svg
+    unit: str = ""
+    span: str = ""
+    healthy: str = ""
+    alarming: str = ""
+    finding: str = ""
+
+
+def figure(panel: Panel, run: RunContent) -> RunFigure | None:
+    """The figure of a panel for a run, or None when the run has logged no curve of the panel more than once."""
+    series = tuple(s for curve in panel.curves for s in series_of(curve, run))
+    if all(len(one.x) < 2 for one in series):
+        return None
+    chart = Chart(
+        panel.title, series, x=Axis("step", whole=True), y=panel.y, rules=panel.rules + rules_of(panel, run)
+    )
+    findings = [panel.diagnose(run), *(broken(run, curve.metric) for curve in panel.curves)]
+    return RunFigure(
+        title=panel.title,
+        drawing=draw(chart),
+        unit=panel.unit,
+        span=span(panel, run),
+        healthy=panel.healthy,
+        alarming=panel.alarming,
+        finding=" ".join(filter(None, findings)),
+    )
+
+
+def series_of(curve: Curve, run: RunContent) -> tuple[Series, ...]:
+    """The series of a curve: as it is, or pale under its running average, or the average with its spread as a band."""
+    steps, values = column(run, curve.metric)
+    if not steps:
+        return ()
+    plain = Series(steps, values, curve.label, colour=curve.colour, style=curve.style)
+    if not curve.noisy or len(steps) < AVERAGED:
+        return (plain,)
+    average = replace(plain, y=smooth(values))
+    spread = dict(zip(*column(run, curve.spread), strict=True))
+    if all(step in spread for step in steps):
+        half = smooth([spread[step] for step in steps])
+        low = tuple(y - h for y, h in zip(average.y, half, strict=True))
+        high = tuple(y + h for y, h in zip(average.y, half, strict=True))
+        return (replace(average, low=low, high=high),)
+    pale = replace(plain, label="", style="faint")
+    return (pale, average) if curve.style == "plain" else (average,)
+
+
+def rules_of(panel: Panel, run: RunContent) -> tuple[Rule, ...]:
+    """The reference line that a run itself supplies for a panel of accuracy: the ceiling."""
+    ceiling = number(run.summary, "ceiling")
+    if ceiling is None or "held_out/accuracy" not in {curve.metric for curve in panel.curves}:
+        return ()
+    return (Rule(ceiling, "ceiling"),)
+
+
+def span(panel: Panel, run: RunContent) -> str:
+    """The first and the last value of a panel's first curve as text; the last one of a noisy curve is the mean of its
+    last window."""
+    for curve in panel.curves:
+        _, values = finite(run, curve.metric)
+        if len(values) > 1:
+            last = closing(values) if curve.noisy and len(values) >= AVERAGED else values[-1]
+            return f"{panel.y.written(values[0])} → {panel.y.written(last)}"
+    return ""
+
 
 POINTS = 400
 """The most points of a scatter; more of them would hide each other."""
@@ -26,24 +102,24 @@ FEWEST = 24
 """The fewest answers from which a correlation of length and score is read."""
 FOLLOWS = 0.8
 """Correlation of length and score from which on the reward is suspected to count words."""
-FigureMaker: TypeAlias = Callable[[Run], Figure | None]
+FigureMaker: TypeAlias = Callable[[RunContent], RunFigure | None]
 
 
-def accuracy_figure(run: Run) -> Figure | None:
+def accuracy_figure(run: RunContent) -> RunFigure | None:
     """The accuracy of a reward model beside those of a coin and of a perfect model."""
     accuracy, ceiling = accuracy_of(run), number(run.summary, "ceiling")
     if accuracy is None or ceiling is None:
         return None
     value, low, high = accuracy
     bars = (
-        Bar("perfect model", ceiling, percent(ceiling, 1), colour=2),
-        Bar("reward model", value, percent(value, 1), low, high),
-        Bar("coin", 0.5, "50%", colour=5),
+        ValueBar("perfect model", ceiling, percent(ceiling, 1), colour=2),
+        ValueBar("reward model", value, percent(value, 1), low, high),
+        ValueBar("coin", 0.5, "50%", colour=5),
     )
     chart = BarChart(
         "Accuracy against its ceiling", bars, Axis(percent=True, low=0.45), (Rule(ceiling, "ceiling"),), "dot"
     )
-    return Figure(
+    return RunFigure(
         title=chart.title,
         drawing=draw(chart),
         unit="share of held-out votes predicted, with its 95% interval",
@@ -52,12 +128,12 @@ def accuracy_figure(run: Run) -> Figure | None:
     )
 
 
-def calibration_figure(run: Run) -> Figure | None:
+def calibration_figure(run: RunContent) -> RunFigure | None:
     """The calibration of a reward model: whether it is as often right as it predicts."""
     found = bins(run.summary)
     if not found:
         return None
-    return Figure(
+    return RunFigure(
         title="Calibration",
         drawing=draw(reliability(found)),
         unit="how often an answer was preferred, against the predicted probability of it",
@@ -66,7 +142,7 @@ def calibration_figure(run: Run) -> Figure | None:
     )
 
 
-def path_figure(run: Run) -> Figure | None:
+def path_figure(run: RunContent) -> RunFigure | None:
     """The path of a policy through score and gold, from step to step."""
     gold = dict(zip(*finite(run, "gold/mean"), strict=True))
     score = dict(zip(*finite(run, "score/mean"), strict=True))
@@ -79,7 +155,7 @@ def path_figure(run: Run) -> Figure | None:
     notes = [f"step {step:.0f}: score {a:.3g}, gold {b:.3g}" for step, a, b in zip(steps, x, y, strict=True)]
     points = Series(tuple(x), tuple(y), mark="points", colour=2, style="faint", notes=tuple(notes))
     path = Series(smooth(x), smooth(y))
-    return Figure(
+    return RunFigure(
         title="Gold against score",
         drawing=draw(Chart("Gold against score", (points, path), Axis("score"))),
         unit=f"gold upwards, score to the right, one point per {counted(every, 'step') if every > 1 else 'step'}",
@@ -93,13 +169,13 @@ def length_of(sample: Object) -> float:
     return float(len(words(string(sample, "completion"))))
 
 
-def length_figure(run: Run) -> Figure | None:
+def length_figure(run: RunContent) -> RunFigure | None:
     """The distribution of the lengths of sampled answers, in words."""
     lengths = [length_of(row) for row in run.samples]
     if len(lengths) < 2:
         return None
     series = histogram(lengths, bin_width(lengths), "answers")
-    return Figure(
+    return RunFigure(
         title="Length of the answers",
         drawing=draw(Chart("Length of the answers", series, Axis("words"))),
         unit="number of answers",
@@ -108,7 +184,7 @@ def length_figure(run: Run) -> Figure | None:
     )
 
 
-def length_score_figure(run: Run) -> Figure | None:
+def length_score_figure(run: RunContent) -> RunFigure | None:
     """The score of sampled answers over their length, both relative to their step, so that training moves neither."""
     pairs = relative_to_step(run)
     line = fit(*zip(*pairs, strict=True)) if len(pairs) >= FEWEST else None
@@ -116,7 +192,7 @@ def length_score_figure(run: Run) -> Figure | None:
         return None
     title, follows = "Score over length", line[2]
     x, y = ([pair[side] for pair in pairs[:: ceil(len(pairs) / POINTS)]] for side in (0, 1))
-    return Figure(
+    return RunFigure(
         title=title,
         drawing=draw(Chart(title, scatter(x, y, "answers"), Axis("words, less the mean of the step"))),
         unit=f"score less the mean of the step; correlation {written(follows, 2)}",
@@ -129,7 +205,7 @@ def length_score_figure(run: Run) -> Figure | None:
     )
 
 
-def relative_to_step(run: Run) -> list[tuple[float, float]]:
+def relative_to_step(run: RunContent) -> list[tuple[float, float]]:
     """(words, score) of the sampled answers that have a score, less the means of all answers of their step."""
     steps: dict[float | None, list[tuple[float, float]]] = {}
     for row in run.samples:
@@ -143,7 +219,7 @@ def relative_to_step(run: Run) -> list[tuple[float, float]]:
     return found
 
 
-def gain_figure(run: Run) -> Figure | None:
+def gain_figure(run: RunContent) -> RunFigure | None:
     """The distribution over prompts of the change from the answer before to the answer after."""
     name = answers.measure(run.answers)
     changes = (
@@ -154,7 +230,7 @@ def gain_figure(run: Run) -> Figure | None:
     width = bin_width(changes)
     better = histogram([change for change in changes if change >= 0], width, "not worse", colour=2)
     worse = histogram([change for change in changes if change < 0], width, "worse", colour=1)
-    return Figure(
+    return RunFigure(
         title=f"Change in {name}, prompt by prompt",
         drawing=draw(
             Chart(
@@ -170,7 +246,7 @@ def gain_figure(run: Run) -> Figure | None:
     )
 
 
-def trust_figure(run: Run) -> Figure | None:
+def trust_figure(run: RunContent) -> RunFigure | None:
     """The change in gold over the change in score, one point per prompt."""
     points = [
         (score, gold, string(row, "prompt"))
@@ -183,7 +259,7 @@ def trust_figure(run: Run) -> Figure | None:
     if line is None:
         return None
     notes = [f"{prompt[:80]}\nscore {a:+.2f}, gold {b:+.2f}" for a, b, prompt in points]
-    return Figure(
+    return RunFigure(
         title="Does more score mean more gold?",
         drawing=draw(
             Chart(
@@ -212,13 +288,43 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
 """The figures of each kind of stage, in the order in which the page shows them."""
 
 
-def figures(kind: str, run: Run) -> tuple[Figure, ...]:
+def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
     """The figures of a stage of some kind for which its run has data."""
     made = (figure(item, run) if isinstance(item, Panel) else item(run) for item in FIGURES.get(kind, ()))
     return tuple(filter(None, made))
 
 
-def further_figures(kind: str, run: Run) -> tuple[Figure, ...]:
+def further_figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
     """The figures of all metrics of a run that `figures` does not show."""
     panels = [item for item in FIGURES.get(kind, ()) if isinstance(item, Panel)]
     return tuple(filter(None, (figure(panel, run) for panel in further(run, panels))))
+
+
+@dataclass(frozen=True)
+class RunFinding:
+    """A sentence about one figure of a stage, about the chat templates of its models (`subject` is "Chat template"),
+    about its final model ("Saved model"), or about a file of it that cannot be read ("files")."""
+
+    stage: str
+    subject: str
+    sentence: str
+
+
+def findings_in(folder: Path) -> tuple[RunFinding, ...]:
+    """The findings in the folder of a run or of a round, by stage. Raises TutelageError where the folder is neither."""
+    return findings(read(folder))
+
+
+def findings(found: RoundContent) -> tuple[RunFinding, ...]:
+    """The findings about the stages of a round, in their order."""
+    told = [RunFinding("", "files", trouble) for trouble in found.troubles]
+    for stage in found.stages:
+        told += [RunFinding(stage.name, "files", trouble) for trouble in stage.run.troubles]
+        told += [RunFinding(stage.name, "Chat template", sentence) for sentence in stage.run.mismatches]
+        drawn = (*figures(stage.kind, stage.run), *further_figures(stage.kind, stage.run))
+        told += [RunFinding(stage.name, one.title, one.finding) for one in drawn if one.finding]
+        if stage.status == "failed":
+            told.append(
+                RunFinding(stage.name, "status", "The stage ended with an error before it was finished.")
+            )
+    return tuple(told)

@@ -8,18 +8,18 @@ from itertools import groupby
 from typing import ClassVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import AT_ONCE
-from tutelage.data.judging import (
+from tutelage.data.chat_endpoint import AT_ONCE, PaidEndpoint, Usage
+from tutelage.data.llm_judge import (
     RATING_TEMPLATE,
     BothOrders,
     Compare,
+    conversation_text,
+    fill,
     in_both_orders,
     read_rating,
     require_parts,
 )
-from tutelage.data.paid_endpoint import PaidEndpoint, Usage
 from tutelage.data.records import Messages
-from tutelage.data.templates import conversation_text, fill
 from tutelage.rewards.matches import Match, Schedule, round_robin
 from tutelage.rewards.reward import Completion
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate, with_end
-from tutelage.data.chat import encode, end_token_ids, pad_token_id
+from tutelage.data.chat_tokens import encode, end_token_ids, pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.rewards.completions import rows_of

@@ -8,9 +8,8 @@ from typing import Literal
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import AT_ONCE, KEY, Endpoint
-from tutelage.data.judging import PAIR_TEMPLATE, RATING_TEMPLATE, PairJudge
-from tutelage.data.paid_endpoint import PaidEndpoint, Prices
+from tutelage.data.chat_endpoint import AT_ONCE, KEY, Endpoint, PaidEndpoint, Prices
+from tutelage.data.llm_judge import PAIR_TEMPLATE, RATING_TEMPLATE, EndpointPairJudge
 from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
 from tutelage.rewards.matches import Schedule, round_robin, swiss
 from tutelage.rewards.reward import Reward
@@ -94,7 +93,9 @@ def _judge(settings: JudgeSettings, folder: Path) -> Reward:
             settings.at_once,
         )
     template = _template(settings, folder, PAIR_TEMPLATE)
-    judge = PairJudge(endpoint, settings.question or PairJudge.question, settings.rubric, template)
+    judge = EndpointPairJudge(
+        endpoint, settings.question or EndpointPairJudge.question, settings.rubric, template
+    )
     return PairwiseJudgeReward(judge, SCHEDULES[settings.by], settings.at_once)
 
 

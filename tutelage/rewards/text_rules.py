@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import ClassVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.words import ngrams, reading_grade
+from tutelage.data.text_counts import ngrams, reading_grade
 from tutelage.rewards.limits import answered
 from tutelage.rewards.reward import Completion
 

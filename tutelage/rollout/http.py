@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tutelage.base import config
 from tutelage.base.progress.phases import phase
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Messages
-from tutelage.rollout.sampler import Reply
+from tutelage.rollout.sampler import EndpointReply
 
 STREAMS_APART = 1_000_003
 """Between the seeds of two conversations: with one seed for all, equal questions would get equal answers."""
@@ -28,11 +28,11 @@ class HttpSampler:
 
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
-    ) -> list[list[Reply]]:
+    ) -> list[list[EndpointReply]]:
         """Raises TutelageError where the endpoint refuses or does not answer."""
         options = options_of(sampling)
 
-        def ask(numbered: tuple[int, Messages]) -> list[Reply]:
+        def ask(numbered: tuple[int, Messages]) -> list[EndpointReply]:
             number, messages = numbered
             own = (seed + STREAMS_APART * number) % 2**31  # servers take 32 bits
             return self.endpoint.ask(messages, n=n, seed=own, **options)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tutelage.data.chat import encode
+from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Prompt
 from tutelage.engines.sampling import PromptTokens
 

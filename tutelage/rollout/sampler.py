@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tutelage.base import config
-from tutelage.data.endpoint import Reply
-from tutelage.data.identity import prompt_id
-from tutelage.data.records import Messages, Prompt
+from tutelage.data.chat_endpoint import EndpointReply
+from tutelage.data.records import Messages, Prompt, prompt_id
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 
-__all__ = ["GeneratorSampler", "Reply", "Sampler"]
+__all__ = ["EndpointReply", "GeneratorSampler", "Sampler"]
 
 
 class Sampler(Protocol):
@@ -25,7 +24,7 @@ class Sampler(Protocol):
 
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
-    ) -> list[list[Reply]]: ...
+    ) -> list[list[EndpointReply]]: ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class GeneratorSampler:
 
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
-    ) -> list[list[Reply]]:
+    ) -> list[list[EndpointReply]]:
         """Raises TutelageError when a conversation leaves no room for an answer."""
         if not conversations:
             return []
@@ -46,5 +45,5 @@ class GeneratorSampler:
         encoded = prompt_tokens(encode_prompts(prompts, self.tokenizer))
         rollout = self.generator.generate(encoded, n, sampling, seed=seed)
         rows = zip(rollout.texts, rollout.terminated.tolist(), strict=True)
-        replies = [Reply(text, ended) for text, ended in rows]
+        replies = [EndpointReply(text, ended) for text, ended in rows]
         return [replies[start : start + n] for start in range(0, len(replies), n)]

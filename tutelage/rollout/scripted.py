@@ -8,7 +8,7 @@ from tutelage.core.batch import Rollout
 from tutelage.data.records import Messages
 from tutelage.engines.sampling import PromptTokens
 from tutelage.rollout.assembly import Response, assemble
-from tutelage.rollout.sampler import Reply
+from tutelage.rollout.sampler import EndpointReply
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,9 @@ class ScriptedSampler:
 
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
-    ) -> list[list[Reply]]:
+    ) -> list[list[EndpointReply]]:
         """The replies; neither the sampling settings nor the seed change them."""
-        return [[Reply(self.script(messages, number)) for number in range(n)] for messages in conversations]
+        return [
+            [EndpointReply(self.script(messages, number)) for number in range(n)]
+            for messages in conversations
+        ]

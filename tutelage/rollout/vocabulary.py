@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from tutelage.data.chat import end_token_ids
+from tutelage.data.chat_tokens import end_token_ids
 from tutelage.models.backbone import base_of, load_tokenizer
 
 

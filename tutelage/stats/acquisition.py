@@ -5,7 +5,7 @@ p[m, n] is the probability that model m gives for the first side of pair n, σ o
 
 import numpy as np
 
-from tutelage.stats.votes import Floats
+from tutelage.stats.vote_codes import Floats
 
 
 def closeness(p: Floats) -> Floats:

@@ -1,7 +1,12 @@
-"""Agreement between raters: the share of equal pairs, and Krippendorff's alpha, which corrects it for chance.
+"""Agreement between raters, and the worth of a stated strength by it.
 
-Published preference data lies between 63 % (hh-rlhf) and 81 % (MT-bench without ties) equal pairs, a mirrored
-alpha of .26 to .62: the textbook threshold of .8 is for coding manuals, not for taste.
+Agreement is the share of equal pairs, or Krippendorff's alpha, which corrects it for chance. Published preference data
+lies between 63 % (hh-rlhf) and 81 % (MT-bench without ties) equal pairs, a mirrored alpha of .26 to .62: the textbook
+threshold of .8 is for coding manuals, not for taste.
+
+A stated strength ("slightly", "much better") is learnt from items that two raters judged. The seven-point bar is a
+rater's opinion of their own certainty. What it means is measured: how often does another rater agree with a vote of
+strength s?
 """
 
 from collections.abc import Sequence
@@ -10,8 +15,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tutelage.base.errors import TutelageError
 from tutelage.stats.intervals import ratio_interval
-from tutelage.stats.votes import Floats, Ints, Votes
+from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
 
@@ -20,7 +26,7 @@ _NO_VARIATION = "undefined: every vote is the same"
 
 
 @dataclass(frozen=True)
-class Agreement:
+class PairAgreement:
     """The share of equal pairs of votes. `items` is the number of items with two or more raters, `pairs` of
     pairs of votes on them; `note` says why `value` is None, and is empty otherwise."""
 
@@ -47,7 +53,7 @@ class Alpha:
 
 def pair_agreement(
     votes: Votes, cluster: Ints | None = None, *, draws: int = 1000, seed: int = 0, level: float = 0.95
-) -> Agreement:
+) -> PairAgreement:
     """The mean over items of the probability that two different raters of the item chose the same:
 
         p = mean over items with m ≥ 2 of Σ_k n_k (n_k - 1) / (m (m - 1))
@@ -60,12 +66,12 @@ def pair_agreement(
     overlapping = raters >= 2
     counts, raters = counts[overlapping], raters[overlapping]
     if len(raters) == 0:
-        return Agreement(None, None, None, 0, 0, _NO_OVERLAP)
+        return PairAgreement(None, None, None, 0, 0, _NO_OVERLAP)
     pairs = raters * (raters - 1)
     equal = (counts * (counts - 1)).sum(axis=1) / pairs
     groups = np.flatnonzero(overlapping) if cluster is None else cluster[overlapping]
     found = ratio_interval(equal, np.ones(len(equal)), groups, draws=draws, seed=seed, level=level)
-    return Agreement(found.value, found.low, found.high, len(raters), int(pairs.sum()) // 2)
+    return PairAgreement(found.value, found.low, found.high, len(raters), int(pairs.sum()) // 2)
 
 
 def krippendorff_alpha(
@@ -125,3 +131,75 @@ def _distance(level: Level, total: Floats, values: Sequence[float] | None) -> Fl
     else:
         position = np.arange(len(total), dtype=float) if values is None else np.asarray(values, dtype=float)
     return (position[:, None] - position[None, :]) ** 2
+
+
+_SURE = 0.98  # as in the rater models: no vote is infallible
+
+
+@dataclass(frozen=True, eq=False)
+class StrengthScale:
+    """The worth of each strength s = 0 … S: `agreement` [S + 1], the probability that another rater agrees with a vote
+    of strength s (shrunk towards the overall one, never falling with s); `accuracy` [S + 1], that such a vote
+    is right; `pairs` [S + 1], the ordered pairs of votes it rests on."""
+
+    agreement: Floats
+    accuracy: Floats
+    pairs: Ints
+    overall: float
+
+    def weights(self, strength: Ints) -> Floats:
+        """The weights of votes [N] in the rater models: the log-odds of a vote of this strength relative to those of an
+        average vote."""
+        typical = _accuracy(np.array([self.overall]), self.overall)
+        log_odds = np.log(self.accuracy / (1 - self.accuracy))
+        return np.maximum(log_odds, 0.0)[strength] / float(np.log(typical / (1 - typical))[0])
+
+
+def strength_scale(votes: Votes, strength: Ints, *, levels: int = 4, pseudo: float = 20.0) -> StrengthScale:
+    """The scale of `strength` [N] (0 … levels - 1) of decided a-or-b votes, from items with several raters:
+
+        c(s) = P(another rater agrees | a vote has strength s)
+             = (Σ agreeing share + pseudo · p)/(votes of strength s + pseudo)
+
+    where a vote's agreeing share is that of the item's other votes that equal it, so that crowded items do
+    not drown the rest, and p is its mean over all strengths. Votes of larger strength are then not allowed to
+    agree less (isotonic regression, which pools adjacent violators: Ayer et al. 1955). If votes of strength s
+    are right with probability a_s and others with ā, independently, c(s) = a_s ā + (1 - a_s)(1 - ā), which gives
+
+        ā = (1 + √(2p - 1))/2,    a_s = (c(s) - 1 + ā)/(2ā - 1), kept within [½, .98]
+
+    Raises TutelageError for other than two choices, a strength out of range, no overlap, and agreement no
+    better than chance, from which nothing can be calibrated.
+    """
+    from scipy.optimize import isotonic_regression
+
+    if len(votes.choices) != 2:
+        raise TutelageError(
+            f"Strength is calibrated on two choices, not {len(votes.choices)}; leave ties out first."
+        )
+    if len(strength) and not (strength.min() >= 0 and strength.max() < levels):
+        raise TutelageError(f"A strength lies outside 0 to {levels - 1}.")
+    counts = votes.counts()
+    others = counts.sum(axis=1)[votes.item] - 1
+    overlapping = others >= 1
+    if not overlapping.any():
+        raise TutelageError(
+            "Strength can only be calibrated where two raters judged the same item; nowhere here."
+        )
+    agreeing = (counts[votes.item, votes.choice] - 1)[overlapping] / others[overlapping]
+    used = strength[overlapping]
+    overall = float(agreeing.mean())
+    if overall <= 0.5:
+        raise TutelageError(
+            f"Raters agree in {overall:.1%} of pairs, no better than chance; that calibrates no strength."
+        )
+    trials = np.bincount(used, minlength=levels).astype(np.float64)
+    shares = (sum_by(used, agreeing, levels) + pseudo * overall) / (trials + pseudo)
+    agreement = isotonic_regression(shares, weights=trials + pseudo).x
+    pairs = sum_by(used, others[overlapping].astype(float), levels).astype(np.int64)
+    return StrengthScale(agreement, _accuracy(agreement, overall), pairs, overall)
+
+
+def _accuracy(agreement: Floats, overall: float) -> Floats:
+    average = (1 + np.sqrt(2 * overall - 1)) / 2
+    return np.clip((agreement - 1 + average) / (2 * average - 1), 0.5, _SURE)

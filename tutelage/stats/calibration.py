@@ -7,7 +7,7 @@ import numpy as np
 from tutelage.base.errors import TutelageError
 from tutelage.stats.agreement import pair_agreement
 from tutelage.stats.intervals import Interval
-from tutelage.stats.votes import Floats, Ints, Votes, sum_by
+from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
 
 # Half a normal distribution at 4,000 midpoints: means of functions of |d|, exact to 1e-7, kinks and all.
 _HALF_NORMAL = (np.arange(4000) + 0.5) * (9 / 4000)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutelage.stats.reliability import Reliability
-from tutelage.stats.votes import Bools, Floats, Ints, Votes
+from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
 
 Weighted = Callable[[Votes, Ints, Floats], Reliability]
 """Fits a rater model to votes with golds [I] and weights [N]."""

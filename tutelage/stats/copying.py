@@ -1,8 +1,20 @@
 """Which raters copy: a likelihood-ratio test that lets honest raters agree for every other reason.
 
+In the rater model of honest raters items may be easy or mislead. An item has a latent state (j, l, s), its class j and,
+with some probability, a pull of strength s towards the choice l:
+
+    P(k | r, j, l, s) = (1 - s) θ_r[j, k] + s 1[k = l],    s in {0, .3, .7},
+
+independently for all raters; l = j is an easy item, l ≠ j a lure. The confusion matrices θ_r [K, K], the prevalence of
+the classes and the probabilities of the pulls are fitted by maximum likelihood, without the priors and ceilings of the
+other rater models: these would leave raters who are always right with agreement that nothing explains. With a link the
+follower r repeats the leader's vote x with probability κ:
+
+    P(k | r, x, state) = κ 1[k = x] + (1 - κ) P(k | r, state).
+
 Two raters agree on an item because both are right, because both are biased or confused, because the item is easy, or
 because it lures everybody to the same wrong answer. Under the null hypothesis nothing else makes them agree
-(item_pulls.py); under the alternative one of them repeats the other's votes with probability κ.
+(the model above); under the alternative one of them repeats the other's votes with probability κ.
 
 With Λ = 2 (log L₁ - log L₀) and κ at the edge of its range under the null hypothesis, P(Λ > λ) = P(χ²₁ > λ)/2 for many
 items (Chernoff 1954). A pair is linked where this is less than `level` over the number of ordered pairs, so that a
@@ -16,13 +28,188 @@ explained by both.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from tutelage.stats.copies import Link
-from tutelage.stats.item_pulls import Fit, PulledItems
-from tutelage.stats.votes import Bools, Floats, Ints, Votes
+from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
+
+_STRENGTHS = (0.3, 0.7)
+_SPECK = 0.01  # votes added to each cell of a matrix, so that no probability is zero
+_ROUNDS, _SETTLED = 300, 3e-3  # nats of the whole table in one round
+_ITEMS = 4_000  # a random part of more items decides as well
+
+
+@dataclass(frozen=True, eq=False)
+class PulledParameters:
+    """Matrices θ [R, K, K], the prevalence [K], and the probabilities of no pull and of each strength towards the class
+    and away from it [1 + 2 H]."""
+
+    confusion: Floats
+    prevalence: Floats
+    pulls: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class PulledFit:
+    """Parameters and links with their shares; the posterior of the states [I, S], the probability of each vote by state
+    [N, S] and log L are theirs."""
+
+    parameters: PulledParameters
+    links: tuple[Link, ...]
+    posterior: Floats
+    chance: Floats
+    log_likelihood: float
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """The states of an item of K classes: its class `truth` [S], the choice that it is pulled to, `lure` [S], by which
+    `strength` [S], and the place of this pull among the parameters, `pull` [S]."""
+
+    truth: Ints
+    lure: Ints
+    strength: Floats
+    pull: Ints
+
+    @classmethod
+    def of(cls, classes: int) -> "States":
+        rows = [(j, j, 0.0, 0) for j in range(classes)]
+        rows += [
+            (j, lure, strength, 1 + 2 * number + (lure != j))
+            for number, strength in enumerate(_STRENGTHS)
+            for j in range(classes)
+            for lure in range(classes)
+        ]
+        truth, lure, strength, pull = (np.array(column) for column in zip(*rows, strict=True))
+        return cls(truth, lure, strength, pull)
+
+    def log_prior(self, at: PulledParameters) -> Floats:
+        """log P(state) [S]; a lure is one of the other choices."""
+        away = (self.lure != self.truth) * (len(at.prevalence) - 1)
+        chance = at.prevalence[self.truth] * at.pulls[self.pull] / np.maximum(away, 1)
+        return np.asarray(np.log(np.maximum(chance, 1e-300)))
+
+
+@dataclass(frozen=True, eq=False)
+class PulledItems:
+    """The votes in the order of their items, and the gold [I]."""
+
+    votes: Votes
+    gold: Ints
+    states: States
+
+    @classmethod
+    def of(cls, votes: Votes, gold: Ints) -> "PulledItems":
+        """Of a random part of the items with two votes or more, where there are many; each item has a new code."""
+        together = np.flatnonzero(np.bincount(votes.item, minlength=len(votes.items)) > 1)
+        items = np.random.default_rng(0).permutation(together)[:_ITEMS]
+        code = np.full(len(votes.items), -1)
+        code[items] = np.arange(len(items))
+        order = np.argsort(code[votes.item], kind="stable")
+        order = order[code[votes.item[order]] >= 0]
+        names = tuple(votes.items[number] for number in items)
+        part = replace(
+            votes,
+            item=code[votes.item[order]],
+            rater=votes.rater[order],
+            choice=votes.choice[order],
+            items=names,
+        )
+        return cls(part, gold[items], States.of(len(votes.choices)))
+
+    @cached_property
+    def choices(self) -> Ints:
+        """The choice of each rater on each item, -1 without one [I, R]."""
+        chosen = np.full((len(self.votes.items), len(self.votes.raters)), -1)
+        chosen[self.votes.item, self.votes.rater] = self.votes.choice
+        return chosen
+
+    @cached_property
+    def _first(self) -> Ints:
+        """The number of the first vote of each item."""
+        return np.searchsorted(self.votes.item, np.arange(len(self.votes.items)))
+
+    def guess(self, weight: Floats) -> PulledParameters:
+        """Parameters to start from: the class of an item is that of most of its votes, weighted by `weight` [N]."""
+        votes, classes = self.votes, len(self.votes.choices)
+        counts = np.zeros((len(votes.items), classes))
+        np.add.at(counts, (votes.item, votes.choice), weight)
+        share = (counts + 0.1) / (counts + 0.1).sum(axis=1, keepdims=True)
+        confusion = np.ones((len(votes.raters), classes, classes))
+        for j in range(classes):
+            np.add.at(confusion[:, j], (votes.rater, votes.choice), share[votes.item, j])
+        pulls = np.array([0.6] + [0.4 / (2 * len(_STRENGTHS))] * (2 * len(_STRENGTHS)))
+        return PulledParameters(
+            confusion / confusion.sum(axis=2, keepdims=True), np.full(classes, 1 / classes), pulls
+        )
+
+    def fit(self, at: PulledParameters, links: tuple[Link, ...]) -> PulledFit:
+        """Maximum likelihood by expectation-maximisation from these parameters and shares."""
+        found = self.expect(at, links)
+        for _ in range(_ROUNDS):
+            before, found = found.log_likelihood, self.expect(*self.maximise(found))
+            if found.log_likelihood - before < _SETTLED:
+                break
+        return found
+
+    def expect(self, at: PulledParameters, links: tuple[Link, ...]) -> PulledFit:
+        """The posterior of the states, and the likelihood of these parameters and links."""
+        chance = self._alone(at)
+        for link in links:
+            mine, same = self._linked(link)
+            chance[mine] = link.share * same[:, None] + (1 - link.share) * chance[mine]
+        joint = np.add.reduceat(np.log(chance), self._first, axis=0) + self.states.log_prior(at)
+        joint[(self.gold[:, None] >= 0) & (self.gold[:, None] != self.states.truth)] = -np.inf
+        top = joint.max(axis=1, keepdims=True)
+        mass = np.exp(joint - top)
+        total = mass.sum(axis=1, keepdims=True)
+        return PulledFit(at, links, mass / total, chance, float((np.log(total) + top).sum()))
+
+    def _alone(self, at: PulledParameters) -> Floats:
+        """P(choice | state) of each vote without links [N, S]."""
+        votes, states = self.votes, self.states
+        own = at.confusion[votes.rater, :, votes.choice][:, states.truth] * (1 - states.strength)
+        return np.asarray(own + states.strength * (votes.choice[:, None] == states.lure))
+
+    def maximise(self, found: PulledFit) -> tuple[PulledParameters, tuple[Link, ...]]:
+        """The best parameters and shares for this posterior, in closed form."""
+        votes, states, at = self.votes, self.states, found.parameters
+        classes = len(at.prevalence)
+        by_chance = found.posterior[votes.item] / found.chance
+        links = []
+        for link in reversed(found.links):
+            mine, same = self._linked(link)
+            copied = link.share * same * by_chance[mine].sum(axis=1)
+            by_chance[mine] *= 1 - link.share
+            links.append(replace(link, share=float(copied.mean())))
+        own = by_chance * (1 - states.strength) @ np.eye(classes)[states.truth]
+        own *= at.confusion[votes.rater, :, votes.choice]
+        confusion = np.full(at.confusion.shape, _SPECK)
+        cell = votes.rater * classes + votes.choice
+        for j in range(classes):
+            counts = np.bincount(cell, weights=own[:, j], minlength=len(votes.raters) * classes)
+            confusion[:, j] += counts.reshape(-1, classes)
+        total = found.posterior.sum(axis=0)
+        prevalence = np.bincount(states.truth, weights=total, minlength=classes)
+        pulls = np.bincount(states.pull, weights=total, minlength=len(at.pulls))
+        return (
+            PulledParameters(
+                confusion / confusion.sum(axis=2, keepdims=True),
+                prevalence / prevalence.sum(),
+                pulls / pulls.sum(),
+            ),
+            tuple(reversed(links)),
+        )
+
+    def _linked(self, link: Link) -> tuple[Ints, Bools]:
+        """The votes of the follower on items of the leader, and whether they are the same."""
+        theirs = self.choices[self.votes.item, link.leader]
+        mine = np.flatnonzero((self.votes.rater == link.follower) & (theirs >= 0))
+        return mine, self.votes.choice[mine] == theirs[mine]
+
 
 _TRIED = 3  # pairs by each of two orders
 _SHARED = 20  # items that two raters must have in common before they can be linked
@@ -68,7 +255,7 @@ class _Test:
 
     link: Link
     ratio: float
-    fit: Fit
+    fit: PulledFit
 
     def differs(self, other: "_Test") -> bool:
         """Whether the two links have no rater in common."""
@@ -81,7 +268,7 @@ def _pairs(table: PulledItems) -> Bools:
     return np.asarray((judged.T @ judged >= _SHARED) & ~np.eye(judged.shape[1], dtype=bool))
 
 
-def _test(table: PulledItems, null: Fit, link: Link) -> _Test:
+def _test(table: PulledItems, null: PulledFit, link: Link) -> _Test:
     """The likelihood has several maxima, so each hypothesis is fitted from the other's parameters too."""
     others = (table.votes.rater != link.follower).astype(float)
     links = (*null.links, link)
@@ -91,7 +278,7 @@ def _test(table: PulledItems, null: Fit, link: Link) -> _Test:
     return _Test(link, 2 * (found.log_likelihood - max(null.log_likelihood, again.log_likelihood)), found)
 
 
-def _suspects(table: PulledItems, null: Fit, pairs: Bools) -> list[Link]:
+def _suspects(table: PulledItems, null: PulledFit, pairs: Bools) -> list[Link]:
     """The pairs to test: those of the largest score d log L/dκ at κ = 0 in standard errors, and those who agree on
     the largest share of their items; none where no score is large."""
     weight = (null.posterior[table.votes.item] / null.chance).sum(axis=1)

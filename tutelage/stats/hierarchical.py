@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tutelage.stats.rater_models import Fit, Model, fit
-from tutelage.stats.votes import Floats, sum_by
+from tutelage.stats.reliability import RaterFit, RaterModel, fit
+from tutelage.stats.vote_codes import Floats, sum_by
 
 _TYPICAL = 0.7  # the accuracy around which b lies beforehand, by 1.5 logits
 _BASE_SPREAD = 1.5
@@ -76,7 +76,7 @@ class Deviations:
 
 
 @dataclass(frozen=True, eq=False)
-class Hierarchical(Model[Deviations]):
+class Hierarchical(RaterModel[Deviations]):
     """The hierarchical model. `maximise` leaves the spreads as they are, so that the objective of a fit can be compared
     from round to round; `estimate_spreads` improves them."""
 
@@ -110,7 +110,7 @@ class Hierarchical(Model[Deviations]):
         variance = accuracy * (1 - accuracy) * parameters.spreads.ability**2
         return np.asarray(np.maximum(1 / variance - 1, 1.0))
 
-    def estimate_spreads(self, found: Fit[Deviations]) -> Deviations:
+    def estimate_spreads(self, found: RaterFit[Deviations]) -> Deviations:
         """The parameters with the spreads that they and their uncertainty say."""
         at, counts = found.parameters, self.soft_counts(found.posterior)
         choice = np.exp(self.log_choice(at))
@@ -250,7 +250,9 @@ class Hierarchical(Model[Deviations]):
         return curvature + np.diag(1 / spreads**2)
 
 
-def fit_hierarchical(model: Hierarchical, *, tolerance: float = 1e-3, rounds: int = 200) -> Fit[Deviations]:
+def fit_hierarchical(
+    model: Hierarchical, *, tolerance: float = 1e-3, rounds: int = 200
+) -> RaterFit[Deviations]:
     """The fit with estimated spreads, until no class probability moves by more than `tolerance`."""
     found = fit(model, rounds=2, tolerance=tolerance)
     start = model.estimate_spreads(found)

@@ -8,8 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tutelage.base.errors import TutelageError
-from tutelage.stats.votes import Floats, Ints, sum_by
+from tutelage.stats.vote_codes import Floats, Ints, sum_by
 
 _CELLS = 2_000_000  # resampling counts held at once
 
@@ -104,45 +103,3 @@ def cluster_weights(cluster: Ints, *, draws: int, seed: int) -> Iterator[Floats]
     generator = np.random.default_rng(seed)
     for _ in range(draws):
         yield np.bincount(generator.integers(clusters, size=clusters), minlength=clusters)[code].astype(float)
-
-
-@dataclass(frozen=True)
-class WinRate:
-    """The share of comparisons won, a tie as half; `low`, `high` from resampling prompts."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    wins: int
-    ties: int
-    losses: int
-    prompts: int
-
-
-def win_rate(
-    outcome: Floats, prompt: Ints, *, draws: int = 1000, seed: int = 0, level: float = 0.95
-) -> WinRate:
-    """The win rate (wins + ties/2) / N over `outcome` [N] (1 win, .5 tie, 0 loss), clustered by `prompt` [N].
-
-    Raises TutelageError for any other outcome.
-    """
-    check_outcomes(outcome)
-    interval = ratio_interval(outcome, np.ones(len(outcome)), prompt, draws=draws, seed=seed, level=level)
-    return WinRate(
-        interval.value,
-        interval.low,
-        interval.high,
-        wins=int((outcome == 1).sum()),
-        ties=int((outcome == 0.5).sum()),
-        losses=int((outcome == 0).sum()),
-        prompts=len(np.unique(prompt)),
-    )
-
-
-def check_outcomes(outcome: Floats) -> None:
-    """Raise TutelageError unless every outcome is 1, .5 or 0."""
-    strange = ~np.isin(outcome, (0.0, 0.5, 1.0))
-    if strange.any():
-        raise TutelageError(
-            f"The outcome {outcome[strange][0]:g} of a comparison is not 1 (win), 0.5 (tie) or 0 (loss)."
-        )

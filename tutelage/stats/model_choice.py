@@ -23,9 +23,8 @@ from tutelage.stats.calibration import Calibration, calibration
 from tutelage.stats.copies import Link, Weighted, fit_without_copies, likely_links, predict
 from tutelage.stats.copying import copying_links
 from tutelage.stats.hierarchical import Effects, Hierarchical, fit_hierarchical
-from tutelage.stats.rater_models import ConfusionMatrices, fit
-from tutelage.stats.reliability import Reliability, describe, gold_codes
-from tutelage.stats.votes import Bools, Floats, Ints, Votes
+from tutelage.stats.reliability import ConfusionMatrices, Reliability, describe, fit, gold_codes
+from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
 
 _PARTS = 5
 _ENOUGH = 4_000  # held-out votes, from which on one part is precise enough
@@ -37,7 +36,7 @@ _LINKS_TRIED = 3
 _LINK_PARTS = 2
 
 
-class Candidate(Protocol):
+class RaterModelCandidate(Protocol):
     """A rater model: fits itself to votes with golds [I] and weights [N], until no posterior moves by more than
     `tolerance`."""
 
@@ -67,7 +66,7 @@ class OwnMatrices:
         return describe(model, fit(model, tolerance=tolerance))
 
 
-CANDIDATES: Mapping[str, Candidate] = {
+CANDIDATES: Mapping[str, RaterModelCandidate] = {
     "majority": WithEffects(Effects()),
     "coin": WithEffects(Effects(ability=True)),
     "biased": WithEffects(Effects(ability=True, bias=True)),
@@ -200,7 +199,7 @@ class _Trial:
         return np.log(chance[np.arange(len(chance)), self._held_out()[1]])
 
 
-def _with_tolerance(candidate: Candidate, tolerance: float) -> Weighted:
+def _with_tolerance(candidate: RaterModelCandidate, tolerance: float) -> Weighted:
     return lambda votes, gold, weight: candidate(votes, gold, weight, tolerance)
 
 

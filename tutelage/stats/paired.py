@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.intervals import check_outcomes, normal_quantile
-from tutelage.stats.votes import Floats, Ints, sum_by
+from tutelage.stats.intervals import normal_quantile
+from tutelage.stats.vote_codes import Floats, Ints, sum_by
+from tutelage.stats.win_rates import check_outcomes
 
 _ROUNDS = 100
 _NU_RIDGE = 0.01  # log ν ~ N(0, 100): finite when nothing, or everything, is a tie

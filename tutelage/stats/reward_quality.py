@@ -1,6 +1,7 @@
-"""The quality of a reward model: how well it predicts which of two answers people prefer."""
+"""A reward model, or a judge, against the votes of people."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from tutelage.stats.calibration import calibration
 from tutelage.stats.intervals import Interval, ratio_interval
-from tutelage.stats.votes import Floats
+from tutelage.stats.vote_codes import Floats, Ints
 
 BINS = 10
 
@@ -76,3 +77,163 @@ def _accuracy(difference: Floats, p: Floats, prompts: Sequence[str]) -> Interval
     right = (np.sign(difference) * np.sign(p - 0.5) + 1) / 2
     cluster = np.unique(np.asarray(prompts), return_inverse=True)[1]
     return ratio_interval(right * decided, decided.astype(float), cluster)
+
+
+STRENGTHS = ("slightly", "better", "much better")
+
+
+def by_strength(
+    differences: Sequence[float], p_chosen: Sequence[float], strength: Sequence[float], prompts: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Accuracy within pairs of about the same mean strength (rounded to 1, 2, 3), as Llama 2 reports it (Touvron et
+    al. 2023, table 28): of each that occurs its words, number of pairs, accuracy, and interval over prompts.
+
+    Pairs labelled exactly one half have no better side and are left out; equal scores count half.
+    """
+    difference, p = np.asarray(differences, float), np.asarray(p_chosen, float)
+    rounded = np.clip(np.floor(np.asarray(strength, float) + 0.5).astype(int), 1, 3)
+    right = (np.sign(difference) * np.sign(p - 0.5) + 1) / 2
+    cluster = np.unique(np.asarray(prompts), return_inverse=True)[1]
+    found = []
+    for level, words in enumerate(STRENGTHS, 1):
+        chosen = (rounded == level) & (p != 0.5)
+        if chosen.any():
+            share = ratio_interval(right[chosen], np.ones(chosen.sum()), cluster[chosen])
+            found.append(
+                {
+                    "strength": words,
+                    "n": int(chosen.sum()),
+                    "accuracy": share.value,
+                    "interval": [share.low, share.high],
+                }
+            )
+    return found
+
+
+def against_votes(
+    differences: Sequence[float],
+    for_chosen: Sequence[int],
+    for_rejected: Sequence[int],
+    prompts: Sequence[str],
+) -> dict[str, Any]:
+    """The share of single votes that go to the side with the higher score (equal scores count half), with its interval
+    over prompts: what `stats.calibration.vote_ceiling` bounds."""
+    difference = np.asarray(differences, float)
+    one, other = np.asarray(for_chosen, float), np.asarray(for_rejected, float)
+    ahead = (np.sign(difference) + 1) / 2
+    cluster = np.unique(np.asarray(prompts), return_inverse=True)[1]
+    share = ratio_interval(ahead * one + (1 - ahead) * other, one + other, cluster)
+    return {"n": int((one + other).sum()), "accuracy": share.value, "interval": [share.low, share.high]}
+
+
+_RIDGE = 0.01  # weights of standardised differences ~ N(0, 100): finite where the reward is always right
+
+
+@dataclass(frozen=True)
+class JudgedPair:
+    """Two answers to one prompt: how much higher the reward scores the first, how much longer it is (characters), and
+    the votes for each side."""
+
+    prompt: str
+    difference: float
+    longer: float
+    for_first: int
+    for_second: int
+
+
+@dataclass(frozen=True)
+class Trust:
+    """A reward against the votes of people on the same pairs; every interval resamples prompts.
+
+    `agreement` is the probability that a vote goes to the side with the higher score, equal scores half; `raters` that
+    two raters' votes on a pair go to the same side, where two raters judged it. `length` is how much more often the
+    reward prefers the longer answer than people do. `weight` makes of the score's difference the log-odds that people
+    prefer the first answer (maximum likelihood).
+    """
+
+    pairs: int
+    votes: int
+    agreement: Interval
+    raters: Interval
+    length: Interval
+    weight: float
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether the reward agrees less with a rater than another rater does, by more than its interval."""
+        high, own = self.agreement.high, self.raters.value
+        return high is not None and own is not None and high < own
+
+
+def measure_trust(pairs: Sequence[JudgedPair]) -> Trust:
+    """The trust that the votes on these pairs justify; pairs without a vote are left out."""
+    pairs = [pair for pair in pairs if pair.for_first + pair.for_second]
+    first = np.array([pair.for_first for pair in pairs], float)
+    second = np.array([pair.for_second for pair in pairs], float)
+    difference = np.array([pair.difference for pair in pairs], float)
+    longer = np.array([pair.longer for pair in pairs], float)
+    prompt = np.unique([pair.prompt for pair in pairs], return_inverse=True)[1]
+    ahead, share = (np.sign(difference) + 1) / 2, first / (first + second)
+    return Trust(
+        pairs=len(pairs),
+        votes=int((first + second).sum()),
+        agreement=_mean(ahead * share + (1 - ahead) * (1 - share), prompt),
+        raters=_raters(first, second, prompt),
+        length=_length(ahead, share, longer, prompt),
+        weight=log_odds_weight(difference, first, second),
+    )
+
+
+def _mean(values: Floats, cluster: Ints) -> Interval:
+    return ratio_interval(values, np.ones(len(values)), cluster)
+
+
+def _raters(first: Floats, second: Floats, prompt: Ints) -> Interval:
+    """P(two different raters of a pair agree), the mean over pairs with two votes; as `stats.pair_agreement`."""
+    count = first + second
+    several = count >= 2
+    first, second, count = first[several], second[several], count[several]
+    equal = (first * (first - 1) + second * (second - 1)) / np.maximum(count * (count - 1), 1)
+    return _mean(equal, prompt[several])
+
+
+def _length(ahead: Floats, share: Floats, longer: Floats, prompt: Ints) -> Interval:
+    """Mean over pairs of unequal length of [the reward prefers the longer] − [the share of votes for the longer]."""
+    unequal = longer != 0
+    sign = np.sign(longer[unequal])
+    lean = (ahead[unequal] - share[unequal]) * sign  # in [-1, 1]
+    found = _mean((lean + 1) / 2, prompt[unequal])  # as a share, whose interval is one of shares
+    value, low, high = (None if x is None else 2 * x - 1 for x in (found.value, found.low, found.high))
+    return Interval(value, low, high)
+
+
+def log_odds_weight(difference: Floats, first: Floats, second: Floats) -> float:
+    """w that maximises Σ first · log σ(w Δ) + second · log σ(−w Δ), slightly ridged; 0 where all scores are equal."""
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
+    spread = float(np.sqrt((difference**2).mean())) if len(difference) else 0.0
+    if not spread:
+        return 0.0
+    feature = difference / spread
+
+    def slope(w: float) -> float:
+        odds = expit(w * feature)
+        return float((feature * (first * (1 - odds) - second * odds)).sum() - _RIDGE * w)
+
+    widest = (np.abs(feature) * (first + second)).sum() / _RIDGE + 1.0
+    return float(brentq(slope, -widest, widest)) / spread
+
+
+def position_bias(verdicts: Sequence[tuple[str, str]], prompts: Sequence[str]) -> tuple[Interval, float]:
+    """The leaning of a judge of pairs by place, from its verdicts (first, second or tie) in both orders of each pair.
+
+    Returns the probability that it prefers the answer shown first (1/2 is fair, a tie counts half), and the share of
+    pairs whose verdict turned with the order.
+    """
+    score = {"first": 1.0, "second": 0.0, "tie": 0.5}
+    first = np.array([(score[shown] + score[turned]) / 2 for shown, turned in verdicts])
+    consistent = {("first", "second"), ("second", "first"), ("tie", "tie")}
+    turned = [pair not in consistent for pair in verdicts]
+    cluster = np.unique(list(prompts), return_inverse=True)[1]
+    return _mean(first, cluster), float(np.mean(turned))

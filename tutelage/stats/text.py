@@ -1,7 +1,7 @@
 """Measures of answers as text: overlap with references, variety, length, repetition.
 
 Every function takes plain lists of strings and treats them as a set of answers: the order of the list never
-matters. Words are those of `tutelage.data.words`. A figure about nothing (no answers, no n-grams) is NaN, because
+matters. Words are those of `tutelage.data.text_counts`. A figure about nothing (no answers, no n-grams) is NaN, because
 neither 0 nor 1 would be true.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
 
-from tutelage.data.words import ngrams as ngrams
-from tutelage.data.words import words as words
+from tutelage.data.text_counts import ngrams as ngrams
+from tutelage.data.text_counts import words as words
 
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]*_`]*\s*\Z")
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
@@ -23,7 +23,7 @@ LONGEST_STEMMED = 100
 
 
 @dataclass(frozen=True)
-class Lengths:
+class LengthSummary:
     """Words per answer. `std` is over the answers themselves (divided by their number, not by one less)."""
 
     mean: float
@@ -125,12 +125,12 @@ def repetition(texts: Sequence[str], n: int = 3) -> float:
     return 1 - sum(len(set(of_text)) for of_text in grams) / total if total else nan
 
 
-def lengths(texts: Sequence[str]) -> Lengths:
+def lengths(texts: Sequence[str]) -> LengthSummary:
     """Statistics of the number of words per text."""
     counts = [float(len(words(text))) for text in texts]
     if not counts:
-        return Lengths(nan, nan, nan, nan, nan)
-    return Lengths(
+        return LengthSummary(nan, nan, nan, nan, nan)
+    return LengthSummary(
         mean=statistics.fmean(counts),
         std=statistics.pstdev(counts),
         median=statistics.median(counts),

@@ -1,4 +1,8 @@
-"""Votes from a table in a file, with an account of every row that was left out; tables for spreadsheets back."""
+"""Votes from a table in a file, with an account of every row that was left out; tables for spreadsheets back.
+
+Each row of a study's export, `votes.csv`, is a judgement in force: `item`, `rater`, and as `verdict` the better of the
+two responses in the order of the files, a tie or both bad; what was skipped or excluded is in the file too.
+"""
 
 import csv
 import math
@@ -11,17 +15,44 @@ import numpy as np
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.tables import Broken, Row, Table, read_table
-from tutelage.stats.consistency import Repeats, self_consistency
-from tutelage.stats.study_votes import CHOICE, is_study_export, reason_to_leave_out, require_verdicts
-from tutelage.stats.votes import Ints, Votes, ordered_names
+from tutelage.data.readers import Broken, TableRow
+from tutelage.data.tables import Table, read_table
+from tutelage.stats.rater_checks import Repeats, self_consistency
+from tutelage.stats.vote_codes import Ints, Votes, ordered_names
+
+CHOICE = "verdict"
+_COLUMNS = {"item", "rater", "rater_kind", "pool", CHOICE, "excluded"}
+_CLASSES = {"a", "b", "tie", "both_bad"}
+
+
+def is_study_export(table: Table) -> bool:
+    """Whether the columns are those of `votes.csv`."""
+    return set(table.columns) >= _COLUMNS
+
+
+def reason_to_leave_out(values: Mapping[str, object]) -> str:
+    """Why a judgement does not count, or nothing."""
+    if str(values.get("excluded") or "").strip():
+        return "excluded from the study"
+    return "skipped" if values.get(CHOICE) == "skip" else ""
+
+
+def require_verdicts(table: Table, rows: list[TableRow]) -> None:
+    """Raises TutelageError for a study of another kind of question, whose verdicts say nothing."""
+    other = sorted({str(row.values.get(CHOICE)) for row in rows} - _CLASSES)
+    if other:
+        raise TutelageError(
+            f"{table.source} holds judgements of the kind '{other[0]}', which are no choices between two responses. "
+            "Take the column with one of its scores by --choice, or the pairs in preferences.jsonl beside it."
+        )
+
 
 _MOST_CHOICES = 50
 _PLACES_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Columns:
+class VoteFileColumns:
     """The names of the columns with the item, the rater, the choice and, if not empty, the known answer. Without a name
     the choice is in `choice`, or in `verdict` where the table is the export of a study."""
 
@@ -55,7 +86,7 @@ class _Row:
     gold: str
 
 
-def read_votes(path: str, columns: Columns) -> VoteFile:
+def read_votes(path: str, columns: VoteFileColumns) -> VoteFile:
     """Votes from .csv, .tsv, .json, .jsonl or .parquet, one per row; cells count as text without outer spaces.
 
     If all choices and known answers are numbers, "1" and "1.0" are the same. Left out are unreadable rows, rows without
@@ -63,7 +94,7 @@ def read_votes(path: str, columns: Columns) -> VoteFile:
     counts as unknown. Raises TutelageError for a column that does not exist, no usable row, a choice column with more
     than 50 different values, and a gold column that shares no value with it.
 
-    Of the export of a study (study_votes.py), what was skipped or excluded is left out too.
+    Of the export of a study, what was skipped or excluded is left out too.
     """
     table = _read_tsv(Path(path)) if path.lower().endswith(".tsv") else read_table(path)
     number = len(table.rows) + len(table.broken)
@@ -125,18 +156,20 @@ def _read_tsv(path: Path) -> Table:
     if not lines:
         raise TutelageError(f"{path} is empty.")
     header = [name.strip() for name in lines[0].split("\t")]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     broken: list[Broken] = []
     for number, line in enumerate(lines[1:], start=2):
         cells = line.split("\t")
         if len(cells) == len(header):
-            rows.append(Row(f"line {number}", dict(zip(header, cells, strict=True))))
+            rows.append(TableRow(f"line {number}", dict(zip(header, cells, strict=True))))
         elif line.strip():
             broken.append(Broken(f"line {number}", f"{counted(len(cells), 'cell')} instead of {len(header)}"))
     return Table(str(path), tuple(rows), tuple(broken))
 
 
-def _with_choice(table: Table, columns: Columns, left_out: dict[str, list[str]]) -> tuple[Table, Columns]:
+def _with_choice(
+    table: Table, columns: VoteFileColumns, left_out: dict[str, list[str]]
+) -> tuple[Table, VoteFileColumns]:
     """The column with the choice, and the rows that count."""
     if "choice" in table.columns or not is_study_export(table):
         return table, replace(columns, choice="choice")
@@ -150,7 +183,7 @@ def _with_choice(table: Table, columns: Columns, left_out: dict[str, list[str]])
     return replace(table, rows=tuple(counted)), replace(columns, choice=CHOICE)
 
 
-def _require(table: Table, columns: Columns) -> None:
+def _require(table: Table, columns: VoteFileColumns) -> None:
     for role in ("item", "rater", "choice", "gold"):
         name = getattr(columns, role)
         if name and name not in table.columns:
@@ -160,7 +193,7 @@ def _require(table: Table, columns: Columns) -> None:
             )
 
 
-def _complete_rows(table: Table, columns: Columns, left_out: dict[str, list[str]]) -> Iterator[_Row]:
+def _complete_rows(table: Table, columns: VoteFileColumns, left_out: dict[str, list[str]]) -> Iterator[_Row]:
     """The rows with item, rater and choice; the others are entered in `left_out`."""
     needed = (columns.item, columns.rater, columns.choice)
     for row in table.rows:
@@ -208,7 +241,7 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _refuse_unusable(rows: list[_Row], table: Table, columns: Columns) -> None:
+def _refuse_unusable(rows: list[_Row], table: Table, columns: VoteFileColumns) -> None:
     if not rows:
         raise TutelageError(
             f"No row of {table.source} has a value in each of {columns.item}, {columns.rater} and {columns.choice}."

@@ -12,7 +12,7 @@ from typing import Any
 
 _NAMES = {
     "core.rows": ("collate",),
-    "data.chat": ("pad_token_id",),
+    "data.chat_tokens": ("pad_token_id",),
     "models.budget": ("Budget",),
     "rollout.local": ("LocalGenerator",),
     "rollout.prompts": ("encode_prompts",),

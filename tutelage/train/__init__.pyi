@@ -1,7 +1,7 @@
 # Written by scripts/interface.py.
 
 from tutelage.core.rows import collate as collate
-from tutelage.data.chat import pad_token_id as pad_token_id
+from tutelage.data.chat_tokens import pad_token_id as pad_token_id
 from tutelage.models.budget import Budget as Budget
 from tutelage.rollout.local import LocalGenerator as LocalGenerator
 from tutelage.rollout.prompts import encode_prompts as encode_prompts

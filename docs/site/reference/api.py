@@ -36,7 +36,7 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Settings that commands share",
         ("base.config.pieces", "base.config.bases"),
     ),
-    "data": ("Data", ("data.records", "data.formats", "data.endpoint", "data.paid_endpoint")),
+    "data": ("Data", ("data.records", "data.formats", "data.chat_endpoint", "data.chat_endpoint")),
     "core": (
         "Core: tensors in, tensors out",
         (

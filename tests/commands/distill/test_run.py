@@ -16,7 +16,7 @@ from tutelage.commands.distill.run import prepare_distill
 from tutelage.commands.line import main
 from tutelage.core.kl import exact_divergence
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.policy import Policy
 from tutelage.rollout.prompts import encode_prompts, prompt_tokens
 from tutelage.train.rl.given import drawn_prompts

@@ -7,7 +7,7 @@ from tiny_verbs import files, model, read_jsonl
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.table import find
-from tutelage.data.endpoint import KEY
+from tutelage.data.chat_endpoint import KEY
 from tutelage.data.formats import load_completions, load_demonstrations
 from tutelage.rollout.inference.search import Search
 

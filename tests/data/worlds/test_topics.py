@@ -5,7 +5,7 @@ from offenders import for_each
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.worlds import Topic, find_topic
-from tutelage.data.worlds.bank import words
+from tutelage.data.worlds.gold import words
 from tutelage.data.worlds.phrases import ASK
 from tutelage.data.worlds.topics import topics
 

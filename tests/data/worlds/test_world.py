@@ -10,11 +10,11 @@ import pytest
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Split
 from tutelage.data.worlds import World, find_topic
-from tutelage.data.worlds.bank import nearest, split_sentences, words
+from tutelage.data.worlds.gold import nearest, split_sentences, words
 from tutelage.data.worlds.phrases import ASK
-from tutelage.data.worlds.registers import REGISTERS, conversation
 from tutelage.data.worlds.styles import STYLES, compose
 from tutelage.data.worlds.topics import topics
+from tutelage.data.worlds.world import REGISTERS, conversation
 
 
 def documents(seed: int, tokens: int) -> list[str]:

@@ -8,7 +8,7 @@ import torch
 
 from tutelage.base import config
 from tutelage.commands.sample.settings import SampleSettings
-from tutelage.data.rows import to_row, write_jsonl
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.worlds import World
 from tutelage.demo.lab.start import NEEDED, Start, find
 from tutelage.models.backbone import load_backbone, save_model

@@ -14,8 +14,8 @@ from tiers import long_except
 
 from tutelage.base.errors import TutelageError
 from tutelage.demo.lab.climbing import Climb
-from tutelage.demo.lab.settings import SUBCOMMANDS
 from tutelage.demo.lab.start import Start, find
+from tutelage.demo.laboratory import SUBCOMMANDS
 
 SHORT = {"steps": 3, "answers": 8, "tested": 8, "every": 1}
 CHANGES: dict[str, dict[str, Any]] = {

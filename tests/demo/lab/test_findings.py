@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tutelage.demo.lab import advantages_page, estimators_page, kl, overoptimisation_page
-from tutelage.demo.lab.cells import CellResult
-from tutelage.demo.lab.gradients import Estimate
+from tutelage.demo.lab.experiment import CellResult
+from tutelage.demo.lab.measurements import Measurement
 
 STEPS = 40
 
@@ -88,7 +88,7 @@ def test_the_noise_of_known_gradients_is_told() -> None:
     assert value.bias.value == 0.0
     assert advantages_page.share(trusting.bias).value == pytest.approx(0.5, rel=0.1)
     assert trusting.angle.value == pytest.approx(1.0, abs=0.05)
-    assert advantages_page.share(Estimate(-0.1, 0.2)).value == 0.0
+    assert advantages_page.share(Measurement(-0.1, 0.2)).value == 0.0
 
 
 def test_estimates_are_told_in_units_of_the_exact_one() -> None:
@@ -139,11 +139,16 @@ def test_a_way_knows_its_top_its_fall_and_its_curve() -> None:
 
 
 def test_a_gradient_without_a_mean_direction_is_said_to_be_lost() -> None:
-    nowhere = Estimate(float("nan"), float("nan"))
+    nowhere = Measurement(float("nan"), float("nan"))
     good = estimators_page.PenaltyGradient(
-        "k1 in the reward", Estimate(0.9, 0.01), Estimate(1.0, 0.1), Estimate(1.0, 0.1)
+        "k1 in the reward",
+        Measurement(0.9, 0.01),
+        Measurement(1.0, 0.1),
+        Measurement(1.0, 0.1),
     )
-    lost = estimators_page.PenaltyGradient("k1 in the loss", nowhere, Estimate(0.0, 0.1), Estimate(1.0, 0.1))
+    lost = estimators_page.PenaltyGradient(
+        "k1 in the loss", nowhere, Measurement(0.0, 0.1), Measurement(1.0, 0.1)
+    )
     said = estimators_page._as_gradients({pull.name: pull for pull in (good, lost)})
     assert "k1 in the reward 0.90 ± 0.02" in said
     assert said.endswith("Lost in their noise: k1 in the loss.")

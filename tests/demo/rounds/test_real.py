@@ -11,12 +11,11 @@ from remarks import collected
 from tutelage.base.config.flags import settings_from
 from tutelage.base.errors import TutelageError
 from tutelage.data.worlds import ChildrensQuestions, clarity
-from tutelage.data.worlds.questions import SYSTEM
+from tutelage.data.worlds.child_questions import SYSTEM
 from tutelage.demo import demo
-from tutelage.demo.rounds.demo import run_round
-from tutelage.demo.rounds.real import STORY, Scale, real
-from tutelage.demo.rounds.round import Place
-from tutelage.demo.show import print_demo
+from tutelage.demo.demo import print_demo
+from tutelage.demo.rounds.real import STORY, RealScale, real
+from tutelage.demo.rounds.round import RoundPlace, run_round
 from tutelage.models import gguf
 from tutelage.report import write_report
 
@@ -55,7 +54,7 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def out(tmp_path_factory: pytest.TempPathFactory, chat_model: str) -> Path:
     """The folder of a finished round."""
     folder = tmp_path_factory.mktemp("real") / "round"
-    run_round(real(Place(folder, 0, quiet=True), Scale(model=chat_model, **SMALL)))
+    run_round(real(RoundPlace(folder, 0, quiet=True), RealScale(model=chat_model, **SMALL)))
     return folder
 
 
@@ -121,7 +120,7 @@ def test_a_second_run_trains_nothing(out: Path, chat_model: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     told: list[str] = []
     with collected(told):
-        again = run_round(real(Place(out, 0, quiet=True), Scale(model=chat_model, **SMALL)))
+        again = run_round(real(RoundPlace(out, 0, quiet=True), RealScale(model=chat_model, **SMALL)))
     assert [line for line in told if "done already" in line] == [
         f"{title}: done already"
         for title in ("Sampling answers", "Raters judge pairs", "Reward model", "GRPO", "Evaluation")
@@ -139,12 +138,12 @@ def test_a_round_of_another_scale_is_refused(
 ) -> None:
     """The texts of the world belong to the stage that writes them, which is the first one here."""
     with pytest.raises(TutelageError, match=f"stage '{stage}' was made with other settings"):
-        run_round(real(Place(out, 0, quiet=True), Scale(model=chat_model, **SMALL | change)))
+        run_round(real(RoundPlace(out, 0, quiet=True), RealScale(model=chat_model, **SMALL | change)))
 
 
 def test_the_command_that_is_shown_makes_the_same_round(tmp_path: Path) -> None:
-    assert Place(tmp_path, 3, quiet=True).flags() == "--seed 3"
-    flags = Place(tmp_path, 3, quiet=True, dtype="bf16", engine="plain").flags()
+    assert RoundPlace(tmp_path, 3, quiet=True).flags() == "--seed 3"
+    flags = RoundPlace(tmp_path, 3, quiet=True, dtype="bf16", engine="plain").flags()
     assert flags == "--seed 3 --dtype bf16 --engine plain"
     settings = settings_from(demo.DemoSettings, flags.split(), prog="tutelage demo", epilogue="")
     assert (settings.seed, settings.dtype, settings.engine) == (3, "bf16", "plain")

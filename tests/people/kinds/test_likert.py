@@ -51,7 +51,7 @@ from tutelage.people.restoring import import_export
 from tutelage.people.simulated_raters import SimulatedRater
 from tutelage.people.statistics.keeping import Keeper
 from tutelage.stats.agreement import krippendorff_alpha
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 from ..worlds import QUIET, SECRET, asked, records, work
 

@@ -13,7 +13,7 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_preferences
-from tutelage.data.transport import Refusal, Unanswered
+from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.people import Store, Study, list_events, list_questions, preferences
 from tutelage.people.programs.client import StudyClient
 from tutelage.people.programs.signing import signed_headers
@@ -116,17 +116,17 @@ def test_a_server_that_is_away_is_asked_again_and_then_given_up(
 def test_refusals_say_what_and_where(
     lite: Store, study: Study, client: StudyClient, url: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(Refusal, match="row 1") as refused:
+    with pytest.raises(HttpRefusal, match="row 1") as refused:
         client.add([{"prompt": "p", "chosen": 1, "rejected": "b"}])
     assert refused.value.status == 400
     with StudyClient(url, create_token(lite, study.id, "reader", ["read"])) as reader:
-        with pytest.raises(Refusal, match="no right to add") as refused:
+        with pytest.raises(HttpRefusal, match="no right to add") as refused:
             reader.add(ROWS)
         assert refused.value.status == 403
-        with pytest.raises(Refusal, match="no right to export"):
+        with pytest.raises(HttpRefusal, match="no right to export"):
             reader.export(tmp_path / "x.jsonl")
     assert not (tmp_path / "x.jsonl").exists()
-    with StudyClient(url, "nonsense") as stranger, pytest.raises(Refusal, match="unknown") as refused:
+    with StudyClient(url, "nonsense") as stranger, pytest.raises(HttpRefusal, match="unknown") as refused:
         stranger.overview()
     assert refused.value.status == 401
     with pytest.raises(TutelageError, match="'kind' chooses nothing"):

@@ -23,7 +23,7 @@ from tutelage.people import (
 from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.studies import Presentation
 from tutelage.stats.agreement import pair_agreement
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 from ..worlds import QUIET, better, raters_of, records, study_of, work
 

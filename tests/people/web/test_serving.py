@@ -274,7 +274,7 @@ def test_golds_and_practice_come_with_their_explanations(folder: Path, pairs: Pa
 
 
 def test_what_sample_wrote_can_be_asked(folder: Path, capsys: Captured) -> None:
-    from tutelage.data.rows import to_row, write_jsonl
+    from tutelage.data.record_files import to_row, write_jsonl
 
     from ..worlds import records
 
@@ -325,8 +325,8 @@ def test_every_kind_goes_from_questions_to_preferences_and_back(
 
 
 def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
+    from tutelage.data.record_files import to_row, write_jsonl
     from tutelage.data.records import Comparison, CompletionRecord
-    from tutelage.data.rows import to_row, write_jsonl
 
     from ..worlds import records
 

@@ -30,7 +30,7 @@ from tutelage.people.statistics.keeping import Keeper
 from tutelage.people.statistics.models import leaderboard
 from tutelage.people.statistics.previews import preview
 from tutelage.stats.agreement import pair_agreement
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 from ..worlds import QUIET, asked, raters_of, study_of, work
 from .conftest import World, make_study

@@ -14,7 +14,7 @@ import pytest
 from scripted_chat import Scripted, echoing, finished, saying
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.transport import Refusal, Unanswered
+from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.people import (
     Assignment,
     Plan,
@@ -203,7 +203,7 @@ def test_answers_that_end_while_news_go_out_are_told_before_the_question() -> No
 
 def test_a_model_that_refuses_is_not_asked_again(lite: Store) -> None:
     turn = said(lite)
-    refusal = Refusal("too long", 400, "context_length_exceeded")
+    refusal = HttpRefusal("too long", 400, "context_length_exceeded")
     models = Scripted.of(one=saying(refusal), two=saying("fine"))
     assert show(lite, turn, models)[-1] == {"failed": streams.REFUSED}
     assert len(models.models["one"].asked) == 1

@@ -5,7 +5,7 @@ import re
 from xml.etree import ElementTree as ET
 
 from tutelage.report.figures import Chart, draw
-from tutelage.report.figures.layout import frame
+from tutelage.report.figures.scales import frame
 
 NAN = math.nan
 PIXEL = 0.051

@@ -1,19 +1,58 @@
-"""Charts by geometry: what is drawn, read back through the inverse of the scales, is the data."""
+"""Thinned lines keep their outline."""
 
 import math
 from collections.abc import Iterator
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series, draw
-from tutelage.report.figures.layout import frame
+from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, ValueBar, draw
+from tutelage.report.figures.drawing import STROKES, runs, thin
 from tutelage.report.figures.plots import bin_width, histogram
+from tutelage.report.figures.scales import frame
 
-from .reading import NAN, PIXEL, drawn, pixels, strokes, with_class
+from .reading import NAN, PIXEL, drawn, pixels, strokes, titles, with_class
+
+
+@pytest.mark.parametrize("size", [501, 777, 5000])
+def test_thinning_keeps_ends_and_extremes(size: int) -> None:
+    values = [float(v) for v in np.random.default_rng(size).standard_cauchy(size)]
+    kept = thin([(float(i), v) for i, v in enumerate(values)])
+    assert len(kept) <= STROKES + 4
+    assert kept[0] == (0.0, values[0])
+    assert kept[-1] == (float(len(values) - 1), values[-1])
+    assert min(v for _, v in kept) == min(values)
+    assert max(v for _, v in kept) == max(values)
+    assert kept == sorted(kept)
+
+
+def test_runs_are_the_stretches_without_a_gap() -> None:
+    assert list(runs([])) == []
+    assert list(runs([3])) == [[3]]
+    assert list(runs([0, 1, 3, 4, 5, 9])) == [[0, 1], [3, 4, 5], [9]]
+
+
+def test_hovering_tells_every_value_of_every_line() -> None:
+    chart = Chart(
+        "c", (Series((1, 2, 3), (0.25, 0.5, NAN), "a"), Series((1, 3), (7.0, 8.0), "b")), Axis("step")
+    )
+    assert titles(drawn(chart)) == ["step 1\na 0.25\nb 7", "step 2\na 0.5", "step 3\nb 8"]
+
+
+def test_hover_columns_tile_the_plot() -> None:
+    chart = Chart("c", (Series(tuple(range(1000)), tuple(range(1000)), "a"),))
+    columns = with_class(drawn(chart), "slice")
+    at = frame(chart)
+    edges = [(float(c.get("x", "")), float(c.get("width", ""))) for c in columns]
+    assert len(columns) <= 100
+    assert edges[0][0] == pytest.approx(at.x.start)
+    assert sum(width for _, width in edges) == pytest.approx(at.x.end - at.x.start, abs=PIXEL * len(edges))
+    assert all(a + width == pytest.approx(b, abs=2 * PIXEL) for (a, width), (b, _) in pairwise(edges))
+
 
 wild = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -121,7 +160,7 @@ def test_hostile_words_stay_words() -> None:
     root = drawn(Chart(evil, series, Axis(evil), Axis(evil), (Rule(0.5, evil),)))
     assert {element.tag for element in root.iter()} <= {"svg", "path", "text", "title", "g", "circle", "rect"}
     assert root.get("aria-label") == evil.replace("\x00", "�")
-    bars = ET.fromstring(draw(BarChart(evil, (Bar(evil, 1.0, evil),))))
+    bars = ET.fromstring(draw(BarChart(evil, (ValueBar(evil, 1.0, evil),))))
     assert {element.tag for element in bars.iter()} <= {"svg", "path", "text", "title", "g", "rect"}
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tutelage.report.figures.number_text import number, percent, tick_labels
+from tutelage.report.figures.number_text import duration, number, percent, signed, tick_labels
 from tutelage.report.figures.scales import Scale
 
 values = st.floats(-1e6, 1e6, allow_nan=False)
@@ -65,3 +65,9 @@ def test_numbers_keep_three_digits(value: float) -> None:
 def test_shares_in_per_cent() -> None:
     assert percent(0.7249, 1) == "72.5%"
     assert percent(-0.3) == "−30%"
+
+
+def test_times_shares_and_differences() -> None:
+    told = [duration(seconds) for seconds in (0.04, 9.94, 9.96, 59.7, 61, 120, 3599.6, 7500)]
+    assert told == ["0.0 s", "9.9 s", "10 s", "1 min", "1 min 1 s", "2 min", "1 h", "2 h 5 min"]
+    assert (signed(1.94), signed(-0.3), signed(0.0)) == ("+1.94", "−0.3", "0")

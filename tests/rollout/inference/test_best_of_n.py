@@ -9,7 +9,7 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Prompt, user
 from tutelage.rollout.inference.best_of_n import best_of_n, best_of_n_kl
-from tutelage.rollout.sampler import Reply
+from tutelage.rollout.sampler import EndpointReply
 from tutelage.rollout.scripted import ScriptedSampler
 
 SAMPLING = config.Sampling()
@@ -29,7 +29,7 @@ def test_every_prompt_keeps_its_own_answers_best_first():
 
 def test_an_answer_that_was_cut_is_last_whatever_it_scores():
     def sampler(conversations, n, sampling, *, seed):
-        return [[Reply("a long one", finished=False), Reply("short")] for _ in conversations]
+        return [[EndpointReply("a long one", finished=False), EndpointReply("short")] for _ in conversations]
 
     (group,) = best_of_n(sampler, length, PROMPTS[1:], 2, SAMPLING, seed=0)
     assert [one.text for one in group] == ["short", "a long one"]

@@ -5,7 +5,7 @@ from served import choices, serving
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Message, Prompt, user
 from tutelage.rollout.http import HttpSampler
 from tutelage.rollout.inference.search import Search

@@ -10,8 +10,8 @@ import pytest
 
 from tutelage.base import config
 from tutelage.commands.loading import load_policy
-from tutelage.data.chat import encode
-from tutelage.data.endpoint import Endpoint
+from tutelage.data.chat_endpoint import Endpoint
+from tutelage.data.chat_tokens import encode
 from tutelage.data.records import user
 from tutelage.engines.sampling import PromptTokens
 from tutelage.engines.stopping import text_of

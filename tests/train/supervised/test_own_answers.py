@@ -11,7 +11,7 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import Dpo
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.records import Prompt, user
 from tutelage.rollout.local import LocalGenerator
 from tutelage.train.supervised.batches import Order

@@ -12,11 +12,11 @@ from tutelage.base.nouns import counted
 from tutelage.commands.collect.settings import Judge
 from tutelage.commands.study import open_existing
 from tutelage.commands.study_lineage import fingerprint
-from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.records import Messages
 
 if TYPE_CHECKING:
-    from tutelage.data.judging import Compare
+    from tutelage.data.llm_judge import Compare
     from tutelage.people import Study
 
 Score = Callable[[Sequence[Messages], Sequence[str]], list[float]]
@@ -44,8 +44,8 @@ def judge(settings: Judge) -> int:
 
 
 def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, object]]":
-    from tutelage.data.judging import PAIR_TEMPLATE, PairJudge
-    from tutelage.data.paid_endpoint import PaidEndpoint
+    from tutelage.data.chat_endpoint import PaidEndpoint
+    from tutelage.data.llm_judge import PAIR_TEMPLATE, EndpointPairJudge
 
     template = PAIR_TEMPLATE
     if settings.template is not None:
@@ -55,7 +55,7 @@ def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, o
             raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
     asked = study.presentation
     endpoint = Endpoint(settings.endpoint, settings.model, os.environ.get(KEY, ""))
-    found = PairJudge(
+    found = EndpointPairJudge(
         PaidEndpoint(endpoint, settings.temperature), asked.question, asked.guidelines, template
     )
     return found, found.detail
@@ -73,8 +73,7 @@ def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
 def scoring(name: str, engine: EngineName) -> Score:
     """The scores that a reward model or function gives to responses in their conversations."""
     from tutelage.base import config
-    from tutelage.data.identity import prompt_id
-    from tutelage.data.records import Prompt
+    from tutelage.data.records import Prompt, prompt_id
     from tutelage.rewards.completions import Completions
     from tutelage.rewards.named import make_reward
     from tutelage.rewards.scores import scores_of

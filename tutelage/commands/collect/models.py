@@ -19,8 +19,8 @@ from tutelage.base.config import EngineName
 from tutelage.base.errors import TutelageError
 from tutelage.commands.serve.settings import KEY as SERVE_KEY
 from tutelage.commands.serve.settings import PARENT as SERVE_PARENT
-from tutelage.data.chat_stream import ChatStream, Piece
-from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.chat_endpoint import KEY, Endpoint
+from tutelage.data.chat_stream import ChatStream, ReplyPiece
 from tutelage.data.records import Messages
 from tutelage.data.transport import Unanswered
 from tutelage.people.chat_models import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
@@ -45,7 +45,7 @@ class ServedFolder:
     _stream: ChatStream | None = field(default=None, init=False)
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[Piece]:
+    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
         """See `ChatModel.pieces`."""
         url = await asyncio.to_thread(self.start)
         if self._stream is None or self._stream.endpoint.url != url:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tutelage.people import Rater, Round
     from tutelage.people.statistics.keeping import StudyStatistics
-    from tutelage.stats.agreement import Agreement
+    from tutelage.stats.agreement import PairAgreement
 
 
 def tell(settings: Status) -> int:
@@ -53,7 +53,7 @@ def tell(settings: Status) -> int:
     return 0
 
 
-def _agreement(found: "Agreement") -> str:
+def _agreement(found: "PairAgreement") -> str:
     if found.value is None or found.low is None or found.high is None:
         return f"unknown: {found.note}"
     interval = f"{found.low:.1%} to {found.high:.1%}"

@@ -39,10 +39,9 @@ from tutelage.commands.runs import (
 from tutelage.commands.shards import lay_out
 from tutelage.core.kl import Fixed
 from tutelage.core.shaping import ScoreShaping
-from tutelage.data.chat import encode
+from tutelage.data.chat_tokens import encode
 from tutelage.data.formats import load_demonstrations, load_prompts
-from tutelage.data.identity import prompt_id
-from tutelage.data.records import Demonstration, Prompt
+from tutelage.data.records import Demonstration, Prompt, prompt_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Completion

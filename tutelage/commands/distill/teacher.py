@@ -12,7 +12,7 @@ from tutelage.base.nouns import counted
 from tutelage.commands.distill.settings import DistillSettings
 from tutelage.commands.shards import lay_out_beside
 from tutelage.core.batch import Rows
-from tutelage.data.endpoint import KEY
+from tutelage.data.chat_endpoint import KEY
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.doctor.machine import Check
-from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.records import user
-from tutelage.data.transport import Refusal, Transport
+from tutelage.data.transport import HttpRefusal, Transport
 
 TIMEOUT = 60.0
 """Seconds that the server has for an answer of one token; the first one may load a model."""
@@ -76,9 +76,9 @@ def _log_probabilities(server: Transport, url: str, model: str) -> Check:
 
 def _advice(error: Exception, url: str) -> str:
     """What the server or the client said, and what to do about it."""
-    if isinstance(error, Refusal) and error.status in (401, 403):
+    if isinstance(error, HttpRefusal) and error.status in (401, 403):
         return f"{error} Set {KEY} to its key."
-    if isinstance(error, Refusal) and error.status == 404:
+    if isinstance(error, HttpRefusal) and error.status == 404:
         return f"{error} Give the address up to /chat/completions, such as http://localhost:8000/v1."
     if isinstance(error, TutelageError):
         return str(error)

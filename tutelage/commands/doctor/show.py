@@ -11,7 +11,7 @@ from tutelage.commands.study_settings import study_address
 
 if TYPE_CHECKING:
     from tutelage.commands.doctor.machine import Check
-    from tutelage.report import Finding
+    from tutelage.report import RunFinding
 
 
 def main(settings: DoctorSettings) -> int:
@@ -44,7 +44,7 @@ def _checks(settings: DoctorSettings) -> "list[Check]":
     return checks
 
 
-def _findings(target: str) -> "tuple[Finding, ...] | None":
+def _findings(target: str) -> "tuple[RunFinding, ...] | None":
     """The findings of a run; None where the target is none, such as a study. Some folders hold both."""
     from tutelage.report import findings_in, holds_run
 
@@ -54,12 +54,12 @@ def _findings(target: str) -> "tuple[Finding, ...] | None":
     return findings_in(folder)
 
 
-def _as_json(checks: "Sequence[Check]", findings: "Sequence[Finding] | None") -> dict[str, object]:
+def _as_json(checks: "Sequence[Check]", findings: "Sequence[RunFinding] | None") -> dict[str, object]:
     found = {} if findings is None else {"findings": [asdict(finding) for finding in findings]}
     return found | ({"checks": [asdict(check) for check in checks]} if checks else {})
 
 
-def _print_findings(target: str, findings: "Sequence[Finding] | None") -> None:
+def _print_findings(target: str, findings: "Sequence[RunFinding] | None") -> None:
     if findings == ():
         print(
             f"{target}: none of the known faults of training was found. Shown in full: tutelage report {target}"

@@ -16,9 +16,8 @@ from tutelage.commands.runs import remark
 from tutelage.commands.shards import reward_beside
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.preferences import PreferenceLoss
-from tutelage.data.endpoint import KEY, Endpoint
-from tutelage.data.judging import PairJudge
-from tutelage.data.paid_endpoint import PaidEndpoint
+from tutelage.data.chat_endpoint import KEY, Endpoint, PaidEndpoint
+from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
@@ -92,4 +91,4 @@ def measured_first(settings: DpoSettings) -> Record:
 def _judge(settings: DpoSettings) -> Reward:
     key = os.environ.get(KEY, "")
     endpoint = PaidEndpoint(Endpoint(settings.judge, settings.judge_model, key))
-    return PairwiseJudgeReward(PairJudge(endpoint, settings.judge_question))
+    return PairwiseJudgeReward(EndpointPairJudge(endpoint, settings.judge_question))

@@ -9,9 +9,8 @@ from tutelage.commands.runs import check_weights, remark, remark_batch
 from tutelage.commands.shards import lay_out_beside
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.pairing import split_by_prompt
-from tutelage.data.records import Preference, Prompt
+from tutelage.data.records import Preference, Prompt, UnpairedAnswer
 from tutelage.data.tokenizer import same_vocabulary
-from tutelage.data.unpaired import UnpairedAnswer
 from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy

@@ -17,10 +17,10 @@ from tutelage.commands.generators import fixed_generator
 from tutelage.commands.runs import remark
 from tutelage.core.batch import Rows
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.formats import load_demonstrations, load_prompts
+from tutelage.data.record_files import write_jsonl
 from tutelage.data.records import Messages, Prompt
-from tutelage.data.rows import write_jsonl
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import Ranks
@@ -38,7 +38,7 @@ from tutelage.rollout.generator import Generator
 from tutelage.rollout.inference.answering import answer
 from tutelage.rollout.local import LocalGenerator
 from tutelage.stats.text import distinct, lengths, repetition, rouge
-from tutelage.stats.win_rate import scored_win_rate
+from tutelage.stats.win_rates import scored_win_rate
 from tutelage.train.supervised.batches import encode_demonstrations
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import numpy as np
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
 from tutelage.commands.raters.settings import RatersSettings
-from tutelage.stats.agreement import Agreement, Alpha, krippendorff_alpha, pair_agreement
+from tutelage.stats.agreement import Alpha, PairAgreement, krippendorff_alpha, pair_agreement
 from tutelage.stats.calibration import Calibration, calibration
-from tutelage.stats.flags import Flag, rater_flags
 from tutelage.stats.model_choice import Choice, choose_model, fit_model
+from tutelage.stats.rater_checks import RaterFlag, rater_flags
 from tutelage.stats.reliability import Reliability, majority
-from tutelage.stats.vote_files import Columns, VoteFile, read_votes, write_table
-from tutelage.stats.votes import Floats, Ints
+from tutelage.stats.vote_codes import Floats, Ints
+from tutelage.stats.vote_files import VoteFile, VoteFileColumns, read_votes, write_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,9 @@ class RatersResult:
     """[I, classes]: 1 for the class with most votes, equal shares for a draw."""
     learnt_gold: bool
     """Whether the known answers were given to the model."""
-    flags: tuple[tuple[Flag, ...], ...]
+    flags: tuple[tuple[RaterFlag, ...], ...]
     """What is odd about each rater."""
-    agreement: Agreement
+    agreement: PairAgreement
     """Probability that two raters of an item choose the same class."""
     alpha: Alpha
     """Krippendorff's alpha."""
@@ -87,7 +87,9 @@ def raters(settings: RatersSettings) -> RatersResult:
     Raises:
         TutelageError: the table cannot be read, or has too few choices.
     """
-    file = read_votes(settings.votes, Columns(settings.item, settings.rater, settings.choice, settings.gold))
+    file = read_votes(
+        settings.votes, VoteFileColumns(settings.item, settings.rater, settings.choice, settings.gold)
+    )
     votes, gold = file.votes, file.gold if settings.use_gold else None
     choice = choose_model(votes, gold, seed=settings.seed) if settings.model == "auto" else None
     name = choice.name if choice else settings.model
@@ -110,7 +112,7 @@ def raters(settings: RatersSettings) -> RatersResult:
     return result
 
 
-def flag_text(flags: tuple[Flag, ...]) -> str:
+def flag_text(flags: tuple[RaterFlag, ...]) -> str:
     """The flags of a rater with their evidence, in one line."""
     return "; ".join(f"{flag.kind.replace('_', ' ')}: {flag.evidence}" for flag in flags)
 

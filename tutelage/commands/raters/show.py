@@ -10,7 +10,7 @@ from tutelage.base.nouns import counted
 from tutelage.commands.display import display
 from tutelage.commands.raters.run import RatersResult, flag_text, raters
 from tutelage.commands.raters.settings import RatersSettings
-from tutelage.report.calibration import write_diagram
+from tutelage.report.reliability_diagram import write_diagram
 from tutelage.stats.intervals import wilson
 
 

@@ -13,7 +13,7 @@ from tutelage.commands.runs import conclusion, finished, open_run, remark, token
 from tutelage.commands.shards import lay_out, reward_beside
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.models.policy import Policy

@@ -13,12 +13,11 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.generators import unseen_generator
 from tutelage.commands.runs import remark
 from tutelage.commands.sample.settings import SampleSettings
-from tutelage.data.endpoint import KEY, Endpoint
+from tutelage.data.chat_endpoint import KEY, Endpoint
 from tutelage.data.formats import load_completions, load_prompts
-from tutelage.data.identity import stable_id
 from tutelage.data.pairing import count_repeated, pair_completions
-from tutelage.data.records import CompletionRecord, Demonstration, Prompt
-from tutelage.data.rows import to_row, write_jsonl
+from tutelage.data.record_files import to_row, write_jsonl
+from tutelage.data.records import CompletionRecord, Demonstration, Prompt, stable_id
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone

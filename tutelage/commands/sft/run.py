@@ -16,7 +16,7 @@ from tutelage.commands.sft.settings import SftSettings
 from tutelage.commands.shards import lay_out
 from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.core.rows import EncodedRow
-from tutelage.data.chat import encode
+from tutelage.data.chat_tokens import encode
 from tutelage.data.formats import LoadedRecords, load_demonstrations
 from tutelage.data.records import Demonstration, Prompt
 from tutelage.engines.ranks.processes import join

@@ -1,9 +1,8 @@
 """The embedded worlds: a small tutoring language with its gold preference, and children's questions for a real model
 with what makes an answer clear."""
 
-from tutelage.data.worlds.clarity import clarity, explain_clarity
+from tutelage.data.worlds.child_questions import ChildrensQuestions, clarity, explain_clarity
 from tutelage.data.worlds.gold import explain, gold
-from tutelage.data.worlds.questions import ChildrensQuestions
 from tutelage.data.worlds.topics import Topic, find_topic
 from tutelage.data.worlds.world import World
 

@@ -1,7 +1,9 @@
-"""The gold utility of an answer: what the simulated raters want, and nobody else is told.
+"""The gold utility of the tutoring world.
+
+The gold utility of an answer: what the simulated raters want, and nobody else is told.
 
 It is computed from two texts, the prompt (for its topic) and the answer. Each sentence of the answer is compared with
-everything that a tutor of this world can say (`bank.nearest`). Its credit rises from 0 at a nearness of NEAR_LOW to 1
+everything that a tutor of this world can say (`nearest`). Its credit rises from 0 at a nearness of NEAR_LOW to 1
 at NEAR_HIGH; what is missing from 1 counts as a fragment. With sums of credit over the sentences of the answer,
 
     F different facts about the topic    A analogies for it    T technical sentences about it    W wrong ones
@@ -31,12 +33,192 @@ Most answers of an imitating model have too few words, marks, questions and anal
 more of each. A reward model that carries this on to where it saw no votes leads an optimiser over the peaks and down.
 """
 
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from itertools import chain, pairwise
+from typing import Literal, TypeAlias
 
-from tutelage.data.worlds.bank import Kind, nearest, split_sentences, words
-from tutelage.data.worlds.topics import find_topic
-from tutelage.data.worlds.utility import peak, repeated, utility
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.data.worlds import phrases
+from tutelage.data.worlds.topics import Topic, find_topic, topics
+
+Explain: TypeAlias = Callable[[str, str], Mapping[str, float]]
+"""A function from a prompt and an answer to the named parts of a utility."""
+
+
+def utility(explain: Explain, prompts: Sequence[str], completions: Sequence[str], name: str) -> list[float]:
+    """The sum of the parts of each completion as an answer to its prompt; `name` is what a message calls the function.
+
+    Raises TutelageError for lists of different lengths.
+    """
+    if len(prompts) != len(completions):
+        raise TutelageError(
+            f"{name}() was given {counted(len(prompts), 'prompt')} but {counted(len(completions), 'completion')}; "
+            "give one prompt for each."
+        )
+    return [
+        sum(explain(prompt, answer).values()) for prompt, answer in zip(prompts, completions, strict=True)
+    ]
+
+
+def peak(count: float, gain: float, loss: float) -> float:
+    """gain · min(count, 1) − loss · max(count − 1, 0): one is good, more is worse."""
+    return gain * min(count, 1) - loss * max(count - 1, 0)
+
+
+def repeated(said: Sequence[str]) -> float:
+    """The share of the triples of successive words that were said before, in [0, 1)."""
+    triples = list(zip(said, said[1:], said[2:], strict=False))
+    return 1 - len(set(triples)) / len(triples) if triples else 0.0
+
+
+Kind: TypeAlias = Literal[
+    "fact", "technical", "analogy", "wrong", "question",
+    "greeting", "encouragement", "filler", "discouragement", "aside",
+]  # fmt: skip
+Bigrams: TypeAlias = frozenset[tuple[str, str]]
+
+# Words that keep their capital inside a sentence.
+PROPER = frozenset({"DNA", "Earth", "I"})
+# Words after a subject that no pronoun can stand before: "Clouds that touch the ground".
+MODIFIERS = frozenset({"of", "in", "that", "with"})
+
+
+@dataclass(frozen=True)
+class WorldSentence:
+    """One thing to say. `topic` is a topic's name, or empty for what fits any; `key` is the same for every way to say
+    it (with the subject or with its pronoun)."""
+
+    text: str
+    kind: Kind
+    topic: str
+    key: str
+
+
+@dataclass(frozen=True)
+class SentenceMatch:
+    """The nearest sentence of the bank and how near it is: 1 for the same words, 0 for no two words in common."""
+
+    sentence: WorldSentence
+    nearness: float
+
+
+def words(text: str) -> list[str]:
+    """The lower-cased words of a text, without punctuation."""
+    return re.findall(r"[a-z0-9]+(?:[-'][a-z0-9]+)*", text.lower())
+
+
+def split_sentences(text: str) -> list[str]:
+    """Cut a text after each run of `.`, `!` or `?`; pieces without a word are left out."""
+    pieces = (piece.strip() for piece in re.findall(r"[^.!?]+[.!?]*", text))
+    return [piece for piece in pieces if words(piece)]
+
+
+def with_pronoun(text: str, topic: Topic) -> str:
+    """Let the pronoun stand for the subject, as in "It pulls you down."; what begins in another way stays."""
+    rest = text.removeprefix(topic.subject + " ")
+    if rest == text or rest.split(" ", 1)[0] in MODIFIERS:
+        return text
+    return f"{topic.pronoun} {rest}"
+
+
+def lower_first(text: str) -> str:
+    """The sentence as it stands after an opener ("Also, gravity …")."""
+    return text if text.split(" ", 1)[0] in PROPER else text[0].lower() + text[1:]
+
+
+@lru_cache(maxsize=1 << 16)
+def nearest(text: str, topic: str) -> SentenceMatch | None:
+    """The bank sentence with the greatest bigram overlap; equals are decided for `topic`, the one asked about.
+
+    Nearness is Dice's coefficient 2|A∩B| / (|A|+|B|) of the two sets of word pairs, sentence ends included, so words
+    that are left out, added or moved all lower it. The sentence is read with and without an opener such as "You see,"
+    and the nearer reading counts. None when no pair of words is known.
+    """
+    said = words(text)
+    readings = dict.fromkeys((tuple(said), tuple(_without_opener(said))))
+    matches = (_nearest(reading, topic) for reading in readings)
+    return max(filter(None, matches), key=lambda match: match.nearness, default=None)
+
+
+@lru_cache(maxsize=1 << 16)
+def _nearest(said: tuple[str, ...], topic: str) -> SentenceMatch | None:
+    sentences, sizes, index = _index()
+    asked = _bigrams(said)
+    common = Counter(chain.from_iterable(index.get(bigram, ()) for bigram in asked))
+    if not common:
+        return None
+    nearness = {row: 2 * count / (len(asked) + sizes[row]) for row, count in common.items()}
+    most = max(nearness.values())
+    equals = (row for row, value in nearness.items() if value == most)
+    best = max(equals, key=lambda row: (sentences[row].topic == topic, -row))
+    return SentenceMatch(sentences[best], most)
+
+
+@cache
+def bank() -> tuple[WorldSentence, ...]:
+    """All sentences, in a fixed order."""
+    everything = list(_generic("greeting", phrases.GREETINGS))
+    everything += _generic("encouragement", phrases.ENCOURAGEMENTS)
+    everything += _generic("discouragement", phrases.DISCOURAGEMENTS)
+    for topic in topics():
+        everything += _said_of(topic)
+    return tuple(everything)
+
+
+def _generic(kind: Kind, texts: tuple[str, ...]) -> list[WorldSentence]:
+    return [WorldSentence(text, kind, "", text) for text in texts]
+
+
+def _said_of(topic: Topic) -> list[WorldSentence]:
+    own: dict[Kind, tuple[str, ...]] = {
+        "fact": topic.facts,
+        "technical": topic.technical,
+        "analogy": topic.analogies,
+        "wrong": topic.wrong,
+        "question": topic.questions + phrases.QUESTIONS,
+        "filler": phrases.FILLERS,
+        "aside": phrases.ASIDES,
+    }
+    said = []
+    for kind, texts in own.items():
+        for key in map(topic.fill, texts):
+            forms = dict.fromkeys((key, with_pronoun(key, topic)))
+            said += [WorldSentence(form, kind, topic.name, key) for form in forms]
+    return said
+
+
+@cache
+def _index() -> tuple[tuple[WorldSentence, ...], list[int], dict[tuple[str, str], list[int]]]:
+    index: dict[tuple[str, str], list[int]] = defaultdict(list)
+    sizes = []
+    for row, sentence in enumerate(bank()):
+        bigrams = _bigrams(tuple(words(sentence.text)))
+        sizes.append(len(bigrams))
+        for bigram in bigrams:
+            index[bigram].append(row)
+    return bank(), sizes, dict(index)
+
+
+def _bigrams(said: tuple[str, ...]) -> Bigrams:
+    return frozenset(pairwise(("<", *said, ">")))
+
+
+def _without_opener(said: list[str]) -> list[str]:
+    for opener in _openers():
+        if len(said) > len(opener) and said[: len(opener)] == opener:
+            return said[len(opener) :]
+    return said
+
+
+@cache
+def _openers() -> tuple[list[str], ...]:
+    return tuple(words(opener) for opener in phrases.OPENERS)
+
 
 NEAR_LOW, NEAR_HIGH = 0.5, 0.9
 
@@ -84,7 +266,8 @@ def explain(prompt: str, completion: str) -> dict[str, float]:
         "question": substance * QUESTION * min(said.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
         "exclamation": peak(marks, EXCLAMATION, EXCLAMATION_MORE),
         "filler": -FILLER * said.of("filler"),
-        "length": _length(said.words),
+        "length": -TOO_SHORT * max(1 - said.words / WORDS_LOW, 0)
+        - TOO_LONG * max(said.words - WORDS_HIGH, 0),
         "repetition": -REPEATED * repeated(words(completion)),
         "ending": 0.0 if completion.rstrip().endswith((".", "!", "?")) else -UNFINISHED,
     }
@@ -111,7 +294,7 @@ class _Tally:
         count = len(words(sentence))
         self.words += count
         match = nearest(sentence, topic)
-        credit = _ramp(match.nearness) if match else 0.0
+        credit = min(max((match.nearness - NEAR_LOW) / (NEAR_HIGH - NEAR_LOW), 0.0), 1.0) if match else 0.0
         self.fragment_words += count * (1 - credit)
         if match is None or credit == 0.0:
             return
@@ -138,11 +321,3 @@ def _on_topic(said: _Tally) -> float:
     if own + said.other_topic == 0.0:
         return 0.0
     return TOPIC * own / (own + said.other_topic) - OTHER_TOPIC * said.other_topic
-
-
-def _ramp(nearness: float) -> float:
-    return min(max((nearness - NEAR_LOW) / (NEAR_HIGH - NEAR_LOW), 0.0), 1.0)
-
-
-def _length(count: int) -> float:
-    return -TOO_SHORT * max(1 - count / WORDS_LOW, 0) - TOO_LONG * max(count - WORDS_HIGH, 0)

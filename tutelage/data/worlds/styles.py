@@ -5,7 +5,7 @@ from random import Random
 from typing import TypeAlias
 
 from tutelage.data.worlds import phrases
-from tutelage.data.worlds.bank import lower_first, with_pronoun
+from tutelage.data.worlds.gold import lower_first, with_pronoun
 from tutelage.data.worlds.topics import Texts, Topic, topics
 
 Count: TypeAlias = tuple[int, int]

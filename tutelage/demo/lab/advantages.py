@@ -43,13 +43,9 @@ from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.returns import returns_to_go
 from tutelage.core.values import explained_variance
 from tutelage.demo.lab import advantages_page
-from tutelage.demo.lab.cells import Cell, CellResult
-from tutelage.demo.lab.experiment import Experiment, Setting
-from tutelage.demo.lab.gradients import Sketch, save_sketches
-from tutelage.demo.lab.measuring import BUDGET
-from tutelage.demo.lab.page import Page
-from tutelage.demo.lab.policies import between
-from tutelage.demo.lab.start import Start
+from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
+from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
+from tutelage.demo.lab.start import Start, between
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
@@ -89,7 +85,7 @@ PLAIN, TRUE = "REINFORCE", "value/trained"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class AdvantagesSize:
     """How much is sampled."""
 
     prompts: int = 16
@@ -102,7 +98,7 @@ class Size:
     epochs: int = 3
 
 
-QUICK = Size(prompts=8, batches=3, cells=2, pool=64, epochs=1)
+QUICK = AdvantagesSize(prompts=8, batches=3, cells=2, pool=64, epochs=1)
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ class Seed:
     seed: int
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
+def cells(setting: ExperimentSetting[AdvantagesSize]) -> list[Cell]:
     """The critic first, then the gradients, in parts that can be done one by one."""
     decided = (setting.size, Seed(setting.seed))
     critic = Cell("critic", "a critic for the policy", decided, partial(_critic, setting))
@@ -130,7 +126,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
 
 
 @dataclass(frozen=True)
-class Sampler:
+class PolicySampler:
     """A policy, and who scores its answers."""
 
     policy: Policy
@@ -138,7 +134,7 @@ class Sampler:
     sampling: config.Sampling
 
     @classmethod
-    def of(cls, start: Start) -> "Sampler":
+    def of(cls, start: Start) -> "PolicySampler":
         """The demonstration's policy and reward model."""
         policy = between(start, 1.0)
         return cls(policy, start.score(policy), start.sampling)
@@ -172,10 +168,10 @@ def _fresh_critic(start: Start, policy: Policy, seed: int) -> ScalarModel:
     return critic.model
 
 
-def _critic(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
+def _critic(setting: ExperimentSetting[AdvantagesSize], folder: Path) -> Mapping[str, Any]:
     """Fit a critic to the returns of a pool of answers; its weights stay in the folder."""
     size, seed = setting.size, setting.seed
-    sampler = Sampler.of(setting.start)
+    sampler = PolicySampler.of(setting.start)
     critic = _fresh_critic(setting.start, sampler.policy, seed)
     order = Order(setting.start.questions("train", sampler.policy), max(1, size.pool // GROUP), seed)
     pool, unseen = sampler.rollout(order(0), seed), sampler.rollout(order(1), seed + 1)
@@ -191,7 +187,7 @@ def _critic(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
     }
 
 
-def _fit(critic: ScalarModel, pool: ScoredRollout, size: Size, seed: int, quiet: bool) -> None:
+def _fit(critic: ScalarModel, pool: ScoredRollout, size: AdvantagesSize, seed: int, quiet: bool) -> None:
     """Least squares of the returns-to-go."""
     target = returns_to_go(rewards(pool), pool.mask)
     rows = size.prompts * GROUP
@@ -248,9 +244,9 @@ def estimates(
     return found
 
 
-def _gradients(setting: Setting[Size], part: int, folder: Path) -> Mapping[str, Any]:
+def _gradients(setting: ExperimentSetting[AdvantagesSize], part: int, folder: Path) -> Mapping[str, Any]:
     """Sketches of the gradient by every Ψ on every batch of a part: sketches.pt, one [batches, width] each."""
-    size, seed, sampler = setting.size, setting.seed, Sampler.of(setting.start)
+    size, seed, sampler = setting.size, setting.seed, PolicySampler.of(setting.start)
     policy, fitted = sampler.policy, folder.parent / "critic"
     critics = {name: _fresh_critic(setting.start, policy, seed) for name in CRITICS}
     critics["trained"].model.load_state_dict(torch.load(fitted / "critic.pt", weights_only=True))
@@ -272,7 +268,7 @@ def _gradients(setting: Setting[Size], part: int, folder: Path) -> Mapping[str, 
 
 
 def _sketched(
-    sampler: Sampler, scored: ScoredRollout, psis: Mapping[str, Tensor], sketch: Sketch
+    sampler: PolicySampler, scored: ScoredRollout, psis: Mapping[str, Tensor], sketch: Sketch
 ) -> dict[str, Tensor]:
     """∇ of the mean over answers of Σ_t log π · Ψ, for every Ψ, from one forward pass."""
     weight = token_weights(scored.mask, "sequence_sum")
@@ -280,9 +276,9 @@ def _sketched(
     return {name: sketch.gradient((weight * logp * psi).sum()) for name, psi in psis.items()}
 
 
-def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
-    """The page of the experiment."""
-    return advantages_page.page(done, command, plain=PLAIN, true=TRUE)
-
-
-EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(
+    full=AdvantagesSize(),
+    quick=QUICK,
+    cells=cells,
+    page=lambda done, size, command: advantages_page.page(done, command, plain=PLAIN, true=TRUE),
+)

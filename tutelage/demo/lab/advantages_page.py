@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tutelage.base.nouns import counted
-from tutelage.demo.lab.cells import CellResult
-from tutelage.demo.lab.gradients import (
-    Estimate,
+from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable
+from tutelage.demo.lab.measurements import (
+    Z95,
     Floats,
+    Measurement,
     bias,
     cosine,
     inner,
@@ -17,9 +18,7 @@ from tutelage.demo.lab.gradients import (
     noise,
     products,
 )
-from tutelage.demo.lab.measuring import Z95
-from tutelage.demo.lab.page import Figure, Page, Table
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series
+from tutelage.report.figures import Axis, BarChart, Rule, Series, ValueBar
 from tutelage.report.figures.number_text import number, percent
 
 COLOURS = {"": 0, "trained": 2, "fresh": 4}
@@ -32,10 +31,10 @@ class PsiResult:
 
     name: str
     critic: str
-    noise: Estimate
-    need: Estimate
-    bias: Estimate
-    angle: Estimate
+    noise: Measurement
+    need: Measurement
+    bias: Measurement
+    angle: Measurement
 
 
 def results(sketches: Mapping[str, Floats], plain: str, true: str, answers: int) -> list[PsiResult]:
@@ -65,7 +64,7 @@ def _result(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) 
     )
 
 
-def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> Page:
+def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> LabPage:
     """The page of the experiment on advantages, from the critic's cell and those with sketches."""
     critic, parts = done[0], done[1:]
     answers = int(parts[0].figures["answers"])
@@ -81,7 +80,7 @@ def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> 
         }
         for one in all_results
     }
-    return Page(
+    return LabPage(
         title="How noisy is the policy gradient?",
         question=(
             "Every estimator of Ψ on the same answers of the same policy: how much of a gradient is signal, how much "
@@ -96,13 +95,13 @@ def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> 
     )
 
 
-def share(squared: Estimate) -> Estimate:
+def share(squared: Measurement) -> Measurement:
     """The root of a squared share that may have come out below 0, by the delta method; the error of 0 is that of the
     square's own upper end."""
     if squared.value <= 0:
-        return Estimate(0.0, sqrt(max(squared.value + Z95 * squared.error, 0.0)) / Z95)
+        return Measurement(0.0, sqrt(max(squared.value + Z95 * squared.error, 0.0)) / Z95)
     root = sqrt(squared.value)
-    return Estimate(root, squared.error / (2 * root))
+    return Measurement(root, squared.error / (2 * root))
 
 
 def _method(batches: int, answers: int, critic: CellResult) -> tuple[str, ...]:
@@ -178,15 +177,15 @@ def _trust(measured: Sequence[PsiResult], critic: str) -> str:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def _free(measured: Sequence[PsiResult]) -> Figure:
+def _free(measured: Sequence[PsiResult]) -> LabFigure:
     shown = [one for one in measured if not one.critic or one.name == "value"]
     bars = tuple(
-        Bar(
+        ValueBar(
             name=one.name + (f", {one.critic}" if one.critic else ""),
             value=one.noise.value,
             written=percent(one.noise.value, 0),
-            low=one.noise.value - Z95 * one.noise.error,
-            high=one.noise.value + Z95 * one.noise.error,
+            low=one.noise.low,
+            high=one.noise.high,
             colour=COLOURS[one.critic],
         )
         for one in shown
@@ -203,10 +202,10 @@ def _free(measured: Sequence[PsiResult]) -> Figure:
         "The trace of the covariance of a batch's gradient, in units of REINFORCE's. All of these have the same mean "
         "(the batch mean's and the mean per token's are a little short of it)."
     )
-    return Figure.of("noise", chart, caption)
+    return LabFigure.of("noise", chart, caption)
 
 
-def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> Figure:
+def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> LabFigure:
     """Noise and bias of GAE over λ."""
     gae = sorted(
         ((1.0 if one.name == "value" else float(one.name.removeprefix("GAE ")), one) for one in measured
@@ -224,8 +223,8 @@ def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> Fi
             tuple(one.value for one in wrong),
             "bias",
             colour=1,
-            low=tuple(max(one.value - Z95 * one.error, 0.0) for one in wrong),
-            high=tuple(one.value + Z95 * one.error for one in wrong),
+            low=tuple(max(one.low, 0.0) for one in wrong),
+            high=tuple(one.high for one in wrong),
         ),
         Series(
             x,
@@ -236,26 +235,22 @@ def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> Fi
         ),
     )
     explained = percent(float(cell.figures[f"explained/{critic}"]))
-    chart = Chart(
-        f"GAE with a {critic} critic",
-        series,
+    axes = (
         Axis("λ", low=0.0, high=1.0),
         Axis("error of the gradient, as a share of its length", low=0.0),
-        width=470,
-        height=300,
     )
     caption = (
         f"The noise of a batch of {counted(BATCH, 'answer')}, the bias, and the root of their squares' sum. This "
         f"critic explains {explained} of the variance of unseen returns; λ = 1 is the value baseline."
     )
-    return Figure.of(f"gae-{critic}", chart, caption)
+    return LabFigure.over_axes(f"gae-{critic}", f"GAE with a {critic} critic", series, axes, caption)
 
 
 BATCH = 1024
 """Answers of the batch for which noise and bias of GAE are drawn beside each other."""
 
 
-def _table(measured: Sequence[PsiResult]) -> Table:
+def _table(measured: Sequence[PsiResult]) -> LabTable:
     rows = tuple(
         (
             f"{one.name}{' / ' + one.critic if one.critic else ''}",
@@ -273,4 +268,4 @@ def _table(measured: Sequence[PsiResult]) -> Table:
         "bias, of the signal",
         "cosine",
     )
-    return Table("Every Ψ", columns, rows)
+    return LabTable("Every Ψ", columns, rows)

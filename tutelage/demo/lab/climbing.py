@@ -1,4 +1,4 @@
-"""One policy trained by one recipe against one reward, in a folder from which it can go on, and measured at the end."""
+"""One policy trained by one recipe against one reward."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -7,20 +7,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import Recipe, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base import config
 from tutelage.commands.terminal import follow
+from tutelage.data.record_files import write_jsonl
 from tutelage.data.records import Prompt, user
-from tutelage.data.rows import write_jsonl
-from tutelage.demo.lab.ensembles import CountedReward
-from tutelage.demo.lab.measuring import BUDGET, averages, measure
+from tutelage.demo.lab.measurements import BUDGET, averages, measure
 from tutelage.demo.lab.start import Start
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.completions import Completions, rows_of
+from tutelage.rewards.reward import Completion, Reward, Scores
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt
@@ -32,6 +33,32 @@ from tutelage.train.rl.settings import RolloutSettings
 from tutelage.train.run.drive import Loop, Watch, load_state, recipe_state
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order
+
+
+@dataclass(frozen=True)
+class StandardisedReward:
+    """(score − mean) / std: a reward in units of its own spread over the initial policy's answers."""
+
+    reward: Reward
+    mean: float
+    std: float
+
+    def __call__(self, completions: Sequence[Completion]) -> Tensor:
+        return (scores_of(self.reward, completions) - self.mean) / self.std
+
+
+class CountedReward:
+    """A reward that counts the tokens it was asked about: whatever a recipe samples passes through here, answers that
+    dynamic sampling throws away and greedy ones included."""
+
+    def __init__(self, reward: Reward, tokens: int = 0) -> None:
+        self.reward, self.tokens = reward, tokens
+
+    def __call__(self, completions: Sequence[Completion]) -> Scores:
+        rows = rows_of(completions)
+        self.tokens += 0 if rows is None else int(rows.mask.sum())
+        return self.reward(completions)
+
 
 FOLLOWED = 2
 """Held-out prompts whose answers are followed through training."""

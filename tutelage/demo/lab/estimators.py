@@ -20,16 +20,12 @@ from tutelage.core.batch import ScoredRollout, TokenScores
 from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.core.returns import returns_to_go
-from tutelage.data.rows import write_jsonl
+from tutelage.data.record_files import write_jsonl
 from tutelage.demo.lab import estimators_page
-from tutelage.demo.lab.cells import Cell, CellResult
 from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.experiment import Experiment, Setting
-from tutelage.demo.lab.gradients import Sketch, save_sketches
-from tutelage.demo.lab.measuring import BUDGET
-from tutelage.demo.lab.page import Page
-from tutelage.demo.lab.policies import between
-from tutelage.demo.lab.start import gold_reward
+from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
+from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
+from tutelage.demo.lab.start import between, gold_reward
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rollout.local import LocalGenerator
@@ -42,7 +38,7 @@ EXACT = "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class EstimatorsSize:
     """How much is measured, and how long is trained."""
 
     shares: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 1.5)
@@ -55,7 +51,7 @@ class Size:
     plan: Climb = Climb(recipe="rloo", steps=40)  # noqa: RUF009 - frozen
 
 
-QUICK = Size(
+QUICK = EstimatorsSize(
     shares=(0.5, 1.0),
     answers=64,
     batches=3,
@@ -72,7 +68,7 @@ class Measuring:
     seed: int
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
+def cells(setting: ExperimentSetting[EstimatorsSize]) -> list[Cell]:
     """Numbers at several distances, gradients at one, and a run for every estimator in every place."""
     size, seed = setting.size, setting.seed
     made = []
@@ -91,7 +87,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
     return [*made, _training(setting, "none", replace(plan_of, set=("penalty=none",)))]
 
 
-def _training(setting: Setting[Size], name: str, plan: Climb) -> Cell:
+def _training(setting: ExperimentSetting[EstimatorsSize], name: str, plan: Climb) -> Cell:
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()
         goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
@@ -101,7 +97,11 @@ def _training(setting: Setting[Size], name: str, plan: Climb) -> Cell:
 
 
 def _rollout(
-    setting: Setting[Size], policy: Policy, questions: Sequence[EncodedPrompt], n: int, seed: int
+    setting: ExperimentSetting[EstimatorsSize],
+    policy: Policy,
+    questions: Sequence[EncodedPrompt],
+    n: int,
+    seed: int,
 ) -> ScoredRollout:
     sampling = setting.start.sampling
     answers = answer(LocalGenerator(policy), questions, n, sampling, gold_reward(), seed=seed)
@@ -111,7 +111,7 @@ def _rollout(
 # Numbers -------------------------------------------------------------------------------------------------------------
 
 
-def _numbers(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping[str, Any]:
+def _numbers(setting: ExperimentSetting[EstimatorsSize], plan: Measuring, folder: Path) -> Mapping[str, Any]:
     """Every estimate of every answer's KL, one line of metrics.jsonl each."""
     policy = between(setting.start, plan.share)
     order = Order(setting.start.questions("held_out", policy), 64, plan.seed)
@@ -181,7 +181,9 @@ TERMS: Mapping[str, Term] = {
 }
 
 
-def _gradients(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping[str, Any]:
+def _gradients(
+    setting: ExperimentSetting[EstimatorsSize], plan: Measuring, folder: Path
+) -> Mapping[str, Any]:
     """Sketches of the gradient of the penalty by every estimator in every place."""
     policy, temperature = between(setting.start, plan.share), setting.start.sampling.temperature
     sketch, order = (
@@ -202,9 +204,9 @@ def _gradients(setting: Setting[Size], plan: Measuring, folder: Path) -> Mapping
     return {"batches": plan.answers}
 
 
-def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
-    """The page of the experiment."""
-    return estimators_page.page(done, size.coef, size.plan, command)
-
-
-EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(
+    full=EstimatorsSize(),
+    quick=QUICK,
+    cells=cells,
+    page=lambda done, size, command: estimators_page.page(done, size.coef, size.plan, command),
+)

@@ -6,21 +6,21 @@ from math import isfinite
 from statistics import stdev
 
 from tutelage.base.nouns import counted
-from tutelage.demo.lab.cells import CellResult
 from tutelage.demo.lab.climbing import Climb
-from tutelage.demo.lab.gradients import (
-    Estimate,
+from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable
+from tutelage.demo.lab.measurements import (
+    Z95,
     Floats,
+    Measurement,
     cosine,
     inner,
     jackknife,
     load_sketches,
+    mean,
     noise,
     products,
 )
-from tutelage.demo.lab.measuring import Z95, Mean, mean
-from tutelage.demo.lab.page import Figure, Page, Table
-from tutelage.report.figures import Axis, Bar, BarChart, Chart, Rule, Series
+from tutelage.report.figures import Axis, BarChart, Rule, Series, ValueBar
 from tutelage.report.figures.number_text import number, percent
 from tutelage.report.figures.plots import averaged
 
@@ -36,7 +36,7 @@ class KLEstimate:
 
     kind: str
     kl: float
-    mean: Mean
+    mean: Measurement
     spread: float
 
 
@@ -46,9 +46,9 @@ class PenaltyGradient:
     one's, and its noise as a multiple of the true one's least."""
 
     name: str
-    angle: Estimate
-    length: Estimate
-    noise: Estimate
+    angle: Measurement
+    length: Measurement
+    noise: Measurement
 
     @property
     def directed(self) -> bool:
@@ -69,7 +69,7 @@ def kl_estimates(cell: CellResult) -> list[KLEstimate]:
             KLEstimate(
                 kind,
                 whole,
-                Mean(1 + apart.value / whole, apart.error / abs(whole)),
+                Measurement(1 + apart.value / whole, apart.error / abs(whole)),
                 stdev(values) / abs(whole),
             )
         )
@@ -98,13 +98,13 @@ def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
     ]
 
 
-def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> Page:
+def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> LabPage:
     """The page of the experiment on estimators."""
     measured = [kl_estimates(cell) for cell in done if cell.name.startswith("at-")]
     (steep,) = [cell for cell in done if cell.name == "gradients"]
     gradients = penalty_gradients(load_sketches([steep.place]))
     runs = [cell for cell in done if "gold" in cell.figures]
-    return Page(
+    return LabPage(
         title="Which estimator of the KL, and where?",
         question=(
             "k1, k2, k3 and abs against the exact KL: as numbers to report, as penalties in the reward, and as terms "
@@ -176,14 +176,10 @@ def _as_gradients(by_name: Mapping[str, PenaltyGradient]) -> str:
         (gradient for gradient in by_name.values() if gradient.directed),
         key=lambda gradient: -gradient.angle.value,
     )
-    estimates = ", ".join(f"{gradient.name} {_angle(gradient)}" for gradient in order)
+    estimates = ", ".join(f"{gradient.name} {gradient.angle.written}" for gradient in order)
     lost = [gradient.name for gradient in by_name.values() if not gradient.directed]
     rest = f" Lost in their noise: {', '.join(lost)}." if lost else ""
     return f"As gradients, the cosines with the true one: {estimates or 'none can be determined'}.{rest}"
-
-
-def _angle(gradient: PenaltyGradient) -> str:
-    return f"{gradient.angle.value:.2f} ± {Z95 * gradient.angle.error:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _zero(gradient: PenaltyGradient) -> str:
@@ -217,7 +213,7 @@ def _as_penalties(runs: Sequence[CellResult]) -> list[str]:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
-def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[Figure]:
+def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[LabFigure]:
     x = tuple(estimates[0].kl for estimates in measured)
     means, spreads = [], []
     for i, kind in enumerate(KINDS):
@@ -228,37 +224,28 @@ def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[Figure]:
         means.append(Series(x, y, kind, colour=COLOURS[kind], low=low, high=high))
         spreads.append(Series(x, tuple(one.spread for one in estimates), kind, colour=COLOURS[kind]))
     axis = Axis("exact KL, nats per answer", log=True)
-    bias_chart = Chart(
-        "Bias",
-        tuple(means),
-        axis,
-        Axis("mean estimate over the exact KL"),
-        (Rule(1.0, "exact"),),
-        width=470,
-        height=300,
-    )
-    noise_chart = Chart(
-        "Noise", tuple(spreads), axis, Axis("standard deviation of one answer's estimate, over the KL", log=True),
-        width=470, height=300,
-    )  # fmt: skip
     return [
-        Figure.of(
-            "bias",
-            bias_chart,
+        LabFigure.over_axes(
+            "bias", "Bias", means, (axis, Axis("mean estimate over the exact KL")),
             "k1 and k3 have the right mean at every distance; k2 only near the reference, abs never.",
+            rules=(Rule(1.0, "exact"),),
         ),
-        Figure.of("spread", noise_chart, "k3 is the quietest near the reference, where k1 is mostly noise."),
-    ]
+        LabFigure.over_axes(
+            "spread", "Noise", spreads,
+            (axis, Axis("standard deviation of one answer's estimate, over the KL", log=True)),
+            "k3 is the quietest near the reference, where k1 is mostly noise.",
+        ),
+    ]  # fmt: skip
 
 
-def _angles(gradients: Sequence[PenaltyGradient]) -> Figure:
+def _angles(gradients: Sequence[PenaltyGradient]) -> LabFigure:
     bars = tuple(
-        Bar(
+        ValueBar(
             name=gradient.name.replace(" in the ", ", "),
             value=gradient.angle.value,
-            written=_angle(gradient),
-            low=gradient.angle.value - Z95 * gradient.angle.error,
-            high=gradient.angle.value + Z95 * gradient.angle.error,
+            written=gradient.angle.written,
+            low=gradient.angle.low,
+            high=gradient.angle.high,
             colour=0 if gradient.name.endswith("reward") else 1,
         )
         for gradient in gradients
@@ -271,10 +258,10 @@ def _angles(gradients: Sequence[PenaltyGradient]) -> Figure:
         "Cosine of the mean gradient with that of the exact KL of answers. Blue: on the tokens' rewards; orange: in "
         "the loss. An estimator with no mean direction is left out."
     )
-    return Figure.of("angles", chart, caption)
+    return LabFigure.of("angles", chart, caption)
 
 
-def _training(runs: Sequence[CellResult], plan: Climb) -> list[Figure]:
+def _training(runs: Sequence[CellResult], plan: Climb) -> list[LabFigure]:
     window = max(3, plan.steps // 8 | 1)
     figures = []
     for where in ("reward", "loss"):
@@ -287,49 +274,45 @@ def _training(runs: Sequence[CellResult], plan: Climb) -> list[Figure]:
                 label = kind if place else "no penalty"
                 series.append(averaged(steps, values, error, label, COLOURS[kind], window=window))
         axes = Axis("step", whole=True), Axis("KL to the reference, nats per answer")
-        chart = Chart(
-            f"Training with the penalty in the {where}", tuple(series), *axes, width=470, height=300
-        )
-        figures.append(
-            Figure.of(f"training-{where}", chart, "The same coefficient for all; bands are 95% intervals.")
-        )
+        title = f"Training with the penalty in the {where}"
+        caption = "The same coefficient for all; bands are 95% intervals."
+        figures.append(LabFigure.over_axes(f"training-{where}", title, series, axes, caption))
     return figures
 
 
-def _estimates(measured: Sequence[Sequence[KLEstimate]]) -> Table:
+def _estimates(measured: Sequence[Sequence[KLEstimate]]) -> LabTable:
     rows = [
         (
             f"{number(estimates[0].kl)} nats",
-            *(f"{one.mean.value:.2f} ± {Z95 * one.mean.error:.2f} ({one.spread:.2f})" for one in estimates),
+            *(f"{one.mean.written} ({one.spread:.2f})" for one in estimates),
         )
         for estimates in measured
     ]
     note = "The mean of the estimate over the exact KL, with its 95% interval, and in brackets one answer's spread."
-    return Table("As numbers", ("exact KL", *KINDS), tuple(rows), note)
+    return LabTable("As numbers", ("exact KL", *KINDS), tuple(rows), note)
 
 
-def _gradient_table(gradients: Sequence[PenaltyGradient]) -> Table:
+def _gradient_table(gradients: Sequence[PenaltyGradient]) -> LabTable:
     rows = [
         (
             gradient.name,
-            _angle(gradient) if gradient.directed else "none",
-            f"{gradient.length.value:.2f} ± {Z95 * gradient.length.error:.2f}".replace("-", "\N{MINUS SIGN}"),
+            gradient.angle.written if gradient.directed else "none",
+            gradient.length.written,
             f"{number(gradient.noise.value, 2)} ± {number(Z95 * gradient.noise.error, 2)}",
         )
         for gradient in gradients
     ]
     columns = ("", "cosine", "length along the true one", "noise, of the true one's")
-    return Table("As gradients", columns, tuple(rows))
+    return LabTable("As gradients", columns, tuple(rows))
 
 
-def _runs(runs: Sequence[CellResult]) -> Table:
-    rows = []
-    for cell in runs:
-        figures = [
-            Mean(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
-            for n in ("score", "gold", "kl")
-        ]
-        rows.append((cell.title.replace("none", "no penalty"), *figures))
-    return Table(
-        "In training: the final policies on held-out prompts", ("", "score", "gold", "KL, nats"), tuple(rows)
+def _runs(runs: Sequence[CellResult]) -> LabTable:
+    rows = tuple(
+        (
+            cell.title.replace("none", "no penalty"),
+            *(cell.measured(name).written for name in ("score", "gold", "kl")),
+        )
+        for cell in runs
     )
+    columns = ("", "score", "gold", "KL, nats")
+    return LabTable("In training: the final policies on held-out prompts", columns, rows)

@@ -1,19 +1,249 @@
 """Experiments: cells that leave data, then a page about the data."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from tutelage.demo.lab.cells import Cell, CellResult, run_cells
-from tutelage.demo.lab.page import Page, write_data, write_page
+from jinja2 import ChoiceLoader, PackageLoader
+from markupsafe import Markup
+
+from tutelage.base.config import identity
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
+from tutelage.base.progress.phases import phase
+from tutelage.base.version import __version__
+from tutelage.data.record_files import write_jsonl
+from tutelage.demo.lab.measurements import Measurement
 from tutelage.demo.lab.start import Start
+from tutelage.report.figures import (
+    Axis,
+    BarChart,
+    Chart,
+    Names,
+    Rule,
+    Series,
+    Svg,
+    draw,
+    standalone,
+    stylesheet,
+)
+from tutelage.report.figures.number_text import fixed
+from tutelage.report.json_files import number, string
+from tutelage.report.page import environment
+from tutelage.report.sample_answers import SampleAnswer, Strand
+from tutelage.train.run.interrupt import Interrupted
+from tutelage.train.run.lines import json_text, read_lines
+
+log = logging.getLogger(__name__)
+
+WIDTH = 470.0
+"""The width of the charts of the laboratory, in pixels."""
+CELL, SUMMARY = ".cell.json", "summary.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One part of an experiment. `settings` (dataclasses) decide what it does; `run` does it in a folder, or goes on
+    with what it finds there, and returns the figures for `summary.json`."""
+
+    name: str
+    title: str
+    settings: tuple[object, ...]
+    run: Callable[[Path], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What a finished cell left in its folder: its figures, its measurements by step, its sampled answers."""
+
+    place: Path
+    title: str
+    figures: Mapping[str, Any]
+    steps: Sequence[Mapping[str, Any]]
+    samples: Sequence[Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """The name of the cell, which is that of its folder."""
+        return self.place.name
+
+    def column(self, name: str) -> list[float]:
+        """One measurement over the steps; NaN where it is missing."""
+        values = (row.get(name) for row in self.steps)
+        return [float(value) if isinstance(value, int | float) else float("nan") for value in values]
+
+    def measured(self, name: str) -> Measurement:
+        """A figure of the final policy with its standard error."""
+        return Measurement(float(self.figures[name]), float(self.figures[f"{name}_error"]))
+
+
+def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[CellResult]:
+    """Run the cells that are not done yet, each announced by a remark. `start` is the fingerprint of the demonstration
+    that all cells begin with.
+
+    Raises TutelageError when the folder holds a cell of this name that was made with other settings or another start.
+    """
+    for index, cell in enumerate(cells, 1):
+        place = folder / cell.name
+        _claim(place, cell, start)
+        if (place / SUMMARY).is_file():
+            log.info(f"{cell.title} ({index} of {len(cells)}): done already")
+            continue
+        log.info(f"{cell.title} ({index} of {len(cells)})")
+        try:
+            with phase(cell.title):
+                figures = cell.run(place)
+        except Interrupted as stopped:
+            raise Interrupted("Stopped; what is finished is kept, and the same command goes on.") from stopped
+        write_atomically(place / SUMMARY, json_text(figures))
+    return [read_cell(folder / cell.name, cell.title) for cell in cells]
+
+
+def read_cell(place: Path, title: str) -> CellResult:
+    """What a finished cell left in its folder."""
+    return CellResult(
+        place=place,
+        title=title,
+        figures=json.loads((place / SUMMARY).read_text(encoding="utf-8")),
+        steps=read_lines(place / "metrics.jsonl"),
+        samples=read_lines(place / "samples.jsonl"),
+    )
+
+
+def _claim(place: Path, cell: Cell, start: str) -> None:
+    """Write down whose folder this is, or see that it is this cell's."""
+    settings = [identity(settings) for settings in cell.settings]
+    text = json.dumps([start, cell.name, settings], sort_keys=True, default=str)
+    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
+    note = place / CELL
+    if not note.is_file():
+        place.mkdir(parents=True, exist_ok=True)
+        write_atomically(note, json_text({"fingerprint": mark, "start": start, "settings": settings}))
+    elif json.loads(note.read_text(encoding="utf-8")).get("fingerprint") != mark:
+        raise TutelageError(
+            f"{place} was made with other settings, or from another demonstration. Choose another --out, or delete "
+            "that folder."
+        )
+
+
+@dataclass(frozen=True)
+class LabFigure:
+    """A drawing with its caption; `name` is that of its file."""
+
+    name: str
+    title: str
+    drawing: Svg
+    caption: str
+    wide: bool = False
+
+    @classmethod
+    def over_axes(
+        cls,
+        name: str,
+        title: str,
+        series: Sequence[Series],
+        axes: tuple[Axis, Axis],
+        caption: str,
+        *,
+        rules: tuple[Rule, ...] = (),
+        names: Names = "ends",
+        height: float = 300,
+    ) -> "LabFigure":
+        """The figure of series over a horizontal and a vertical axis, in the size of the laboratory's charts."""
+        return cls.of(
+            name, Chart(title, tuple(series), *axes, rules, width=WIDTH, height=height), caption, names=names
+        )
+
+    @classmethod
+    def of(
+        cls, name: str, chart: Chart | BarChart, caption: str, *, names: Names = "ends", wide: bool = False
+    ) -> "LabFigure":
+        """The figure of a chart whose series are named in the plot, or of a bar chart."""
+        named = replace(chart, names=names) if isinstance(chart, Chart) else chart
+        return cls(name, chart.title, draw(named), caption, wide)
+
+
+@dataclass(frozen=True)
+class LabTable:
+    """Rows of text under columns; the first names the row."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class LabPage:
+    """The content of the page of an experiment. `findings` are sentences computed from its numbers."""
+
+    title: str
+    question: str
+    command: str
+    findings: tuple[str, ...]
+    figures: tuple[LabFigure, ...]
+    tables: tuple[LabTable, ...]
+    method: tuple[str, ...]
+    strands: tuple[Strand, ...] = ()
+    numbers: Mapping[str, object] | None = None
+
+
+def write_page(folder: Path, page: LabPage) -> Path:
+    """Write report.html, figures/*.svg and summary.json (findings and numbers), and return the path of the first."""
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for figure in page.figures:
+        write_atomically(folder / "figures" / f"{figure.name}.svg", standalone(figure.drawing))
+    summary = {"findings": list(page.findings)} | dict(page.numbers or {})
+    write_atomically(folder / "summary.json", json_text(summary))
+    write_atomically(folder / "report.html", render(page))
+    return folder / "report.html"
+
+
+def render(page: LabPage) -> str:
+    """The HTML text of a page, which needs no other file."""
+    loader = ChoiceLoader([PackageLoader("tutelage.demo.lab"), PackageLoader("tutelage.report")])
+    template = environment().overlay(loader=loader).get_template("lab.html")
+    return template.render(page=page, style=Markup(stylesheet()), version=__version__)
+
+
+def write_data(folder: Path, cells: Sequence[CellResult]) -> None:
+    """Write every measurement of every cell as a line of data.jsonl: those of its steps, then its figures."""
+    rows: list[dict[str, object]] = []
+    for cell in cells:
+        rows += [{"cell": cell.name, "title": cell.title, **row} for row in cell.steps]
+        rows.append({"cell": cell.name, "title": cell.title, "final": True, **cell.figures})
+    write_jsonl(folder / "data.jsonl", rows)
+
+
+def followed(cell: CellResult, heading: str, prompts: int = 1) -> list[Strand]:
+    """The answers to the same prompts at the first, a middle and the last of the steps that were kept."""
+    by_prompt: dict[str, list[Mapping[str, object]]] = {}
+    for row in cell.samples:
+        by_prompt.setdefault(string(row, "prompt"), []).append(row)
+    strands = []
+    for prompt, rows in list(by_prompt.items())[:prompts]:
+        moments = sorted({0, len(rows) // 2, len(rows) - 1})
+        shown = tuple((f"step {number(rows[i], 'step'):.0f}", _answer(rows[i])) for i in moments)
+        strands.append(Strand(f"{heading}: {prompt}", shown))
+    return strands
+
+
+def _answer(row: Mapping[str, object]) -> SampleAnswer:
+    known = ((name, number(row, name)) for name in ("score", "gold"))
+    return SampleAnswer(
+        string(row, "completion"), tuple(f"{name} {fixed(v)}" for name, v in known if v is not None)
+    )
+
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Setting(Generic[S]):
+class ExperimentSetting(Generic[S]):
     """The setting of an experiment: the demonstration to begin from, the size, the seed."""
 
     start: Start
@@ -28,8 +258,8 @@ class Experiment(Generic[S]):
 
     full: S
     quick: S
-    cells: Callable[[Setting[S]], list[Cell]]
-    page: Callable[[Sequence[CellResult], S, str], Page]
+    cells: Callable[[ExperimentSetting[S]], list[Cell]]
+    page: Callable[[Sequence[CellResult], S, str], LabPage]
 
     def conduct(
         self,
@@ -40,9 +270,9 @@ class Experiment(Generic[S]):
         seed: int,
         quiet: bool,
         command: str,
-    ) -> tuple[Page, Path]:
+    ) -> tuple[LabPage, Path]:
         """Run the cells that are not done, write data and page, and return the page and where it is."""
-        cells = self.cells(Setting(start, size, seed, quiet))
+        cells = self.cells(ExperimentSetting(start, size, seed, quiet))
         done = run_cells(folder / "cells", start.fingerprint, cells)
         page = self.page(done, size, command)
         write_data(folder, done)

@@ -15,14 +15,21 @@ from statistics import median
 from typing import Any
 
 from tutelage.base.nouns import counted
-from tutelage.demo.lab.cells import Cell, CellResult
 from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.experiment import Experiment, Setting
-from tutelage.demo.lab.measuring import Mean, averages, measure
-from tutelage.demo.lab.page import Figure, Page, Table, followed
+from tutelage.demo.lab.experiment import (
+    Cell,
+    CellResult,
+    Experiment,
+    ExperimentSetting,
+    LabFigure,
+    LabPage,
+    LabTable,
+    followed,
+)
+from tutelage.demo.lab.measurements import averages, measure
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.diagnoses import fall, smooth
-from tutelage.report.figures import Axis, Chart, Rule, Series
+from tutelage.report.figures import Axis, Rule, Series
 from tutelage.report.figures.number_text import number
 from tutelage.report.figures.plots import averaged
 
@@ -33,7 +40,7 @@ STILL = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class KlSize:
     """How many prices, and how long each is trained."""
 
     coefs: tuple[float, ...] = (0.02, 0.05, 0.15, 0.5, 2.0)
@@ -41,13 +48,13 @@ class Size:
     plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2"), steps=50, answers=64)  # noqa: RUF009 - frozen
 
 
-QUICK = Size(
+QUICK = KlSize(
     coefs=(0.1, 2.0),
     plan=Climb(set=("update.epochs=2", "update.minibatches=2"), steps=10, answers=16, tested=48, every=5),
 )
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
+def cells(setting: ExperimentSetting[KlSize]) -> list[Cell]:
     """The SFT model as it is, then a policy for each price."""
     plan = replace(setting.size.plan, seed=setting.seed)
     free = replace(plan, set=(*plan.set, "penalty=none"))
@@ -67,7 +74,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
     return [*made, _cell(setting, ALONE, "no reference", replace(free, reference=False))]
 
 
-def _cell(setting: Setting[Size], name: str, title: str, plan: Climb) -> Cell:
+def _cell(setting: ExperimentSetting[KlSize], name: str, title: str, plan: Climb) -> Cell:
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()
         goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
@@ -76,7 +83,7 @@ def _cell(setting: Setting[Size], name: str, title: str, plan: Climb) -> Cell:
     return Cell(name, title, (plan,), run)
 
 
-def _as_it_is(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
+def _as_it_is(setting: ExperimentSetting[KlSize], folder: Path) -> Mapping[str, Any]:
     start, plan = setting.start, setting.size.plan
     policy = start.policy()
     policy.freeze_reference()
@@ -85,12 +92,12 @@ def _as_it_is(setting: Setting[Size], folder: Path) -> Mapping[str, Any]:
     return averages(measure(policy, questions, judges, start.sampling, seed=setting.seed))
 
 
-def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
+def page(done: Sequence[CellResult], size: KlSize, command: str) -> LabPage:
     """The page of the experiment."""
     by_name = {cell.name: cell for cell in done}
     start, climbs = by_name[SFT], [cell for cell in done if cell.name not in (SFT, ALONE)]
     shown = {cell.name: cell for cell in (climbs[0], best(climbs), climbs[-1])}.values()
-    return Page(
+    return LabPage(
         title="What does the KL do?",
         question=(
             "The same PPO against the same reward model, with prices on leaving the reference that reach from nothing "
@@ -106,7 +113,7 @@ def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
     )
 
 
-def _method(size: Size) -> tuple[str, ...]:
+def _method(size: KlSize) -> tuple[str, ...]:
     trained = (
         f"PPO as in the demonstration, {counted(size.plan.steps, 'step')} of {counted(size.plan.answers, 'answer')} "
         f"at a constant learning rate of {size.plan.lr:g} ({size.plan.critic_lr:g} for the critic), one seed, every "
@@ -121,16 +128,6 @@ def _method(size: Size) -> tuple[str, ...]:
     return trained, tested
 
 
-def figure_of(cell: CellResult, name: str) -> Mean:
-    """A figure of the final policy."""
-    return Mean(float(cell.figures[name]), float(cell.figures[f"{name}_error"]))
-
-
-def apart(one: Mean, other: Mean) -> Mean:
-    """one − other, as independent means."""
-    return Mean(one.value - other.value, sqrt(one.error**2 + other.error**2))
-
-
 def best(climbs: Sequence[CellResult]) -> CellResult:
     """The policy of most gold."""
     return max(climbs, key=lambda cell: float(cell.figures["gold"]))
@@ -139,10 +136,10 @@ def best(climbs: Sequence[CellResult]) -> CellResult:
 def findings(start: CellResult, climbs: Sequence[CellResult], alone: CellResult) -> list[str]:
     """What happened in this run, in sentences. `climbs` begins with the free policy and ends with the dearest."""
     free, dearest, top = climbs[0], climbs[-1], best(climbs)
-    begun = figure_of(start, "gold")
+    begun = start.measured("gold")
     reached = (
         f"The SFT model answers held-out prompts with gold {begun.written}. Most gold was reached at {top.title}: "
-        f"{figure_of(top, 'gold').written} at a KL of {number(float(top.figures['kl']))} nats per answer."
+        f"{top.measured('gold').written} at a KL of {number(float(top.figures['kl']))} nats per answer."
     )
     said = [reached, _hacking(free, top)]
     said += [told for cell in climbs if (told := _turned(cell))]
@@ -152,7 +149,7 @@ def findings(start: CellResult, climbs: Sequence[CellResult], alone: CellResult)
 
 
 def _hacking(free: CellResult, top: CellResult) -> str:
-    score, gold = (apart(figure_of(free, name), figure_of(top, name)) for name in ("score", "gold"))
+    score, gold = (free.measured(name) - top.measured(name) for name in ("score", "gold"))
     moved = f"β = 0 moved {number(float(free.figures['kl']))} nats"
     if free is top:
         return f"{moved} and has the most gold of all: in so many steps no price was needed, and none helped."
@@ -183,7 +180,7 @@ def _turned(cell: CellResult) -> str:
 
 
 def _stillness(dearest: CellResult, start: CellResult) -> str:
-    kl, gain = float(dearest.figures["kl"]), apart(figure_of(dearest, "gold"), figure_of(start, "gold"))
+    kl, gain = float(dearest.figures["kl"]), dearest.measured("gold") - start.measured("gold")
     if kl < STILL and gain.low <= 0 <= gain.high:
         return (
             f"At {dearest.title} the policy cannot move: {number(kl)} nats after all steps, and a gain in gold of "
@@ -217,26 +214,23 @@ def _colour(number_: int) -> int:
     return COLOURS[min(number_, len(COLOURS) - 1)]
 
 
-def _window(size: Size) -> int:
-    return max(3, size.plan.steps // 10 | 1)
-
-
-def _line(cell: CellResult, name: str, spread: str, colour: int, size: Size) -> Series:
+def _line(cell: CellResult, name: str, spread: str, colour: int, size: KlSize) -> Series:
     values = cell.column(name)
     error = (
         [value / sqrt(size.plan.answers) for value in cell.column(spread)] if spread else [0.0] * len(values)
     )
-    return averaged(cell.column("step"), values, error, cell.title, colour, window=_window(size))
+    window = max(3, size.plan.steps // 10 | 1)
+    return averaged(cell.column("step"), values, error, cell.title, colour, window=window)
 
 
-def _curves(start: CellResult, climbs: Sequence[CellResult], size: Size) -> list[Figure]:
+def _curves(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> list[LabFigure]:
     def drawn(
         name: str, title: str, column: str, spread: str, unit: str, caption: str, rule: str = ""
-    ) -> Figure:
+    ) -> LabFigure:
         series = tuple(_line(cell, column, spread, _colour(i), size) for i, cell in enumerate(climbs))
         rules = (Rule(float(start.figures[rule]), "SFT"),) if rule else ()
-        chart = Chart(title, series, Axis("step", whole=True), Axis(unit), rules, width=470, height=300)
-        return Figure.of(name, chart, caption)
+        axes = Axis("step", whole=True), Axis(unit)
+        return LabFigure.over_axes(name, title, series, axes, caption, rules=rules)
 
     return [
         drawn("score", "The proxy", "score/mean", "score/std", "score by the reward model",
@@ -250,7 +244,7 @@ def _curves(start: CellResult, climbs: Sequence[CellResult], size: Size) -> list
     ]  # fmt: skip
 
 
-def _frontier(start: CellResult, climbs: Sequence[CellResult], size: Size) -> Figure:
+def _frontier(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> LabFigure:
     """Gold over the distance: where all policies would lie on one curve if the price were only a brake."""
     series = []
     for i, cell in enumerate(climbs):
@@ -258,61 +252,49 @@ def _frontier(start: CellResult, climbs: Sequence[CellResult], size: Size) -> Fi
         series.append(
             Series(tuple(kl), tuple(smooth(cell.column("gold/mean"))), cell.title, colour=_colour(i))
         )
-    chart = Chart(
-        "Gold against distance",
-        tuple(series),
-        Axis("√KL to the reference, √nats per answer", low=0.0),
-        Axis("gold"),
-        (Rule(float(start.figures["gold"]), "SFT"),),
-        width=470,
-        height=300,
-    )
-    return Figure.of(
+    return LabFigure.over_axes(
         "frontier",
-        chart,
+        "Gold against distance",
+        series,
+        (Axis("√KL to the reference, √nats per answer", low=0.0), Axis("gold")),
         "Each line is a run, from left to right. Where lines of different prices lie on each other, the penalty only "
         "decides how far along one curve a policy goes, as stopping early would.",
+        rules=(Rule(float(start.figures["gold"]), "SFT"),),
         names="points",
     )
 
 
-def _prices(start: CellResult, climbs: Sequence[CellResult]) -> Figure:
+def _prices(start: CellResult, climbs: Sequence[CellResult]) -> LabFigure:
     """Score and gold of the final policies over the price, in standard deviations of the SFT model's answers."""
     priced = [cell for cell in climbs if cell.name != FREE]
     x = tuple(float(cell.name.removeprefix("beta-")) for cell in priced)
     series = []
     for name, label, colour in (("score", "score", 1), ("gold", "gold", 0)):
         begun, unit = float(start.figures[name]), float(start.figures[f"{name}_std"]) or 1.0
-        found = [figure_of(cell, name) for cell in priced]
+        found = [cell.measured(name) for cell in priced]
         y, low, high = (
             tuple((getattr(mean, end) - begun) / unit for mean in found) for end in ("value", "low", "high")
         )
         series.append(Series(x, y, label, colour=colour, low=low, high=high))
-    chart = Chart(
-        "The price of a nat",
-        tuple(series),
-        Axis("β", log=True),
-        Axis("gain over SFT, in its standard deviations"),
-        (Rule(0.0, "SFT"),),
-        width=470,
-        height=300,
-    )
-    return Figure.of(
+    return LabFigure.over_axes(
         "prices",
-        chart,
+        "The price of a nat",
+        series,
+        (Axis("β", log=True), Axis("gain over SFT, in its standard deviations")),
         "The final policies on held-out prompts; bands are 95% intervals. Cheap nats buy score; whether they buy gold "
         "is the question.",
+        rules=(Rule(0.0, "SFT"),),
     )
 
 
-def _table(done: Sequence[CellResult]) -> Table:
+def _table(done: Sequence[CellResult]) -> LabTable:
     rows = []
     for cell in done:
-        figures = [figure_of(cell, name).written for name in ("score", "gold", "kl", "length")]
+        figures = [cell.measured(name).written for name in ("score", "gold", "kl", "length")]
         time = f"{_step_seconds(cell):.2f}" if cell.steps else ""
         rows.append((cell.title, *figures, f"{float(cell.figures['ended']):.0%}", time))
     columns = ("", "score", "gold", "KL, nats", "length, tokens", "ended", "s per step")
-    return Table("The final policies, on held-out prompts", columns, tuple(rows))
+    return LabTable("The final policies, on held-out prompts", columns, tuple(rows))
 
 
-EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(full=KlSize(), quick=QUICK, cells=cells, page=page)

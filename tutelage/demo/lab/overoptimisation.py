@@ -25,17 +25,14 @@ from tutelage.commands.reward.run import prepare_reward
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.terminal import complete
 from tutelage.data.pairing import pair_completions
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import CompletionRecord, Preference, Prompt, Split
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.data.worlds import gold
 from tutelage.demo.lab import overoptimisation_page
-from tutelage.demo.lab.cells import Cell, CellResult
-from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.ensembles import StandardisedReward
-from tutelage.demo.lab.experiment import Experiment, Setting
-from tutelage.demo.lab.measuring import mean
-from tutelage.demo.lab.page import Page
+from tutelage.demo.lab.climbing import Climb, Goal, StandardisedReward, climb
+from tutelage.demo.lab.experiment import Cell, Experiment, ExperimentSetting
+from tutelage.demo.lab.measurements import mean
 from tutelage.demo.lab.start import gold_reward
 from tutelage.demo.rounds.round import AGREEMENT
 from tutelage.models.heads import load_reward_model
@@ -47,15 +44,17 @@ from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.inference.answering import answer, completions
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
-from tutelage.stats.overoptimisation import Floats, best_of_n
+from tutelage.stats.scaling_laws import Floats, best_of_n
 from tutelage.train.run.lines import json_text
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
+FREE = ("update.epochs=2", "update.minibatches=2", "penalty=none")
+"""Changes to PPO, whose policies are free to leave the reference."""
 HOW: tuple[Combination, ...] = ("mean", "worst", "lower")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class OveroptimisationSize:
     """How many pairs, reward models, samples and steps."""
 
     pairs: tuple[int, ...] = (250, 1000, 4000, 16000)
@@ -76,7 +75,7 @@ class Size:
     """Held-out prompts of best-of-n."""
     samples: int = 256
     """Answers to each of them."""
-    plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2", "penalty=none"), steps=50)  # noqa: RUF009
+    plan: Climb = Climb(set=FREE, steps=50)  # noqa: RUF009
 
     @property
     def tried(self) -> tuple[int, ...]:
@@ -84,7 +83,7 @@ class Size:
         return tuple(2**k for k in range(self.samples.bit_length()) if 2**k <= self.samples)
 
 
-QUICK = Size(
+QUICK = OveroptimisationSize(
     pairs=(50, 200),
     epochs=(1.0, 1.0),
     answers=3,
@@ -94,18 +93,12 @@ QUICK = Size(
     coefs=(0.2,),
     prompts=6,
     samples=16,
-    plan=Climb(
-        set=("update.epochs=2", "update.minibatches=2", "penalty=none"),
-        steps=8,
-        answers=16,
-        tested=32,
-        every=4,
-    ),
+    plan=Climb(set=FREE, steps=8, answers=16, tested=32, every=4),
 )
 
 
 @dataclass(frozen=True)
-class Judge:
+class ProxyJudge:
     """A reward model to be made: the first `pairs` of the pairs, and which of those that differ by chance alone."""
 
     pairs: int
@@ -136,7 +129,7 @@ class SamplePlan:
     samples: int
     tried: tuple[int, ...]
     variance: float
-    judges: tuple[Judge, ...]
+    judges: tuple[ProxyJudge, ...]
     seed: int
 
 
@@ -144,24 +137,24 @@ class SamplePlan:
 class Aim:
     """Which reward models are climbed, and how they are combined."""
 
-    judges: tuple[Judge, ...]
+    judges: tuple[ProxyJudge, ...]
     how: Combination = "mean"
     variance: float = 0.0
 
 
-def judges_of(size: Size) -> list[Judge]:
+def judges_of(size: OveroptimisationSize) -> list[ProxyJudge]:
     """One for every number of pairs, then the rest of the ensemble."""
-    single = [Judge(pairs, epochs) for pairs, epochs in zip(size.pairs, size.epochs, strict=True)]
+    single = [ProxyJudge(pairs, epochs) for pairs, epochs in zip(size.pairs, size.epochs, strict=True)]
     (first,) = [judge for judge in single if judge.pairs == size.remedied]
     return [*single, *(replace(first, member=member) for member in range(1, size.ensemble))]
 
 
-def ensemble_of(size: Size) -> tuple[Judge, ...]:
+def ensemble_of(size: OveroptimisationSize) -> tuple[ProxyJudge, ...]:
     """The reward models that the remedies are tried on."""
     return tuple(judge for judge in judges_of(size) if judge.pairs == size.remedied)
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
+def cells(setting: ExperimentSetting[OveroptimisationSize]) -> list[Cell]:
     """Pairs, reward models, best-of-n by all of them, then a policy for each."""
     size, seed = setting.size, setting.seed
     drawn = PairPlan(size.answers, max(size.pairs), size.test_pairs, seed)
@@ -179,7 +172,7 @@ def cells(setting: Setting[Size]) -> list[Cell]:
     ]
 
 
-def _climbs(size: Size, seed: int) -> list[tuple[str, str, Aim, Climb]]:
+def _climbs(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, Climb]]:
     """PPO against each single reward model; against the ensembles and at a price, on the remedied size."""
     plan = replace(size.plan, seed=seed)
     found = [
@@ -201,7 +194,9 @@ def _climbs(size: Size, seed: int) -> list[tuple[str, str, Aim, Climb]]:
 # Pairs ---------------------------------------------------------------------------------------------------------------
 
 
-def _pairs(setting: Setting[Size], drawn: PairPlan, folder: Path) -> Mapping[str, Any]:
+def _pairs(
+    setting: ExperimentSetting[OveroptimisationSize], drawn: PairPlan, folder: Path
+) -> Mapping[str, Any]:
     """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's answers; and the
     spread of gold over those answers."""
     policy = setting.start.policy()
@@ -223,14 +218,16 @@ def _pairs(setting: Setting[Size], drawn: PairPlan, folder: Path) -> Mapping[str
 
 
 @dataclass(frozen=True)
-class Answers:
+class PromptAnswers:
     """Prompts and answers to them."""
 
     prompts: Mapping[str, Prompt]
     answers: Sequence[CompletionRecord]
 
 
-def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed: int) -> Answers:
+def _answers(
+    setting: ExperimentSetting[OveroptimisationSize], policy: Policy, split: Split, n: int, seed: int
+) -> PromptAnswers:
     start = setting.start
     questions = start.questions(split, policy)
     prompts = [question.prompt for question in questions]
@@ -240,23 +237,23 @@ def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed:
             part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
             answered += completions(part, "sft", start.sampling)
             advance(min(at + 50, len(prompts)), {})
-    return Answers({prompt.id: prompt for prompt in prompts}, answered)
+    return PromptAnswers({prompt.id: prompt for prompt in prompts}, answered)
 
 
-def _gold(known: Answers) -> tuple[list[str], dict[str, float]]:
+def _gold(known: PromptAnswers) -> tuple[list[str], dict[str, float]]:
     """The prompts' texts row by row, and gold by the id of each answer."""
     asked = [known.prompts[answer.prompt_id].messages[-1].content for answer in known.answers]
     values = gold(asked, [answer.text for answer in known.answers])
     return asked, {answer.id: value for answer, value in zip(known.answers, values, strict=True)}
 
 
-def _differences(known: Answers, values: Mapping[str, float], seed: int) -> list[float]:
+def _differences(known: PromptAnswers, values: Mapping[str, float], seed: int) -> list[float]:
     pairs = pair_completions(known.answers, pairs_per_prompt=4, rng_seed=seed)
     return [values[pair.a_id] - values[pair.b_id] for pair in pairs]
 
 
 def _votes(
-    known: Answers, values: Mapping[str, float], tau: float, count: int, seed: int
+    known: PromptAnswers, values: Mapping[str, float], tau: float, count: int, seed: int
 ) -> list[Preference]:
     """`count` pairs in random order, each judged by one attentive rater of a panel; ties are asked again elsewhere."""
     per_prompt = -(-count * 5 // (4 * len(known.prompts))) + 1
@@ -281,7 +278,9 @@ def _votes(
 # Reward models -------------------------------------------------------------------------------------------------------
 
 
-def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, Any]:
+def _judge(
+    setting: ExperimentSetting[OveroptimisationSize], judge: ProxyJudge, folder: Path
+) -> Mapping[str, Any]:
     """Train a reward model by the workflow, on the first pairs, and return its accuracy."""
     start, made = setting.start, folder.parent / PAIRS
     lines = (made / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
@@ -308,7 +307,7 @@ def _judge(setting: Setting[Size], judge: Judge, folder: Path) -> Mapping[str, A
     return {"pairs": judge.pairs, "accuracy": result.accuracy, "accuracy/low": low, "accuracy/high": high}
 
 
-def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:
+def _loaded(cells_: Path, judge: ProxyJudge, policy: Policy) -> Reward:
     model = load_reward_model(config.Model(path=str(cells_ / judge.name / "run" / "model")))
     return ModelReward(model, same_tokens=same_vocabulary(policy.tokenizer, model.tokenizer))
 
@@ -316,7 +315,9 @@ def _loaded(cells_: Path, judge: Judge, policy: Policy) -> Reward:
 # Best-of-n -----------------------------------------------------------------------------------------------------------
 
 
-def _best_of_n(setting: Setting[Size], sampled: SamplePlan, folder: Path) -> Mapping[str, Any]:
+def _best_of_n(
+    setting: ExperimentSetting[OveroptimisationSize], sampled: SamplePlan, folder: Path
+) -> Mapping[str, Any]:
     """Proxy and gold of the best of n by every reward model and ensemble: one line of metrics.jsonl each. The scale of
     every score, which the policies are trained on, is left in scales.json."""
     policy = setting.start.policy()
@@ -367,7 +368,9 @@ def _curves(
 # Policies ------------------------------------------------------------------------------------------------------------
 
 
-def _climbing(setting: Setting[Size], name: str, title: str, aim: Aim, plan: Climb) -> Cell:
+def _climbing(
+    setting: ExperimentSetting[OveroptimisationSize], name: str, title: str, aim: Aim, plan: Climb
+) -> Cell:
     """PPO against the scaled reward of `aim`; gold is told on its own scale of standard deviations."""
 
     def run(folder: Path) -> Mapping[str, Any]:
@@ -386,9 +389,11 @@ def _climbing(setting: Setting[Size], name: str, title: str, aim: Aim, plan: Cli
     return Cell(name, title, (aim, plan), run)
 
 
-def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
-    """The page of the experiment."""
-    return overoptimisation_page.page(done, size.pairs, size.remedied, size.plan, command)
-
-
-EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)
+EXPERIMENT = Experiment(
+    full=OveroptimisationSize(),
+    quick=QUICK,
+    cells=cells,
+    page=lambda done, size, command: overoptimisation_page.page(
+        done, size.pairs, size.remedied, size.plan, command
+    ),
+)

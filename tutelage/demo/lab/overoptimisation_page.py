@@ -1,18 +1,18 @@
 """The page about over-optimisation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 
 from tutelage.base.nouns import counted
-from tutelage.demo.lab.cells import CellResult
 from tutelage.demo.lab.climbing import Climb
-from tutelage.demo.lab.measuring import Mean
-from tutelage.demo.lab.page import Figure, Page, Table, followed
+from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable, followed
+from tutelage.demo.lab.measurements import Measurement
 from tutelage.report.diagnoses import smooth
-from tutelage.report.figures import Axis, Chart, Rule, Series
+from tutelage.report.figures import Axis, Names, Rule, Series
 from tutelage.report.figures.number_text import number, percent
-from tutelage.stats.overoptimisation import Fit, Form, fit
+from tutelage.stats.scaling_laws import Form, ScalingLaw, fit_law
 
 COLOURS = (4, 1, 2, 0, 3, 5)
 FITTED = 0.5
@@ -32,10 +32,10 @@ class GoldPath:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
-    def fitted(self) -> Fit | None:
+    def fitted(self) -> ScalingLaw | None:
         """The curve of Gao et al. through gold."""
         kept = [(d, g) for d, g in zip(self.distance, self.gold, strict=True) if d >= FITTED]
-        return fit(self.form, [d for d, _ in kept], [g for _, g in kept])
+        return fit_law(self.form, [d for d, _ in kept], [g for _, g in kept])
 
     @property
     def top(self) -> tuple[float, float]:
@@ -52,7 +52,7 @@ class GoldPath:
 def best_of_n_path(cell: CellResult, proxy: str, title: str) -> GoldPath:
     """The path of best-of-n by one proxy, over its exact KL."""
     rows = [row for row in cell.steps if row["proxy"] == proxy]
-    worth = [Mean(float(row["gold"]), float(row["gold_error"])) for row in rows]
+    worth = [Measurement(float(row["gold"]), float(row["gold_error"])) for row in rows]
     return GoldPath(
         title,
         "best_of_n",
@@ -70,7 +70,9 @@ def rl_path(cell: CellResult) -> GoldPath:
     return GoldPath(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
 
 
-def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> Page:
+def page(
+    done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str
+) -> LabPage:
     """The page of the experiment on overoptimisation."""
     by_name = {cell.name: cell for cell in done}
     sampled = by_name["best-of-n"]
@@ -86,7 +88,7 @@ def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: 
     ]
     remedies += [(cell, f"one, {cell.title}") for cell in prices]
     accuracies = {count: by_name[f"judge-{count}"].figures for count in pairs}
-    return Page(
+    return LabPage(
         title="How far can a reward model be trusted?",
         question=(
             "Reward models from few and from many pairs, climbed by choosing the best of n answers and by PPO: how far "
@@ -114,7 +116,7 @@ def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: 
             _gold_only(
                 "remedies-ppo",
                 f"PPO with remedies, {counted(remedied, 'pair')}",
-                [_named(c, t) for c, t in remedies],
+                [replace(rl_path(cell), title=name) for cell, name in remedies],
             ),
         ),
         tables=(_accuracies(accuracies), _table(chosen, climbed), _remedies(remedies)),
@@ -122,11 +124,6 @@ def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: 
         strands=tuple(followed(by_name[f"ppo-{remedied}"], f"PPO, {counted(remedied, 'pair')}")),
         numbers={cell.name: dict(cell.figures) for cell in done},
     )
-
-
-def _named(cell: CellResult, title: str) -> GoldPath:
-    path = rl_path(cell)
-    return GoldPath(title, path.form, path.distance, path.proxy, path.gold)
 
 
 def _method(plan: Climb) -> tuple[str, ...]:
@@ -181,28 +178,25 @@ def _path(path: GoldPath) -> str:
 
 
 def _cure(remedies: Sequence[tuple[CellResult, str]]) -> str:
-    ends = [
-        (Mean(float(cell.figures["gold"]), float(cell.figures["gold_error"])), title)
-        for cell, title in remedies
-    ]
+    ends = [(cell.measured("gold"), title) for cell, title in remedies]
     alone, best = ends[0][0], max(ends, key=lambda pair: pair[0].value)
     final = ", ".join(f"{title} {gold.written}" for gold, title in ends)
-    apart = Mean(best[0].value - alone.value, sqrt(best[0].error ** 2 + alone.error**2))
-    sure = "more than one reward model alone" if apart.low > 0 else "not more than one alone for certain"
+    sure = (
+        "more than one reward model alone"
+        if (best[0] - alone).low > 0
+        else "not more than one alone for certain"
+    )
     return f"Final gold on held-out prompts by remedy: {final}. Most has {best[1]}, {sure}."
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
 
-DISTANCE = Axis("√KL from the SFT model, √nats", low=0.0)
-GAIN = Axis("gain over SFT, in its standard deviations")
+AXES = Axis("√KL from the SFT model, √nats", low=0.0), Axis("gain over SFT, in its standard deviations")
+over_distance = partial(LabFigure.over_axes, axes=AXES, rules=(Rule(0.0, "SFT"),), height=310)
+"""The figure of series over the distance from the SFT model."""
 
 
-def _chart(title: str, series: Sequence[Series]) -> Chart:
-    return Chart(title, tuple(series), DISTANCE, GAIN, (Rule(0.0, "SFT"),), width=470, height=310)
-
-
-def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> Figure:
+def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> LabFigure:
     """Gold as lines, proxies dashed."""
     series = []
     for path, colour in zip(paths, COLOURS, strict=False):
@@ -210,13 +204,13 @@ def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> Fi
         series.append(
             Series(path.distance, path.gold, path.title, colour=colour, low=path.low, high=path.high)
         )
-    chart = _chart(f"{title}: score and gold", series)
-    return Figure.of(
-        name, chart, f"Solid: gold. {caption}", names="ends" if name == "best-of-n" else "points"
+    names: Names = "ends" if name == "best-of-n" else "points"
+    return over_distance(
+        name, f"{title}: score and gold", series, caption=f"Solid: gold. {caption}", names=names
     )
 
 
-def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
+def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
     """Gold as points, the fitted curve dashed."""
     series, fits = [], []
     for path, colour in zip(paths, COLOURS, strict=False):
@@ -229,20 +223,19 @@ def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
             x = tuple(FITTED + (max(ends) - FITTED) * k / 60 for k in range(61))
             series.append(Series(x, tuple(found(d) for d in x), colour=colour, style="dashed"))
             fits.append(f"{path.title}: α {number(found.alpha)}, β {number(found.beta)}, R² {found.r2:.2f}")
-    chart = _chart(title, series)
-    return Figure.of(name, chart, "; ".join(fits) + ".", names="points")
+    return over_distance(name, title, series, caption="; ".join(fits) + ".", names="points")
 
 
-def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> Figure:
+def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
     series = tuple(
         Series(path.distance, path.gold, path.title, colour=colour)
         for path, colour in zip(paths, (1, 0, 2, 3, 4, 5), strict=False)
     )
-    chart = _chart(title, series)
-    return Figure.of(name, chart, "Gold along the way; every line climbs a score of its own.", names="points")
+    caption = "Gold along the way; every line climbs a score of its own."
+    return over_distance(name, title, series, caption=caption, names="points")
 
 
-def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> Table:
+def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> LabTable:
     rows = tuple(
         (
             f"{count:,}",
@@ -250,10 +243,10 @@ def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> Table:
         )
         for count, one in accuracies.items()
     )
-    return Table("Reward models on single held-out votes", ("pairs", "predicted", "from", "to"), rows)
+    return LabTable("Reward models on single held-out votes", ("pairs", "predicted", "from", "to"), rows)
 
 
-def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> Table:
+def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> LabTable:
     rows = []
     for method, paths in (("best-of-n", chosen), ("PPO", climbed)):
         for path in paths:
@@ -263,19 +256,13 @@ def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> Table:
             ends = (f"{path.top[1]:+.2f}", f"{path.gold[-1]:+.2f}", f"{path.proxy[-1]:+.2f}")
             rows.append((f"{method}, {path.title}", *ends, *fitted, peak))
     columns = ("", "highest gold", "last gold", "last score", "α", "β", "R²", "peak of the fit, √nats")
-    return Table("Along the way", columns, tuple(rows))
+    return LabTable("Along the way", columns, tuple(rows))
 
 
-def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> Table:
-    rows = []
-    for cell, title in remedies:
-        figures = (
-            Mean(float(cell.figures[n]), float(cell.figures[f"{n}_error"])).written
-            for n in ("score", "gold", "kl")
-        )
-        rows.append((title, *figures))
-    return Table(
-        "PPO with remedies: final policies on held-out prompts",
-        ("", "score", "gold", "KL, nats"),
-        tuple(rows),
+def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> LabTable:
+    rows = tuple(
+        (title, *(cell.measured(name).written for name in ("score", "gold", "kl")))
+        for cell, title in remedies
     )
+    columns = ("", "score", "gold", "KL, nats")
+    return LabTable("PPO with remedies: final policies on held-out prompts", columns, rows)

@@ -1,18 +1,29 @@
-"""All recipes at equal tokens, with several seeds: what is reached, how far from the reference, and how fast."""
+"""All recipes at equal tokens, with several seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
+from statistics import fmean, variance
 from typing import Any
 
 from tutelage.algorithms.recipe import NaturalStep
 from tutelage.algorithms.registry import RECIPES
-from tutelage.demo.lab import recipes_page
-from tutelage.demo.lab.cells import Cell, CellResult
+from tutelage.base.nouns import counted
 from tutelage.demo.lab.climbing import Climb, Goal, climb
-from tutelage.demo.lab.experiment import Experiment, Setting
-from tutelage.demo.lab.page import Page
+from tutelage.demo.lab.experiment import (
+    Cell,
+    CellResult,
+    Experiment,
+    ExperimentSetting,
+    LabFigure,
+    LabPage,
+    LabTable,
+)
+from tutelage.demo.lab.measurements import Z95, Measurement
 from tutelage.demo.lab.start import gold_reward
+from tutelage.report.figures import Axis, BarChart, Chart, Series, ValueBar
+from tutelage.report.figures.number_text import duration, number
 
 WARMUP = 3
 """Steps in which only the critic learns, for recipes that have such: the ten of the published ones would be a third of
@@ -20,7 +31,7 @@ these short runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class RecipesSize:
     """Which recipes, how many seeds, how many tokens."""
 
     names: tuple[str, ...] = tuple(RECIPES)
@@ -28,14 +39,14 @@ class Size:
     plan: Climb = Climb(steps=200, tokens=40_000, tested=160, every=1000)  # noqa: RUF009 - frozen
 
 
-QUICK = Size(
+QUICK = RecipesSize(
     names=("reinforce", "trpo", "ppo", "rloo", "remax", "dapo"),
     seeds=2,
     plan=Climb(steps=20, answers=16, tokens=2000, tested=32, every=1000),
 )
 
 
-def cells(setting: Setting[Size]) -> list[Cell]:
+def cells(setting: ExperimentSetting[RecipesSize]) -> list[Cell]:
     """A run for every recipe and seed, one seed after the other."""
     size = setting.size
     return [
@@ -50,7 +61,7 @@ def _changes(name: str) -> tuple[str, ...]:
     return (f"critic.warmup={WARMUP}",) if critic is not None and critic.warmup > WARMUP else ()
 
 
-def _cell(setting: Setting[Size], name: str, plan: Climb) -> Cell:
+def _cell(setting: ExperimentSetting[RecipesSize], name: str, plan: Climb) -> Cell:
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()
         goal = Goal(setting.start.score(policy), {"gold": gold_reward()})
@@ -69,10 +80,190 @@ def family(name: str) -> str:
     return "group" if recipe.samples > 1 else "neither"
 
 
-def page(done: Sequence[CellResult], size: Size, command: str) -> Page:
-    """The page of the experiment."""
-    families = {name: family(name) for name in size.names}
-    return recipes_page.page(done, families, size.plan, command)
+COLOURS = {"neither": 5, "critic": 0, "group": 1, "natural gradient": 2}
+WORDS = "grey: neither critic nor groups; blue: a critic; orange: groups of answers; green: natural gradient"
+FIGURES = ("gold", "score", "kl", "length", "ended")
 
 
-EXPERIMENT = Experiment(full=Size(), quick=QUICK, cells=cells, page=page)
+@dataclass(frozen=True)
+class RecipeResult:
+    """The means of a recipe over the seeds, each with the standard error that all recipes' seeds together suggest."""
+
+    name: str
+    family: str
+    figures: Mapping[str, Measurement]
+    seconds: float
+    tokens: float
+    steps: float
+
+
+def results(done: Sequence[CellResult], families: Mapping[str, str]) -> list[RecipeResult]:
+    """The results of all recipes, the one with most gold first.
+
+    With few seeds a recipe's own spread says little, so the variance between seeds is pooled over the recipes: each is
+    taken to depend on its seed as much as the others do on average.
+    """
+    runs = {name: [cell for cell in done if cell.name.rpartition("-")[0] == name] for name in families}
+    values = {
+        name: {figure: [float(cell.figures[figure]) for cell in cells] for figure in FIGURES}
+        for name, cells in runs.items()
+    }
+    errors = {figure: pooled([columns[figure] for columns in values.values()]) for figure in FIGURES}
+    found = [
+        RecipeResult(
+            name=name,
+            family=families[name],
+            figures={figure: Measurement(fmean(columns[figure]), errors[figure]) for figure in FIGURES},
+            seconds=fmean(cell.column("seconds")[-1] for cell in runs[name]),
+            tokens=fmean(cell.column("tokens")[-1] for cell in runs[name]),
+            steps=fmean(len(cell.steps) for cell in runs[name]),
+        )
+        for name, columns in values.items()
+    ]
+    return sorted(found, key=lambda one: -one.figures["gold"].value)
+
+
+def pooled(groups: Sequence[Sequence[float]]) -> float:
+    """The standard error of a group's mean, from the variance within the groups; NaN where no group has two."""
+    several = [group for group in groups if len(group) > 1]
+    if not several:
+        return float("nan")
+    return sqrt(fmean(variance(group) for group in several) / len(several[0]))
+
+
+def page(done: Sequence[CellResult], size: RecipesSize, command: str) -> LabPage:
+    """The page of the experiment on recipes."""
+    ranked = results(done, {name: family(name) for name in size.names})
+    seeds = len(done) // len(size.names)
+    return LabPage(
+        title="All recipes at equal tokens",
+        question=(
+            f"Every recipe from the same SFT model, with {counted(size.plan.tokens, 'sampled token')} and "
+            f"{counted(seeds, 'seed')} each: what gold is reached, at what distance, in what time?"
+        ),
+        command=command,
+        findings=tuple(findings(ranked)),
+        figures=(_ranked(ranked), _against(ranked, "kl"), _against(ranked, "seconds")),
+        tables=(_table(ranked),),
+        method=_method(size.plan, seeds),
+        numbers={
+            one.name: {name: mean.value for name, mean in one.figures.items()} | {"seconds": one.seconds}
+            for one in ranked
+        },
+    )
+
+
+def _method(plan: Climb, seeds: int) -> tuple[str, ...]:
+    same = (
+        f"Every run samples {counted(plan.answers, 'answer')} a step (a recipe with groups asks fewer prompts) and "
+        f"ends with the step in which {counted(plan.tokens, 'token', 'is')} reached; answers that a recipe samples "
+        f"and throws away count, greedy ones too. One learning rate, {plan.lr:g} ({plan.critic_lr:g} for critics), "
+        "for all, and each recipe's own defaults otherwise, except that critics warm up for three steps instead of "
+        "ten: none is tuned, so the order says which default suits this task, not which idea is best."
+    )
+    sure = (
+        f"Figures are of the final policies on {counted(plan.tested, 'held-out prompt')}, means over "
+        f"{counted(seeds, 'seed')}. Intervals are 95%, from the variance between seeds, pooled over the recipes. Time "
+        "is that of the training steps."
+    )
+    return same, sure
+
+
+def findings(ranked: Sequence[RecipeResult]) -> list[str]:
+    """The findings as sentences."""
+    best, worst = ranked[0], ranked[-1]
+    error = best.figures["gold"].error
+    reach = Z95 * sqrt(2) * error
+    level = [
+        one.name for one in ranked[1:] if best.figures["gold"].value - one.figures["gold"].value <= reach
+    ]
+    near = sorted(ranked, key=lambda one: one.figures["kl"].value / max(one.figures["gold"].value, 1e-9))
+    fast = sorted(ranked, key=lambda one: one.seconds)
+    first = (
+        f"Most gold was reached by {best.name} ({best.figures['gold'].written}), least by {worst.name} "
+        f"({worst.figures['gold'].written}). Differences below {number(reach, 2)} are within chance"
+    )
+    first += f": {', '.join(level)} cannot be told from the first." if level else "; the first stands alone."
+    far = max(ranked, key=lambda one: one.figures["kl"].value)
+    close = min(ranked, key=lambda one: one.figures["kl"].value)
+    reached = (
+        f"Distances reach from {_distance(close)} to {_distance(far)}; the cheapest gold per nat is that of "
+        f"{', '.join(one.name for one in near[:3])}."
+    )
+    times = [f"{one.name} {duration(one.seconds)}" for one in (fast[0], fast[-1])]
+    return [first, reached, f"The same tokens took {' and '.join(times)}.", _families(ranked)]
+
+
+def _distance(one: RecipeResult) -> str:
+    return f"{number(one.figures['kl'].value, 2)} nats ({one.name})"
+
+
+def _families(ranked: Sequence[RecipeResult]) -> str:
+    kinds = dict.fromkeys(one.family for one in ranked)
+    means = {kind: fmean(one.figures["gold"].value for one in ranked if one.family == kind) for kind in kinds}
+    ordered = sorted(means.items(), key=lambda pair: -pair[1])
+    return (
+        "Mean gold by what recipes are made of: "
+        + ", ".join(f"{kind} {value:.2f}" for kind, value in ordered)
+        + "."
+    )
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+def _ranked(ranked: Sequence[RecipeResult]) -> LabFigure:
+    bars = tuple(
+        ValueBar(one.name, gold.value, gold.written, gold.low, gold.high, colour=COLOURS[one.family])
+        for one in ranked
+        for gold in (one.figures["gold"],)
+    )
+    return LabFigure.of(
+        "gold", BarChart("Gold of the final policies", bars, Axis(), (), "dot", width=470), f"{WORDS}."
+    )
+
+
+def _against(ranked: Sequence[RecipeResult], what: str) -> LabFigure:
+    """Gold over distance or time, every recipe named at its point."""
+    titles = {"kl": "Gold against distance", "seconds": "Gold against time"}
+    axes = {
+        "kl": Axis("KL to the reference, nats per answer", log=True),
+        "seconds": Axis("seconds of training", log=True),
+    }
+    series = []
+    for one in ranked:
+        gold = one.figures["gold"]
+        x = one.figures["kl"].value if what == "kl" else one.seconds
+        series.append(
+            Series(
+                (x,),
+                (gold.value,),
+                one.name,
+                mark="points",
+                colour=COLOURS[one.family],
+                low=(gold.low,),
+                high=(gold.high,),
+            )
+        )
+    chart = Chart(titles[what], tuple(series), axes[what], Axis("gold"), width=960, height=520)
+    caption = f"Means over the seeds with 95% intervals; {WORDS}."
+    return LabFigure.of(f"gold-{what}", chart, caption, names="points", wide=True)
+
+
+def _table(ranked: Sequence[RecipeResult]) -> LabTable:
+    rows = tuple(
+        (
+            one.name,
+            *(one.figures[name].written for name in ("gold", "score", "kl", "length")),
+            f"{one.figures['ended'].value:.0%}",
+            f"{one.steps:.0f}",
+            f"{one.tokens:,.0f}",
+            f"{one.seconds:.0f}",
+        )
+        for one in ranked
+    )
+    columns = ("", "gold", "score", "KL, nats", "length, tokens", "ended", "steps", "tokens", "seconds")
+    return LabTable("Every recipe", columns, rows)
+
+
+EXPERIMENT = Experiment(full=RecipesSize(), quick=QUICK, cells=cells, page=page)

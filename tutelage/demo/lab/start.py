@@ -1,9 +1,11 @@
-"""Where every experiment begins: the models and prompts of a demonstration, found in a folder or made here."""
+"""Where every experiment begins."""
 
 import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -12,9 +14,8 @@ from tutelage.commands.sample.settings import SampleSettings
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Split
 from tutelage.data.worlds import gold
-from tutelage.demo.rounds.round import Place
-from tutelage.demo.rounds.stages import ROUND, Story, run_stages
-from tutelage.demo.rounds.tutoring import GOLD, QUICK, Scale, tutoring
+from tutelage.demo.rounds.round import ROUND, RoundPlace, Story, run_stages
+from tutelage.demo.rounds.tutoring import GOLD, QUICK, TutoringScale, tutoring
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.named import make_reward
@@ -88,7 +89,7 @@ def find(folder: Path, engine: config.EngineName = "auto") -> Start:
 
 def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.EngineName = "auto") -> Start:
     """Run the stages of the demonstration that are needed and not done yet in a folder."""
-    round_ = tutoring(Place(folder, seed, quiet, engine), QUICK if quick else Scale())
+    round_ = tutoring(RoundPlace(folder, seed, quiet, engine), QUICK if quick else TutoringScale())
     stages = [stage for stage in round_.stages() if stage.name in NEEDED]
     story = Story(
         title="The world of the laboratory",
@@ -97,3 +98,14 @@ def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.En
     )
     run_stages(folder, story, stages)
     return find(folder, engine)
+
+
+@torch.no_grad()
+def between(start: Start, share: float) -> Policy:
+    """θ_SFT + share · (θ_PPO − θ_SFT), with the SFT model as its reference: 0 is SFT, 1 the demonstration's policy,
+    beyond 1 further along the same line."""
+    policy = start.policy("sft")
+    policy.freeze_reference()
+    for own, other in zip(policy.model.parameters(), start.policy("improve").model.parameters(), strict=True):
+        own += share * (other - own)
+    return policy

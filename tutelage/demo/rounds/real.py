@@ -10,11 +10,10 @@ from tutelage.base import config
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.reward.settings import RewardSettings
-from tutelage.data.rows import to_row, write_jsonl
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.worlds import ChildrensQuestions, World, clarity
-from tutelage.demo.rounds.judging import Judging
-from tutelage.demo.rounds.round import Place, Round, Texts, answer_sampling, answers_to_judge
-from tutelage.demo.rounds.stages import Story
+from tutelage.demo.rounds.round import DemoRound, RoundPlace, Story, Texts, answer_sampling, answers_to_judge
+from tutelage.demo.rounds.simulated_study import Judging
 
 GOLD = "tutelage.data.worlds:clarity"
 STORY = Story(
@@ -31,7 +30,7 @@ RANK = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class RealScale:
     """How large the round is, and on which model."""
 
     model: str = "smollm2"
@@ -62,7 +61,7 @@ class Scale:
     """Words and marks of the text that has nothing to do with the task, on which perplexity is compared."""
 
 
-QUICK = Scale(
+QUICK = RealScale(
     judged_prompts=40,
     answers=2,
     pairs=1,
@@ -77,10 +76,10 @@ QUICK = Scale(
 )
 
 
-def real(place: Place, scale: Scale) -> Round:
+def real(place: RoundPlace, scale: RealScale) -> DemoRound:
     """The round of this world in one place."""
     texts = Texts(judged_prompts=scale.judged_prompts, neutral_tokens=scale.neutral_tokens, seed=place.seed)
-    return Round(
+    return DemoRound(
         place=place,
         story=STORY,
         texts=texts,
@@ -96,7 +95,7 @@ def real(place: Place, scale: Scale) -> Round:
     )
 
 
-def write_texts(place: Place, texts: Texts) -> None:
+def write_texts(place: RoundPlace, texts: Texts) -> None:
     """Write the questions of both splits, and neutral text: the corpus of the tutoring world, which no stage reads."""
     questions = ChildrensQuestions(texts.seed)
     train = questions.prompts("train")
@@ -107,11 +106,11 @@ def write_texts(place: Place, texts: Texts) -> None:
     write_jsonl(place.data("neutral.jsonl"), ({"text": text} for text in neutral))
 
 
-def _start(place: Place, scale: Scale) -> config.Model:
+def _start(place: RoundPlace, scale: RealScale) -> config.Model:
     return place.model_at(scale.model)
 
 
-def _reward(place: Place, scale: Scale) -> RewardSettings:
+def _reward(place: RoundPlace, scale: RealScale) -> RewardSettings:
     return RewardSettings(
         **place.run("reward"),
         model=_start(place, scale),
@@ -126,7 +125,7 @@ def _reward(place: Place, scale: Scale) -> RewardSettings:
     )
 
 
-def _improve(place: Place, scale: Scale) -> ImproveSettings:
+def _improve(place: RoundPlace, scale: RealScale) -> ImproveSettings:
     return ImproveSettings(
         **place.run("improve"),
         model=_start(place, scale),
@@ -147,7 +146,7 @@ def _improve(place: Place, scale: Scale) -> ImproveSettings:
     )
 
 
-def _evaluate(place: Place, scale: Scale) -> EvaluateSettings:
+def _evaluate(place: RoundPlace, scale: RealScale) -> EvaluateSettings:
     return EvaluateSettings(
         model=place.model("improve"),
         against=scale.model,

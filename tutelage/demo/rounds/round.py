@@ -1,34 +1,151 @@
-"""A round of the demonstration: what every world's round does from sampling to evaluation, and where it lies.
+"""A round of the demonstration.
 
-A world is a function from a `Place` to a `Round`: the settings of these stages, the stages before them, the texts that
-they read, and the gold utility of the raters. Nothing in here trains or samples by itself.
+A round of the demonstration: what every world's round does from sampling to evaluation, and where it lies.
+
+A world is a function from a `RoundPlace` to a `DemoRound`: the settings of these stages, the stages before them, the
+texts that they read, and the gold utility of the raters. Nothing in here trains or samples by itself.
 """
 
-from collections.abc import Callable
+import hashlib
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from tutelage.base import config
+from tutelage.base.config import identity, to_mapping
+from tutelage.base.config.files import write_atomically
+from tutelage.base.errors import TutelageError
+from tutelage.base.progress.phases import phase
 from tutelage.commands.evaluate.run import evaluate
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.commands.improve.run import prepare_improve
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.reward.run import prepare_reward
 from tutelage.commands.reward.settings import RewardSettings
+from tutelage.commands.runs import peak_memory_mb
 from tutelage.commands.sample.run import sample
 from tutelage.commands.sample.settings import SampleSettings
 from tutelage.commands.terminal import complete
 from tutelage.data.formats import load_comparisons, load_completions, load_prompts
-from tutelage.demo.rounds.judging import Judging, Questions, Utility, hold_study, remembered
-from tutelage.demo.rounds.stages import Stage, Story
+from tutelage.demo.rounds.simulated_study import JudgedQuestions, Judging, Utility, hold_study, remembered
 from tutelage.people.simulated_raters import calibrated_tau, panel
+
+log = logging.getLogger(__name__)
+
+ROUND = "round.json"
+WAITING = "waiting"
+"""The status of a stage that was planned and has not begun."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a round, written into the folder of its name. `settings` (dataclasses) decide what it does;
+    `run` does it, or goes on with it when it was interrupted."""
+
+    name: str
+    title: str
+    settings: tuple[object, ...]
+    run: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a report says about the round as a whole."""
+
+    title: str
+    about: str
+    command: str
+    reference: str = "SFT"
+    policy: str = "policy"
+
+
+def run_stages(folder: Path, story: Story, stages: Sequence[Stage]) -> dict[str, float]:
+    """Run the stages that are not done yet, each announced by a remark; returns the seconds that each stage took.
+
+    A stage's fingerprint covers its settings and those of all stages before it. Raises TutelageError when a stage was
+    begun with other settings: what it wrote is never silently thrown away. One that waits takes the new settings.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    known = {entry["name"]: entry for entry in _read(folder).get("stages", [])}
+    fingerprints = _fingerprints(stages)
+    entries = [_entry(stage, known.get(stage.name), fingerprints[stage.name], folder) for stage in stages]
+    for stage, entry in zip(stages, entries, strict=True):
+        if entry["status"] == "done":
+            log.info(f"{stage.title}: done already")
+            continue
+        entry["status"] = "running"
+        _write(folder, story, entries)
+        log.info(stage.title)
+        began = time.monotonic()
+        try:
+            with phase(stage.title):
+                stage.run()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            entry["status"] = "failed"
+            raise
+        else:
+            entry["status"] = "done"
+        finally:
+            entry["seconds"] = round(entry["seconds"] + time.monotonic() - began, 2)
+            _write(folder, story, entries)
+    return {entry["name"]: entry["seconds"] for entry in entries}
+
+
+def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
+    """A hash of the settings of each stage and of all stages before it."""
+    state, found = "", {}
+    for stage in stages:
+        text = json.dumps([state, stage.name, *map(identity, stage.settings)], sort_keys=True, default=str)
+        state = hashlib.sha256(text.encode()).hexdigest()[:16]
+        found[stage.name] = state
+    return found
+
+
+def _entry(stage: Stage, known: dict[str, Any] | None, fingerprint: str, folder: Path) -> dict[str, Any]:
+    if known is not None and known["status"] != WAITING and known["fingerprint"] != fingerprint:
+        raise TutelageError(
+            f"The folder {folder} holds a round whose stage {stage.name!r} was made with other settings. "
+            "Choose another --out, or delete the folder."
+        )
+    if known is None and (folder / stage.name).exists():
+        shutil.rmtree(folder / stage.name)  # left by a process that ended before it wrote the round
+    return {
+        "name": stage.name,
+        "title": stage.title,
+        "folder": stage.name,
+        "fingerprint": fingerprint,
+        "seconds": known["seconds"] if known else 0.0,
+        "status": known["status"] if known else WAITING,
+    }
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    file = folder / ROUND
+    if not file.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def _write(folder: Path, story: Story, entries: Sequence[dict[str, Any]]) -> None:
+    created = _read(folder).get("created") or datetime.now().strftime("%Y-%m-%d %H:%M")
+    content = to_mapping(story) | {"created": created, "stages": list(entries)}
+    write_atomically(folder / ROUND, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
 
 AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
 
 
 @dataclass(frozen=True)
-class Place:
+class RoundPlace:
     """Where a round lies, and what all its stages share: the seed, and how its models compute."""
 
     folder: Path
@@ -56,7 +173,7 @@ class Place:
     def flags(self) -> str:
         """What follows the name of the command that makes this round: the seed, and what is not the default."""
         names = ("dtype", "engine")
-        default = Place(self.folder, self.seed, self.quiet)
+        default = RoundPlace(self.folder, self.seed, self.quiet)
         given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
         return " ".join(f"--{name} {value}" for name, value in {"seed": self.seed, **given}.items())
 
@@ -94,7 +211,7 @@ def answer_sampling(scale: AnswerScale) -> config.Sampling:
     return config.Sampling(temperature=0.7, max_new_tokens=scale.answer_tokens)
 
 
-def answers_to_judge(place: Place, model: config.Model, scale: AnswerScale) -> SampleSettings:
+def answers_to_judge(place: RoundPlace, model: config.Model, scale: AnswerScale) -> SampleSettings:
     """The stage that samples the answers of `model` to the prompts that are judged."""
     return SampleSettings(
         model=model,
@@ -109,7 +226,7 @@ def answers_to_judge(place: Place, model: config.Model, scale: AnswerScale) -> S
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class DemoRound:
     """The stages of a round by their settings.
 
     `write` writes the texts that the stages read, as `texts` decides, when the first stage begins.
@@ -117,7 +234,7 @@ class Round:
     raters want `gold`.
     """
 
-    place: Place
+    place: RoundPlace
     story: Story
     texts: Texts
     write: Callable[[], object]
@@ -172,7 +289,7 @@ class Round:
     def _judge(self) -> None:
         """Let the simulated raters judge every pair, and write their preferences for training."""
         asked, place = self.sampling.out, self.place
-        questions = Questions(
+        questions = JudgedQuestions(
             load_prompts(asked / "prompts.jsonl").records,
             load_completions(asked / "completions.jsonl").records,
             load_comparisons(asked / "comparisons.jsonl").records,
@@ -181,3 +298,56 @@ class Round:
         tau = calibrated_tau(list(questions.differences(gold).values()), AGREEMENT)
         raters = panel(place.seed, self.judging.raters, tau)
         hold_study(place.folder / "judge", questions, raters, gold, self.judging, quiet=place.quiet)
+
+
+def run_round(round_: DemoRound, flags: str = "") -> dict[str, Any]:
+    """Run the stages of a round that are not done yet, and write summary.json, whose content is returned. `flags` end
+    the command that the report shows."""
+    out = round_.place.folder
+    story = replace(round_.story, command=f"{round_.story.command} {round_.place.flags()}{flags}")
+    summary = summarise(out, run_stages(out, story, round_.stages()))
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The decisive figures of the round, from the summaries of its stages: of the model before reinforcement learning
+    (`sft`, which a chat model has behind it), of the policy that came of it, and of the reward model."""
+    evaluation, judged, fitted = (
+        json.loads((out / name / "summary.json").read_text()) for name in ("evaluate", "judge", "reward")
+    )
+    before, after, won = evaluation["against"], evaluation["model"], evaluation["win_rate"]
+    known = json.loads((out / "summary.json").read_text()) if (out / "summary.json").is_file() else {}
+    return {
+        "sft": {
+            "gold_mean": before["gold_mean"],
+            "gold_std": before["gold_std"],
+            "score_mean": before["score_mean"],
+            "length": before["length/mean"],
+            "ended": before["ended"],
+        }
+        | _on_texts(before),
+        "policy": {
+            "gold_mean": after["gold_mean"],
+            "gold_std": after["gold_std"],
+            "score_mean": after["score_mean"],
+            "win_rate": won["gold"]["win_rate"],
+            "win_rate_ci": won["gold"]["win_rate_ci"],
+            "kl_per_sequence": after["kl"],
+            "length": after["length/mean"],
+            "ended": after["ended"],
+        }
+        | _on_texts(after),
+        "reward_model": {
+            "accuracy": fitted["accuracy"],
+            "accuracy_interval": fitted["accuracy_interval"],
+            "ceiling": judged["ceiling"],
+        },
+        "seconds": dict(seconds) | {"total": sum(seconds.values())},
+        "peak_rss_mb": max(peak_memory_mb(), known.get("peak_rss_mb", 0.0)),
+    }
+
+
+def _on_texts(figures: Mapping[str, float]) -> dict[str, float]:
+    """The perplexity on neutral text, where a world measures it."""
+    return {name: value for name, value in figures.items() if name == "text_perplexity"}

@@ -14,12 +14,19 @@ from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.sft.run import prepare_sft
 from tutelage.commands.sft.settings import SftSettings
 from tutelage.commands.terminal import complete
+from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Prompt
-from tutelage.data.rows import to_row, write_jsonl
 from tutelage.data.worlds import World, gold
-from tutelage.demo.rounds.judging import Judging
-from tutelage.demo.rounds.round import Place, Round, Texts, answer_sampling, answers_to_judge
-from tutelage.demo.rounds.stages import Stage, Story
+from tutelage.demo.rounds.round import (
+    DemoRound,
+    RoundPlace,
+    Stage,
+    Story,
+    Texts,
+    answer_sampling,
+    answers_to_judge,
+)
+from tutelage.demo.rounds.simulated_study import Judging
 
 GOLD = "tutelage.data.worlds:gold"
 STORY = Story(
@@ -33,7 +40,7 @@ STORY = Story(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class TutoringScale:
     """How large the round is. Tiny models need larger learning rates than the published defaults."""
 
     corpus_tokens: int = 960_000
@@ -64,7 +71,7 @@ class Scale:
     """Held-out prompts of the evaluation."""
 
 
-QUICK = Scale(
+QUICK = TutoringScale(
     corpus_tokens=240_000,
     shape=config.Shape(vocabulary=1600, hidden=64, layers=2, heads=2, context=192),
     demonstrations=600,
@@ -81,7 +88,7 @@ QUICK = Scale(
 )
 
 
-def tutoring(place: Place, scale: Scale) -> Round:
+def tutoring(place: RoundPlace, scale: TutoringScale) -> DemoRound:
     """The round of this world in one place."""
     pretraining, tuning = _pretrain(place, scale), _sft(place, scale)
     texts = Texts(
@@ -90,7 +97,7 @@ def tutoring(place: Place, scale: Scale) -> Round:
         train_prompts=scale.train_prompts,
         seed=place.seed,
     )
-    return Round(
+    return DemoRound(
         place=place,
         story=STORY,
         texts=texts,
@@ -120,7 +127,7 @@ def tutoring(place: Place, scale: Scale) -> Round:
     )
 
 
-def write_texts(place: Place, texts: Texts) -> None:
+def write_texts(place: RoundPlace, texts: Texts) -> None:
     """Write the texts of the world: a corpus, demonstrations, and prompts of both splits."""
     world = World(texts.seed)
     train, held_out = world.prompts("train"), world.prompts("held_out")
@@ -131,7 +138,7 @@ def write_texts(place: Place, texts: Texts) -> None:
     write_jsonl(place.data("prompts_to_judge.jsonl"), map(to_row, _spread(train, texts.train_prompts)))
 
 
-def _pretrain(place: Place, scale: Scale) -> PretrainSettings:
+def _pretrain(place: RoundPlace, scale: TutoringScale) -> PretrainSettings:
     return PretrainSettings(
         **place.run("pretrain"),
         data=place.data("corpus.jsonl.gz"),
@@ -146,7 +153,7 @@ def _pretrain(place: Place, scale: Scale) -> PretrainSettings:
     )
 
 
-def _sft(place: Place, scale: Scale) -> SftSettings:
+def _sft(place: RoundPlace, scale: TutoringScale) -> SftSettings:
     return SftSettings(
         **place.run("sft"),
         model=place.model("pretrain"),
@@ -159,7 +166,7 @@ def _sft(place: Place, scale: Scale) -> SftSettings:
     )
 
 
-def _reward(place: Place, scale: Scale) -> RewardSettings:
+def _reward(place: RoundPlace, scale: TutoringScale) -> RewardSettings:
     return RewardSettings(
         **place.run("reward"),
         model=place.model("sft"),
@@ -174,7 +181,7 @@ def _reward(place: Place, scale: Scale) -> RewardSettings:
     )
 
 
-def _improve(place: Place, scale: Scale) -> ImproveSettings:
+def _improve(place: RoundPlace, scale: TutoringScale) -> ImproveSettings:
     return ImproveSettings(
         **place.run("improve"),
         model=place.model("sft"),
@@ -196,7 +203,7 @@ def _improve(place: Place, scale: Scale) -> ImproveSettings:
     )
 
 
-def _evaluate(place: Place, scale: Scale) -> EvaluateSettings:
+def _evaluate(place: RoundPlace, scale: TutoringScale) -> EvaluateSettings:
     return EvaluateSettings(
         model=place.model("improve"),
         against=str(place.folder / "sft" / "model"),

@@ -29,7 +29,7 @@ from tutelage.people.kinds.simulation import PairJudge, ResponseValues
 from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha, krippendorff_alpha
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 CHOICES = ("rated", "skip")
 OVERALL = Sentence("overall")

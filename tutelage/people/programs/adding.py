@@ -8,9 +8,9 @@ import msgspec
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.formats import preferences_of
-from tutelage.data.readers import Place, Row
+from tutelage.data.readers import RowPlace, TableRow
+from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt
-from tutelage.data.rows import from_row
 from tutelage.data.tables import Table
 from tutelage.people.importing import pairs_to_judge
 from tutelage.people.programs.values import Added, NewRows
@@ -49,7 +49,7 @@ def questions_of(sent: NewRows) -> Questions:
     """
     if any(row.keys() >= _PARTS for row in sent.rows):
         return _lines(sent.rows)
-    rows = tuple(Row(Place("row", number), values) for number, values in enumerate(sent.rows, 1))
+    rows = tuple(TableRow(RowPlace("row", number), values) for number, values in enumerate(sent.rows, 1))
     loaded = preferences_of(Table(SOURCE, rows, ()))
     if loaded.skipped:
         reasons = "; ".join(map(str, loaded.skipped))

@@ -21,7 +21,7 @@ import msgspec
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
-from tutelage.data.rows import write_jsonl
+from tutelage.data.record_files import write_jsonl
 from tutelage.data.transport import BUSY, Transport, check_key
 from tutelage.people.answers import new_key
 from tutelage.people.programs.values import (

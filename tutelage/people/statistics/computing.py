@@ -10,11 +10,10 @@ from tutelage.people import Rater
 from tutelage.people.statistics.ballots import GOLD, PRODUCTION, SKIP, A, B, Ballots, Bools, Ints
 from tutelage.people.statistics.raters import RaterStatistics, describe_raters
 from tutelage.people.store.raters import crowd_kinds
-from tutelage.stats.agreement import Agreement, Alpha, mirrored_alpha, pair_agreement
+from tutelage.stats.agreement import Alpha, PairAgreement, mirrored_alpha, pair_agreement, strength_scale
 from tutelage.stats.intervals import Interval, wilson
 from tutelage.stats.reliability import Reliability, one_coin
-from tutelage.stats.strength import strength_scale
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 SIDES = ("a", "b")
 SURE = 0.9
@@ -33,8 +32,8 @@ class Statistics:
     number. `by_strength` gives the share of others' votes that agree with one of strength 1, 2, 3. `by_day` counts
     votes of the last two weeks, today last. `left` and `ties` are shares of the decided votes and of all."""
 
-    agreement: Agreement
-    raw: Agreement
+    agreement: PairAgreement
+    raw: PairAgreement
     alpha: Alpha
     effective: int
     labelled: int
@@ -88,7 +87,7 @@ def counts(ballots: Ballots) -> Bools:
     return is_decided(ballots) & ~ballots.repeat & ~ballots.adjudicated & known
 
 
-def agreement(ballots: Ballots) -> Agreement:
+def agreement(ballots: Ballots) -> PairAgreement:
     """How often two raters of a production item choose the same side, with an interval over prompts."""
     votes, items = to_votes(_production(ballots))
     draws = DRAWS if len(ballots) < MANY else FEW_DRAWS

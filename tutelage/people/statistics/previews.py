@@ -6,7 +6,7 @@ import numpy as np
 
 from tutelage.people.statistics.ballots import PRODUCTION, Ballots
 from tutelage.people.statistics.computing import agreement, counts, fit
-from tutelage.stats.agreement import Agreement
+from tutelage.stats.agreement import PairAgreement
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Preview:
 
     votes: int
     labels: int
-    before: Agreement
-    after: Agreement
+    before: PairAgreement
+    after: PairAgreement
 
 
 def preview(ballots: Ballots, rater_id: int, beside: frozenset[int]) -> Preview:

@@ -8,11 +8,10 @@ import numpy as np
 from tutelage.people import Rater
 from tutelage.people.languages import Sentence, Share
 from tutelage.people.statistics.ballots import GOLD, SKIP, TRAINING, Ballots
-from tutelage.stats.flags import Flag, rater_flags
-from tutelage.stats.gold import GoldTest, gold_test, side_bias
 from tutelage.stats.intervals import Interval, wilson
+from tutelage.stats.rater_checks import GoldTest, RaterFlag, gold_test, rater_flags, side_bias
 from tutelage.stats.reliability import Reliability
-from tutelage.stats.votes import Votes
+from tutelage.stats.vote_codes import Votes
 
 FEW = 12
 BIASED = 0.001
@@ -79,7 +78,7 @@ def describe_raters(
     return found
 
 
-def _sentence(flag: Flag) -> Sentence:
+def _sentence(flag: RaterFlag) -> Sentence:
     """A flag of the rater model, as owners read it."""
     if flag.kind == "biased":
         choice, said, expected = flag.values

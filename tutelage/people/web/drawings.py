@@ -5,7 +5,7 @@ from functools import partial
 
 from tutelage.people.languages import Sentence, say
 from tutelage.people.web.words import share
-from tutelage.report.figures import Bar, Rule, Svg, interval_scale, interval_strip
+from tutelage.report.figures import Rule, Svg, ValueBar, interval_scale, interval_strip
 from tutelage.stats.intervals import Interval
 
 REFERENCES = ((0.63, "hh-rlhf"), (0.726, "InstructGPT"), (0.81, "MT-bench"))
@@ -36,5 +36,5 @@ def strength_interval(found: Interval, reach: float) -> Svg:
     return interval_strip(_bar(found, name), -reach, reach, rule=0.0, width=172)
 
 
-def _bar(found: Interval, name: str) -> Bar:
-    return Bar(name, math.nan if found.value is None else found.value, low=found.low, high=found.high)
+def _bar(found: Interval, name: str) -> ValueBar:
+    return ValueBar(name, math.nan if found.value is None else found.value, low=found.low, high=found.high)

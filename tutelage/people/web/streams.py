@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from starlette.concurrency import run_in_threadpool
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.transport import Refusal
+from tutelage.data.transport import HttpRefusal
 from tutelage.people import Store, Unavailable
 from tutelage.people.chat_models import Models
 from tutelage.people.conversing import OpenTurn, keep_answer, open_turn
@@ -177,7 +177,7 @@ class AnswerStreams:
         try:
             finished = await self._ask(stream, place)
             await self._keep(stream, place, finished)
-        except Refusal as error:
+        except HttpRefusal as error:
             await self._give_up(stream, place, REFUSED, str(error))
         except TutelageError as error:
             await self._give_up(stream, place, SILENT, str(error))
@@ -195,7 +195,7 @@ class AnswerStreams:
                 if answer.text.strip():
                     return ended != "length"
                 raise TutelageError(f"The model {live.names[place]} answered with nothing.")
-            except Refusal:
+            except HttpRefusal:
                 raise
             except TutelageError:
                 if attempt == ATTEMPTS - 1:

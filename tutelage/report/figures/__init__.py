@@ -5,23 +5,21 @@ are small drawings for a line of text or a cell of a table. Colours and strokes 
 and the dark scheme; `standalone` makes the content of a file that carries them along.
 """
 
-from tutelage.report.figures.bars import draw_bars
-from tutelage.report.figures.charts import LINEAR, Axis, Bar, BarChart, Chart, Names, Rule, Series
+from tutelage.report.figures.bars import column_strip, draw_bars, interval_scale, interval_strip, parts_strip
+from tutelage.report.figures.charts import LINEAR, Axis, BarChart, Chart, Names, Rule, Series, ValueBar
 from tutelage.report.figures.drawing import draw_chart
-from tutelage.report.figures.strips import column_strip, interval_scale, interval_strip, parts_strip
-from tutelage.report.figures.style import standalone, stylesheet
-from tutelage.report.figures.svg import Svg
+from tutelage.report.figures.svg import Svg, standalone, stylesheet
 
 __all__ = [
     "LINEAR",
     "Axis",
-    "Bar",
     "BarChart",
     "Chart",
     "Names",
     "Rule",
     "Series",
     "Svg",
+    "ValueBar",
     "column_strip",
     "draw",
     "interval_scale",

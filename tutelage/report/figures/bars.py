@@ -1,11 +1,12 @@
-"""Drawings of bar charts: named values below each other, as bars or as dots with their intervals."""
+"""Drawings of named values: bar charts, and small strips for a line of text or a cell of a table."""
+
+from collections.abc import Callable, Sequence
 
 from tutelage.report.figures import svg
-from tutelage.report.figures.charts import Bar, BarChart
-from tutelage.report.figures.layout import RIGHT
-from tutelage.report.figures.marks import disc
+from tutelage.report.figures.charts import BarChart, Rule, ValueBar
+from tutelage.report.figures.drawing import disc
 from tutelage.report.figures.number_text import tick_labels
-from tutelage.report.figures.scales import Scale, domain
+from tutelage.report.figures.scales import RIGHT, Scale, domain
 
 ROW, NAMES, FOOT = 26.0, 118.0, 28.0
 LETTER = 7.0
@@ -33,7 +34,7 @@ def bar_scale(chart: BarChart) -> Scale:
     return Scale(low, high, NAMES, chart.width - RIGHT - room)
 
 
-def row(bar: Bar, chart: BarChart, at: Scale, y: float) -> str:
+def row(bar: ValueBar, chart: BarChart, at: Scale, y: float) -> str:
     """A name, its mark and what is written beside it."""
     name = bar.name if len(bar.name) <= LONGEST else bar.name[: LONGEST - 1] + "…"
     drawn = [svg.tooltip(f"{bar.name}: {bar.written or chart.axis.written(bar.value)}")]
@@ -48,7 +49,7 @@ def row(bar: Bar, chart: BarChart, at: Scale, y: float) -> str:
     return svg.tag("g", *drawn, svg.text(beside, y + 4, bar.written, "value"))
 
 
-def estimate(bar: Bar, at: Scale, y: float, radius: float) -> str:
+def estimate(bar: ValueBar, at: Scale, y: float, radius: float) -> str:
     """A disc at a value over a whisker for its interval. What lies outside the scale is drawn at its ends."""
     whisker = ""
     if bar.low is not None and bar.high is not None and at.shows(bar.low) and at.shows(bar.high):
@@ -68,3 +69,69 @@ def axis(chart: BarChart, at: Scale, foot: float) -> str:
     for rule in chart.rules:
         drawn.append(svg.path([(at(rule.at), 4.0), (at(rule.at), foot)], "rule", svg.tooltip(rule.label)))
     return "".join(drawn)
+
+
+PAD = 6.0
+"""The room for half of a disc at both ends of a strip, in pixels."""
+
+
+def interval_strip(
+    bar: ValueBar, low: float, high: float, *, rule: float | None = None, width: float = 200.0
+) -> svg.Svg:
+    """An estimate with its interval on a bare line from low to high, and perhaps a reference line."""
+    at = Scale(low, high, PAD, width - PAD)
+    label = f"{bar.name}: {bar.written}" if bar.written else bar.name
+    drawn = [svg.tooltip(label), svg.path([(at.start, 8.0), (at.end, 8.0)], "grid")]
+    if rule is not None:
+        drawn.append(svg.path([(at.clipped(rule), 1.0), (at.clipped(rule), 15.0)], "rule"))
+    return svg.document(width, 16, label, *drawn, estimate(bar, at, 8.0, 4.0), class_="chart strip")
+
+
+def interval_scale(
+    bar: ValueBar,
+    low: float,
+    high: float,
+    rules: Sequence[Rule],
+    written: Callable[[float], str],
+    *,
+    width: float,
+    narrow: bool = False,
+) -> svg.Svg:
+    """An estimate with its interval on a line with ticks, among reference lines whose labels stand above it: side by
+    side, or below each other where it is `narrow`. `written` makes the text of a tick."""
+    at, step = Scale(low, high, 0.0, width), 15.0 if narrow else 0.0
+    y = 44.0 + step * (len(rules) - 1)
+    drawn = [svg.tooltip(bar.name), svg.path([(0.0, y), (width, y)], "grid")]
+    for tick in at.ticks(5):
+        anchor = "start" if at(tick) <= 0 else "end" if at(tick) >= width else "middle"
+        drawn.append(svg.text(at(tick), y + 18, written(tick), "tick", anchor))
+    for index, rule in enumerate(rules):
+        x, top = at(rule.at), 13.0 + step * index
+        drawn.append(svg.path([(x, top + 7), (x, y + 6)], "rule"))
+        drawn.append(svg.text(x, top, rule.label, "name", "middle"))
+    drawn.append(estimate(bar, at, y, 7.0))
+    return svg.document(width, y + 24, bar.name, *drawn, class_=f"chart scale{' narrow' if narrow else ''}")
+
+
+def column_strip(counts: Sequence[float], label: str) -> svg.Svg:
+    """Counts side by side as columns, the last one in the first colour and the others in grey."""
+    most = max([*counts, 1])
+    drawn = [svg.tooltip(label)]
+    for index, count in enumerate(counts):
+        height = max(1.0, 36 * count / most)
+        colour = 0 if index == len(counts) - 1 else 5
+        column = {"x": 10.0 * index, "y": 38 - height, "width": 7.0, "height": height}
+        drawn.append(svg.tag("rect", class_=f"bar c{colour}", **column))
+    return svg.document(10 * max(1, len(counts)) - 3, 38, label, *drawn, class_="chart columns")
+
+
+def parts_strip(counts: Sequence[tuple[str, float]], label: str) -> svg.Svg:
+    """One bar cut into the shares of its parts, given as (class, count) from left to right."""
+    total = sum(count for _, count in counts) or 1
+    drawn, start = [svg.tooltip(label)], 0.0
+    for class_, count in counts:
+        width = 1000 * count / total
+        if count:
+            drawn.append(svg.tag("rect", class_=class_, x=start, y=0, width=width, height=8))
+        start += width
+    return svg.document(1000, 8, label, *drawn, class_="chart parts", preserveAspectRatio="none")

@@ -89,7 +89,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Bar:
+class ValueBar:
     """One named value, perhaps with an interval; `written` stands beside it. NaN is a value that is not known."""
 
     name: str
@@ -106,7 +106,7 @@ class BarChart:
     whisker is right for estimates, whose axis need not start at zero."""
 
     title: str
-    bars: tuple[Bar, ...]
+    bars: tuple[ValueBar, ...]
     axis: Axis = LINEAR
     rules: tuple[Rule, ...] = ()
     mark: Literal["bar", "dot"] = "bar"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tutelage.report.figures import svg
 from tutelage.report.figures.charts import Chart
-from tutelage.report.figures.layout import NAME_LETTER, Frame
+from tutelage.report.figures.scales import NAME_LETTER, Frame
 
 LINE, GAP = 13.0, 7.0
 """The height of a name, and its distance from its point, in pixels."""

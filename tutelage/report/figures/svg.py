@@ -1,8 +1,10 @@
-"""SVG as text: elements, attributes and paths. Every text that enters a drawing is escaped in this file."""
+"""SVG as text, and the look of drawings. Every text that enters a drawing is escaped in this file."""
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from html import escape
+from importlib.resources import files
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
@@ -80,3 +82,25 @@ def document(
     """A complete drawing that scales with the width it is given; screen readers read `label` instead of it."""
     view = f"0 0 {attribute(width)} {attribute(height)}"
     return Svg(tag("svg", *children, class_=class_, viewBox=view, role="img", aria_label=label, **attributes))
+
+
+GROUND = (
+    "svg { background: var(--panel); font-family: system-ui, -apple-system, 'Segoe UI', Arial, sans-serif; }"
+)
+
+
+@cache
+def stylesheet() -> str:
+    """The colours and strokes of drawings as CSS. The variables in it may also colour the page around a drawing."""
+    folder = files("tutelage.report.figures") / "styles"
+    return "".join((folder / name).read_text(encoding="utf-8") for name in ("palette.css", "charts.css"))
+
+
+def standalone(drawing: Svg) -> SvgFile:
+    """A drawing as the content of a file of its own, with its style and background. What only answers a pointer is left
+    out, since a browser shows such a file as an image."""
+    still = re.sub(r'<rect[^>]*class="slice"[^>]*>.*?</rect>|<title>.*?</title>', "", drawing, flags=re.S)
+    opened, rest = still.split(">", 1)
+    width, height = re.findall(r'viewBox="0 0 (\S+) (\S+)"', opened)[0]
+    size = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+    return SvgFile(f"{opened.replace('<svg', size, 1)}><style>{stylesheet()}{GROUND}</style>{rest}\n")

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rollout
-from tutelage.data.identity import stable_id
-from tutelage.data.records import CompletionRecord, Prompt
+from tutelage.data.records import CompletionRecord, Prompt, stable_id
 from tutelage.models.policy import Policy
 from tutelage.rewards.completions import Completions
 from tutelage.rollout.generator import Generator

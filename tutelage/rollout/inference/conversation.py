@@ -6,9 +6,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from tutelage.base import config
-from tutelage.data.chat import encode, stop_strings
+from tutelage.data.chat_tokens import encode, stop_strings
 from tutelage.data.records import Message, Messages
-from tutelage.data.text_stream import TextStream
+from tutelage.data.tokenizer import TextStream
 from tutelage.models.policy import Policy
 from tutelage.rollout.generator import PromptTokens
 from tutelage.rollout.local import LocalGenerator

@@ -21,14 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tutelage.base import config
+from tutelage.data.llm_judge import conversation_text
 from tutelage.data.records import Messages, Prompt, user
-from tutelage.data.templates import conversation_text
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.inference.best_of_n import Candidate, best_first, best_of_n
 from tutelage.rollout.inference.search import Search
-from tutelage.rollout.sampler import Reply, Sampler
+from tutelage.rollout.sampler import EndpointReply, Sampler
 
 LOSS = """\
 Two answers were given to the request below. Somebody who knows what is wanted found the first one better.
@@ -168,7 +168,7 @@ def _differ(found: SearchResult) -> bool:
 
 
 def _scored(
-    reward: Reward, found: Sequence[SearchResult], replies: Sequence[Sequence[Reply]], number: int
+    reward: Reward, found: Sequence[SearchResult], replies: Sequence[Sequence[EndpointReply]], number: int
 ) -> list[list[Candidate]]:
     """The replies as candidates; only texts that are new to their prompt are asked about."""
     known = [{one.text: one.score for one in item.candidates} for item in found]
@@ -190,7 +190,7 @@ def _scored(
     ]
 
 
-def _one(replies: Sequence[Sequence[Reply]]) -> list[str]:
+def _one(replies: Sequence[Sequence[EndpointReply]]) -> list[str]:
     return [group[0].text.strip() for group in replies]
 
 

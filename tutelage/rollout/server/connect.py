@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.transport import InvalidAddress, Refusal, Transport, check_key
+from tutelage.data.transport import HttpRefusal, InvalidAddress, Transport, check_key
 from tutelage.rollout.server.api import Api, Connection, Handover
 from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover, SglangLoraHandover
 from tutelage.rollout.server.vllm import (
@@ -93,7 +93,7 @@ def _found(connection: Connection) -> Server:
         models = connection.get("/v1/models")
     except InvalidAddress as error:
         raise _no_address(connection.url) from error
-    except Refusal as error:
+    except HttpRefusal as error:
         raise TutelageError(f"{error} --rollouts takes the addresses of vLLM or SGLang servers.") from error
     base = next((card for card in _cards(models) if not card.get("parent")), None)
     if base is None:
@@ -118,7 +118,7 @@ def _kind(connection: Connection) -> tuple[Kind, str]:
     for path, kind in (("/version", VLLM), ("/get_server_info", SGLANG)):
         try:
             about = connection.get(path)
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             if refusal.status not in (404, 405):
                 raise
         else:

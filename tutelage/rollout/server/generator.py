@@ -11,7 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.engines.random_streams import row_seed
 from tutelage.engines.sampling import PromptTokens, Vocabulary
 from tutelage.engines.stopping import StopCondition, plain_text, text_of

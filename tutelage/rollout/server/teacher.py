@@ -20,7 +20,7 @@ from tutelage.base.nouns import counted
 from tutelage.core.batch import Rows
 from tutelage.core.rows import spread
 from tutelage.data.tokenizer import encode_text, facts
-from tutelage.data.transport import InvalidAddress, Refusal, Transport, Unanswered, check_key
+from tutelage.data.transport import HttpRefusal, InvalidAddress, Transport, Unanswered, check_key
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Connection
 from tutelage.rollout.server.connect import TIMEOUT
@@ -134,7 +134,7 @@ def connect_teacher(
         raise TutelageError(
             f"{address!r} is no address: give --teacher as http://localhost:8000, or a folder."
         ) from error
-    except (Refusal, Unanswered):
+    except (HttpRefusal, Unanswered):
         raise
     except (KeyError, TypeError, AttributeError, StopIteration) as error:
         raise TutelageError(f"The server {url} lists no model at /v1/models.") from error

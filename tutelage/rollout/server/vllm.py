@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tutelage.data.transport import Refusal, Unanswered
+from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenResponse
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
@@ -115,7 +115,7 @@ def has_route(connection: Connection, path: str) -> bool:
     """Whether the server has a route for POST: then it refuses GET with another status than 404."""
     try:
         connection.once.get(path)
-    except Refusal as refusal:
+    except HttpRefusal as refusal:
         return refusal.status != 404
     return True
 

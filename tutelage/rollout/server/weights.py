@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tutelage.base.config.bases import SyncName
 from tutelage.base.errors import TutelageError
-from tutelage.data.transport import Refusal, Unanswered
+from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Handover
 from tutelage.rollout.server.connect import Server
@@ -86,7 +86,7 @@ class WeightSync:
         handover = self.handover(server)
         try:
             handover.give(server.connection, place, label, wait=self.wait)
-        except Refusal as error:
+        except HttpRefusal as error:
             reads = f"It has to read {place}, so it needs the same path there (--sync-folder), and must"
             raise RolloutError(
                 f"{error} {reads if self.direct is None else 'It must'} have been started with {handover.needs}. "
@@ -101,6 +101,6 @@ class WeightSync:
             for server in fleet.live:
                 try:
                     self.handover(server).drop(server.connection, label)
-                except (Refusal, Unanswered):
+                except (HttpRefusal, Unanswered):
                     continue  # a server that was restarted meanwhile does not know it
             shutil.rmtree(self.folder / label, ignore_errors=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tutelage.base import config
-from tutelage.data.text_stream import TextStream
+from tutelage.data.tokenizer import TextStream
 from tutelage.engines.decoding import Decoders, PromptBatch
 from tutelage.engines.random_streams import row_seed, uniforms
 from tutelage.engines.sampling import batches_of

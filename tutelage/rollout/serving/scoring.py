@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.engines.plans.tokens import CHUNK_ELEMENTS
 from tutelage.models.policy import Policy
 from tutelage.rollout.serving.jobs import Scoring, TokenLogp

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.learner import LossTerms

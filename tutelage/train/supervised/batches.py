@@ -11,7 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import EncodedRow, RowList, collate
-from tutelage.data.chat import NoRoomError, encode, pad_token_id, shorten
+from tutelage.data.chat_tokens import NoRoomError, encode, pad_token_id, shorten
 from tutelage.data.records import Demonstration, Messages, Preference
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel

@@ -12,8 +12,8 @@ from tutelage.base.nouns import counted
 from tutelage.core.batch import Rows
 from tutelage.core.preferences import Kto
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.data.chat import pad_token_id
-from tutelage.data.unpaired import UnpairedAnswer
+from tutelage.data.chat_tokens import pad_token_id
+from tutelage.data.records import UnpairedAnswer
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.supervised.batches import Cuts, encode_rows

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tutelage.core.preferences import AnswerPairs, Answers, PreferenceLoss
 from tutelage.core.rows import EncodedRow
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.supervised.batches import EncodedPair, collate_pairs, of_each_row

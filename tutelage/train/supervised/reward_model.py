@@ -12,7 +12,7 @@ from tutelage.base.config.bases import BatchSettings, RunSettings
 from tutelage.base.progress.phases import phase
 from tutelage.core.rows import EncodedRow, numbered
 from tutelage.core.scoring_losses import Margin, ScoringLoss
-from tutelage.data.chat import pad_token_id
+from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.train.learner import Learner, Step

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tutelage.base.nouns import counted
-from tutelage.data.chat import encode, stop_strings
+from tutelage.data.chat_tokens import encode, stop_strings
 from tutelage.data.records import Messages
 from tutelage.data.tokenizer import encode_text, facts
 from tutelage.engines.stopping import StopCondition

@@ -1,0 +1,162 @@
+"""Judgements by a language model behind an endpoint: ratings of single answers, and verdicts on pairs in both orders.
+
+A judge of pairs is asked about both orders; if it does not prefer the same answer both times, that is a tie (Zheng et
+al. 2023 against the position bias of judges, which preferred the first answer in up to 75 % of pairs).
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.chat_endpoint import PaidEndpoint
+from tutelage.data.records import Messages
+
+
+def fill(template: str, parts: Mapping[str, str]) -> str:
+    """The template with each `{name}` replaced by the part of that name; an unknown name stays as it stands.
+
+    Parts are not searched for placeholders, so no text that is filled in can reach another part.
+    """
+    return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], found[0]), template)
+
+
+def conversation_text(messages: Messages) -> str:
+    """A conversation as one text: "role: content" for each turn, with an empty line between turns."""
+    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+
+
+Preferred: TypeAlias = Literal["first", "second", "tie"]
+
+PAIR_TEMPLATE = """\
+Compare two responses to the conversation below. {question}
+Do not let the order of the responses or their length influence you.
+{guidelines}
+[Conversation]
+{conversation}
+
+[Response A]
+{first}
+[End of response A]
+
+[Response B]
+{second}
+[End of response B]
+
+Explain in one or two sentences, then end with your verdict: [[A]] if response A is better, [[B]] if response B is \
+better, or [[C]] if they are equally good."""
+
+RATING_TEMPLATE = """\
+Rate the response to the conversation below. {question}
+Do not let the length of the response influence you.
+{guidelines}
+[Conversation]
+{conversation}
+
+[Response]
+{response}
+[End of response]
+
+Explain in one or two sentences, then end with your rating from {lowest} (worst) to {highest} (best) in double square \
+brackets, such as [[{highest}]]."""
+
+_VERDICT = re.compile(r"\[\[([ABC])\]\]")
+_MEANING: Mapping[str, Preferred] = {"A": "first", "B": "second", "C": "tie"}
+_RATING = re.compile(r"\[\[\s*(-?\d+(?:\.\d+)?)\s*\]\]")
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """Which of two answers a judge prefers, how strongly (1 to 3; 0 for a tie), and why."""
+
+    preferred: Preferred
+    strength: int = 1
+    reason: str = ""
+
+
+Compare: TypeAlias = Callable[[Messages, str, str], Opinion]
+"""A judge of pairs: the conversation, the first answer and the second as they are shown."""
+
+
+@dataclass(frozen=True)
+class BothOrders:
+    """The opinions of a judge about a pair as it stands, and about the same pair turned round."""
+
+    shown: Opinion
+    turned: Opinion
+
+    @property
+    def settled(self) -> Opinion:
+        """The answer that is preferred in both orders, with the weaker strength, else a tie; both reasons are kept."""
+        reason = "\n\n".join(dict.fromkeys(each.reason for each in (self.shown, self.turned) if each.reason))
+        sides: dict[tuple[Preferred, Preferred], Preferred]
+        sides = {("first", "second"): "first", ("second", "first"): "second"}
+        side = sides.get((self.shown.preferred, self.turned.preferred), "tie")
+        strength = 0 if side == "tie" else min(self.shown.strength, self.turned.strength)
+        return Opinion(side, strength, reason)
+
+
+def in_both_orders(compare: Compare, messages: Messages, first: str, second: str) -> BothOrders:
+    """What a judge says about two answers, and about the same two with their places changed."""
+    return BothOrders(compare(messages, first, second), compare(messages, second, first))
+
+
+@dataclass(frozen=True)
+class EndpointPairJudge:
+    """A model that compares two answers as `template` asks. A reply without a verdict is asked for once more, then
+    refused."""
+
+    endpoint: PaidEndpoint
+    question: str = "Which response is better?"
+    guidelines: str = ""
+    template: str = PAIR_TEMPLATE
+
+    def __post_init__(self) -> None:
+        require_parts(self.template, "conversation", "first", "second")
+
+    @property
+    def detail(self) -> dict[str, object]:
+        """What makes this judge this judge: for the record of a rater. The key is not part of it."""
+        asked = f"{self.template}\x1f{self.question}\x1f{self.guidelines}"
+        digest = hashlib.sha256(asked.encode()).hexdigest()
+        where = self.endpoint.endpoint
+        return {
+            "model": where.model,
+            "url": where.url,
+            "temperature": self.endpoint.temperature,
+            "prompt_sha256": digest,
+        }
+
+    def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
+        """Raises TutelageError where the endpoint does not answer or gives no verdict."""
+        parts = {
+            "question": self.question,
+            "guidelines": self.guidelines,
+            "conversation": conversation_text(messages),
+        }
+        request = fill(self.template, parts | {"first": first, "second": second})
+        return self.endpoint.ask(request, read_verdict, "verdict such as [[A]]")
+
+
+def read_verdict(reply: str) -> Opinion | None:
+    """The last verdict in a reply; None where there is none."""
+    verdicts = _VERDICT.findall(reply)
+    if not verdicts:
+        return None
+    preferred = _MEANING[verdicts[-1]]
+    return Opinion(preferred, 0 if preferred == "tie" else 1, reply.strip())
+
+
+def read_rating(reply: str, lowest: float, highest: float) -> float | None:
+    """The last rating in a reply; None where there is none, or none from lowest to highest."""
+    ratings = [float(text) for text in _RATING.findall(reply)]
+    return ratings[-1] if ratings and lowest <= ratings[-1] <= highest else None
+
+
+def require_parts(template: str, *names: str) -> None:
+    """Check that the prompt of a judge shows what it is to judge. Raises TutelageError naming what it lacks."""
+    missing = [f"{{{name}}}" for name in names if f"{{{name}}}" not in template]
+    if missing:
+        raise TutelageError(f"The judge's prompt lacks {', '.join(missing)}.")

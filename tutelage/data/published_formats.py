@@ -1,0 +1,399 @@
+"""Published data sets of compared and of rated answers.
+
+Rows with two answers to a prompt and the verdict of those who compared them:
+
+    SHP                     history, human_ref_A, human_ref_B, labels (1: A is preferred, 0: B)
+    WebGPT comparisons      question, answer_0, answer_1, score_0 (above 0: answer 0 is preferred)
+    HelpSteer2 preference   prompt, response_1, response_2, preference_strength (−3 … 3; below 0: response 1)
+    HelpSteer3 preference   context, response1, response2, overall_preference (−3 … 3; below 0: response 1)
+    Chatbot Arena           conversation_a, conversation_b, winner (33k, 100k and 140k conversations)
+    Chatbot Arena (55k)     prompt, response_a, response_b, winner_model_a, winner_model_b
+
+A row whose verdict is a tie is left out: it says nothing about which answer is better. So are conversations of the
+Arena with several turns, in which the two models said different things before the last answer.
+
+Several answers to a prompt, each rated by itself:
+
+    UltraFeedback     instruction, completions: several answers in a row, each with its ratings (1 … 5)
+    HelpSteer 1, 2    prompt, response, helpfulness (0 … 4): one answer in a row, those to a prompt in several rows
+
+As preferences, every two answers to a prompt are a pair, of which the higher rated one is chosen; equal ratings say
+nothing and are left out (all pairs of a prompt, as Ouyang et al. 2022, 2203.02155, train on them). As demonstrations,
+only the best rated answer to each prompt counts, and only where its rating is above the middle of the scale.
+
+An answer of UltraFeedback is rated by the mean of its ratings for instruction following, honesty, truthfulness and
+helpfulness ("fine-grained_score"); "overall_score" is read where there is none, because it was wrong for more than two
+thousand answers in the first edition.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import mean
+from typing import TypeAlias
+
+from tutelage.data.preference_formats import Pair
+from tutelage.data.readers import Broken, TableRow, Values, a_type
+from tutelage.data.records import Demonstration, Messages, user
+from tutelage.data.row_values import (
+    Ask,
+    LeftOut,
+    Unusable,
+    asked,
+    conversation,
+    number,
+    parse_marked,
+    text,
+    truth,
+    turns,
+)
+from tutelage.data.table_format import RowFormat, always
+
+Verdict: TypeAlias = Callable[[Values], float]
+"""Above 0 where the first of the two answers is preferred, below 0 where the second is, 0 for a tie."""
+AnswerReader: TypeAlias = Callable[[Values], tuple[str, str]]
+"""The first and the second answer; raises `LeftOut` where the two do not answer the same conversation."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A published data set of compared answers: how its rows ask, answer and decide. `asks` are the columns of the
+    prompt, `needs` those of the answers and of the verdict."""
+
+    name: str
+    asks: tuple[str, ...]
+    needs: tuple[str, ...]
+    ask: Ask
+    answers: AnswerReader
+    verdict: Verdict
+
+    @property
+    def pairs(self) -> RowFormat[Pair]:
+        """The format of its rows as pairs."""
+        columns = (*self.asks, *self.needs)
+        return RowFormat(f"{', '.join(columns)} ({self.name})", columns, self.pair)
+
+    def pair(self, values: Values) -> Pair:
+        """What was asked, the preferred answer, the other one."""
+        verdict = self.verdict(values)
+        first, second = self.answers(values)
+        if verdict == 0:
+            raise LeftOut("row", "a tie says nothing about which answer is better")
+        messages = self.ask(values)
+        return (messages, first, second) if verdict > 0 else (messages, second, first)
+
+
+def _texts(first: str, second: str) -> AnswerReader:
+    return lambda values: (text(values, first), text(values, second))
+
+
+def helpsteer_prompt(values: Values) -> Messages:
+    """`prompt` of HelpSteer 1 and 2: a user's text, or turns that are marked by <extra_id_1>."""
+    return parse_marked(text(values, "prompt"))
+
+
+def _webgpt_question(values: Values) -> Messages:
+    """`question` as {"full_text": …} (as published), or as text."""
+    value = values.get("question")
+    return user(text(value, "full_text")) if isinstance(value, Mapping) else asked("question")(values)
+
+
+def _required(column: str, low: float, high: float) -> Callable[[Values], float]:
+    def read(values: Values) -> float:
+        if values.get(column) in (None, ""):
+            raise Unusable(f"{column} is missing")
+        return number(values, column, 0.0, low, high)
+
+    return read
+
+
+def _against_strength(column: str) -> Verdict:
+    """A strength from −3 to 3 whose negative half means the first answer."""
+    strength = _required(column, -3.0, 3.0)
+    return lambda values: -strength(values)
+
+
+# Chatbot Arena -------------------------------------------------------------------------------------------------------
+
+_WINNERS = {"model_a": 1.0, "model_b": -1.0}
+SEVERAL_TURNS = ("conversation", "its turns differ before the last answer")
+_TIES = ("tie", "tie (bothbad)", "both_bad", "bothbad")
+
+
+def _winner(values: Values) -> float:
+    word = text(values, "winner")
+    if word not in (*_WINNERS, *_TIES):
+        raise Unusable(f"winner is {word!r}, not model_a, model_b or a tie")
+    return _WINNERS.get(word, 0.0)
+
+
+def _opening(values: Values) -> Messages:
+    """The conversation before the first answer."""
+    messages = turns(values, "conversation_a")
+    answers = [index for index, turn in enumerate(messages) if turn.role == "assistant"]
+    if not answers or answers[0] == 0:
+        raise Unusable("conversation_a is not an answered conversation")
+    return messages[: answers[0]]
+
+
+def _single_answers(values: Values) -> tuple[str, str]:
+    sides = turns(values, "conversation_a"), turns(values, "conversation_b")
+    before = len(_opening(values))
+    if sides[0][:before] != sides[1][:before]:
+        raise Unusable("conversation_a and conversation_b ask different things")
+    first, second = (side[before:] for side in sides)
+    if len(first) > 1 or len(second) > 1:
+        raise LeftOut(*SEVERAL_TURNS)
+    if not second:
+        raise Unusable("conversation_b is not an answered conversation")
+    return first[0].content, second[0].content
+
+
+def _json_list(values: Values, column: str) -> list[object]:
+    """A cell with a JSON list, as the 55k file of the Arena has them."""
+    value = values.get(column)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise Unusable(f"{column} is no JSON list") from None
+    if not isinstance(value, list) or not value:
+        raise Unusable(f"{column} is {a_type(value)}, not a list of turns")
+    return value
+
+
+def _listed_answers(values: Values) -> tuple[str, str]:
+    columns = ("prompt", "response_a", "response_b")
+    if any(len(_json_list(values, column)) > 1 for column in columns):
+        raise LeftOut(*SEVERAL_TURNS)
+    first, second = (text({column: _json_list(values, column)[0]}, column) for column in columns[1:])
+    return first, second
+
+
+COMPARED = (
+    Compared(
+        "SHP",
+        asks=("history",),
+        needs=("human_ref_A", "human_ref_B", "labels"),
+        ask=asked("history"),
+        answers=_texts("human_ref_A", "human_ref_B"),
+        verdict=lambda values: 1.0 if truth(values, "labels") else -1.0,
+    ),
+    Compared(
+        "WebGPT comparisons",
+        asks=("question",),
+        needs=("answer_0", "answer_1", "score_0"),
+        ask=_webgpt_question,
+        answers=_texts("answer_0", "answer_1"),
+        verdict=_required("score_0", -1.0, 1.0),
+    ),
+    Compared(
+        "HelpSteer2 preference",
+        asks=("prompt",),
+        needs=("response_1", "response_2", "preference_strength"),
+        ask=helpsteer_prompt,
+        answers=_texts("response_1", "response_2"),
+        verdict=_against_strength("preference_strength"),
+    ),
+    Compared(
+        "HelpSteer3 preference",
+        asks=("context",),
+        needs=("response1", "response2", "overall_preference"),
+        ask=lambda values: conversation(values, "context"),
+        answers=_texts("response1", "response2"),
+        verdict=_against_strength("overall_preference"),
+    ),
+    Compared(
+        "Chatbot Arena", ("conversation_a",), ("conversation_b", "winner"), _opening, _single_answers, _winner
+    ),
+    Compared(
+        "Chatbot Arena, 55k",
+        asks=("prompt",),
+        needs=("response_a", "response_b", "winner_model_a", "winner_model_b"),
+        ask=lambda values: user(text({"prompt": _json_list(values, "prompt")[0]}, "prompt")),
+        answers=_listed_answers,
+        verdict=lambda values: (
+            float(truth(values, "winner_model_a")) - float(truth(values, "winner_model_b"))
+        ),
+    ),
+)
+
+
+RatedAnswers: TypeAlias = Sequence[TableRow]
+"""The answers to one prompt: rows with the prompt's column, `answer` and `score`."""
+
+
+@dataclass(frozen=True)
+class Rated:
+    """A published data set of rated answers. `gather` gives the answers to each prompt; `asks` is the column of the
+    prompt, and `middle` that of the scale, above which an answer counts as good."""
+
+    name: str
+    asks: str
+    needs: tuple[str, ...]
+    ask: Ask
+    gather: Callable[[Sequence[TableRow]], tuple[Sequence[RatedAnswers], Sequence[Broken]]]
+    middle: float
+    fits: Callable[[Values], bool]
+
+    @property
+    def pairs(self) -> RowFormat[Pair]:
+        """Every two answers to a prompt as a pair."""
+        return RowFormat(
+            f"{self.name}, every two answers to a prompt a pair",
+            (self.asks, *self.needs),
+            self._pair,
+            fits=self.fits,
+            arrange=self._in_pairs,
+        )
+
+    @property
+    def demonstrations(self) -> RowFormat[Demonstration]:
+        """The best answer to each prompt, where it was rated above the middle of the scale."""
+        return RowFormat(
+            f"{self.name}, the best rated answer to each prompt",
+            (self.asks, *self.needs),
+            self._good_answer,
+            fits=self.fits,
+            arrange=self._best_first,
+        )
+
+    def _in_pairs(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[Broken]]:
+        groups, broken = self.gather(rows)
+        return [pair for answers in groups for pair in self._pairs_of(answers)], broken
+
+    def _pairs_of(self, answers: RatedAnswers) -> Sequence[TableRow]:
+        """Every two of the answers; one that is alone stays as it is, and is left out when it is parsed."""
+        return [self._as_row(*two) for two in combinations(answers, 2)] or answers
+
+    def _as_row(self, one: TableRow, other: TableRow) -> TableRow:
+        better, worse = (one, other) if _score(one) >= _score(other) else (other, one)
+        sides = {"chosen": better.values["answer"], "rejected": worse.values["answer"]}
+        scores = {"score_chosen": _score(better), "score_rejected": _score(worse)}
+        where = one.where if one.where == other.where else f"{one.where} and {other.where}"
+        return TableRow(where, {self.asks: one.values[self.asks], **sides, **scores})
+
+    def _pair(self, values: Values) -> Pair:
+        if "score_chosen" not in values:
+            raise LeftOut("answer", "the only one to its prompt makes no pair")
+        if values["score_chosen"] == values["score_rejected"]:
+            raise LeftOut("pair", "equal ratings say nothing about which answer is better")
+        return self.ask(values), text(values, "chosen"), text(values, "rejected")
+
+    def _best_first(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[Broken]]:
+        groups, broken = self.gather(rows)
+        ordered = (sorted(answers, key=_score, reverse=True) for answers in groups)
+        return [
+            replace(row, values={**row.values, "rank": rank})
+            for each in ordered
+            for rank, row in enumerate(each)
+        ], broken
+
+    def _good_answer(self, values: Values) -> Demonstration:
+        if values["rank"] != 0:
+            raise LeftOut("answer", "another one to the prompt is rated better")
+        if number(values, "score", 0.0) <= self.middle:
+            raise LeftOut("prompt", f"no answer is rated above {self.middle:g}")
+        return Demonstration(self.ask(values), text(values, "answer"))
+
+
+def _score(row: TableRow) -> float:
+    return number(row.values, "score", 0.0)
+
+
+# UltraFeedback -------------------------------------------------------------------------------------------------------
+
+
+def _of_completions(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[Broken]]:
+    """The answers that each row holds."""
+    groups: list[RatedAnswers] = []
+    broken: list[Broken] = []
+    for row in rows:
+        try:
+            groups.append([_completion(row, place, each) for place, each in enumerate(_list(row.values), 1)])
+        except Unusable as reason:
+            broken.append(Broken(row.where, str(reason)))
+    return groups, broken
+
+
+def _list(values: Values) -> list[object]:
+    value = values.get("completions")
+    if not isinstance(value, list) or not value:
+        raise Unusable("completions is no list of answers")
+    return value
+
+
+def _completion(row: TableRow, place: int, completion: object) -> TableRow:
+    if not isinstance(completion, Mapping):
+        raise Unusable("completions holds something else than answers")
+    values = {
+        "instruction": row.values.get("instruction"),
+        "answer": completion.get("response"),
+        "score": _rating(completion),
+    }
+    return TableRow(f"{row.where}, answer {place}", values)
+
+
+def _rating(completion: Values) -> float:
+    """The mean of the ratings of an answer; see the module's docstring."""
+    if completion.get("fine-grained_score") is not None:
+        return number(completion, "fine-grained_score", 0.0)
+    aspects = completion.get("annotations")
+    given = [each.get("Rating") for each in aspects.values()] if isinstance(aspects, Mapping) else []
+    ratings = [
+        number({"Rating": rating}, "Rating", 0.0)
+        for rating in given
+        if str(rating).replace(".", "", 1).isdecimal()
+    ]
+    if ratings:
+        return mean(ratings)
+    if completion.get("overall_score") is None:
+        raise Unusable("an answer has no rating")
+    return number(completion, "overall_score", 0.0)
+
+
+def _has_completions(values: Values) -> bool:
+    value = values["completions"]
+    return isinstance(value, list) and all(isinstance(each, Mapping) and "response" in each for each in value)
+
+
+# HelpSteer -----------------------------------------------------------------------------------------------------------
+
+
+def _by_prompt(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[Broken]]:
+    """The rows of each prompt, in the order in which the prompts come first."""
+    groups: dict[str, list[TableRow]] = defaultdict(list)
+    broken: list[Broken] = []
+    for row in rows:
+        try:
+            prompt, score = text(row.values, "prompt"), _required("helpfulness", 0.0, 4.0)(row.values)
+            answer = text(row.values, "response")
+            groups[prompt].append(TableRow(row.where, {"prompt": prompt, "answer": answer, "score": score}))
+        except Unusable as reason:
+            broken.append(Broken(row.where, str(reason)))
+    return list(groups.values()), broken
+
+
+HELPSTEER = Rated(
+    "prompt, response, helpfulness (HelpSteer)",
+    "prompt",
+    ("response", "helpfulness"),
+    helpsteer_prompt,
+    _by_prompt,
+    middle=2.0,
+    fits=always,
+)
+RATED: tuple[Rated, ...] = (
+    Rated(
+        "instruction, completions (UltraFeedback)",
+        "instruction",
+        ("completions",),
+        asked("instruction"),
+        _of_completions,
+        middle=3.0,
+        fits=_has_completions,
+    ),
+    HELPSTEER,
+)

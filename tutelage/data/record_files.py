@@ -1,0 +1,201 @@
+"""The product's own files: one record per line, readable again by the loaders and, where they share them, by TRL.
+
+    prompts.jsonl         id, prompt (text of the one user turn) or messages, split, and the row's own columns
+    completions.jsonl     id, prompt_id, text, sampler, sampling, finished
+    demonstrations.jsonl  prompt, completion, and weight where it is not 1   (TRL prompt-completion)
+    preferences.jsonl     prompt, chosen, rejected, p_chosen, weight, margin   (TRL preference, explicit prompt)
+    unpaired.jsonl        prompt, completion, label             (TRL unpaired preference)
+    comparisons.jsonl     id, prompt_id, a_id, b_id, origin
+    judgements.jsonl      id, comparison_id, rater, verdict, strength, left, seconds, created
+
+A prompt of one user turn is written as text, any other conversation as a list of messages, and then so are its answers.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar, cast
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.data.preference_formats import explicit, labelled
+from tutelage.data.readers import Values
+from tutelage.data.record_formats import columns_of, named_prompt
+from tutelage.data.records import (
+    Comparison,
+    CompletionRecord,
+    Demonstration,
+    Judgement,
+    Messages,
+    Preference,
+    Prompt,
+    UnpairedAnswer,
+    Verdict,
+    user,
+)
+from tutelage.data.row_values import Unusable, answer, conversation, name, number, optional_text, text, truth
+
+Record: TypeAlias = (
+    Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer
+)
+R = TypeVar("R", bound=Record)
+
+OWN_PAIR = explicit(lambda row: conversation(row, "prompt"))
+VERDICTS: tuple[Verdict, ...] = ("a", "b", "tie", "both_bad", "skip")
+
+
+def to_row(record: Record) -> dict[str, object]:
+    """The record as one line of its file, ready for JSON."""
+    match record:
+        case Prompt(id, messages, split):
+            return dict(columns_of(record)) | {
+                "id": id,
+                "prompt" if _is_text(messages) else "messages": _asked(messages),
+                "split": split,
+            }
+        case Demonstration(messages, response, weight):
+            row = {"prompt": _asked(messages), "completion": _answered(messages, response)}
+            return row if weight == 1.0 else row | {"weight": weight}
+        case UnpairedAnswer(messages, completion, label):
+            return {"prompt": _asked(messages), "completion": _answered(messages, completion), "label": label}
+        case Preference(messages, chosen, rejected, p_chosen, weight, margin):
+            return {
+                "prompt": _asked(messages),
+                "chosen": _answered(messages, chosen),
+                "rejected": _answered(messages, rejected),
+                "p_chosen": p_chosen,
+                "weight": weight,
+                "margin": margin,
+            }
+    return asdict(record)
+
+
+def _is_text(messages: Messages) -> bool:
+    return len(messages) == 1 and messages == user(messages[0].content)
+
+
+def _asked(messages: Messages) -> object:
+    return messages[0].content if _is_text(messages) else [asdict(message) for message in messages]
+
+
+def _answered(messages: Messages, response: str) -> object:
+    return response if _is_text(messages) else [{"role": "assistant", "content": response}]
+
+
+def from_row(kind: type[R], row: Values) -> R:
+    """The record that a row of its file holds; `from_row(type(record), to_row(record)) == record`.
+
+    Raises TutelageError with the column that is wrong.
+    """
+    try:
+        return parser(kind)(row)
+    except Unusable as reason:
+        raise TutelageError(
+            f"This row is no {kind.__name__.removesuffix('Record').lower()}: {reason}."
+        ) from reason
+
+
+def parser(kind: type[R]) -> Callable[[Values], R]:
+    """The parser that makes a record of this kind from its row, raising `Unusable`."""
+    return cast(Callable[[Values], R], PARSERS[kind])
+
+
+def _completion(row: Values) -> CompletionRecord:
+    return CompletionRecord(
+        name(row, "id"),
+        name(row, "prompt_id"),
+        optional_text(row, "text"),
+        text(row, "sampler"),
+        optional_text(row, "sampling"),
+        truth(row, "finished") if row.get("finished") is not None else True,
+    )
+
+
+def _comparison(row: Values) -> Comparison:
+    a, b = name(row, "a_id"), name(row, "b_id")
+    if a == b:
+        raise Unusable("a_id and b_id are the same completion")
+    return Comparison(name(row, "id"), name(row, "prompt_id"), a, b, optional_text(row, "origin") or "random")
+
+
+def _judgement(row: Values) -> Judgement:
+    verdict, left = text(row, "verdict"), text(row, "left")
+    if verdict not in VERDICTS:
+        raise Unusable(f"verdict is none of {', '.join(VERDICTS)}")
+    if left not in ("a", "b"):
+        raise Unusable("left is neither a nor b")
+    strength = number(row, "strength", 0.0, 0.0, 3.0)
+    if strength != int(strength):
+        raise Unusable("strength is not a whole number")
+    return Judgement(
+        name(row, "id"),
+        name(row, "comparison_id"),
+        name(row, "rater"),
+        verdict,
+        int(strength),
+        cast(Literal["a", "b"], left),
+        number(row, "seconds", 0.0, 0.0),
+        number(row, "created", 0.0),
+    )
+
+
+PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
+    Prompt: named_prompt,
+    CompletionRecord: _completion,
+    Demonstration: lambda row: Demonstration(
+        conversation(row, "prompt"), answer(row, "completion"), number(row, "weight", 1.0, 0.0)
+    ),
+    Comparison: _comparison,
+    Judgement: _judgement,
+    Preference: lambda row: labelled(row, OWN_PAIR(row)),
+    UnpairedAnswer: lambda row: UnpairedAnswer(
+        conversation(row, "prompt"), answer(row, "completion"), truth(row, "label")
+    ),
+}
+
+
+def fingerprint(*sources: Iterable[Record | str]) -> str:
+    """The number of rows of data and a hash of their contents, such as "24 rows, 5f0c…": equal for equal records in
+    the same order, on every machine."""
+    digest, count = hashlib.sha256(), 0
+    for source in sources:
+        digest.update(b"[")  # a row that moves from one source to the next is a change
+        for record in source:
+            count += 1
+            row = record if isinstance(record, str) else to_row(record)
+            digest.update(json.dumps(row, ensure_ascii=True, default=str).encode() + b"\n")
+    return f"{counted(count, 'row')}, {digest.hexdigest()[:16]}"
+
+
+def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> int:
+    """Write one JSON object per line (compressed when the name ends in .gz) and return how many.
+
+    The file appears whole or not at all: it is written beside its place, synced, and renamed. Folders are made as
+    needed. Raises TutelageError for values that JSON or UTF-8 cannot hold (NaN, half a surrogate pair) and when
+    writing fails.
+    """
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    lines: list[bytes] = []
+    for line, row in enumerate(rows, 1):
+        try:
+            lines.append(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        except ValueError as error:  # UnicodeEncodeError is one
+            raise TutelageError(f"Row {line} cannot be written to {path}: {error}.") from error
+    content = b"".join(lines)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(beside, "wb") as file:
+            file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        raise TutelageError(f"{path} cannot be written: {error.strerror}.") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return len(lines)

@@ -1,0 +1,328 @@
+"""The column sets that are understood, best first, for every kind of data.
+
+The columns of a row of prompts that are no field of a prompt are `Prompt.data`, which rewards and tools read. A column
+that the row's format reads becomes a field of the prompt and is not repeated in `Prompt.data`; every other column is
+kept under its own name, except for those in `FIELDS`: these names mean the fields of a prompt in the files that the
+package writes. Values are what JSON can hold (see `json_value`).
+"""
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, time
+from decimal import Decimal
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair, labelled_format
+from tutelage.data.published_formats import COMPARED, HELPSTEER, RATED, Compared
+from tutelage.data.readers import Values
+from tutelage.data.records import (
+    Demonstration,
+    Messages,
+    Preference,
+    Prompt,
+    Split,
+    UnpairedAnswer,
+    prompt_id,
+)
+from tutelage.data.row_values import (
+    SYSTEM,
+    Ask,
+    LeftOut,
+    Unusable,
+    answer,
+    answered,
+    asked,
+    holds_half_a_character,
+    is_transcript,
+    name,
+    number,
+    optional_text,
+    prompt_column,
+    prompt_transcript,
+    said,
+    text,
+    truth,
+    turns,
+)
+from tutelage.data.table_format import RowFormat
+from tutelage.data.tables import Table
+
+FIELDS = ("id", "prompt", "messages", "split", *SYSTEM)
+"""Column names of prompts.jsonl that are fields of a prompt, whatever format a row is in."""
+
+
+class NotJson(ValueError):
+    """The value has no counterpart in JSON."""
+
+
+def own_columns(values: Values, read: Collection[str]) -> dict[str, object]:
+    """`Prompt.data` of a row whose format reads the columns `read`. A value that JSON cannot hold becomes None."""
+    return {column: _or_none(values[column]) for column in values if is_own(column, read)}
+
+
+def is_own(column: str, read: Collection[str]) -> bool:
+    """Whether a column is kept in `Prompt.data`."""
+    return column not in read and column not in FIELDS
+
+
+def json_value(value: object) -> object:
+    """The value as JSON holds it, with lists for sequences: equal to itself after a round trip through JSON.
+
+    Dates, times and decimals become text; NaN, the usual mark of a missing number in a table, becomes None.
+    Raises NotJson for anything else that JSON has no counterpart of: bytes, infinities, half a surrogate pair; and for
+    what is nested too deeply to be written.
+    """
+    try:
+        return _json(value)
+    except RecursionError:
+        raise NotJson(f"a {type(value).__name__} that is nested too deeply") from None
+
+
+def _json(value: object) -> object:
+    match value:
+        case None | bool() | int():
+            return value
+        case str() if not holds_half_a_character(value):
+            return value
+        case float() if not math.isinf(value):
+            return None if math.isnan(value) else value
+        case date() | time():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case Mapping():
+            return {str(_json(str(key))): _json(item) for key, item in value.items()}
+        case Sequence() if not isinstance(value, str | bytes | bytearray | memoryview):
+            return [_json(item) for item in value]
+    raise NotJson(type(value).__name__)
+
+
+def _or_none(value: object) -> object:
+    try:
+        return json_value(value)
+    except NotJson:
+        return None
+
+
+def remarks(table: Table, read: Collection[str]) -> tuple[str, ...]:
+    """Remarks for the user about the own columns of a file of prompts: those kept, those whose name collides with a
+    field, and those with values that JSON cannot hold."""
+    own = [column for column in table.columns if is_own(column, read)]
+    found = [f"own columns, for rewards: {', '.join(own)}"] if own else []
+    collide = [column for column in table.columns if column in FIELDS and column not in read]
+    if collide:
+        found.append(
+            f"not kept: {', '.join(collide)} (in this format no field of a prompt, and the name of one; rename the "
+            "column to keep it)"
+        )
+    for column in own:
+        lost = [row.where for row in table.rows if not _is_json(row.values.get(column))]
+        if lost:
+            found.append(
+                f"null in place of {counted(len(lost), 'value')} of {column} that JSON cannot hold ({lost[0]}, …)"
+            )
+    return tuple(found)
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json_value(value)
+    except NotJson:
+        return False
+    return True
+
+
+def columns_of(prompt: Prompt) -> Mapping[str, object]:
+    """The prompt's own columns, to be written beside its fields. Raises TutelageError where a name is a field's."""
+    collide = [name for name in prompt.data if name in FIELDS]
+    if collide:
+        raise TutelageError(
+            f"The data of prompt {prompt.id!r} has the name {collide[0]!r}, which is a field of a prompt in its file; "
+            "choose another name."
+        )
+    return prompt.data
+
+
+def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -> RowFormat[Demonstration]:
+    return RowFormat(
+        ", ".join((*columns, column)) + title,
+        (columns[0], column),
+        lambda values: Demonstration(ask(values), answer(values, column)),
+        also=(*columns[1:], *SYSTEM),
+    )
+
+
+def _whole_conversation(column: str, title: str) -> RowFormat[Demonstration]:
+    return RowFormat(title, (column,), lambda values: Demonstration(*answered(turns(values, column), column)))
+
+
+ANSWERED: tuple[RowFormat[Demonstration], ...] = (
+    _whole_conversation("messages", "messages (role, content)"),
+    _whole_conversation("conversations", "conversations (from, value: ShareGPT)"),
+    _demonstrated(" (Dolly)", asked("instruction", "context"), ("instruction", "context"), "response"),
+    _demonstrated(" (Alpaca)", asked("instruction", "input"), ("instruction", "input"), "output"),
+    RowFormat(
+        "prompt, completion",
+        ("prompt", "completion"),
+        lambda values: Demonstration(
+            prompt_column(values), answer(values, "completion"), number(values, "weight", 1.0, 0.0)
+        ),
+        also=("weight", *SYSTEM),
+    ),
+    _demonstrated("", prompt_column, ("prompt",), "response"),
+    _demonstrated("", asked("question"), ("question",), "answer"),
+    _demonstrated("", asked("question"), ("question",), "response"),
+    RowFormat("text", ("text",), lambda values: Demonstration((), text(values, "text"))),
+)
+
+
+def _has_truth(values: Values) -> bool:
+    try:
+        truth(values, "label")
+    except Unusable:
+        return False
+    return True
+
+
+UNPAIRED: tuple[RowFormat[UnpairedAnswer], ...] = (
+    RowFormat(
+        "prompt, completion, label",
+        ("prompt", "completion", "label"),
+        lambda values: UnpairedAnswer(
+            prompt_column(values), answer(values, "completion"), truth(values, "label")
+        ),
+        also=SYSTEM,
+        fits=_has_truth,
+    ),
+)
+
+TEXTS: tuple[RowFormat[str], ...] = (RowFormat("text", ("text",), lambda values: text(values, "text")),)
+
+
+def _chosen_side(form: RowFormat[Pair]) -> RowFormat[Demonstration]:
+    def parse(values: Values) -> Demonstration:
+        messages, chosen, _ = form.parse(values)
+        return Demonstration(messages, said(values, "chosen", chosen))
+
+    name = f"{form.name}, of which the chosen side"
+    listed = "preferences of every kind, of which the chosen side"
+    return replace(form, name=name, parse=parse, listed=listed)  # type: ignore[arg-type, return-value]
+
+
+def _good_answer(values: Values) -> Demonstration:
+    labelled = UNPAIRED[0].parse(values)
+    if not labelled.label:
+        raise LeftOut("answer", "labelled bad")
+    return Demonstration(labelled.messages, labelled.completion)
+
+
+COMPARED_PAIRS: tuple[RowFormat[Pair], ...] = tuple(one.pairs for one in COMPARED)
+
+PUBLISHED_PAIRS: tuple[RowFormat[Pair], ...] = (*COMPARED_PAIRS, *(one.pairs for one in RATED))
+SETS = ", ".join(dict.fromkeys(re.findall(r"\(([\w ]+)", " ".join(form.name for form in PUBLISHED_PAIRS))))
+"""The published data sets of compared and of rated answers."""
+
+PREFERENCES: tuple[RowFormat[Preference], ...] = tuple(
+    labelled_format(form)
+    for form in (*PAIRS, *(replace(form, listed=f"as published: {SETS}") for form in PUBLISHED_PAIRS))
+)
+
+DEMONSTRATIONS: tuple[RowFormat[Demonstration], ...] = (
+    *(_chosen_side(form) for form in (*PAIRS, *COMPARED_PAIRS)),
+    *(one.demonstrations for one in RATED),
+    replace(UNPAIRED[0], parse=_good_answer),  # type: ignore[arg-type]
+    *ANSWERED,
+)
+
+# Prompts: every kind of data asks something --------------------------------------------------------------------------
+
+SPLITS: dict[str, Split] = {
+    "": "train",
+    "train": "train",
+    "held_out": "held_out",
+    "test": "held_out",
+    "validation": "held_out",
+}
+
+
+def _split(values: Values) -> Split:
+    word = optional_text(values, "split")
+    if word not in SPLITS:
+        raise Unusable(f"split is {word!r}, not train or held_out")
+    return SPLITS[word]
+
+
+NAMED = ("prompt", "messages", "id", "split", *SYSTEM)
+
+
+def named_prompt(values: Values) -> Prompt:
+    """A row of prompts.jsonl: `prompt` (text or messages) or `messages`, with an id and a split if it has them, and its
+    own columns."""
+    if values.get("prompt") is not None:
+        messages = prompt_column(values)
+    else:
+        messages = _unanswered(turns(values, "messages"))
+    has_id = values.get("id") not in (None, "")
+    key = name(values, "id") if has_id else prompt_id(messages)
+    return Prompt(key, messages, _split(values), own_columns(values, NAMED))
+
+
+def _unanswered(messages: Messages) -> Messages:
+    """The conversation up to the answer it ends with, if it ends with one."""
+    question = messages[:-1] if messages and messages[-1].role == "assistant" else messages
+    if not question:
+        raise Unusable("the conversation asks nothing")
+    return question
+
+
+def _asks(title: str, ask: Ask, needs: tuple[str, ...], also: tuple[str, ...] = SYSTEM) -> RowFormat[Prompt]:
+    def parse(values: Values) -> Prompt:
+        messages = ask(values)
+        return Prompt(prompt_id(messages), messages, data=own_columns(values, (*needs, *also)))
+
+    return RowFormat(title, needs, parse, also)
+
+
+ASKED = "preferences of every kind, of which the prompt"
+
+
+def _pair_asks(form: RowFormat[Pair]) -> RowFormat[Prompt]:
+    asks = _asks(f"{form.name}, of which the prompt", lambda values: form.parse(values)[0], form.needs, ())
+    return replace(asks, fits=form.fits, listed=ASKED)
+
+
+def _compared_asks(one: Compared) -> RowFormat[Prompt]:
+    asks = _asks(f"{one.pairs.name}, of which the prompt", one.ask, one.asks, ())
+    return replace(asks, fits=one.pairs.matches, listed=ASKED)
+
+
+PROMPTS: tuple[RowFormat[Prompt], ...] = (
+    *(_compared_asks(one) for one in COMPARED),
+    replace(
+        _asks(f"{HELPSTEER.name}, of which the prompt", HELPSTEER.ask, (HELPSTEER.asks,), ()),
+        fits=HELPSTEER.pairs.matches,
+        listed=ASKED,
+    ),
+    replace(
+        _asks("prompt (hh-rlhf transcripts)", prompt_transcript, ("prompt",), ()),
+        fits=lambda values: is_transcript(values["prompt"]),
+    ),
+    RowFormat(
+        "prompt or messages",
+        (),
+        named_prompt,
+        NAMED,
+        lambda values: values.get("prompt") is not None or values.get("messages") is not None,
+    ),
+    _asks("instruction, context", asked("instruction", "context"), ("instruction", "context"), SYSTEM),
+    _asks("instruction, input", asked("instruction", "input"), ("instruction",), ("input", *SYSTEM)),
+    _asks("question", asked("question"), ("question",)),
+    _asks(
+        "conversations", lambda values: _unanswered(turns(values, "conversations")), ("conversations",), ()
+    ),
+    *(_pair_asks(form) for form in IMPLICIT),
+    _asks("text", asked("text"), ("text",), ()),
+)

@@ -1,0 +1,314 @@
+r"""One column of one row as the value a record needs, or `Unusable` with the reason that is counted and printed.
+
+Conversations may be written as one text, "\n\nHuman: ...\n\nAssistant: ...", as in the hh-rlhf data. A speaker who is
+named twice in a row goes on speaking: the two parts are one turn, joined by an empty line. (In the helpful-base test
+set 9 of 2,354 pairs hold such turns; split, the two sides would not share a prompt.)
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from tutelage.data.readers import Values, a_type
+from tutelage.data.records import Message, Messages, Role, user
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+class Unusable(Exception):
+    """This row cannot become a record. The text is the reason, the same for all rows that fail alike."""
+
+
+class LeftOut(Exception):
+    """This row is sound but is not wanted here (a repeated prompt, an answer labelled bad). Counted apart: so many
+    of `thing`, for one `reason`."""
+
+    def __init__(self, thing: str, reason: str) -> None:
+        super().__init__(reason)
+        self.thing, self.reason = thing, reason
+
+
+ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "prompter": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+    "chatgpt": "assistant",
+}
+
+
+def text(values: Values, column: str) -> str:
+    """Text with something in it, exactly as it stands."""
+    value = optional_text(values, column)
+    if not value.strip():
+        raise Unusable(f"{column} is empty" if values.get(column) is not None else f"{column} is missing")
+    return value
+
+
+def optional_text(values: Values, column: str) -> str:
+    """Text, or "" when there is none."""
+    value = values.get(column)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Unusable(f"{column} is {a_type(value)}, not text")
+    return _encodable(value, column)
+
+
+def holds_half_a_character(value: str) -> bool:
+    """Whether the text has a lone surrogate, which UTF-8 cannot encode."""
+    return _HALF.search(value) is not None
+
+
+def _encodable(value: str, column: str) -> str:
+    if holds_half_a_character(value):
+        raise Unusable(f"{column} holds half a character (a lone surrogate)")
+    return value
+
+
+def number(
+    values: Values, column: str, default: float, low: float = -math.inf, high: float = math.inf
+) -> float:
+    """A finite number in [low, high]; the default when the column is absent, null or empty."""
+    value = values.get(column)
+    if value is None or value == "":
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise Unusable(f"{column} is {a_type(value)}, not a number")
+    try:
+        result = float(value)
+    except (ValueError, OverflowError):
+        raise Unusable(f"{column} is not a number") from None
+    if not math.isfinite(result):
+        raise Unusable(f"{column} is {'NaN' if math.isnan(result) else 'infinite'}")
+    if not low <= result <= high:
+        raise Unusable(
+            f"{column} is below {low:g}" if high == math.inf else f"{column} is outside [{low:g}, {high:g}]"
+        )
+    return result
+
+
+def truth(values: Values, column: str) -> bool:
+    """true/false, or 1/0, or the same as text (csv)."""
+    value = values.get(column)
+    word = str(value).strip().lower()
+    if isinstance(value, bool | int | float | str) and word in ("true", "1", "1.0", "false", "0", "0.0"):
+        return word in ("true", "1", "1.0")
+    raise Unusable(f"{column} is neither true nor false")
+
+
+def name(values: Values, column: str) -> str:
+    """An id: text or a whole number."""
+    value = values.get(column)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return text(values, column)
+
+
+def turns(values: Values, column: str) -> Messages:
+    """A list of messages: `role` and `content`, or `from` and `value` (ShareGPT). A csv cell may hold it as JSON."""
+    value = values.get(column)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            raise Unusable(f"{column} is text, not a list of messages") from None
+    if not isinstance(value, list):
+        raise Unusable(
+            f"{column} is missing"
+            if value is None
+            else f"{column} is {a_type(value)}, not a list of messages"
+        )
+    return tuple(_turn(item, column) for item in value)
+
+
+def _turn(item: object, column: str) -> Message:
+    if not isinstance(item, dict):
+        raise Unusable(f"{column} holds {a_type(item)} where a message belongs")
+    speaker, content = (
+        (item.get("role"), item.get("content")) if "role" in item else (item.get("from"), item.get("value"))
+    )
+    if not isinstance(speaker, str) or speaker not in ROLES:
+        raise Unusable(f"{column} has a turn with the unknown role {speaker!r}")
+    role = ROLES[speaker]
+    if isinstance(content, list):
+        content = _joined_parts(content, column)
+    if not isinstance(content, str):
+        raise Unusable(f"{column} has a turn whose content is {a_type(content)}, not text")
+    if role != "system" and not content.strip():
+        raise Unusable(f"{column} has an empty {role} turn")
+    return Message(role, _encodable(content, column))
+
+
+def _joined_parts(parts: list[object], column: str) -> str:
+    texts: list[str] = []
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise Unusable(f"{column} has a turn with parts that are not text")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def conversation(values: Values, column: str) -> Messages:
+    """The conversation to answer: text (one user turn) or a list of messages, the last of them not the assistant's."""
+    if isinstance(values.get(column), list):
+        return to_answer(turns(values, column), column)
+    return user(text(values, column))
+
+
+def to_answer(messages: Messages, column: str) -> Messages:
+    """The messages, after checking that an answer is what comes next."""
+    if messages and messages[-1].role == "assistant":
+        raise Unusable(f"{column} ends with an assistant turn, so there is nothing to answer")
+    return messages
+
+
+def answered(messages: Messages, column: str) -> tuple[Messages, str]:
+    """(conversation, answer) of messages whose last turn is the assistant's."""
+    if not messages or messages[-1].role != "assistant":
+        raise Unusable(f"{column} does not end with an assistant turn")
+    return to_answer(messages[:-1], column), messages[-1].content
+
+
+def said(values: Values, column: str, answer: str) -> str:
+    """The answer that was found in a column, after checking that it says something."""
+    if not answer.strip():
+        raise Unusable(
+            f"the answer in {column} is empty" if values.get(column) is not None else f"{column} is missing"
+        )
+    return answer
+
+
+_MARK = re.compile(r"(?:^|\n\n)(Human|User|Assistant):")
+_EXTRA_ID = re.compile(r"\n?<extra_id_1>(User|Assistant)\n")
+_SPEAKERS: dict[str, Role] = {"Human": "user", "User": "user", "Assistant": "assistant"}
+
+
+def is_transcript(value: object) -> bool:
+    """Whether the text begins with a person's turn and marks an assistant's after it."""
+    if not isinstance(value, str):
+        return False
+    opening = _MARK.match(value.lstrip())
+    return opening is not None and opening[1] != "Assistant" and "\n\nAssistant:" in value
+
+
+def parse_transcript(value: str) -> Messages:
+    """The turns, without surrounding white space. The last may be empty: a transcript that waits for an answer."""
+    parts = _MARK.split("\n\n" + value.strip())
+    if parts[0].strip():
+        raise Unusable("the transcript does not begin with a speaker")
+    messages: list[Message] = []
+    for speaker, content in zip(parts[1::2], parts[2::2], strict=True):
+        role, content = _SPEAKERS[speaker], content.strip()
+        if messages and messages[-1].role == role:
+            content = f"{messages.pop().content}\n\n{content}".strip()
+        messages.append(Message(role, content))
+    if any(not message.content for message in messages[:-1]):
+        raise Unusable("the transcript has an empty turn")
+    return tuple(messages)
+
+
+def parse_marked(value: str) -> Messages:
+    """The turns of a prompt as HelpSteer writes them: the user's text, then turns marked by <extra_id_1>, the last of
+    them the user's."""
+    parts = _EXTRA_ID.split(value)
+    messages = [Message("user", parts[0].strip())] if parts[0].strip() else []
+    for speaker, content in zip(parts[1::2], parts[2::2], strict=True):
+        if content.strip():
+            messages.append(Message(_SPEAKERS[speaker], content.strip()))
+    if not messages or messages[-1].role == "assistant":
+        raise Unusable("the prompt ends with an assistant turn, so there is nothing to answer")
+    return tuple(messages)
+
+
+_ENDS = re.compile(r"\n\s*|[.?!:]['\")\]]*\s+")
+
+
+def ends_in_mid_sentence(chosen: str, rejected: str) -> bool:
+    """Whether no line or sentence ends in what two texts have in common: then no place marks where answers begin."""
+    return _ENDS.search(_in_common(chosen, rejected)) is None
+
+
+def shared_beginning(chosen: str, rejected: str) -> tuple[str, str, str]:
+    """(prompt, chosen answer, rejected answer) of two texts without a mark between prompt and answer.
+
+    The prompt is their common beginning up to the last end of a line or sentence in it, so that words with which both
+    answers begin stay with the answers. Where no line or sentence ends in it, the prompt is the whole of it, back to
+    its last white space. A whole sentence with which both answers begin counts as prompt."""
+    if chosen.strip() == rejected.strip():
+        raise Unusable("chosen equals rejected")
+    if chosen.strip().startswith(rejected.strip()) or rejected.strip().startswith(chosen.strip()):
+        raise Unusable("one of chosen and rejected is the beginning of the other")
+    common = _in_common(chosen, rejected)
+    if not common.strip():
+        raise Unusable("chosen and rejected share no beginning that could be the prompt")
+    ends = [match.end() for match in _ENDS.finditer(common) if common[: match.end()].strip()]
+    end = ends[-1] if ends else len(common)
+    return chosen[:end].strip(), chosen[end:].strip(), rejected[end:].strip()
+
+
+def _in_common(chosen: str, rejected: str) -> str:
+    """What two texts begin with, back to its last white space so that no word is cut."""
+    end = 0
+    for index, (left, right) in enumerate(zip(chosen, rejected, strict=False), 1):
+        if left != right:
+            break
+        if left.isspace():
+            end = index
+    return chosen[:end]
+
+
+Ask: TypeAlias = Callable[[Values], Messages]
+
+SYSTEM = ("system", "system_prompt")
+
+
+def asked(column: str, context: str | None = None) -> Ask:
+    """A user turn from one column, with the context column after an empty line, under the system text if there is
+    one."""
+
+    def ask(values: Values) -> Messages:
+        extra = optional_text(values, context) if context else ""
+        question = text(values, column)
+        return under_system(values, user(f"{question}\n\n{extra}" if extra.strip() else question))
+
+    return ask
+
+
+def under_system(values: Values, messages: Messages) -> Messages:
+    """The messages below the row's own system text; a blank one says nothing and is none."""
+    for column in SYSTEM:
+        if optional_text(values, column).strip():
+            return (Message("system", optional_text(values, column)), *messages)
+    return messages
+
+
+def prompt_column(values: Values) -> Messages:
+    """`prompt` as text or as a list of messages."""
+    return under_system(values, conversation(values, "prompt"))
+
+
+def prompt_transcript(values: Values) -> Messages:
+    """`prompt` as "\\n\\nHuman: ...\\n\\nAssistant:"."""
+    messages = parse_transcript(text(values, "prompt"))
+    return messages[:-1] if messages[-1] == Message("assistant", "") else to_answer(messages, "prompt")
+
+
+def answer(values: Values, column: str) -> str:
+    """One answer: text, or a list with a single assistant message."""
+    if not isinstance(values.get(column), list):
+        return text(values, column)
+    return only_answer(turns(values, column), column)
+
+
+def only_answer(messages: Messages, column: str) -> str:
+    """The text of the assistant message that is all there is."""
+    if len(messages) != 1 or messages[0].role != "assistant":
+        raise Unusable(f"{column} is not one assistant message after the prompt")
+    return messages[0].content

@@ -1,0 +1,203 @@
+"""Measurements of a policy: what its answers are worth, and how noisy and how wrong its gradients are.
+
+How noisy and how wrong a gradient estimate is, from the gradients of many small batches.
+
+A batch's gradient has as many entries as the policy has parameters, and there are hundreds of them. What is asked of
+them are inner products only, so each is kept as a count sketch (Charikar, Chen & Farach-Colton 2002): every entry is
+added, with a random sign, to one of `width` random buckets. Inner products keep their mean; they get an error of about
+‖a‖‖b‖/√width, which is the same for all pairs of vectors and far below the noise that is measured.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from tutelage.base import config
+from tutelage.base.nouns import counted
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import scores_of
+from tutelage.rollout.local import LocalGenerator
+from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.train.rl.rollouts import ScoredAnswers, answer
+from tutelage.train.rl.scoring import score_rows
+
+Z95 = 1.96
+BUDGET = 8192
+"""Padded tokens of one forward pass."""
+
+Row = dict[str, str | float]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured value with its standard error, of a mean or by the jackknife."""
+
+    value: float
+    error: float = float("nan")
+
+    @property
+    def low(self) -> float:
+        """The lower end of the 95 % interval."""
+        return self.value - Z95 * self.error
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.value + Z95 * self.error
+
+    def __sub__(self, other: "Measurement") -> "Measurement":
+        """The difference of two independent values."""
+        return Measurement(self.value - other.value, sqrt(self.error**2 + other.error**2))
+
+    @property
+    def written(self) -> str:
+        """As text: 1.23 ± 0.04, where the second number is half of the 95 % interval."""
+        return f"{self.value:.2f} ± {Z95 * self.error:.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def mean(values: Sequence[float]) -> Measurement:
+    """The mean of independent values."""
+    error = stdev(values) / sqrt(len(values)) if len(values) > 1 else float("nan")
+    return Measurement(fmean(values), error)
+
+
+def measure(
+    policy: Policy,
+    questions: Sequence[EncodedPrompt],
+    judges: Mapping[str, Reward],
+    sampling: config.Sampling,
+    *,
+    seed: int,
+) -> list[Row]:
+    """One answer of the policy to each question: prompt, completion, what each judge says, kl (log π − log π_ref of the
+    whole answer, whose mean is KL(π‖ref) in nats), length in tokens and whether it ended by itself."""
+    judge = next(iter(judges.values()))
+    answers = answer(LocalGenerator(policy), questions, 1, sampling, judge, seed=seed)
+    kl = answer_kl(policy, answers, sampling.temperature)
+    columns = {name: told(answers, reward) for name, reward in judges.items()}
+    return [
+        {
+            "prompt": prompt.messages[-1].content,
+            "completion": answers.texts[row],
+            **{name: values[row] for name, values in columns.items()},
+            "kl": kl[row],
+            "length": float(answers.rollout.mask[row].sum()),
+            "ended": float(answers.rollout.terminated[row]),
+        }
+        for row, prompt in enumerate(answers.row_prompts)
+    ]
+
+
+def told(answers: ScoredAnswers, judge: Reward) -> list[float]:
+    """What a judge says about each answer."""
+    scores: list[float] = scores_of(judge, answers.completions).tolist()
+    return scores
+
+
+@torch.no_grad()
+def answer_kl(policy: Policy, answers: ScoredAnswers, temperature: float) -> list[float]:
+    """Σ_t log π − log π_ref of each answer, at the sampling temperature."""
+    rollout = answers.rollout
+    with policy.reference():
+        ref_logp = score_rows(policy, rollout, temperature=temperature, budget=Budget(BUDGET)).logp
+    found: list[float] = ((rollout.logp - ref_logp) * rollout.mask).sum(1).tolist()
+    return found
+
+
+def averages(rows: Sequence[Row]) -> dict[str, float]:
+    """The mean of every number of the rows under its name, with its standard error as name_error and its standard
+    deviation as name_std."""
+    figures: dict[str, float] = {}
+    for name in rows[0]:
+        values = [value for row in rows if isinstance(value := row[name], float)]
+        if values:
+            found = mean(values)
+            figures |= {name: found.value, f"{name}_error": found.error}
+            figures[f"{name}_std"] = stdev(values) if len(values) > 1 else float("nan")
+    return figures
+
+
+Floats = npt.NDArray[np.float64]
+WIDTH = 1 << 15
+SKETCHES = "sketches.pt"
+
+
+class Sketch:
+    """A fixed random map of the gradients of some parameters onto `width` numbers."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, width: int = WIDTH, seed: int = 0) -> None:
+        self.parameters, self.width = list(parameters), width
+        count = sum(p.numel() for p in self.parameters)
+        generator = torch.Generator().manual_seed(seed)
+        self.bucket = torch.randint(width, (count,), generator=generator)
+        self.sign = torch.randint(2, (count,), generator=generator).float().mul_(2).sub_(1)
+
+    def gradient(self, value: Tensor) -> Tensor:
+        """The sketch of d value / d parameters; the graph of `value` stays for the next. Float[width]"""
+        parts = torch.autograd.grad(value, self.parameters, retain_graph=True, allow_unused=True)
+        filled = [
+            torch.zeros_like(p) if g is None else g for g, p in zip(parts, self.parameters, strict=True)
+        ]
+        return self(torch.cat([g.detach().flatten() for g in filled]).cpu())
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        """Float[D] -> Float[width]"""
+        return torch.zeros(self.width).index_add_(0, self.bucket, vector.float() * self.sign)
+
+
+def products(one: Floats, other: Floats) -> Floats:
+    """⟨one_j, other_k⟩ for all pairs of batches. [K, m], [K, m] -> [K, K]"""
+    return np.asarray(one @ other.T)
+
+
+def inner(pairs: Floats) -> float:
+    """⟨E one, E other⟩ without bias: the mean of the products of *different* batches."""
+    count = len(pairs)
+    return float((pairs.sum() - np.trace(pairs)) / (count * (count - 1)))
+
+
+def noise(pairs: Floats) -> float:
+    """The trace of the covariance of one batch's gradient, from the products of the batches with themselves."""
+    return float(np.trace(pairs) / len(pairs) - inner(pairs))
+
+
+def bias(one: Floats, other: Floats) -> float:
+    """‖E one − E other‖², from estimates on the same batches; without bias, so it may come out below 0."""
+    return inner(products(one - other, one - other))
+
+
+def cosine(one: Floats, other: Floats) -> float:
+    """The cosine of the angle between the two mean gradients; NaN where one of them drowns in its noise."""
+    lengths = inner(products(one, one)) * inner(products(other, other))
+    return inner(products(one, other)) / sqrt(lengths) if lengths > 0 else nan
+
+
+def jackknife(statistic: Callable[..., float], *samples: Floats) -> Measurement:
+    """A statistic of three or more batches [K, m] with its standard error, by leaving out one batch at a time (Tukey
+    1958)."""
+    count = len(samples[0])
+    if count < 3:
+        raise ValueError(f"{counted(count, 'batch')}, less one, have no spread to tell; give three or more.")
+    left_out = [statistic(*(np.delete(sample, k, axis=0) for sample in samples)) for k in range(count)]
+    spread = np.asarray(left_out) - np.mean(left_out)
+    return Measurement(statistic(*samples), float(np.sqrt((count - 1) / count * (spread**2).sum())))
+
+
+def save_sketches(folder: Path, found: Mapping[str, Sequence[Tensor]]) -> None:
+    """Write the sketches of some batches, by the name of their estimate."""
+    torch.save({name: torch.stack(list(rows)) for name, rows in found.items()}, folder / SKETCHES)
+
+
+def load_sketches(folders: Sequence[Path]) -> dict[str, Floats]:
+    """The sketches in several folders, batch under batch. [K, width] each"""
+    parts = [torch.load(folder / SKETCHES, weights_only=True) for folder in folders]
+    return {name: torch.cat([part[name] for part in parts]).double().numpy() for name in parts[0]}

@@ -1,0 +1,282 @@
+"""Simulated raters at work."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tutelage.base.config.files import write_atomically
+from tutelage.commands.display import progress
+from tutelage.data.pairing import split_by_prompt
+from tutelage.data.record_files import to_row, write_jsonl
+from tutelage.data.records import Comparison, CompletionRecord, Preference, Prompt
+from tutelage.people import (
+    Answer,
+    Assignment,
+    Item,
+    Plan,
+    Question,
+    Selection,
+    Store,
+    Vote,
+    add_items,
+    add_rater,
+    create_study,
+    find_rater,
+    list_questions,
+    list_studies,
+    list_votes,
+    next_assignment,
+    open_store,
+    open_study,
+    preferences,
+    submit,
+)
+from tutelage.people.aggregate import Labels, aggregate
+from tutelage.people.simulated_raters import SimulatedRater
+from tutelage.stats.agreement import mirrored_alpha, pair_agreement
+from tutelage.stats.vote_codes import Votes
+
+SIDES = ("a", "b")
+STUDY = "demo"
+
+Utility = Callable[[list[str], list[str]], list[float]]
+
+
+def remembered(utility: Utility) -> Utility:
+    """The same utility, computed only once for every prompt and answer."""
+    one = cache(lambda prompt, answer: utility([prompt], [answer])[0])
+    return lambda prompts, answers: [one(p, a) for p, a in zip(prompts, answers, strict=True)]
+
+
+class JudgementClock:
+    """A clock that goes on by a millisecond with each judgement, which takes longer in truth: the order of times, and
+    what a study asks next by it, do not depend on the speed of the machine."""
+
+    def __init__(self) -> None:
+        self._seconds = time.time()
+
+    def __call__(self) -> float:
+        return self._seconds
+
+    def tick(self) -> None:
+        self._seconds += 1e-3
+
+
+def judge(
+    store: Store,
+    study_id: int,
+    raters: Sequence[SimulatedRater],
+    utility: Utility,
+    *,
+    seed: int,
+    done: Callable[[int], None] = lambda count: None,
+) -> int:
+    """Let the raters come in random order until nothing is left to ask. Returns how many judgements this call added.
+
+    Order matters: raters who always came one after the other would share their items with each other alone, and
+    no statistic could tell whose votes are the odd ones.
+    """
+    ids = {rater.name: _known_rater(store, study_id, rater) for rater in raters}
+    given = Counter(vote.rater for vote in list_votes(store, study_id))
+    order = Random(f"{seed}/order/{given.total()}")
+    waiting, count = list(raters), 0
+    while waiting:
+        rater = order.choice(waiting)
+        rater_id = ids[rater.name]
+        question = next_assignment(store, rater_id)
+        if question is None:
+            waiting.remove(rater)
+            continue
+        rng = Random(f"{seed}/{rater.name}/{question.item}")
+        answer = _answer(question, rater, utility, rng, given[rater.name])
+        submit(store, question.id, answer, rater_id=rater_id)
+        given[rater.name] += 1
+        count += 1
+        done(count)
+    return count
+
+
+def _known_rater(store: Store, study_id: int, rater: SimulatedRater) -> int:
+    found = find_rater(store, study_id, rater.name)
+    return found.id if found else add_rater(store, study_id, rater.name, kind="simulated").id
+
+
+def _answer(
+    question: Assignment, rater: SimulatedRater, utility: Utility, rng: Random, answered: int
+) -> Answer:
+    prompt = question.messages[-1].content
+    left, right = question.texts
+    gold_left, gold_right = utility([prompt, prompt], [left, right])
+    vote = rater.judge(gold_left, gold_right, len(left.split()), len(right.split()), rng, answered)
+    milliseconds = round(vote.seconds * 1000)
+    return Answer(vote.verdict, strength=vote.strength, active_ms=milliseconds, wall_ms=milliseconds)
+
+
+def describe_votes(votes: Sequence[Vote], labels: Labels) -> dict[str, Any]:
+    """The figures of a study, as the report shows them (`judgements.json`)."""
+    decided = [vote for vote in votes if vote.verdict in SIDES and not vote.repeat]
+    table = Votes.of(
+        [v.item for v in decided], [v.rater for v in decided], [v.verdict for v in decided], SIDES
+    )
+    agreement, alpha = pair_agreement(table), mirrored_alpha(table, (1, 0))
+    return {
+        "items": len({vote.item for vote in votes}),
+        "votes": len(votes),
+        "ties": sum(vote.verdict in ("tie", "both_bad") for vote in votes),
+        "agreement": agreement.value,
+        "agreement_interval": [agreement.low, agreement.high],
+        "alpha": alpha.value,
+        "raters": [_describe_rater(name, votes, labels) for name in sorted({vote.rater for vote in votes})],
+    }
+
+
+def _describe_rater(name: str, votes: Sequence[Vote], labels: Labels) -> dict[str, Any]:
+    own = [vote for vote in votes if vote.rater == name and vote.verdict in SIDES]
+    shown_left = [(vote.verdict == "a") == (vote.sides[0] == 0) for vote in own]
+    low, high = labels.interval[name]
+    doubtful = ["votes against the others"] if high < 0.5 else ["little better than chance"]
+    flags = doubtful if labels.accuracy[name] < 0.6 else []
+    return {
+        "name": name,
+        "votes": len(own),
+        "reliability": labels.accuracy[name],
+        "interval": [low, high],
+        "left_rate": sum(shown_left) / max(1, len(shown_left)),
+        "flags": flags,
+    }
+
+
+def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[Preference]:
+    """Every vote for a side as a preference of its own: what a reward model's accuracy is measured against."""
+    found = []
+    for vote in votes:
+        if vote.verdict in SIDES and not vote.repeat:
+            question = texts[vote.item]
+            better = SIDES.index(vote.verdict)
+            found.append(Preference(question.messages, question.texts[better], question.texts[1 - better]))
+    return found
+
+
+@dataclass(frozen=True)
+class JudgedQuestions:
+    """What is to be judged: prompts, the answers to them, and the pairs of answers."""
+
+    prompts: Sequence[Prompt]
+    completions: Sequence[CompletionRecord]
+    comparisons: Sequence[Comparison]
+
+    def differences(self, utility: Utility) -> dict[str, float]:
+        """utility(a) − utility(b) of every comparison, by its id."""
+        asked = {prompt.id: prompt.messages[-1].content for prompt in self.prompts}
+        values = utility([asked[c.prompt_id] for c in self.completions], [c.text for c in self.completions])
+        value = {c.id: v for c, v in zip(self.completions, values, strict=True)}
+        return {c.id: value[c.a_id] - value[c.b_id] for c in self.comparisons}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging:
+    """How answers are judged: by how many raters in all, and by how many of them each pair."""
+
+    raters: int
+    overlap: int
+    test_overlap: int
+    """Raters for each pair that only tests the reward model: the more, the less its accuracy owes to luck."""
+    held_out: float = 0.1
+    """Share of the prompts whose pairs only test the reward model."""
+    seed: int
+
+
+def hold_study(
+    out: Path,
+    questions: JudgedQuestions,
+    raters: Sequence[SimulatedRater],
+    utility: Utility,
+    judging: Judging,
+    *,
+    quiet: bool,
+) -> None:
+    """Let simulated raters judge all questions, and write the study, its figures and its preferences.
+
+    study.sqlite        the study itself
+    judgements.json     raters and agreement, for the report
+    preferences.jsonl   labels to train on
+    test_votes.jsonl    single votes, on other prompts, of raters without a flag
+    summary.json        `ceiling`: the share of these that a predictor with the utility itself would get right
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    clock = JudgementClock()
+    store = open_store(out / "study.sqlite", clock=clock, lasting=False)
+    plan = Plan(overlap=judging.overlap, gold_rate=0.0, repeat_rate=0.0)
+    secret = sha256(f"{STUDY}/{judging.seed}".encode()).hexdigest()
+    begun = STUDY in list_studies(store)
+    study = open_study(store, STUDY) if begun else create_study(store, STUDY, plan=plan, secret=secret)
+    asked = {key for comparison in questions.comparisons for key in (comparison.a_id, comparison.b_id)}
+    shown = [completion for completion in questions.completions if completion.id in asked]
+    aside = {prompt.id for prompt in split_by_prompt(questions.prompts, judging.held_out, judging.seed)[1]}
+    items = [
+        replace(Item.of(c), overlap=judging.test_overlap if c.prompt_id in aside else judging.overlap)
+        for c in questions.comparisons
+    ]
+    add_items(store, study.id, questions.prompts, shown, items)
+    expected = sum(item.overlap or 0 for item in items)
+    with progress("judgements", expected, quiet=quiet) as advance:
+
+        def judged(count: int) -> None:
+            clock.tick()
+            advance(min(count, expected), {})
+
+        judge(store, study.id, raters, utility, seed=judging.seed, done=judged)
+    votes = list_votes(store, study.id)
+    summary = describe_votes(votes, aggregate(votes, {}))
+    write_atomically(out / "judgements.json", json.dumps(summary, indent=2) + "\n")
+    tested = {prompt.messages for prompt in questions.prompts if prompt.id in aside}
+    labels = preferences(store, study.id, Selection(kinds=("simulated",)))
+    kept = (label for label in labels if label.messages not in tested)
+    write_jsonl(out / "preferences.jsonl", map(to_row, kept))
+    known = {question.key: question for question in list_questions(store, study.id)}
+    everybody = {rater["name"] for rater in summary["raters"]}
+    good = {rater["name"] for rater in summary["raters"] if not rater["flags"]} or everybody
+    test = [v for v in votes if v.rater in good and v.verdict in SIDES and known[v.item].messages in tested]
+    write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, known)))
+    best = vote_ceiling(votes, {v.id for v in test}, known, {rater.name: rater for rater in raters}, utility)
+    write_atomically(
+        out / "summary.json", json.dumps({"ceiling": best, "test_votes": len(test)}, indent=2) + "\n"
+    )
+    store.close()
+
+
+def vote_ceiling(
+    votes: Sequence[Vote],
+    counted: Set[int],
+    questions: Mapping[str, Question],
+    raters: Mapping[str, SimulatedRater],
+    utility: Utility,
+) -> float:
+    """The mean probability that a vote for a side goes to the answer of higher utility, in closed form.
+
+    A predictor that sees neither the side nor the rater gets no more of the votes `counted` (by id) right. All votes
+    are needed, in their order, because raters tire.
+    """
+    total, given = 0.0, Counter[str]()
+    for vote in votes:
+        before = given[vote.rater]
+        given[vote.rater] += 1
+        if vote.id not in counted:
+            continue
+        question = questions[vote.item]
+        prompt = question.messages[-1].content
+        first, second = utility([prompt, prompt], list(question.texts[:2]))
+        one, other = (len(text.split()) for text in question.texts[:2])
+        rater = raters[vote.rater]
+        left, _, right = rater.probabilities(first, second, one, other, before)
+        turned_left, _, turned_right = rater.probabilities(second, first, other, one, before)
+        p_first = (left / (left + right) + turned_right / (turned_left + turned_right)) / 2
+        total += p_first if first >= second else 1 - p_first
+    return total / max(1, len(counted))

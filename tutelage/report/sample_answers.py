@@ -1,0 +1,185 @@
+"""The answers that the page shows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tutelage.base.nouns import counted
+from tutelage.report.figures.number_text import fixed, percent, shortened
+from tutelage.report.folders import RunContent
+from tutelage.report.json_files import Object, number, string, truth
+
+EACH = 3  # answers per group
+CHANGES, MOMENTS = 2, 3  # prompts whose answers are followed through training, and how often each is shown
+SAMPLED, PER_PROMPT = 3, 3
+
+
+@dataclass(frozen=True)
+class SampleAnswer:
+    """An answer with its scores as text; a `cut` one ran into the length limit."""
+
+    text: str
+    marks: tuple[str, ...] = ()
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class AnswerPair:
+    """The answers to one prompt before and after, or only after where nothing was compared; `gain` is the change as
+    text, and `sign` is 1, 0 or -1."""
+
+    prompt: str
+    before: SampleAnswer | None
+    after: SampleAnswer
+    gain: str = ""
+    sign: int = 0
+
+
+@dataclass(frozen=True)
+class AnswerGroup:
+    """Pairs that were picked by the same rule."""
+
+    title: str
+    pairs: tuple[AnswerPair, ...]
+
+
+@dataclass(frozen=True)
+class Strand:
+    """Several answers to one prompt, each under a heading."""
+
+    prompt: str
+    answers: tuple[tuple[str, SampleAnswer], ...]
+
+
+def measure(rows: Sequence[Object]) -> str:
+    """The name of the measure that compares answers: gold where it is known, else the score, else empty."""
+    for name in ("gold", "score"):
+        if any(gain(row, name) is not None for row in rows):
+            return name
+    return ""
+
+
+def gain(row: Object, name: str) -> float | None:
+    """The change of a measure from the answer before to the answer after; None when one of them is not known."""
+    before, after = number(row, f"{name}_before"), number(row, f"{name}_after")
+    return None if before is None or after is None else after - before
+
+
+def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
+    """The pairs nearest to the median change, the largest gains and the largest losses; without a measure, the first.
+
+    No pair is in two groups, and a group of losses holds losses only.
+    """
+    name = measure(rows)
+    changes = (
+        {i: change for i, row in enumerate(rows) if (change := gain(row, name)) is not None} if name else {}
+    )
+    if not changes:
+        return (
+            (AnswerGroup("The first ones", tuple(pair(row, "") for row in rows[: 2 * EACH])),) if rows else ()
+        )
+    middle = median(changes.values())
+    typical = sorted(changes, key=lambda i: abs(changes[i] - middle))[:EACH]
+    rest = sorted((i for i in changes if i not in typical), key=lambda i: changes[i])
+    worst = [i for i in rest[:EACH] if changes[i] < 0]
+    best = [i for i in rest[::-1][:EACH] if changes[i] > 0]
+    picked = (
+        ("Typical: nearest to the median change", typical),
+        ("Largest gains", best),
+        ("Largest losses", worst),
+    )
+    return tuple(
+        AnswerGroup(title, tuple(pair(rows[i], name) for i in chosen)) for title, chosen in picked if chosen
+    )
+
+
+def pair(row: Object, name: str) -> AnswerPair:
+    """The pair in a row of `answers.jsonl`."""
+    change = gain(row, name) if name else None
+    return AnswerPair(
+        prompt=shortened(string(row, "prompt")),
+        before=answer(row, "before") if "before" in row else None,
+        after=answer(row, "after"),
+        gain="" if change is None else f"{'+' if change > 0 else ''}{fixed(change)} {name}",
+        sign=0 if change is None else (change > 0) - (change < 0),
+    )
+
+
+def answer(row: Object, when: str) -> SampleAnswer:
+    """The answer before or after, with its gold and score."""
+    marks = ((name, number(row, f"{name}_{when}")) for name in ("gold", "score"))
+    return SampleAnswer(
+        text=shortened(string(row, when)),
+        marks=tuple(f"{name} {fixed(value)}" for name, value in marks if value is not None),
+        cut=truth(row, f"ended_{when}") is False,
+    )
+
+
+def balance(rows: Sequence[Object]) -> str:
+    """A sentence on how many answers became better, worse, and neither."""
+    name = measure(rows)
+    changes = [change for row in rows if (change := gain(row, name)) is not None] if name else []
+    if not changes:
+        return ""
+    better, worse = sum(c > 0 for c in changes) / len(changes), sum(c < 0 for c in changes) / len(changes)
+    same = 1 - better - worse
+    tail = f", {percent(same)} are neither" if round(same, 3) else ""
+    return (
+        f"By {name}, {percent(better)} of {counted(len(changes), 'answer')} became better"
+        f" and {percent(worse)} worse{tail}."
+    )
+
+
+def changes(run: RunContent) -> tuple[Strand, ...]:
+    """The first, a middle and the last answer to each prompt that was answered at several steps. Where no prompt came
+    back, one answer each of the first, a middle and the last step."""
+    prompts: dict[str, dict[float, Object]] = {}
+    steps: dict[float, Object] = {}
+    for row in run.samples:
+        step = number(row, "step")
+        if step is not None and "completion" in row:
+            prompts.setdefault(string(row, "prompt"), {}).setdefault(step, row)
+            steps.setdefault(step, row)
+    often = sorted((rows for rows in prompts.values() if len(rows) > 1), key=len, reverse=True)
+    if often:
+        return tuple(
+            strand([(at_step(step), rows[step]) for step in moments(rows)]) for rows in often[:CHANGES]
+        )
+    return tuple(strand([(at_step(step), steps[step])]) for step in moments(steps))
+
+
+def moments(steps: Mapping[float, Object]) -> list[float]:
+    """The first, a middle and the last of the steps."""
+    ordered = sorted(steps)
+    return sorted(
+        {ordered[round(k * (len(ordered) - 1) / (MOMENTS - 1))] for k in range(MOMENTS)} if ordered else ()
+    )
+
+
+def at_step(step: float) -> str:
+    """The heading of an answer that was sampled at a step of training."""
+    return f"step {step:,.0f}"
+
+
+def side_by_side(run: RunContent) -> tuple[Strand, ...]:
+    """The first prompts with several samples each, as raters would see them."""
+    prompts: dict[str, list[Object]] = {}
+    for row in run.samples:
+        prompts.setdefault(string(row, "prompt"), []).append(row)
+    several = [rows[:PER_PROMPT] for rows in prompts.values() if len(rows) > 1]
+    return tuple(
+        strand([(f"sample {n}", row) for n, row in enumerate(rows, 1)]) for rows in several[:SAMPLED]
+    )
+
+
+def strand(headed: Sequence[tuple[str, Object]]) -> Strand:
+    """The strand of rows of one prompt, each with its heading."""
+    prompt = string(headed[0][1], "prompt")
+    return Strand(shortened(prompt), tuple((heading, sampled(row)) for heading, row in headed))
+
+
+def sampled(row: Object) -> SampleAnswer:
+    """The answer in a row of `samples.jsonl`."""
+    score = number(row, "score")
+    marks = () if score is None else (f"score {fixed(score)}",)
+    return SampleAnswer(shortened(string(row, "completion")), marks, cut=truth(row, "ended") is False)
