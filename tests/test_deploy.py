@@ -154,7 +154,7 @@ def test_the_services_of_compose_belong_together(tmp_path: Path, monkeypatch: py
     for name, value in server["environment"].items():
         monkeypatch.setenv(name, value.replace(SECRETS, f"{tmp_path}/"))
     assert place.database(settings) == "postgresql://tutelage:p%40ss%2Fword@database/tutelage"
-    sources = "".join(file.read_text() for file in Path(place.__file__).parent.glob("*.py"))
+    sources = "".join(file.read_text() for file in Path(place.__file__).parent.rglob("*.py"))
     assert all(name.removesuffix("_FILE") in sources for name in server["environment"])
 
 

@@ -136,11 +136,10 @@ def test_types_in_signatures_lead_to_their_descriptions(folder, types):
 
 
 def test_types_of_one_name_in_two_modules_are_told_apart(types):
-    """The `Policy` of the loop is a protocol, that of the workflows a model; `Model` is a setting, or one of raters."""
+    """The `Policy` of the loop is a protocol, that of the commands a model."""
     assert types["tutelage.train.rl.improve"]["Policy"] == "reference/api/train.md#policy"
     assert types["tutelage.commands.loading"]["Policy"] == "reference/api/models.md#policy"
     assert types["tutelage.commands.loading"]["Model"] == "reference/api/config.md#model"
-    assert types["tutelage.stats.reliability"]["Model"] == "reference/api/stats.md#model"
 
 
 def test_every_table_and_column_is_described():

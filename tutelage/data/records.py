@@ -136,11 +136,3 @@ class UnpairedAnswer:
     messages: Messages
     completion: str
     label: bool
-
-
-StudyRows: TypeAlias = Literal["votes", "live", "corrections"]
-ALL_ROWS: tuple[StudyRows, ...] = ("votes", "live", "corrections")
-VOTED: tuple[StudyRows, ...] = ("votes", "live")
-"""What votes decide."""
-WRITTEN: tuple[StudyRows, ...] = ("live", "corrections")
-"""What raters wrote, or went on from."""

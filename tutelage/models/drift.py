@@ -3,6 +3,7 @@
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tutelage.core.batch import Rollout, Rows
@@ -13,8 +14,8 @@ from tutelage.models.policy import Policy
 @torch.no_grad()
 def response_logp(
     policy: Policy, rows: Rows, *, temperature: float = 1.0, budget: int | Budget = 8192
-) -> Tensor:
-    """log π of every response token under `policy`. Float[B, R]"""
+) -> Float[Tensor, "B R"]:
+    """log π of every response token under `policy`."""
     budget = Budget.of(budget)
     return budget.spend(_response_logp, policy, rows, temperature, budget)
 
