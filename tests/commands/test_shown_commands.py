@@ -44,7 +44,7 @@ ELSEWHERE = (
     Elsewhere(".*--processes .*", "engines/ranks/test_equality.py", "it starts several processes"),
     Elsewhere(".*/shared/.*", "test_deploy.py", "it runs on several machines"),
     Elsewhere(".* runs/demo/.*", "demo/test_demo.py", "it goes on from the demo's folder"),
-    Elsewhere("report runs/demo", "demo/test_demo.py", "it goes on from the demo's folder"),
+    Elsewhere("report runs/(demo|mine)", "demo/test_demo.py", "it goes on from the demo's folder"),
 )
 QUICK = {
     "pretrain": "--batch-size 4 --shape.vocabulary 300 --shape.hidden 16 --shape.layers 1 --shape.heads 1",

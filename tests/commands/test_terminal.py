@@ -47,11 +47,12 @@ def test_a_library_that_gives_the_root_logger_a_handler_repeats_nothing(
 
 
 def test_the_end_of_a_run_says_how_to_look_at_it_in_words_that_a_shell_reads_back(capsys):
-    result = SimpleNamespace(out=Path("my runs/ppo"), model=Path("my runs/ppo/model"), score=0.5)
+    out = Path("my runs/ppo")
+    result = SimpleNamespace(out=out, model=out / "model", describe=lambda: ["score 0.5"])
 
     def finished(quiet):
         prepared = nullcontext(Training(None, lambda: result))
-        status = train(prepared, quiet=quiet, figures=lambda one: [f"score {one.score}"])
+        status = train(prepared, quiet=quiet)
         return status, *capsys.readouterr()
 
     assert finished(True) == (0, "", "")

@@ -10,10 +10,10 @@ import tyro
 from tutelage.base import config
 from tutelage.base.config.limits import a_seed, at_least
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collect.settings import Init
 from tutelage.commands.study import CollectSettings, open_existing
 
 if TYPE_CHECKING:
+    from tutelage.commands.collect.settings import Init
     from tutelage.people import Round
 
 OWN = "none"
@@ -90,7 +90,9 @@ def _older(settings: IterateSettings, last: "Round | None") -> str:
     return rivals[0]
 
 
-def _questions(settings: IterateSettings, name: str, number: int, older: str) -> Init:
+def _questions(settings: IterateSettings, name: str, number: int, older: str) -> "Init":
+    from tutelage.commands.collect.settings import Init
+
     return Init(
         study=name if settings.db else settings.study,
         db=settings.db,

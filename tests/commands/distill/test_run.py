@@ -217,8 +217,6 @@ def test_recipes_that_a_teacher_has_no_use_for(changes, told):
         pass
 
 
-def test_the_verb_that_was_called_distill_is_named(capsys):
-    words = ["distill", "--model", "m", "--prompts", "p", "--out", "o"]
-    for more in ([], ["--reward", "own:reward"]):
-        assert main([*words, *more]) == 2
-        assert "the verb rejection (tutelage rejection)" in capsys.readouterr().err
+def test_without_a_teacher_the_command_that_learns_from_a_reward_is_named(capsys):
+    assert main(["distill", "--model", "m", "--prompts", "p", "--out", "o"]) == 2
+    assert "tutelage rejection" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import tutelage as tt
 from tutelage.base.errors import TutelageError
 from tutelage.commands.plan.run import IN_STEPS
 from tutelage.engines.cpu.fused import fuse
+from tutelage.engines.cpu.fused.arithmetic import MIXED
 from tutelage.models.outline import outline
 
 
@@ -87,7 +88,7 @@ def test_the_families_that_round_weights_while_they_are_read(family):
     with torch.autocast("cpu", torch.bfloat16):
         for layer in model.model.layers:
             assert layer.products_of_steps(x) is not None
-            assert layer.is_mixed(x)
+            assert layer.arithmetic(x) is MIXED
 
 
 def test_the_cpu_engine_holds_less_in_bf16(bare):

@@ -256,16 +256,16 @@ def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> No
             f"{', '.join(map(str, differing))}. Choose another --out, or give the stored settings with "
             f"--config {config}."
         )
+    if not resume and not (path / "summary.json").exists():
+        raise TutelageError(
+            f"The folder {path} holds an unfinished run: add --resume to go on with it, "
+            "or choose another --out."
+        )
     began_with = json.loads(config.read_text(encoding="utf-8")).get("data", "none")
     if data and began_with != data:
         raise TutelageError(
             f"The data changed since the run in {path} began: it read {began_with}, and now there are {data}. Give the "
             "rows of then, in their order, or choose another --out."
-        )
-    if not resume and not (path / "summary.json").exists():
-        raise TutelageError(
-            f"The folder {path} holds an unfinished run: add --resume to go on with it, "
-            "or choose another --out."
         )
 
 
