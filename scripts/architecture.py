@@ -138,13 +138,18 @@ def _within(module: str, package: str) -> bool:
 
 def package_of(module: str) -> Package | None:
     """The entry of the table for a module, dotted below `tutelage`; None for the package's face."""
-    found = [package for package in PACKAGES if _within(module, package.name)]
-    return max(found, key=lambda package: len(package.name), default=None)
+    around = [package for package in PACKAGES if _within(module, package.name)]
+    return max(around, key=lambda package: len(package.name), default=None)
 
 
-def imported(source: str) -> Iterator[tuple[int, str]]:
+@cache
+def imported(source: str) -> tuple[tuple[int, str], ...]:
     """The dotted names that a module imports, anywhere in it, with their lines."""
-    for node in ast.walk(ast.parse(source)):
+    return tuple(_imported(ast.parse(source)))
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -158,14 +163,14 @@ def imported(source: str) -> Iterator[tuple[int, str]]:
 def violations(path: str, source: str) -> list[str]:
     """The imports of a module at `path`, relative to the package, that the table forbids."""
     module = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
-    found = []
+    faults = []
     for line, name in imported(source):
         reason = _forbidden(module, name)
         if name.startswith("tutelage.engines.cpu") and not path.startswith(FAST_ENGINE) and path != CHOOSER:
             reason = f"only {CHOOSER} imports the CPU engine"
         if reason:
-            found.append(f"{path}:{line} imports {name}: {reason}")
-    return found
+            faults.append(f"{path}:{line} imports {name}: {reason}")
+    return faults
 
 
 def _forbidden(module: str, name: str) -> str:
@@ -220,24 +225,23 @@ def dotted(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
 def arrows() -> dict[str, set[str]]:
-    """The modules that each module of the package and of the benchmarks imports. The faces, `tutelage` and
-    `tutelage.train`, import their names when asked, and do not count."""
+    """The modules that each module of the package and of the benchmarks imports."""
     modules = {dotted(path): path for path in files("tutelage", "bench")}
-    faces = {"tutelage", "tutelage.train"}
-    return {name: _targets(path, modules) for name, path in modules.items() if name not in faces}
+    return {name: _targets(path, modules) for name, path in modules.items()}
 
 
 def _targets(path: Path, modules: Mapping[str, Path]) -> set[str]:
     """The modules that a file imports; of a package only what is taken from it."""
-    found: set[str] = set()
+    targets: set[str] = set()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             inside = {f"{node.module}.{alias.name}" for alias in node.names} & set(modules)
-            found |= inside or {node.module}
+            targets |= inside or {node.module}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found & set(modules) - {dotted(path), "tutelage"}
+            targets |= {alias.name for alias in node.names}
+    return targets & set(modules) - {dotted(path), "tutelage"}
 
 
 def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
@@ -249,6 +253,7 @@ def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
     return []
 
 
+@cache
 def between_packages() -> set[tuple[str, str]]:
     """The pairs of top-level packages of which one imports the other."""
     return {

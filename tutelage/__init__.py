@@ -15,6 +15,7 @@ import importlib
 from typing import Any
 
 from tutelage.base import extras
+from tutelage.base.lazy import lazy_names
 from tutelage.base.version import __version__ as __version__
 from tutelage.commands.table import COMMANDS
 
@@ -38,16 +39,17 @@ for _command in COMMANDS:
 __all__ = ["train", *sorted(_PLACES)]
 
 
+_get, _names = lazy_names(__name__, _PLACES)
+
+
 def __getattr__(name: str) -> Any:
     if name == "train":
         return importlib.import_module("tutelage.train")
-    if name not in _PLACES:
-        raise AttributeError(f"module 'tutelage' has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(_PLACES[name]), name)
+        return _get(name)
     except ModuleNotFoundError as error:
         raise (extras.missing(error, f"tutelage.{name}") or error) from error
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*_names(), "train"})

@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 def link(types: Mapping[str, Mapping[str, str]], app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Make links of the types on one page. `types` has for each module what a name means, as `page.md#anchor`."""
     for section in doctree.findall(nodes.section):
-        known = types.get(section.next_node(nodes.title).astext())
-        if known:
-            places = {name: address(app, page, place) for name, place in known.items()}
+        targets = types.get(section.next_node(nodes.title).astext())
+        if targets:
+            places = {name: address(app, page, place) for name, place in targets.items()}
             for block in list(section.findall(nodes.literal_block)):
                 if block.get("language") == "python":
                     block.replace_self(highlighted(app, block, places))

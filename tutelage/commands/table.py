@@ -48,18 +48,18 @@ class Command:
     @property
     def settings(self) -> type[Any]:
         """The class of its settings; of a command with subcommands what they have in common."""
-        settings: type[Any] = getattr(self._light(), self.class_name)
+        settings: type[Any] = getattr(self._declarations(), self.class_name)
         return settings
 
     @property
     def subcommands(self) -> Mapping[str, type[Any]]:
         """The classes of settings of its subcommands by their names; empty where it has none."""
-        return getattr(self._light(), "SUBCOMMANDS", {})
+        return getattr(self._declarations(), "SUBCOMMANDS", {})
 
     @property
     def variants(self) -> Mapping[tuple[str, str], type[Any]]:
         """Other classes of settings, by a flag and its value."""
-        return getattr(self._light(), "VARIANTS", {})
+        return getattr(self._declarations(), "VARIANTS", {})
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -73,7 +73,7 @@ class Command:
 
     def main(self, settings: Any) -> int:
         """Do the work and print; returns the exit status."""
-        main = getattr(self._part("show") or self._light(), "main", None)
+        main = getattr(self._part("show") or self._declarations(), "main", None)
         if main is not None:
             status: int = main(settings)
             return status
@@ -86,8 +86,8 @@ class Command:
             getattr(run, self.name)(settings)
         return 0
 
-    def _light(self) -> ModuleType:
-        """The module of the settings."""
+    def _declarations(self) -> ModuleType:
+        """The module of the settings, which imports nothing heavy."""
         return self._part("settings") or importlib.import_module(self.module)
 
     def _part(self, name: str) -> ModuleType | None:

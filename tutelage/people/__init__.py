@@ -56,8 +56,7 @@ Every name is imported when it is first used, so that settings of a command can 
 SQLAlchemy.
 """
 
-import importlib
-from typing import Any
+from tutelage.base.lazy import lazy_names
 
 _NAMES = {
     "people.answers": (
@@ -187,12 +186,4 @@ _PLACES = {name: f"tutelage.{module}" for module, names in _NAMES.items() for na
 
 __all__ = sorted(_PLACES)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'tutelage.people' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _PLACES)

@@ -11,6 +11,7 @@ import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import (
     TYPE_CHECKING,
@@ -68,7 +69,7 @@ class Operation(Generic[Settings]):
     change: str
     right: Right = "manage"
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """The fields of the settings."""
         hints, texts = get_type_hints(self.settings), _texts(self.settings)

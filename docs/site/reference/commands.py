@@ -36,9 +36,9 @@ A flag of several values takes them one after the other: `--reward a b`. A switc
 
 def pages() -> dict[str, str]:
     """The index, and a page for each command."""
-    known = settings_by_command()
-    found = {f"reference/cli/{command.name}.md": command_page(command, known) for command in COMMANDS}
-    return found | {"reference/cli/README.md": index()}
+    classes = settings_by_command()
+    texts = {f"reference/cli/{command.name}.md": command_page(command, classes) for command in COMMANDS}
+    return texts | {"reference/cli/README.md": index()}
 
 
 def index() -> str:
@@ -52,16 +52,16 @@ def index() -> str:
     return page("Command line", COMMON, *parts)
 
 
-def command_page(command: Command, known: Mapping[tuple[str, ...], tuple[type[Any], ...]]) -> str:
-    """The page of a command. `known` has the classes of settings of every command and subcommand, by their words."""
+def command_page(command: Command, classes: Mapping[tuple[str, ...], tuple[type[Any], ...]]) -> str:
+    """The page of a command. `classes` are those of settings of every command and subcommand, by their words."""
     name = command.name
-    settings_of = {words: first for words, (first, *_) in known.items() if words[0] == name}
+    settings_of = {words: first for words, (first, *_) in classes.items() if words[0] == name}
     examples = fenced("sh", (f"tutelage {name} {example}".rstrip() for example in command.examples))
-    said = docstring(inspect.getdoc(settings_of[(name,)]) or "") if (name,) in settings_of else ""
-    parts = [said or cell(command.help[0].upper() + command.help[1:] + "."), examples]
+    about = docstring(inspect.getdoc(settings_of[(name,)]) or "") if (name,) in settings_of else ""
+    parts = [about or cell(command.help[0].upper() + command.help[1:] + "."), examples]
     alike = {"\n".join(tables(settings)) for settings in settings_of.values()}
     if name == "plan":
-        own, *_ = (_own(settings, known[words[1:]][0]) for words, settings in settings_of.items())
+        own, *_ = (_own(settings, classes[words[1:]][0]) for words, settings in settings_of.items())
         planned = ", ".join(f"[{other}]({other}.md)" for _, other in settings_of)
         parts += [f"It takes a command ({planned}) with the flags of that command, and these:", *tables(own)]
     elif len(settings_of) > 1 and len(alike) == 1:
@@ -72,7 +72,7 @@ def command_page(command: Command, known: Mapping[tuple[str, ...], tuple[type[An
                 about = docstring(inspect.getdoc(settings) or "")
                 parts += [f"## {name} {subcommand[0]}", about]
             parts += tables(settings, "###" if subcommand else "##")
-            for variant in known[(name, *subcommand)][1:]:
+            for variant in classes[(name, *subcommand)][1:]:
                 parts += [
                     "## Other settings",
                     docstring(inspect.getdoc(variant) or ""),
