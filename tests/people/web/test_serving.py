@@ -534,13 +534,6 @@ def test_the_overview_lists_every_command(capsys: Captured) -> None:
     assert run(capsys)[1] == out
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_the_settings_of_a_command_are_frozen_and_documented(name: str) -> None:
-    from test_cli import undocumented
-
-    assert undocumented(SUBCOMMANDS[name]) == []
-
-
 def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(
     folder: Path, capsys: Captured
 ) -> None:

@@ -49,6 +49,7 @@ def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilo
             description=_description(settings, short),
             args=[_expanded(word, short) for word in _present_flags(settings, flags)],
             default=defaults,
+            config=(tyro.conf.HelptextFromCommentsOff,),  # every field has a docstring
         )
     except SystemExit as stop:
         if epilogue and not stop.code:
