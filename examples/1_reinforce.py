@@ -1,10 +1,10 @@
 """REINFORCE (Williams 1992) on one screen, with the functions of `tutelage.core`.
 
-The task: count down. The prompt is a number n, and the answer should be n-1, n-2, ..., 0, where 0 ends the answer. The
-score of an answer is the share of it that is right before the first mistake. The policy is a table: the logits of the
-next token, given the one before. Run it with `python examples/1_reinforce.py`; it takes seconds.
+The task: count down. The prompt is a number n, and the completion should be n-1, n-2, ..., 0, where 0 ends it. The
+score of a completion is its correct share before the first mistake. The policy is a table: the logits of the next
+token, given the one before. Run it with `python examples/1_reinforce.py`; it takes seconds.
 
-    maximise  mean over responses of  sum over tokens of  log pi(a_t | s_t) R
+    maximise  mean over completions of  sum over tokens of  log pi(a_t | s_t) R
 """
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.returns import total_return
 
-WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of an answer at most
-PROMPTS, STEPS = 64, 200  # prompts of a step, one answer to each
+WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of a completion at most
+PROMPTS, STEPS = 64, 200  # prompts of a step, one completion of each
 
 
 class Policy(nn.Module):
@@ -25,13 +25,13 @@ class Policy(nn.Module):
         self.table = nn.Parameter(torch.zeros(WORDS, WORDS))
 
     def forward(self, prompt: Tensor, response: Tensor) -> Tensor:
-        """log pi of each response token. Int[B], Int[B, R] -> Float[B, R]"""
+        """log pi of each completion token. Int[B], Int[B, R] -> Float[B, R]"""
         before = torch.cat((prompt[:, None], response[:, :-1]), 1)
         return self.table[before].log_softmax(-1).gather(-1, response[:, :, None]).squeeze(-1)
 
     @torch.no_grad()
     def sample(self, prompt: Tensor) -> tuple[Tensor, Tensor]:
-        """An answer to each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
+        """A completion of each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
         tokens = [prompt]
         for _ in range(LIMIT):
             tokens.append(torch.multinomial(self.table[tokens[-1]].softmax(-1), 1).squeeze(1))
@@ -41,14 +41,14 @@ class Policy(nn.Module):
 
 
 def score_of(prompt: Tensor, response: Tensor) -> Tensor:
-    """Share of the countdown that is right before the first mistake. Int[B], Int[B, R] -> Float[B]"""
+    """Correct share of the countdown before the first mistake. Int[B], Int[B, R] -> Float[B]"""
     wanted = prompt[:, None] - 1 - torch.arange(LIMIT)
     right = (response == wanted) & (wanted >= 0)
     return right.long().cumprod(1).sum(1) / prompt
 
 
 def main(steps: int = STEPS) -> list[float]:
-    """Train, print the mean score now and then, and return that of every step."""
+    """Train, print the mean score at intervals, and return that of every step."""
     torch.manual_seed(0)
     policy = Policy()
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)

@@ -1,11 +1,11 @@
 """GRPO (Shao et al. 2024) on one screen: PPO with the group as baseline, and the KL to the reference in the loss.
 
-The task: count down. The prompt is a number n, and the answer should be n-1, n-2, ..., 0, where 0 ends the answer. The
-score of an answer is the share of it that is right before the first mistake. The policy is a table: the logits of the
-next token, given the one before. Run it with `python examples/4_grpo.py`; it takes seconds.
+The task: count down. The prompt is a number n, and the completion should be n-1, n-2, ..., 0, where 0 ends it. The
+score of a completion is its correct share before the first mistake. The policy is a table: the logits of the next
+token, given the one before. Run it with `python examples/4_grpo.py`; it takes seconds.
 
-    maximise  mean over responses of  mean over tokens of  min(rho Psi, clip(rho, 1 - 0.2, 1 + 0.2) Psi) - beta KL
-    Psi = (R - mean R of the prompt's G answers) / their standard deviation
+    maximise  mean over completions of  mean over tokens of  min(rho Psi, clip(rho, 1 - 0.2, 1 + 0.2) Psi) - beta KL
+    Psi = (R - mean R of the prompt's G completions) / their standard deviation
 """
 
 import torch
@@ -16,14 +16,14 @@ from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import at_last_token, token_weights
 from tutelage.core.surrogates import Clipped
 
-WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of an answer at most
+WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of a completion at most
 PROMPTS, GROUP, EPOCHS, STEPS = (
     8,
     8,
     2,
     100,
-)  # prompts of a step, answers to each; optimiser steps on each rollout
-BETA = 0.01  # price of a nat from the reference
+)  # prompts of a step, completions of each; optimiser steps on each rollout
+BETA = 0.01  # weight of the KL to the reference
 
 
 class Policy(nn.Module):
@@ -34,13 +34,13 @@ class Policy(nn.Module):
         self.table = nn.Parameter(torch.zeros(WORDS, WORDS))
 
     def forward(self, prompt: Tensor, response: Tensor) -> Tensor:
-        """log pi of each response token. Int[B], Int[B, R] -> Float[B, R]"""
+        """log pi of each completion token. Int[B], Int[B, R] -> Float[B, R]"""
         before = torch.cat((prompt[:, None], response[:, :-1]), 1)
         return self.table[before].log_softmax(-1).gather(-1, response[:, :, None]).squeeze(-1)
 
     @torch.no_grad()
     def sample(self, prompt: Tensor) -> tuple[Tensor, Tensor]:
-        """An answer to each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
+        """A completion of each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
         tokens = [prompt]
         for _ in range(LIMIT):
             tokens.append(torch.multinomial(self.table[tokens[-1]].softmax(-1), 1).squeeze(1))
@@ -50,14 +50,14 @@ class Policy(nn.Module):
 
 
 def score_of(prompt: Tensor, response: Tensor) -> Tensor:
-    """Share of the countdown that is right before the first mistake. Int[B], Int[B, R] -> Float[B]"""
+    """Correct share of the countdown before the first mistake. Int[B], Int[B, R] -> Float[B]"""
     wanted = prompt[:, None] - 1 - torch.arange(LIMIT)
     right = (response == wanted) & (wanted >= 0)
     return right.long().cumprod(1).sum(1) / prompt
 
 
 def main(steps: int = STEPS) -> list[float]:
-    """Train, print the mean score now and then, and return that of every step."""
+    """Train, print the mean score at intervals, and return that of every step."""
     torch.manual_seed(0)
     policy, reference = Policy(), Policy()
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)

@@ -1,9 +1,9 @@
-"""DPO (Rafailov et al. 2023) on one screen: no rollouts, only pairs of answers of which one is better.
+"""DPO (Rafailov et al. 2023) on one screen: no rollouts, only pairs of completions of which one is better.
 
-The task: count down. The prompt is a number n, and the answer should be n-1, n-2, ..., 0, where 0 ends the answer. The
-score of an answer is the share of it that is right before the first mistake. The policy is a table: the logits of the
-next token, given the one before. Of two answers of the
-reference, the one of higher score is chosen. Run it with `python examples/5_dpo.py`; it takes seconds.
+The task: count down. The prompt is a number n, and the completion should be n-1, n-2, ..., 0, where 0 ends it. The
+score of a completion is its correct share before the first mistake. The policy is a table: the logits of the next
+token, given the one before. Of two completions of the reference, the one of higher score is chosen. Run it with
+`python examples/5_dpo.py`; it takes seconds.
 
     minimise  mean over pairs of  - log sigmoid(beta (h(chosen) - h(rejected))),  h = log pi - log pi_ref
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tutelage.core.preferences import AnswerPairs, Answers, Dpo
 
-WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of an answer at most
+WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of a completion at most
 PAIRS, STEPS = 256, 200  # pairs of a step
 
 
@@ -25,13 +25,13 @@ class Policy(nn.Module):
         self.table = nn.Parameter(torch.zeros(WORDS, WORDS))
 
     def forward(self, prompt: Tensor, response: Tensor) -> Tensor:
-        """log pi of each response token. Int[B], Int[B, R] -> Float[B, R]"""
+        """log pi of each completion token. Int[B], Int[B, R] -> Float[B, R]"""
         before = torch.cat((prompt[:, None], response[:, :-1]), 1)
         return self.table[before].log_softmax(-1).gather(-1, response[:, :, None]).squeeze(-1)
 
     @torch.no_grad()
     def sample(self, prompt: Tensor) -> tuple[Tensor, Tensor]:
-        """An answer to each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
+        """A completion of each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
         tokens = [prompt]
         for _ in range(LIMIT):
             tokens.append(torch.multinomial(self.table[tokens[-1]].softmax(-1), 1).squeeze(1))
@@ -41,14 +41,14 @@ class Policy(nn.Module):
 
 
 def score_of(prompt: Tensor, response: Tensor) -> Tensor:
-    """Share of the countdown that is right before the first mistake. Int[B], Int[B, R] -> Float[B]"""
+    """Correct share of the countdown before the first mistake. Int[B], Int[B, R] -> Float[B]"""
     wanted = prompt[:, None] - 1 - torch.arange(LIMIT)
     right = (response == wanted) & (wanted >= 0)
     return right.long().cumprod(1).sum(1) / prompt
 
 
 def side(policy: Policy, reference: Policy, prompt: Tensor, response: Tensor, mask: Tensor) -> Answers:
-    """One answer of each pair: the log-probabilities of whole answers, under the policy and the reference."""
+    """One completion of each pair: the log-probabilities of whole completions, under the policy and the reference."""
     with torch.no_grad():
         ref_logp = (reference(prompt, response) * mask).sum(1)
     logp = (policy(prompt, response) * mask).sum(1)
@@ -56,7 +56,7 @@ def side(policy: Policy, reference: Policy, prompt: Tensor, response: Tensor, ma
 
 
 def main(steps: int = STEPS) -> list[float]:
-    """Train, print the mean score now and then, and return that of every step."""
+    """Train, print the mean score at intervals, and return that of every step."""
     torch.manual_seed(0)
     policy, reference = Policy(), Policy()
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
@@ -67,7 +67,7 @@ def main(steps: int = STEPS) -> list[float]:
         response, mask = (torch.stack(parts) for parts in zip(*samples, strict=True))
         score = torch.stack([score_of(prompt, answers) for answers in response])
 
-        pair = (score[0] != score[1]).nonzero().squeeze(1)  # a tie says nothing
+        pair = (score[0] != score[1]).nonzero().squeeze(1)  # ties are dropped
         best = score[:, pair].argmax(0)
         pairs = AnswerPairs(
             chosen=side(policy, reference, prompt[pair], response[best, pair], mask[best, pair]),

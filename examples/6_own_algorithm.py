@@ -1,11 +1,11 @@
-"""An algorithm of your own: REINFORCE with a piece that has a state, and everything else from the template.
+"""An algorithm of your own: REINFORCE with a stateful baseline; everything else comes from the template.
 
-The baseline is an exponential mean of the scores of each prompt, so that an easy prompt and a hard one are measured by
-themselves, with one answer each. The task is that of `1_reinforce.py`: count down from the prompt to 0. Run it with
-`python examples/6_own_algorithm.py`; the recipe also runs on language models, from the folder of this file, with
+The baseline is an exponential mean of the scores of each prompt, so that easy and hard prompts have baselines of
+their own, with one completion each. The task is that of `1_reinforce.py`: count down from the prompt to 0. Run it
+with `python examples/6_own_algorithm.py`; the recipe also runs on language models, from the folder of this file, with
 `tutelage improve --recipe 6_own_algorithm:PROMPT_BASELINE`.
 
-    maximise  mean over responses of  sum over tokens of  log pi(a_t | s_t) (R - b)
+    maximise  mean over completions of  sum over tokens of  log pi(a_t | s_t) (R - b)
     b = mean of earlier R of the same prompt, decaying by `decay` from one to the next; 0 for a prompt not seen before
 """
 
@@ -37,7 +37,7 @@ class PromptMean:
     decay: float = 0.8
 
     def init(self) -> dict[str, float]:
-        """No prompt has been seen."""
+        """The state before any prompt."""
         return {}
 
     def __call__(
@@ -58,8 +58,8 @@ PROMPT_BASELINE = Recipe(
     reduce="sequence_sum",
 )
 
-WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of an answer at most
-PROMPTS, STEPS = 64, 200  # prompts of a step, one answer to each
+WORDS, LIMIT = 8, 8  # tokens 0 ... 7; tokens of a completion at most
+PROMPTS, STEPS = 64, 200  # prompts of a step, one completion of each
 
 
 class Policy(nn.Module):
@@ -70,13 +70,13 @@ class Policy(nn.Module):
         self.table = nn.Parameter(torch.zeros(WORDS, WORDS))
 
     def forward(self, prompt: Tensor, response: Tensor) -> Tensor:
-        """log pi of each response token. Int[B], Int[B, R] -> Float[B, R]"""
+        """log pi of each completion token. Int[B], Int[B, R] -> Float[B, R]"""
         before = torch.cat((prompt[:, None], response[:, :-1]), 1)
         return self.table[before].log_softmax(-1).gather(-1, response[:, :, None]).squeeze(-1)
 
     @torch.no_grad()
     def sample(self, prompt: Tensor) -> tuple[Tensor, Tensor]:
-        """An answer to each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
+        """A completion of each prompt, and the mask of its tokens. Int[B] -> Int[B, R], Bool[B, R]"""
         tokens = [prompt]
         for _ in range(LIMIT):
             tokens.append(torch.multinomial(self.table[tokens[-1]].softmax(-1), 1).squeeze(1))
@@ -86,14 +86,14 @@ class Policy(nn.Module):
 
 
 def score_of(prompt: Tensor, response: Tensor) -> Tensor:
-    """Share of the countdown that is right before the first mistake. Int[B], Int[B, R] -> Float[B]"""
+    """Correct share of the countdown before the first mistake. Int[B], Int[B, R] -> Float[B]"""
     wanted = prompt[:, None] - 1 - torch.arange(LIMIT)
     right = (response == wanted) & (wanted >= 0)
     return right.long().cumprod(1).sum(1) / prompt
 
 
 def rollout(policy: Policy) -> ScoredRollout:
-    """Answers of the policy with their scores; the reference is the policy itself."""
+    """Completions of the policy with their scores; the reference is the policy itself."""
     prompt = torch.randint(1, WORDS, (PROMPTS,))
     response, mask = policy.sample(prompt)
     ended = (response * mask == 0).any(1)
@@ -115,7 +115,7 @@ def rollout(policy: Policy) -> ScoredRollout:
 
 
 def main(steps: int = STEPS, recipe: Recipe = PROMPT_BASELINE) -> list[float]:
-    """Train, print the mean score now and then, and return that of every step."""
+    """Train, print the mean score at intervals, and return that of every step."""
     torch.manual_seed(0)
     policy, state = Policy(), initial_state(recipe)
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)

@@ -4,7 +4,7 @@
 
 pretraining → fine-tuning → sampling → simulated people compare → reward model → PPO → evaluation
 
-A call that was interrupted goes on where it was when the script runs again, and a finished one returns at once.
+When the script runs again, an interrupted call continues and a finished one returns at once.
 """
 
 import sys
@@ -23,7 +23,7 @@ SAMPLING = tt.Sampling(temperature=0.7, max_new_tokens=48)
 
 
 def write_data(world: World, data: Path) -> None:
-    """Text, demonstrations and prompts of the world: topics to train on, and topics that are held out."""
+    """Text, demonstrations and prompts of the world, for training topics and held-out topics."""
     data.mkdir(parents=True, exist_ok=True)
     write_jsonl(data / "corpus.jsonl", ({"text": text} for text in world.corpus(60_000)))
     write_jsonl(data / "demonstrations.jsonl", map(to_row, world.demonstrations(300)))
@@ -32,7 +32,7 @@ def write_data(world: World, data: Path) -> None:
 
 
 def compare(sample: Path, preferences: Path) -> int:
-    """Let simulated people compare the pairs in a folder of samples; returns how many they could decide.
+    """Let simulated people compare the pairs in a folder of samples; returns the number of decided pairs.
 
     With real people in their place: `tutelage collect init STUDY --from-sample FOLDER`, `tutelage collect serve STUDY`,
     and then `tt.reward(data=STUDY, ...)`.

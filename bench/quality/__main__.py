@@ -69,7 +69,7 @@ def _finish(experiment: Experiment, part: Part, place: Place, model: str, data: 
     lines.append(file, line)
     for folder in place.runs.glob(f"{part.folder}*"):  # weights and moments: gigabytes
         shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
-    print(f"{experiment.name} {part.name}, seed {part.seed}: {worked:.0f} processor seconds", flush=True)
+    print(f"{experiment.name} {part.name}, seed {part.seed}: {worked:.0f} CPU seconds", flush=True)
 
 
 def _folder_of(model: str) -> str:
@@ -89,14 +89,12 @@ def _folder_of(model: str) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"of {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--model", default="smollm2", help="a chat model, as --model of the verbs takes it")
+    parser.add_argument("--model", default="smollm2", help="a chat model, as for --model of the commands")
     parser.add_argument("--data", default="", help="a file of preferences, such as hh-rlhf's")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each setting")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of the seeds")
     parser.add_argument("--part", action="append", help="only the parts of this name")
-    parser.add_argument(
-        "--page", action="store_true", help="only write the page of the results that there are"
-    )
+    parser.add_argument("--page", action="store_true", help="only write the page, from the existing results")
     asked = parser.parse_args()
     if unknown := set(asked.experiments) - EXPERIMENTS.keys():
         parser.error(f"no experiment is called {', '.join(sorted(unknown))}")

@@ -45,19 +45,18 @@ SETTINGS: Mapping[str, Any] = {
 BUDGET = 2048
 """Tokens of a forward pass."""
 
-TITLE = "## Does DPO lower the log-probability of the chosen answers too?"
+TITLE = "## Does DPO lower the log-probability of the chosen completions too?"
 CLAIM = (
-    "The losses over pairs see the difference between the two answers, so both may become less likely, as long as the "
-    "rejected one does so faster (Rafailov et al. 2024, arXiv 2404.12358; Pal et al. 2024, arXiv 2402.13228)."
+    "Losses over pairs depend only on the difference between the two completions, so both may become less likely, as "
+    "long as the rejected one does so faster (Rafailov et al. 2024, arXiv 2404.12358; Pal et al. 2024, arXiv "
+    "2402.13228)."
 )
-FIGURE = (
-    "![Change of log π of held-out chosen and rejected answers over the steps, by loss](results/chosen.svg)"
-)
+FIGURE = "![Change of log π of held-out chosen and rejected completions over the steps, by loss](results/chosen.svg)"
 
 
 @dataclass(frozen=True)
 class Change:
-    """Mean change of a log-probability over the held-out pairs, nats per answer."""
+    """Mean change of a log-probability over the held-out pairs, nats per completion."""
 
     chosen: Interval
     rejected: Interval
@@ -149,12 +148,12 @@ def section(lines: Sequence[Line]) -> str:
     held, settings = len(first.figures["change"]), first.settings["train"]
     made = (
         f"{first.figures['pairs'] - held} pairs of hh-rlhf (prompts of at most {first.settings['prompt']} tokens, "
-        f"answers of at most {first.settings['answer']}), LoRA of rank {settings['lora']['rank']}, batches of "
+        f"completions of at most {first.settings['answer']}), LoRA of rank {settings['lora']['rank']}, batches of "
         f"{settings['batch_size']}, one epoch ({_steps(first)} steps) at a rate of "
         f"{settings['optimiser']['lr']:g} for every loss, with the defaults of each loss; seeds: "
         f"{len({line.seed for line in lines})}. Change of the log-probabilities of {held} held-out pairs of each seed "
-        "from the model as it was, in nats per answer; the share of chosen answers that became less likely, and of "
-        "pairs whose chosen answer gained on the rejected one. Intervals are over the pairs."
+        "from the original model, in nats per completion; the share of chosen completions that became less likely, and "
+        "of pairs whose chosen completion gained on the rejected one. Intervals are over the pairs."
     )
     return "\n\n".join(
         [TITLE, fill(f"{CLAIM} {_verdict(seen)}", 120), fill(made, 120), "\n".join(rows), FIGURE]
@@ -173,12 +172,12 @@ def _verdict(seen: Mapping[str, Change]) -> str:
     higher = [
         loss for loss, change in seen.items() if change.chosen.low is not None and change.chosen.low > 0
     ]
-    found = [f"Here {listed(lower) if lower else 'no loss'} lowered the chosen answers"]
+    found = [f"Here {listed(lower) if lower else 'no loss'} lowered the chosen completions"]
     if higher:
         found.append(f"{listed(higher)} raised them")
     rest = [loss for loss in seen if loss not in (*lower, *higher)]
     if rest:
-        found.append(f"for {listed(rest)} the interval holds 0")
+        found.append(f"for {listed(rest)} the interval contains 0")
     return "; ".join(found) + "."
 
 
@@ -190,8 +189,8 @@ def figures(lines: Sequence[Line]) -> dict[str, str]:
         steps, chosen, rejected = (tuple(float(x) for x in column) for column in curves.T)
         series.append(Series(steps, chosen, listed([loss]), colour=colour))
         series.append(Series(steps, rejected, colour=colour, style="dashed"))
-    title = "Held-out answers: chosen (lines) and rejected (dashed)"
-    axes = Axis("step", low=0, whole=True), Axis("change of log π, nats per answer")
+    title = "Held-out completions: chosen (lines) and rejected (dashed)"
+    axes = Axis("step", low=0, whole=True), Axis("change of log π, nats per completion")
     return {"chosen": standalone(draw(Chart(title, tuple(series), *axes, rules=(Rule(0.0),), width=560)))}
 
 

@@ -157,23 +157,23 @@ CLAIM = (
 def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
     seen, first = accuracies(lines), lines[0]
-    rows = ["| | accuracy | processor seconds |", "|---|---|---|"]
+    rows = ["| | accuracy | CPU seconds |", "|---|---|---|"]
     for side in SIDES:
         if own := of(lines, side):
             seconds = np.mean([line.processor_seconds for line in own])
             rows.append(f"| {listed([side])} | {share(seen[side])} | {seconds:.0f} |")
-    rows.append(f"| the longer answer, in characters | {share(seen['length'])} | |")
+    rows.append(f"| the longer completion, in characters | {share(seen['length'])} | |")
     settings = first.settings
     made = (
-        f"{first.figures['pairs']} pairs (prompts of at most {settings['prompt']} tokens, answers of at most "
+        f"{first.figures['pairs']} pairs (prompts of at most {settings['prompt']} tokens, completions of at most "
         f"{settings['answer']}), all weights, {len(first.figures['loss'])} steps of {settings['batch']} at a rate of "
-        f"{settings['lr']:g} that falls to 0, the same start and order on both sides; tested on "
+        f"{settings['lr']:g} that falls to 0, the same initial weights and order on both sides; tested on "
         f"{len(first.figures['differences'])} pairs of other prompts; seeds: {len({line.seed for line in lines})}. "
-        "Intervals are over prompts; processor seconds hold loading, training and scoring of the test pairs."
+        "Intervals are over prompts; CPU seconds include loading, training and scoring of the test pairs."
     )
-    told = f"{CLAIM} So few pairs are far from that."
+    told = f"{CLAIM} The few pairs used here are far from that."
     if "difference" in seen:
-        told += f" Tutelage less TRL, on the same pairs: {signed(seen['difference'], 3)}."
+        told += f" Tutelage minus TRL, on the same pairs: {signed(seen['difference'], 3)}."
     figure = "![Loss over the steps, ours and TRL's](results/helpful.svg)"
     return "\n\n".join([TITLE, fill(told, 120), fill(made, 120), "\n".join(rows), figure])
 

@@ -12,11 +12,11 @@ HEAD = dedent(
     <!-- written by python -m bench.quality -->
     # Results
 
-    What the trainers do to a real model, beside what others published. Each section names its claim, its data and its
-    seeds; intervals are of 95 % and tell the uncertainty that they name. `make quality ARGS="--data FILE"` makes all of
-    them anew, and `bench/quality/results` has every number, with the settings and the processor seconds of each part.
-    Data are read when an experiment runs, and are not part of this repository: here the test file of hh-rlhf's
-    helpful-base (MIT). The model is SmolLM2-135M-Instruct, in float32."""
+    Effects of the trainers on a real model, beside published results. Each section names its claim, its data and its
+    seeds; intervals are of 95 %, over the stated source of uncertainty. `make quality ARGS="--data FILE"` repeats all
+    experiments, and `bench/quality/results` has every number, with the settings and the CPU seconds of each part. Data
+    are read when an experiment runs, and are not part of this repository: here the test file of hh-rlhf's helpful-base
+    (MIT). The model is SmolLM2-135M-Instruct, in float32."""
 )
 
 
@@ -43,7 +43,7 @@ def _source(name: str, found: Sequence[Line]) -> str:
     seeds = len({line.seed for line in found})
     return fill(
         f"`python -m bench.quality {name} --seeds {seeds}`, {max(line.date for line in found)}, {machines}, threads: "
-        f"{threads}; the processor worked {worked:.0f} minutes for all parts together.",
+        f"{threads}; {worked:.0f} CPU minutes for all parts together.",
         120,
         break_on_hyphens=False,
         break_long_words=False,

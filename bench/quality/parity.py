@@ -187,8 +187,8 @@ def residuals(line: Line) -> dict[str, tuple[Interval, float, float]]:
 
 TITLE = "## The same curves as TRL's"
 CLAIM = (
-    "Two programs that compute the same must agree at every step, and what is left must not lie on one side: the mean "
-    "of the residuals over the steps is looked at, as TRL's own tests of its invariants do."
+    "Two programs that compute the same must agree at every step, and their residuals must not be biased: their mean "
+    "over the steps is tested, as in TRL's own tests of its invariants."
 )
 
 
@@ -196,7 +196,7 @@ def _norms(line: Line) -> str:
     """What the norms of one gradient are, by each way to compute them."""
     exact, ours, torchs = (line.figures[name] for name in ("double", "ours", "torch"))
     return (
-        "The norm of a gradient differs on one side where torch sums float32 squares in float32, over the 28 million "
+        "The gradient norms are biased because torch sums float32 squares in float32, over the 28 million "
         "numbers of the embedding; Tutelage sums them in double precision. On one batch of SFT the same gradient has a "
         f"norm of {exact:.6f} in double precision, {ours:.6f} by Tutelage and {torchs:.6f} by torch's function, which "
         "TRL logs and clips by."
@@ -206,7 +206,7 @@ def _norms(line: Line) -> str:
 def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
     rows = [
-        "| | steps | mean of ours | ours less TRL's: mean over steps | largest |",
+        "| | steps | mean of ours | ours minus TRL's: mean over steps | largest |",
         "|---|---|---|---|---|",
     ]
     inside, apart = True, []
@@ -221,13 +221,13 @@ def section(lines: Sequence[Line]) -> str:
             steps = len(line.figures[name]["ours"])
             rows.append(f"| {line.part.upper()}, {name}, seed {line.seed} | {steps} | {' | '.join(cells)} |")
     verdict = "Every mean residual is" if inside else "Not every mean residual is"
-    excluded = f"those of {', '.join(dict.fromkeys(apart))} exclude 0" if apart else "all hold 0"
+    excluded = f"those of {', '.join(dict.fromkeys(apart))} exclude 0" if apart else "all contain 0"
     made = (
-        f"SFT on chosen answers, {SFT['steps']} steps of {SFT['batch']}; GRPO on the sentiment task, {GRPO['steps']} "
-        f"steps of {GRPO['prompts_per_step']} prompts × {GRPO['samples']} answers of {GRPO['response']} tokens that "
-        "our side sampled and TRL was handed. All weights in float32, the same start, order, schedule and Adam. "
-        f"Intervals are over the steps. {verdict} below {TOLERANCE:g} of its metric's size; of the "
-        f"intervals, {excluded}."
+        f"SFT on chosen completions, {SFT['steps']} steps of {SFT['batch']}; GRPO on the sentiment task, "
+        f"{GRPO['steps']} steps of {GRPO['prompts_per_step']} prompts × {GRPO['samples']} completions of "
+        f"{GRPO['response']} tokens that our side sampled and TRL replayed. All weights in float32, the same initial "
+        f"weights, order, schedule and Adam. Intervals are over the steps. {verdict} below {TOLERANCE:g} of its "
+        f"metric's size; of the intervals, {excluded}."
     )
     figure = "![Residuals of the gradient norm over the steps, ours and TRL's](results/parity.svg)"
     return "\n\n".join([TITLE, fill(CLAIM, 120), fill(made, 120), "\n".join(rows), *told, figure])

@@ -179,21 +179,21 @@ def section(lines: Sequence[Line]) -> str:
     made = (
         f"{SETTINGS['steps']} steps of each. SFT, reward model and DPO: {SETTINGS['pairs']} short pairs of hh-rlhf, "
         f"{SETTINGS['held_out']:.0%} of them held out, batches of {SETTINGS['batch']}. GRPO, RLOO and PPO: the "
-        f"sentiment task, {SETTINGS['prompts_per_step']} prompts × {SETTINGS['samples']} answers of "
+        f"sentiment task, {SETTINGS['prompts_per_step']} prompts × {SETTINGS['samples']} completions of "
         f"{SETTINGS['response']} tokens a step; the score is the mean of the first and of the last {LAST} rollouts. "
-        f"Everything else is the default of the verb; seeds: {len({line.seed for line in lines})}."
+        f"Everything else is the default of the command; seeds: {len({line.seed for line in lines})}."
     )
-    figure = "![What was gained, over the learning rate, by method](results/rates.svg)"
+    figure = "![Gain over the learning rate, by method](results/rates.svg)"
     return "\n\n".join([TITLE, fill(CLAIM, 120), fill(made, 120), "\n".join(rows), fill(CHOICE, 120), figure])
 
 
 TITLE = "## Learning rates of LoRA"
-CLAIM = "Adapters want about ten times the rate of all weights (Schulman et al. 2025, LoRA Without Regret)."
+CLAIM = "Adapters need about ten times the learning rate of all weights (Schulman et al. 2025, LoRA Without Regret)."
 CHOICE = (
-    "So the defaults with LoRA: for SFT, rejection sampling and reward models the rate that reaches what all weights "
-    "reach at theirs; for DPO the largest at which the held-out accuracy has not begun to fall; for reinforcement "
-    "learning and distillation the largest that stays as near to the model as all weights do, since a longer run goes "
-    "further. In reinforcement learning the scores of so few rollouts differ by their noise."
+    "The defaults with LoRA follow: for SFT, rejection sampling and reward models the rate that matches the result of "
+    "all weights at their default; for DPO the largest before the held-out accuracy begins to fall; for reinforcement "
+    "learning and distillation the largest that stays as near to the model as training all weights does, since a "
+    "longer run goes further. In reinforcement learning the differences between scores of so few rollouts are noise."
 )
 
 

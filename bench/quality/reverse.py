@@ -118,14 +118,14 @@ def _measured(part: Part, policy: Policy, words: Sequence[str]) -> list[float]:
 
 TITLE = "## Reverse-text"
 CLAIM = (
-    "Prime-rl's smoke task: a model that has learnt the form by SFT learns by GRPO to write a text backwards; there "
-    "Qwen3-0.6B goes from .05 to .6 and more in 20 steps of 128 answers."
+    "Prime-rl's smoke task: after SFT on the form, a model learns by GRPO to write a text backwards; there "
+    "Qwen3-0.6B goes from .05 to .6 and more in 20 steps of 128 completions."
 )
 
 
 def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
-    rows = ["| | ratio on held-out words | written backwards without a fault |", "|---|---|---|"]
+    rows = ["| | ratio on held-out words | written backwards without an error |", "|---|---|---|"]
     first = lines[0].settings
     for stage in STAGES:
         scores = np.concatenate([line.figures["scores"][stage] for line in lines])
@@ -142,9 +142,9 @@ def section(lines: Sequence[Line]) -> str:
     made = (
         f"Words of {low} to {high} letters from the embedded questions. SFT on {shown} of them, batches of "
         f"{first['sft']['batch']}, once, at {first['sft']['lr']:g}; GRPO on {learnt}, {rl['steps']} steps of "
-        f"{rl['prompts_per_step']} × {rl['samples']} answers at {rl['lr']:g}, β {rl['beta']:g}; all weights. The "
+        f"{rl['prompts_per_step']} × {rl['samples']} completions at {rl['lr']:g}, β {rl['beta']:g}; all weights. The "
         f"reward is the ratio of the longest common blocks. Measured on {first['held_out']} other words × "
-        f"{first['answers']} answers at temperature 1; seeds: {len({line.seed for line in lines})}. Intervals are "
+        f"{first['answers']} completions at temperature 1; seeds: {len({line.seed for line in lines})}. Intervals are "
         "over words."
     )
     figure = "![Mean reward of the rollouts over the steps](results/reverse.svg)"

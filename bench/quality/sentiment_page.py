@@ -39,9 +39,9 @@ SIZES = (2, 4, 8, 16)
 """The n of best-of-n."""
 TITLE = "## Sentiment: score against KL"
 CLAIM = (
-    "Rewarding a kind tone raises the score quickly, at the price of a divergence that the weight β of the KL decides "
+    "Rewarding a kind tone raises the score quickly, at the cost of a divergence controlled by the weight β of the KL "
     "(Ziegler et al. 2019, arXiv 1909.08593); the score grows linearly in √KL (Bai et al. 2022, arXiv 2204.05862); "
-    "best-of-n gets the most for its KL, log n − (n − 1)/n where no scores are equal (Stiennon et al. "
+    "best-of-n gets the most for its KL, log n − (n − 1)/n if no scores are equal (Stiennon et al. "
     "2020, arXiv 2009.01325; Beirami et al. 2024, arXiv 2401.01879)."
 )
 
@@ -119,7 +119,7 @@ def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
     seen, straight, first = measured(lines), linear(lines), lines[0].settings
     rows = [
-        "| | score | KL, nats per answer | KL of each seed | processor seconds |",
+        "| | score | KL, nats per completion | KL of each seed | CPU seconds |",
         "|---|---|---|---|---|",
     ]
     for name, (score, kl) in seen.items():
@@ -132,28 +132,28 @@ def section(lines: Sequence[Line]) -> str:
     made = (
         f"The reward is the compound score of the VADER lexicon, from −1 to 1; {first['train']} first turns of hh-rlhf "
         f"of at most {first['longest']} tokens. {first['steps']} steps of {first['prompts_per_step']} prompts × "
-        f"{first['samples']} answers of {first['response']} tokens at temperature 1, one update a step (PPO: two), all "
-        f"weights, a rate of {first['lr']:g} that falls to 0 for every method, untuned. DPO gets as many answers of "
-        "the model as it was, the best of each prompt against the worst, once. Measured on "
-        f"{first['held_out']} other prompts × {first['answers']} answers; {_seeds(lines)}. "
-        "Intervals are over prompts and do not contain what another training run would change: runs of one method that "
+        f"{first['samples']} completions of {first['response']} tokens at temperature 1, one update a step (PPO: two), "
+        f"all weights, a rate of {first['lr']:g} that falls to 0 for every method, untuned. DPO is given "
+        "the same number of samples from the base model, the best of each prompt against the worst, once. Measured on "
+        f"{first['held_out']} other prompts × {first['answers']} completions; {_seeds(lines)}. "
+        "Intervals are over prompts and exclude the variation between training runs: runs of one method that "
         "differ by their seed alone diverge by different amounts. The KL is the mean of log π − log π₀ over own "
-        "answers; that of best-of-n counts equal scores, of which this lexicon gives many."
+        "completions; that of best-of-n accounts for equal scores, which are frequent with this lexicon."
     )
     told = CLAIM
     if straight is not None:
         told += (
-            f" Here the ends of the runs lie about score = {straight[0]:.2f} + {straight[1]:.2f} √KL "
+            f" Here the final scores are near score = {straight[0]:.2f} + {straight[1]:.2f} √KL "
             f"(R² {straight[2] ** 2:.2f})."
         )
     if (rest := residual(lines)) is not None:
         each = ", ".join(f"{np.mean(one):+.3f}" for one in residuals(lines))
-        told += f" Score of our GRPO less TRL's on the same prompts, mean over the steps: {signed(rest, 3)}"
+        told += f" Score of our GRPO minus TRL's on the same prompts, mean over the steps: {signed(rest, 3)}"
         told += f", with Student's interval over the seeds; by seed: {each}." if rest.low is not None else "."
     drawn = [
         "![Score against KL on held-out prompts](results/sentiment.svg)",
         "![Score over the steps, our GRPO and TRL's](results/sentiment-steps.svg)",
-        "![Score over the root of the KL where the runs ended](results/sentiment-root.svg)",
+        "![Final score over the root of the KL](results/sentiment-root.svg)",
     ]
     return "\n\n".join([TITLE, fill(told, 120), fill(made, 120), "\n".join(rows), *drawn])
 
@@ -195,7 +195,7 @@ def _frontier(lines: Sequence[Line]) -> str:
     if found := best(lines):
         kls, scores = tuple(kl for _, _, kl in found), tuple(score.value or 0.0 for _, score, _ in found)
         series.append(Series(kls, scores, "best of n", style="dashed"))
-    axes = Axis("KL from SmolLM2, nats per answer", low=0), Axis("score on held-out prompts")
+    axes = Axis("KL from SmolLM2, nats per completion", low=0), Axis("score on held-out prompts")
     return standalone(draw(Chart("Score against KL", tuple(series), *axes, width=640, height=340)))
 
 

@@ -122,7 +122,7 @@ def test_the_chosen_answers_of_all_losses():
         for loss in chosen.LOSSES
     ]
     text = " ".join(chosen.section(found).split())
-    assert "Here DPO, ORPO, IPO and SimPO lowered the chosen answers." in text
+    assert "Here DPO, ORPO, IPO and SimPO lowered the chosen completions." in text
     row = "| DPO | -1.50 (-2.00 to -1.00) | -2.00 (-3.00 to -1.00) | 100% (34% to 100%) | 50% (0% to 100%) |"
     assert row in text
     assert chosen.figures(found)["chosen"].startswith("<svg")
@@ -196,7 +196,7 @@ def test_accuracies_count_equal_lengths_half_and_compare_on_the_same_pairs():
     seen = helpful.accuracies(found)
     assert (seen["ours"].value, seen["trl"].value, seen["length"].value) == (0.75, 0.5, 0.625)
     assert seen["difference"].value == 0.25
-    assert "| the longer answer, in characters | 62%" in helpful.section(found)
+    assert "| the longer completion, in characters | 62%" in helpful.section(found)
 
 
 def test_residuals_are_looked_at_by_their_mean():
@@ -206,7 +206,7 @@ def test_residuals_are_looked_at_by_their_mean():
     assert (mean.value, largest, size) == (pytest.approx(0.0), pytest.approx(0.1), 2.0)
     norm = of_part(parity.EXPERIMENT, "norm", double=1.5, ours=1.5, torch=1.25)
     assert (
-        "Every mean residual is below 0.001 of its metric's size; of the intervals, all hold 0."
+        "Every mean residual is below 0.001 of its metric's size; of the intervals, all contain 0."
         in " ".join(parity.section([found, norm]).split())
     )
     shifted = {"score": {"ours": [1.0, 2.0, 3.0], "trl": [0.9, 1.9, 2.8]}, "gradient norm": sides}
