@@ -12,7 +12,7 @@ from tiny_training import World, letters, policy_of, recipe_of
 
 from real_vllm import running
 from tutelage.base import config
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.server.connect import connect
 from tutelage.rollout.server.generator import ServerGenerator

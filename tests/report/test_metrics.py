@@ -12,10 +12,10 @@ from tutelage.data.endpoint import Endpoint
 from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.report.metrics import GROUPS, METRICS, PART, metric_of
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD
+from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.judge import JudgeReward
-from tutelage.rewards.metrics import reward_metrics
 from tutelage.rewards.rules import ExactMatch
-from tutelage.rewards.weighted import WeightedReward
+from tutelage.rewards.scores import reward_metrics
 from tutelage.train.rl.mixing import PretrainingMix
 
 ASKED = [

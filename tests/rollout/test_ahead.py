@@ -7,7 +7,7 @@ import torch
 from learn.tabular_policy import AtOnce
 
 from tutelage.base import config
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.ahead import AheadGenerator, RolloutRequest
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.scripted import ScriptedGenerator

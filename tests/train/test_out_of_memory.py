@@ -29,8 +29,8 @@ from tutelage.models.budget import Budget
 from tutelage.models.drift import response_logp
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.model import ModelReward
+from tutelage.rewards.model_reward import ModelReward
+from tutelage.rewards.reward import Completions
 from tutelage.train.rl.mixing import PretrainingMix
 from tutelage.train.rl.scoring import score_rows
 from tutelage.train.supervised.batches import Order

@@ -12,7 +12,7 @@ from served import serving
 from tiny_training import World, assert_close, assert_identical, letters, policy_of, recipe_of
 from vllm_stub import VllmStub
 
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.ahead import AheadGenerator, RolloutRequest
 from tutelage.rollout.assembly import concatenate
 from tutelage.rollout.generator import RolloutError

@@ -10,7 +10,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
 from tutelage.data.endpoint import KEY
 from tutelage.engines.ranks.ranks import Ranks
-from tutelage.engines.sampling import Vocabulary
+from tutelage.engines.sampling import TextVocabulary
 from tutelage.models.merging import tied_layers
 from tutelage.models.policy import Policy
 from tutelage.rollout.ahead import Ahead
@@ -90,7 +90,7 @@ def _fixed_elsewhere(rollouts: str, policy: Policy, sampling: config.Sampling) -
     return ServerGenerator(servers, policy, device=policy.device)
 
 
-def unseen_generator(rollouts: str, vocabulary: Vocabulary, ranks: Ranks) -> Generator:
+def unseen_generator(rollouts: str, vocabulary: TextVocabulary, ranks: Ranks) -> Generator:
     """The generator of a model that is not loaded here: servers are trusted to have it."""
     return shared_generator(lambda: ServerGenerator(_servers(rollouts), vocabulary), ranks)
 

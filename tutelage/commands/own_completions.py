@@ -12,7 +12,7 @@ from tutelage.commands.runs import remark
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.models.policy import Policy
-from tutelage.rewards.dealt import dealt_reward
+from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.current import CurrentGenerator
 from tutelage.rollout.generator import Generator

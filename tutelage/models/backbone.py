@@ -20,9 +20,8 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.choose import choose_dtype
-from tutelage.engines.network import Backbone, inner
+from tutelage.engines.network import Backbone, checkpointed, inner
 from tutelage.models.checking import (
     check_adapter,
     check_finite,
@@ -99,7 +98,7 @@ def load_backbone(
 
     An adapter folder is merged into its base for full training (rank 0) and continued for LoRA training, which
     needs the same rank; the weights of a new adapter are drawn by `seed`. With `lora` None the model is loaded for
-    inference. `checkpointing` computes layers again in the backward pass (see `engines.checkpointing`).
+    inference. `checkpointing` computes layers again in the backward pass (see `engines.network`).
     """
     device = pick_device(settings.device)
     folder = model_folder(settings.path)

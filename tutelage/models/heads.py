@@ -25,10 +25,9 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import RowList, spread
-from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.choose import engine_for
-from tutelage.engines.engine import Engine
-from tutelage.engines.network import Backbone, context_of, inner, precision, trunk
+from tutelage.engines.interface import Engine
+from tutelage.engines.network import Backbone, checkpointed, context_of, inner, precision, trunk
 from tutelage.engines.ranks.passes import Passes
 from tutelage.models import backbone as loading
 from tutelage.models.checking import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.generator import Generator
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from tutelage.base.nouns import counted
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 
 
 @dataclass(frozen=True)

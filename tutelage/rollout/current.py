@@ -4,7 +4,7 @@ from itertools import count
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.generator import Generator
 
 

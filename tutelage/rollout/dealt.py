@@ -8,9 +8,8 @@ import torch
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
-from tutelage.engines.ranks.dealing import deal
-from tutelage.engines.ranks.ranks import Ranks
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.ranks.ranks import Ranks, deal
 from tutelage.rollout.assembly import concatenate
 from tutelage.rollout.generator import Generator
 

@@ -5,7 +5,7 @@ from typing import Protocol
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rollout
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 
 __all__ = ["Generator", "PromptTokens", "Rollout", "RolloutError"]
 

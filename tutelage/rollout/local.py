@@ -8,7 +8,8 @@ from torch import Tensor
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
-from tutelage.engines.sampling import PromptTokens, answers
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.sampling import answers
 from tutelage.models.policy import Policy
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tutelage.data.chat import encode
 from tutelage.data.records import Prompt
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.data.records import Messages
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.assembly import Response, assemble
 from tutelage.rollout.sampler import Reply
 

@@ -10,8 +10,8 @@ from tutelage.data.records import Prompt, user
 from tutelage.demo.lab.ensembles import CountedReward, StandardisedReward
 from tutelage.demo.lab.measuring import averages, mean
 from tutelage.demo.lab.recipes_page import pooled
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.ensemble import Ensemble
+from tutelage.rewards.composite import Ensemble
+from tutelage.rewards.reward import Completions
 
 ROWS = Rows(
     prompt=torch.ones(3, 2, dtype=torch.long),

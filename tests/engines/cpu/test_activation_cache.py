@@ -14,8 +14,8 @@ from tutelage.engines.cpu.activation_cache import ActivationCache
 from tutelage.engines.cpu.flash_attention import FlashKernels
 from tutelage.engines.cpu.fused import two_steps
 from tutelage.engines.cpu.native.packed_attention import NativeKernels
+from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

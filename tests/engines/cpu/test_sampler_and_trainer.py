@@ -10,8 +10,8 @@ from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, h
 from tutelage.engines.cpu.fused import mixed_steps, two_steps
 from tutelage.engines.cpu.native import half_products
 from tutelage.engines.cpu.native.packed_attention import NativeKernels
+from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -9,7 +9,8 @@ import vllm_stub
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.transport import Unanswered
-from tutelage.engines.sampling import PromptTokens, answers
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.sampling import answers
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.generator import ServerGenerator
 from tutelage.rollout.server.vllm import CompletionsApi, GenerateApi

@@ -9,7 +9,7 @@ from transfer_stub import BEGIN, END, JOIN, RECEIVE, TransferStub, install
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server import nccl
 from tutelage.rollout.server.fleet import Fleet

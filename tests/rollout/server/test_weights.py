@@ -7,7 +7,7 @@ from tiny_training import policy_of
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.fleet import Fleet
 from tutelage.rollout.server.generator import ServerGenerator

@@ -13,8 +13,8 @@ from tutelage.commands.loading import load_policy
 from tutelage.data.chat import encode
 from tutelage.data.endpoint import Endpoint
 from tutelage.data.records import user
-from tutelage.engines.sampling import PromptTokens
-from tutelage.engines.stopping import text_of
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.sampling import text_of
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.serving import group as groups
 

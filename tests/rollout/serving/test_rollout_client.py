@@ -10,7 +10,7 @@ from tiny_training import policy_of
 import tutelage as tt
 from tutelage.base import config
 from tutelage.data.transport import Transport
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.server.api import Connection
 from tutelage.rollout.server.connect import connect

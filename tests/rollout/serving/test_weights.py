@@ -10,7 +10,7 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.loading import load_policy
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.serving.weights import ServedWeights
 
 ROWS = [EncodedRow((40, 41, 42), (50, 60, 70)), EncodedRow((9,), (8, 7))]

@@ -10,7 +10,7 @@ import pytest
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.loading import load_policy
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.serving import group as groups
 from tutelage.rollout.serving.jobs import Generation, Piece, Scoring

@@ -6,7 +6,7 @@ from simple_goal import low_tokens, share_of_low
 from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
 
 from tutelage.algorithms.recipe import initial_state, zero_gradient_rows
-from tutelage.rewards.weighted import WeightedReward
+from tutelage.rewards.composite import WeightedReward
 from tutelage.train.rl import update
 from tutelage.train.rl.rollouts import greedy_answers, judge
 

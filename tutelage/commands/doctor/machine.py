@@ -113,7 +113,7 @@ def _engine() -> Iterator[Check]:
 def _memory() -> Iterator[Check]:
     import torch
 
-    from tutelage.engines.memory import available_memory
+    from tutelage.engines.device_memory import available_memory
 
     memory = available_memory(torch.device("cpu")) / GIB
     yield Check(

@@ -22,7 +22,7 @@ from tutelage.data.pairing import split_by_prompt
 from tutelage.engines.ranks.processes import join
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
+from tutelage.rewards.catalogue import require_columns
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.job import job_loop

@@ -28,9 +28,8 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.drift import perplexity, sequence_kl
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.dealt import dealt_reward
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.catalogue import make_reward, require_columns
+from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.dealt import dealt_generator

@@ -27,8 +27,8 @@ from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.models.backbone import is_adapter, load_tokenizer
 from tutelage.models.gguf import model_folder
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.exported import refuse_groups
+from tutelage.rewards.catalogue import require_columns
+from tutelage.rewards.export import refuse_groups
 from tutelage.rewards.names import names_model, split_weight
 from tutelage.rollout.prompts import encode_prompts
 

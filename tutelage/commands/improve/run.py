@@ -29,16 +29,15 @@ from tutelage.commands.shards import lay_out, lay_out_beside, reward_beside
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Demonstration, Prompt
-from tutelage.engines.plans.tokens import group_tokens
+from tutelage.engines.plans.token_budget import group_tokens
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import is_adapter
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.dealt import dealt_reward
-from tutelage.rewards.metrics import reward_metrics
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.catalogue import make_reward, require_columns
+from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import reward_metrics
 from tutelage.rollout.ahead import Ahead, RolloutRequest
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts, prompt_tokens
 from tutelage.train.learner import Learner, Step

@@ -17,10 +17,9 @@ from tutelage.data.chat import pad_token_id
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.metrics import reward_metrics
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.catalogue import make_reward, require_columns
 from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import reward_metrics
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
 from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run

@@ -23,9 +23,8 @@ from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.dealt import dealt_reward
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.catalogue import make_reward, require_columns
+from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.dealt import dealt_generator
 from tutelage.rollout.http import HttpSampler

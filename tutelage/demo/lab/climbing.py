@@ -19,8 +19,7 @@ from tutelage.demo.lab.measuring import BUDGET, averages, measure
 from tutelage.demo.lab.start import Start
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import EncodedPrompt

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tutelage.rewards.completions import rows_of
-from tutelage.rewards.reward import Completion, Reward, Scores
+from tutelage.rewards.reward import Completion, Reward, Scores, rows_of
 from tutelage.rewards.scores import scores_of
 
 

@@ -41,8 +41,8 @@ from tutelage.demo.rounds.round import AGREEMENT
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.people.simulated_raters import calibrated_tau, panel
-from tutelage.rewards.ensemble import Combination, Ensemble, combine
-from tutelage.rewards.model import ModelReward
+from tutelage.rewards.composite import Combination, Ensemble, combine
+from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.inference.answering import answer, completions

@@ -16,8 +16,8 @@ from tutelage.demo.rounds.round import Place
 from tutelage.demo.rounds.stages import ROUND, Story, run_stages
 from tutelage.demo.rounds.tutoring import GOLD, QUICK, Scale, tutoring
 from tutelage.models.policy import Policy
+from tutelage.rewards.catalogue import make_reward
 from tutelage.rewards.function import FunctionReward
-from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
 

@@ -32,7 +32,7 @@ from tutelage.engines.cpu.native.weights import NativeWeights
 from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.cpu.prompt_passes import PromptPass, prompt_passes
 from tutelage.engines.cpu.states import selecting, selects_states
-from tutelage.engines.decoding import Decoder, PromptBatch
+from tutelage.engines.interface import Decoder, PromptBatch
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
 from tutelage.engines.plain import CachedDecoder, last_states, next_logits

@@ -33,8 +33,7 @@ from tutelage.engines.cpu.memory import (
 )
 from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
-from tutelage.engines.decoding import Decoders, RolloutSize
-from tutelage.engines.engine import Reference
+from tutelage.engines.interface import Decoders, Reference, RolloutSize
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, trunk
 from tutelage.engines.plain import PlainEngine

@@ -9,7 +9,7 @@ from tutelage.core.batch import Rollout
 from tutelage.data.identity import stable_id
 from tutelage.data.records import CompletionRecord, Prompt
 from tutelage.models.policy import Policy
-from tutelage.rewards.completions import Completions
+from tutelage.rewards.reward import Completions
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prompts import encode_prompts, prompt_tokens

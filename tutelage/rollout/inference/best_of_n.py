@@ -14,8 +14,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.ranking import ranking
 from tutelage.data.records import Prompt
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.sampler import Sampler
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from tutelage.base import config
 from tutelage.data.records import Messages, Prompt, user
 from tutelage.data.templates import conversation_text
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.inference.best_of_n import Candidate, best_first, best_of_n
 from tutelage.rollout.inference.search import Search

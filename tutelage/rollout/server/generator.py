@@ -12,9 +12,9 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.data.chat import pad_token_id
-from tutelage.engines.random_streams import row_seed
-from tutelage.engines.sampling import PromptTokens, Vocabulary
-from tutelage.engines.stopping import StopCondition, plain_text, text_of
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.sampling import StopCondition, TextVocabulary, plain_text, text_of
+from tutelage.engines.token_sampling import row_seed
 from tutelage.rollout.assembly import Response, assemble
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import TokenRequest, TokenResponse
@@ -33,7 +33,7 @@ class ServerGenerator:
     def __init__(
         self,
         servers: Sequence[Server],
-        vocabulary: Vocabulary,
+        vocabulary: TextVocabulary,
         sync: WeightSync | None = None,
         *,
         device: torch.device | str = "cpu",

@@ -14,7 +14,7 @@ import torch
 from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.data.records import Prompt, user
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.models.policy import Policy
 from tutelage.rollout.assembly import Response, assemble
 from tutelage.rollout.generator import RolloutError

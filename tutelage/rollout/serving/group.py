@@ -10,10 +10,9 @@ from torch import Tensor
 
 from tutelage.base import config
 from tutelage.data.text_stream import TextStream
-from tutelage.engines.decoding import Decoders, PromptBatch
-from tutelage.engines.random_streams import row_seed, uniforms
+from tutelage.engines.interface import Decoders, PromptBatch
 from tutelage.engines.sampling import batches_of
-from tutelage.engines.token_sampling import draw, truncated
+from tutelage.engines.token_sampling import draw, row_seed, truncated, uniforms
 from tutelage.rollout.serving.jobs import FinishReason, Generation, Job, Piece, TokenLogp, Version
 
 

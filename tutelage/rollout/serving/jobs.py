@@ -45,7 +45,7 @@ class Piece:
 class Generation:
     """`n` answers to one prompt of token ids.
 
-    The random stream of answer i depends on `seed`, `name` and i alone (see `engines.random_streams`). `top` is the
+    The random stream of answer i depends on `seed`, `name` and i alone (see `engines.token_sampling`). `top` is the
     number of likeliest tokens that are reported with every token, None for no log-probabilities. With `streams`, pieces
     come as tokens are sampled, otherwise one for each whole answer. With `strips`, the text has no white space around
     it.

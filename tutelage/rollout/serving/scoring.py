@@ -6,7 +6,7 @@ import torch
 
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import pad_token_id
-from tutelage.engines.plans.tokens import CHUNK_ELEMENTS
+from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS
 from tutelage.models.policy import Policy
 from tutelage.rollout.serving.jobs import Scoring, TokenLogp
 

@@ -13,7 +13,7 @@ import torch
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.engines.decoding import Decoders
+from tutelage.engines.interface import Decoders
 from tutelage.models.policy import Policy
 from tutelage.rollout.serving.group import Group, Line, Ticket, groups_of
 from tutelage.rollout.serving.jobs import Generation, Job, Scoring

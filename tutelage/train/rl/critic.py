@@ -14,8 +14,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rows
 from tutelage.core.rows import spread
 from tutelage.data.tokenizer import same_vocabulary
-from tutelage.engines.checkpointing import checkpointed
-from tutelage.engines.network import Backbone
+from tutelage.engines.network import Backbone, checkpointed
 from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
 from tutelage.models.policy import Policy as ModelPolicy
 from tutelage.train.rl.policy import Policy

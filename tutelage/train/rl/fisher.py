@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tutelage.core.batch import Rows
 from tutelage.core.kl import exact_kl
 from tutelage.core.rows import split_by_length
-from tutelage.engines.plans.tokens import CHUNK_ELEMENTS
+from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS
 from tutelage.models.budget import Budget
 from tutelage.train.rl.policy import Policy
 

@@ -13,8 +13,7 @@ from tutelage.core.batch import Rollout, ScoredRollout
 from tutelage.core.reduce import masked_mean
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import breakdown_of, scores_of
 from tutelage.rollout.assembly import concatenate
 from tutelage.rollout.generator import Generator

@@ -14,7 +14,7 @@ from torch import Tensor
 from tutelage.base import config
 from tutelage.base.progress.phases import phase
 from tutelage.engines.choose import products_state, resume_products
-from tutelage.engines.ranks.shard_files import save_shards
+from tutelage.engines.ranks.sharded_tensors import save_shards
 from tutelage.rollout.generator import RolloutError
 from tutelage.train.learner import SHARDS, Learner, Step
 from tutelage.train.run.checkpoints import metric_of

@@ -7,8 +7,8 @@ import torch
 from tutelage.base import config
 from tutelage.engines.cpu import decoders
 from tutelage.engines.cpu.fused.step import has_fused_step
+from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

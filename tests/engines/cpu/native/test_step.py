@@ -22,9 +22,8 @@ from tutelage.engines.cpu.decoders import DecoderSelection, NativeDecoder, Share
 from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.native import bindings, build
 from tutelage.engines.cpu.native.weights import NativeWeights
-from tutelage.engines.decoding import PromptBatch, RolloutSize
+from tutelage.engines.interface import PromptBatch, PromptTokens, RolloutSize
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

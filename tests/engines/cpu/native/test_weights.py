@@ -10,8 +10,8 @@ from tutelage.engines.cpu import decoders
 from tutelage.engines.cpu.native import build
 from tutelage.engines.cpu.native.step import NativeHead
 from tutelage.engines.cpu.native.weights import NativeWeights
+from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

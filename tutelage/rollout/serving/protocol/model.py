@@ -10,7 +10,7 @@ import torch
 from tutelage.data.chat import encode, stop_strings
 from tutelage.data.records import Messages
 from tutelage.data.tokenizer import encode_text, facts
-from tutelage.engines.stopping import StopCondition
+from tutelage.engines.sampling import StopCondition
 from tutelage.rollout.serving.protocol.errors import RequestError
 from tutelage.rollout.serving.protocol.sampling import Limits
 

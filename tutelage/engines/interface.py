@@ -1,7 +1,8 @@
-"""The protocol between what a model is (`tutelage.models`) and how it computes (`tutelage.engines`)."""
+"""The interface between what a model is (`tutelage.models`) and how it computes: engine, decoders, arguments."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
@@ -10,9 +11,83 @@ from torch import Tensor
 from tutelage.base import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList
-from tutelage.engines.decoding import Decoders, RolloutSize
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.sampling import OnToken, PromptTokens
+
+OnToken = Callable[[Int[Tensor, " B"]], None]
+"""A function that is called with the tokens of every step."""
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """Tokenised prompts of at least one token each. `ids` name the random streams of the prompts."""
+
+    tokens: tuple[tuple[int, ...], ...]
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """Different prompts that are decoded together, and the number of answers to each."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    answers: tuple[int, ...]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(map(len, self.prompts))
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """Reads the tokens of answers that are being sampled. Its lines are these answers, prompt by prompt."""
+
+    def start(self) -> Float[Tensor, "n V"]:
+        """Read the prompts. Returns the logits of the first token of each line."""
+        ...
+
+    def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
+        """Read one more token of each line. Returns the logits of the next one."""
+        ...
+
+    def keep(self, lines: Int[Tensor, " n"]) -> None:
+        """Drop all lines but these, which are ascending."""
+        ...
+
+    def close(self, rows: Rollout) -> None:
+        """Called when all lines have ended. `rows` are all answers, prompt by prompt."""
+        ...
+
+
+@runtime_checkable
+class Decoders(Protocol):
+    """Makes decoders on the weights that a model has now. Several may be in use in turn."""
+
+    def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
+        """A decoder of answers of up to `limit` tokens."""
+        ...
+
+    def step(
+        self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
+    ) -> list[Float[Tensor, "_ _"]]:
+        """Have several decoders, of which each has read its prompts, read one more token of each line: together, where
+        that is faster. Returns the logits of the next tokens."""
+        ...
+
+    def restore(self) -> None:
+        """Return the model to its own layout, for a forward pass between two steps of decoders."""
+        ...
+
+
+@dataclass(frozen=True)
+class RolloutSize:
+    """What a rollout will hold: `n` answers of up to `limit` tokens to each prompt. `first` are the prompts whose rows
+    will be scored with gradients next."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    n: int
+    limit: int
+    first: frozenset[tuple[int, ...]]
 
 
 class Reference(Protocol):

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Prompt
-from tutelage.rewards.completions import Completions
+from tutelage.rewards.catalogue import make_reward, rewards_without_model
 from tutelage.rewards.judge import PairwiseJudgeReward
-from tutelage.rewards.named import make_reward, rewards_without_model
+from tutelage.rewards.reward import Completions
 from tutelage.rewards.scores import scores_of
 
 

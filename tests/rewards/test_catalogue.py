@@ -1,20 +1,75 @@
-"""Rewards from the words of the command line."""
+"""Rules from the words of the command line."""
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.data.formats import load_prompts
 from tutelage.models.heads import new_reward_model
+from tutelage.rewards.catalogue import (
+    RULES,
+    columns_by_name,
+    function_named,
+    make_reward,
+    require_columns,
+    rule_named,
+)
+from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.function import FunctionReward
-from tutelage.rewards.model import ModelReward
-from tutelage.rewards.named import columns_by_name, function_named, make_reward
-from tutelage.rewards.rules import ExactMatch
+from tutelage.rewards.math_rules import MathMatch, NumberMatch
+from tutelage.rewards.model_reward import ModelReward
+from tutelage.rewards.reward import Reward, reward_name
+from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch, TagFormat
 from tutelage.rewards.scores import scores_of
-from tutelage.rewards.weighted import WeightedReward
 
 from .made import completion
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("math", MathMatch()),
+        ("format", TagFormat()),
+        ("format(tags=[think, answer])", TagFormat(("think", "answer"))),
+        ("length(limit=200, unit=tokens)", LengthLimit(200, "tokens")),
+        ("number(tolerance=0)", NumberMatch(tolerance=0.0)),
+        ("regex(pattern='[A-D]\\\\.')", PatternMatch(r"[A-D]\.")),
+        (r"exact(column='solution', pattern=r'\((\w)\)')", ExactMatch("solution", r"\((\w)\)")),
+    ],
+)
+def test_a_rule_has_the_settings_that_it_is_given(text: str, rule: Reward) -> None:
+    assert rule_named(text) == rule
+
+
+def test_every_rule_is_called_by_its_name() -> None:
+    needed = {"length": "(limit=1)", "regex": "(pattern=a)"}
+    for name in RULES:
+        assert reward_name(rule_named(name + needed.get(name, ""))) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("maths", "There is no rule 'maths'.*Did you mean math"),
+        ("", "the rules are exact, number"),
+        ("length", "rule:length: limit is required"),
+        ("length(limit=many)", "limit must be a whole number, not the text 'many'"),
+        ("length(limit=5, unit=pages)", "unit must be"),
+        ("length(limt=5)", "did you mean 'limit'"),
+        ("length(5)", "write rule:length"),
+        ("length(limit=)", "write rule:length"),
+        ("length(limit=1+1j*x)", "write rule:length"),
+        ("regex(pattern='(')", "is no regular expression"),
+    ],
+)
+def test_rules_that_are_none(text: str, told: str) -> None:
+    with pytest.raises(TutelageError, match=told):
+        rule_named(text)
+
 
 NOWHERE = config.Model("nowhere", device="cpu")
 MODULE = """
@@ -135,3 +190,30 @@ def test_a_module_that_lies_where_python_does_not_look(tmp_path, monkeypatch):
         TutelageError, match=r"rewards_of_the_folder\.py lies in this folder.*PYTHONPATH=\. before"
     ):
         make_reward(["rewards_of_the_folder:words"], None, NOWHERE)
+
+
+def write(folder: Path, rows: list[dict[str, object]]) -> Path:
+    path = folder / "sums.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_the_first_row_without_the_column_is_named_by_its_place(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"prompt": f"{i} + 1?", "answer": i + 1, "hint": "count"} for i in range(20)
+    ]
+    rows[3] = {"prompt": "", "answer": 4}  # unusable, and no row of the prompts
+    rows[7] = rows[6]  # repeated
+    rows[16] = {"prompt": "16 + 1?", "solution": 17}
+    rows[18]["answer"] = None
+    loaded = load_prompts(write(tmp_path, rows))
+    told = r"rule:math reads the column 'answer', which line 17 of .* not have \(2 of 18 rows lack it\).*: solution"
+    with pytest.raises(TutelageError, match=told):
+        require_columns(["rule:length(limit=3)", "rule:math=.5"], loaded)
+    require_columns(["rule:length(limit=3)", "runs/reward/model"], loaded)
+
+
+def test_rows_that_have_the_column_pass(tmp_path: Path) -> None:
+    loaded = load_prompts(write(tmp_path, [{"prompt": "1 + 1?", "answer": 2}]))
+    assert loaded.places == ("line 1",)
+    require_columns(["rule:number", "rule:exact(column=answer)"], loaded)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.rewards import limits
-from tutelage.rewards.limits import LimitExceeded, exceeded, limited
-from tutelage.rewards.metrics import reward_metrics
-from tutelage.rewards.named_rules import RULES, rule_named
+from tutelage.rewards import sandbox as limits
+from tutelage.rewards.catalogue import RULES, rule_named
 from tutelage.rewards.rules import PatternMatch
+from tutelage.rewards.sandbox import LimitExceeded, exceeded, limited
+from tutelage.rewards.scores import reward_metrics
 
 from .made import completion
 

@@ -5,7 +5,13 @@ from math import ceil
 
 import pytest
 
-from tutelage.engines.plans.tokens import BUSY_ON_CPU, READ_AGAIN, SCORED_ON_CPU, group_tokens, scoring_tokens
+from tutelage.engines.plans.token_budget import (
+    BUSY_ON_CPU,
+    READ_AGAIN,
+    SCORED_ON_CPU,
+    group_tokens,
+    scoring_tokens,
+)
 
 
 def read_again(prompt: int, responses: int, limit: int, tokens: int) -> float:

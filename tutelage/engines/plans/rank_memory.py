@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tutelage.engines.plans.hardware import Cluster
-from tutelage.engines.plans.tokens import (
+from tutelage.engines.plans.token_budget import (
     CHUNK_ELEMENTS,
     KEPT_ELEMENTS,
     bytes_per_token,
@@ -13,7 +13,7 @@ from tutelage.engines.plans.tokens import (
     rows_at_once,
     tokens_at_once,
 )
-from tutelage.engines.plans.workload import Batch, Workload
+from tutelage.engines.plans.workload import BatchShape, Workload
 
 Sharding = Literal["none", "full", "hybrid"]
 """Where weights, gradients and moments lie: whole on every rank, in shards over all, or over those of a node."""
@@ -22,7 +22,7 @@ RECORDED = 0.6
 
 
 @dataclass(frozen=True)
-class Setting:
+class PlanSetting:
     """What may be chosen without changing what a run computes."""
 
     sharding: Sharding = "none"
@@ -85,7 +85,7 @@ class Memory:
         return max(self.updating, self.sampling)
 
 
-def memory(work: Workload, cluster: Cluster, setting: Setting, *, serves: bool = True) -> Memory:
+def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bool = True) -> Memory:
     """The memory of one rank. `serves` says whether the ranks that train also generate the responses."""
     shards, arithmetic = setting.shards(cluster), 2 if work.half else 4
     model, stored = work.model, 4 if work.trains else arithmetic
@@ -127,21 +127,21 @@ def saving(work: Workload) -> float:
     return 4.0 * (work.model.parameters + critic)
 
 
-def pass_tokens(share: Batch, tokens: int, minibatches: float) -> float:
+def pass_tokens(share: BatchShape, tokens: int, minibatches: float) -> float:
     """Tokens of the largest forward pass of a rank: whole prompts with their responses, as many as fit."""
     one = share.tokens / share.prompts
     whole = max(tokens // one * one, min(float(tokens), one))
     return min(whole, max(share.tokens / minibatches, share.tokens / share.rows))
 
 
-def recorded_tokens(work: Workload, share: Batch) -> float:
+def recorded_tokens(work: Workload, share: BatchShape) -> float:
     """Tokens of a rank's share whose activations the CPU engine keeps of sampling for the update: those of the first
     minibatch of one epoch, if those of all would fit at the longest, and if minibatches are not dealt to ranks."""
     if not work.keeps or work.sampling is None or work.epochs > 1 or work.minibatches > share.prompts:
         return 0.0
     if work.minibatches > 1 and share.prompts < work.batch.prompts:
         return 0.0
-    longest = Batch(share.prompts, share.samples, share.prompt, work.sampling.limit)
+    longest = BatchShape(share.prompts, share.samples, share.prompt, work.sampling.limit)
     if work.model.recorded(half=work.half) * longest.tokens > RECORDED * 16 * work.model.parameters:
         return 0.0
     return min(1.0, math.ceil(share.prompts / work.minibatches) / share.prompts) * share.tokens
@@ -161,7 +161,7 @@ def _copies(work: Workload, shards: int) -> float:
     return (2.0 if half else 4.0) * 2 * layer + (6.0 if half else 4.0) * outside
 
 
-def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: Setting) -> int:
+def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: PlanSetting) -> int:
     """Tokens at once as a run chooses them."""
     model, shards = work.model, setting.shards(cluster)
     others = work.critic.parameters if work.critic else 0
@@ -187,7 +187,9 @@ def _group(work: Workload) -> int:
     return group_tokens(max(1, round(work.batch.prompt)), round(work.batch.samples), work.sampling.limit)
 
 
-def _activations(work: Workload, share: Batch, together: float, setting: Setting) -> tuple[float, float]:
+def _activations(
+    work: Workload, share: BatchShape, together: float, setting: PlanSetting
+) -> tuple[float, float]:
     """Bytes of the activations of one pass, and of its logits: those that are kept or a chunk, and the gradient of a
     chunk."""
     model = work.model
@@ -211,7 +213,7 @@ def _rows(work: Workload, free: float) -> int:
     return rows_at_once(free, itemsize=2 if work.half else 4, **sizes)
 
 
-def _kv_cache(work: Workload, share: Batch, rows: int) -> float:
+def _kv_cache(work: Workload, share: BatchShape, rows: int) -> float:
     """Keys and values of the rows that are sampled together, at full length; those of a shared prompt once."""
     if work.sampling is None:
         return 0.0

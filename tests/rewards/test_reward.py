@@ -5,8 +5,7 @@ import torch
 
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Prompt, user
-from tutelage.rewards.completions import Completions, device_of, rows_of
-from tutelage.rewards.reward import Completion
+from tutelage.rewards.reward import Completion, Completions, device_of, rows_of
 
 from .made import TALK, completion, sampled
 

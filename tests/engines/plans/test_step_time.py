@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from tutelage.engines.plans.memory import Setting, memory
-from tutelage.engines.plans.phases import Phase, phases
-from tutelage.engines.plans.workload import Batch, Sampling, Workload
+from tutelage.engines.plans.rank_memory import PlanSetting, memory
+from tutelage.engines.plans.step_time import StepPhase, phases
+from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Workload
 
 from .sizes import SMALL, cluster, on_policy
 
 
-def found(work: Workload, setting: Setting | None = None, **changes) -> dict[str, Phase]:
+def found(work: Workload, setting: PlanSetting | None = None, **changes) -> dict[str, StepPhase]:
     """The phases of a step by name."""
-    setting, where = setting or Setting(tokens=1024), cluster(**changes)
+    setting, where = setting or PlanSetting(tokens=1024), cluster(**changes)
     return {phase.name: phase for phase in phases(work, where, setting, memory(work, where, setting))}
 
 
@@ -23,16 +23,16 @@ def test_the_update_is_three_forward_passes_and_two_for_adapters():
     assert found(work)["update"].operations == pytest.approx(3 * forward)
     adapters = 6 * 4 * SMALL.adapter * work.batch.tokens
     assert found(replace(work, lora=4))["update"].operations == pytest.approx(2 * forward + adapters)
-    again = found(work, Setting(checkpointing=True, tokens=1024))["update"].operations
+    again = found(work, PlanSetting(checkpointing=True, tokens=1024))["update"].operations
     assert again == pytest.approx(3 * forward + SMALL.forward(work.batch.tokens, work.batch.pairs, 0))
     assert found(replace(work, epochs=4.0, updates=16))["update"].operations == pytest.approx(12 * forward)
 
 
 def test_a_large_vocabulary_computes_its_head_once_more():
-    work = on_policy(sampling=None, reference=0.0, batch=Batch(8, 1, 10, 500))
+    work = on_policy(sampling=None, reference=0.0, batch=BatchShape(8, 1, 10, 500))
     wide = replace(work, model=replace(SMALL, vocabulary=200_000))
     head = 2 * SMALL.head * work.batch.scored
-    setting = Setting(tokens=4096)
+    setting = PlanSetting(tokens=4096)
     more = found(wide, setting)["update"].operations - found(work, setting)["update"].operations
     assert more == pytest.approx(head)
 
@@ -47,7 +47,7 @@ def test_scoring_adds_up_over_models():
 
 
 def test_decoding_reads_the_weights_for_every_token():
-    work = on_policy(batch=Batch(1, 1, 1e-9, 50))
+    work = on_policy(batch=BatchShape(1, 1, 1e-9, 50))
     phase = found(work)["decode"]
     logits = 80.0 * SMALL.vocabulary
     cached = 4 * SMALL.key_values * 25
@@ -56,7 +56,7 @@ def test_decoding_reads_the_weights_for_every_token():
 
 
 def test_more_devices_share_the_work_and_send_the_gradients():
-    work = on_policy(batch=Batch(64, 4, 100, 50))
+    work = on_policy(batch=BatchShape(64, 4, 100, 50))
     one, four = found(work), found(work, count=4)
     for name in ("prefill", "scoring"):
         assert four[name].operations == pytest.approx(one[name].operations / 4)
@@ -65,12 +65,12 @@ def test_more_devices_share_the_work_and_send_the_gradients():
 
 
 def test_a_sharded_model_sends_more_and_hides_it_where_it_can():
-    work = on_policy(batch=Batch(64, 4, 100, 50), sampling=None)
-    full = found(work, Setting("full", tokens=1024), count=4, link=1e14)["sync"]
-    whole = found(work, Setting("none", tokens=1024), count=4, link=1e14)["sync"]
+    work = on_policy(batch=BatchShape(64, 4, 100, 50), sampling=None)
+    full = found(work, PlanSetting("full", tokens=1024), count=4, link=1e14)["sync"]
+    whole = found(work, PlanSetting("none", tokens=1024), count=4, link=1e14)["sync"]
     assert full.sent > whole.sent
     assert (full.seconds, full.bound) == (0.0, "hidden")
-    slow = found(work, Setting("full", tokens=1024), count=4, link=1e5)["sync"]
+    slow = found(work, PlanSetting("full", tokens=1024), count=4, link=1e5)["sync"]
     assert slow.bound == "network"
 
 
@@ -78,14 +78,14 @@ def test_a_sharded_model_sends_more_and_hides_it_where_it_can():
 def test_a_faster_device_is_never_slower(rate):
     def seconds(factor: float) -> float:
         changes = {rate: factor * 1e10}
-        setting = Setting("full", tokens=1024)
+        setting = PlanSetting("full", tokens=1024)
         return sum(phase.seconds for phase in found(on_policy(), setting, count=4, **changes).values())
 
     assert seconds(1.0) > seconds(2.0) > seconds(4.0)
 
 
 def test_servers_sample_while_trainers_train():
-    work, where, setting = on_policy(), cluster(2), Setting("none", tokens=1024)
+    work, where, setting = on_policy(), cluster(2), PlanSetting("none", tokens=1024)
     held = memory(work, where, setting, serves=False)
     one, two = (
         {phase.name: phase for phase in phases(work, where, setting, held, cluster(n))} for n in (1, 2)
@@ -98,7 +98,7 @@ def test_servers_sample_while_trainers_train():
 
 def test_activations_of_sampling_save_the_first_minibatch_its_forward_pass():
     for updates in (1, 2):
-        work = on_policy(batch=Batch(2, 2, 10, 8), sampling=Sampling(8), updates=updates)
+        work = on_policy(batch=BatchShape(2, 2, 10, 8), sampling=SamplingLoad(8), updates=updates)
         without, kept = (found(replace(work, keeps=keeps))["update"] for keeps in (False, True))
         forward = work.model.forward(work.batch.tokens, work.batch.pairs, 0)
         assert without.operations - kept.operations == pytest.approx(forward / updates)

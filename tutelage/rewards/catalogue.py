@@ -1,24 +1,106 @@
-"""Rewards from the words of the command line."""
+"""Rewards by the names of the command line: models, functions, rules and judges, and the columns that they read."""
 
+import ast
 import importlib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.data.formats import LoadedRecords
+from tutelage.data.records import Prompt
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
+from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.function import FunctionReward, place_of
-from tutelage.rewards.model import ModelReward
-from tutelage.rewards.named_judge import judge_named
-from tutelage.rewards.named_rules import RULES, rule_named
+from tutelage.rewards.judge import judge_named
+from tutelage.rewards.math_rules import MathMatch, NumberMatch
+from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.names import names_model, split_weight
 from tutelage.rewards.reward import Reward, columns_read
-from tutelage.rewards.weighted import WeightedReward
+from tutelage.rewards.rules import (
+    ExactMatch,
+    JsonFormat,
+    LengthLimit,
+    PatternMatch,
+    Readability,
+    Repetition,
+    TagFormat,
+)
+
+RULES: Mapping[str, type] = {
+    rule.name: rule
+    for rule in (
+        ExactMatch,
+        NumberMatch,
+        MathMatch,
+        PatternMatch,
+        TagFormat,
+        JsonFormat,
+        LengthLimit,
+        Repetition,
+        Readability,
+    )
+}
+"""The rules by the names under which the command line knows them; their settings are the fields of the classes."""
+
+_CALL = re.compile(r"(\w*)(?:\((.*)\))?", re.DOTALL)
+
+
+def rule_named(text: str) -> Reward:
+    """The rule that a text such as `math` or `length(limit=200)` names.
+
+    Raises TutelageError for an unknown rule, an unknown setting, and a value of another type.
+    """
+    match = _CALL.fullmatch(text.strip())
+    name = match[1] if match else text
+    if match is None or name not in RULES:
+        near = get_close_matches(name.partition("(")[0], RULES, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise TutelageError(f"There is no rule {text!r}: the rules are {', '.join(RULES)}.{hint}")
+    values = _settings(text, match[2] or "")
+    try:
+        rule: Reward = config.from_mapping(RULES[name], values)
+    except TutelageError as error:
+        raise TutelageError(f"The reward rule:{text}: {error}") from error
+    return rule
+
+
+def _settings(text: str, inside: str) -> dict[str, object]:
+    """name=value, … with numbers, texts in quotation marks, plain words, and lists of these in brackets."""
+    try:
+        call = ast.parse(f"rule({inside})", mode="eval").body
+    except SyntaxError as error:
+        raise _unreadable(text) from error
+    if not isinstance(call, ast.Call) or call.args:
+        raise _unreadable(text)
+    return {keyword.arg or "": _value(keyword.value, text) for keyword in call.keywords}
+
+
+def _value(node: ast.expr, text: str) -> object:
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id, node.id)
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(item, text) for item in node.elts]
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        raise _unreadable(text) from error
+
+
+def _unreadable(text: str) -> TutelageError:
+    return TutelageError(
+        f"The settings of rule:{text} cannot be read: write rule:length(limit=200, unit=words), with quotation marks "
+        "around texts that are no plain words, as in rule:regex(pattern='[A-D]')."
+    )
 
 
 def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model) -> Reward:
@@ -113,3 +195,25 @@ def _imported(module: str, name: str) -> ModuleType:
         )  # the message of a SyntaxError has it
         what = f"{type(error).__name__}: {error}{line}"
         raise TutelageError(f"The module of {name!r} cannot be imported: {what}.") from error
+
+
+def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:
+    """Check that every prompt has the columns that these rewards read.
+
+    Raises TutelageError with the reward, the column and the first row without it.
+    """
+    for name, columns in columns_by_name(names).items():
+        for column in columns:
+            _require(name, column, prompts)
+
+
+def _require(name: str, column: str, prompts: LoadedRecords[Prompt]) -> None:
+    rows = zip(prompts.places, prompts.records, strict=True)
+    without = [(place, prompt) for place, prompt in rows if prompt.data.get(column) is None]
+    if without:
+        place, prompt = without[0]
+        count = f"{len(without):,} of {counted(len(prompts.records), 'row', 'lacks')} it"
+        raise TutelageError(
+            f"The reward {name} reads the column {column!r}, which {place} of {prompts.source} does not have "
+            f"({count}); the own columns of that row are: {', '.join(prompt.data) or 'none'}."
+        )

@@ -8,7 +8,7 @@ import torch
 
 from tutelage.base.nouns import counted
 from tutelage.engines.choose import layer_products
-from tutelage.engines.memory import available_memory
+from tutelage.engines.device_memory import available_memory
 from tutelage.engines.plans.hardware import GPUS, Device
 
 Clock = Callable[[], float]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tutelage.base import config
-from tutelage.engines.decoding import PromptBatch
+from tutelage.engines.interface import PromptBatch
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

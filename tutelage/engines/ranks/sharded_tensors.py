@@ -1,14 +1,22 @@
-"""Tensors that lie in shards over the ranks, beside those that every rank holds whole.
+"""Tensors in shards over the ranks, in memory and as files, beside those that every rank holds whole.
 
 A sharded parameter, its gradient and its moments are `DTensor`s of FSDP2: this rank's rows of them, and where the
-others are. All else is an ordinary tensor, of which a shard is the whole.
+others are. All else is an ordinary tensor, of which a shard is the whole. Every rank writes its own rows to files, and
+any number of ranks reads what it needs of them: safetensors with the place of each shard in their header
+(`torch.distributed.checkpoint`), so that nothing is gathered, and reading them runs no code.
 """
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -60,3 +68,38 @@ def total_norm(gradients: Iterable[Tensor], ranks: Ranks) -> Tensor:
 def _copies(tensor: Tensor) -> int:
     """The number of ranks that hold the same shard; 1 for a whole tensor."""
     return tensor.device_mesh.size(0) if isinstance(tensor, DTensor) and tensor.device_mesh.ndim == 2 else 1
+
+
+TOGETHER = 1 << 28
+"""Numbers of the tensors that share a file: a rank copies its rows of them once more while it writes."""
+
+
+def save_shards(tensors: Mapping[str, Tensor], folder: Path, ranks: Ranks) -> None:
+    """Write this rank's shards of tensors into a folder that all ranks see. Collective.
+
+    Raises the error of the first rank that could not write on every rank.
+    """
+    writer = HuggingFaceStorageWriter(str(folder), _files(tensors), save_distributed=True)
+    try:
+        with ranks.connected(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            save(dict(tensors), storage_writer=writer)
+    except CheckpointException as failed:
+        error, _ = failed.failures[min(failed.failures)]
+        raise error from None
+
+
+def load_shards(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Fill tensors, which may be whole or lie in other shards than those that were saved. Not collective."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        load(dict(tensors), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+
+
+def _files(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """The number of the file of each tensor, counted from 1."""
+    numbers, files = 0, {}
+    for name, tensor in tensors.items():
+        files[name] = 1 + numbers // TOGETHER
+        numbers += tensor.numel()
+    return files

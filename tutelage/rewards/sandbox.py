@@ -1,25 +1,26 @@
-"""Limits of what a rule computes about one answer, whatever its text.
+"""Sandbox for what a rule computes on a completion, with limits on time and memory; regular expressions in it.
 
 A short text can keep a regular expression, a formula or a JSON schema busy for years, and none of them can be ended
 from another thread or by a signal outside the main thread: they hold the interpreter. So they are computed in a process
-of their own, the worker, whose processor time and memory the kernel limits. It imports no torch, starts with the first
-of them, and again after each that ended it. An answer that goes beyond the limits scores as one that does not match, is
-counted, and the first of each rule is said.
+of their own, the worker, whose CPU time and memory the kernel limits. It imports no torch, starts with the first of
+them, and again after each that ended it. A completion that goes beyond the limits scores as one that does not match, is
+counted, and the first of each rule is logged.
 """
 
 import atexit
 import logging
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from tutelage.base.errors import TutelageError
 
@@ -37,6 +38,14 @@ R = TypeVar("R")
 _exceeded: Counter[str] = Counter()
 _ENDED = {getattr(signal, name, None) for name in ("SIGPROF", "SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS")}
 """The signals that end a worker whose text went beyond the limits: its time, the system's memory, its stack."""
+
+
+@runtime_checkable
+class SandboxedRule(Protocol):
+    """A rule that computes in the sandbox. Completions beyond the limits are counted under its name."""
+
+    name: ClassVar[str]
+    sandboxed: ClassVar[bool]
 
 
 class LimitExceeded(TutelageError):
@@ -105,7 +114,7 @@ class _Worker:
             self._owner = os.getpid()
             # Without the terminal's signals: it ends with the pipe, after a graceful stop of the run.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", "from tutelage.rewards.limits import serve; serve()"],
+                [sys.executable, "-P", "-c", "from tutelage.rewards.sandbox import serve; serve()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -190,3 +199,33 @@ def _limit_memory() -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the whole text matches. Raises LimitExceeded."""
+    return limited(_matches, pattern, text)
+
+
+def last_match(pattern: str, text: str) -> str | None:
+    """The last match of a regular expression, its first group where it has one; the whole text without a pattern.
+
+    Raises LimitExceeded.
+    """
+    return limited(_last_match, pattern, text) if pattern else text
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A regular expression whose dot matches line breaks too. Raises TutelageError for any other text."""
+    try:
+        return re.compile(pattern, re.DOTALL)
+    except re.error as error:
+        raise TutelageError(f"{pattern!r} is no regular expression: {error}.") from error
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return compiled(pattern).fullmatch(text) is not None
+
+
+def _last_match(pattern: str, text: str) -> str | None:
+    last = deque(compiled(pattern).finditer(text), maxlen=1)
+    return (last[0][1 if last[0].re.groups else 0] or "") if last else None

@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 
 from tutelage.engines.plans.hardware import Cluster
-from tutelage.engines.plans.memory import Memory, Setting, pass_tokens, recorded_tokens
-from tutelage.engines.plans.tokens import KEPT_ELEMENTS
-from tutelage.engines.plans.transformer import Transformer
-from tutelage.engines.plans.workload import Batch, Workload
+from tutelage.engines.plans.rank_memory import Memory, PlanSetting, pass_tokens, recorded_tokens
+from tutelage.engines.plans.token_budget import KEPT_ELEMENTS
+from tutelage.engines.plans.workload import BatchShape, Transformer, Workload
 
 FORWARD, BACKWARD = 3.0, 6.0
 """How often the bytes of an activation are read or written by element-wise work: measured on two processors."""
@@ -24,7 +23,7 @@ GRAPH_OVERHEAD = 2e-5
 
 
 @dataclass(frozen=True)
-class Phase:
+class StepPhase:
     """A part of a step on one rank, and the seconds that each of its causes takes."""
 
     name: str
@@ -62,8 +61,8 @@ class Phase:
 
 
 def phases(
-    work: Workload, cluster: Cluster, setting: Setting, held: Memory, servers: Cluster | None = None
-) -> tuple[Phase, ...]:
+    work: Workload, cluster: Cluster, setting: PlanSetting, held: Memory, servers: Cluster | None = None
+) -> tuple[StepPhase, ...]:
     """The phases of one step on each rank; `servers` are other devices that generate the responses."""
     share = work.batch.share(cluster.count)
     found = []
@@ -76,16 +75,16 @@ def phases(
     if servers and work.trains:
         sent = 2.0 * work.model.parameters
         found.append(
-            Phase("weights to servers", 0, 0, sent, 0, 0, waiting=sent / cluster.link(cluster.count + 1))
+            StepPhase("weights to servers", 0, 0, sent, 0, 0, waiting=sent / cluster.link(cluster.count + 1))
         )
     return tuple(found)
 
 
 def _phase(
     name: str, work: Workload, cluster: Cluster, operations: float, traffic: float, **more: float
-) -> Phase:
+) -> StepPhase:
     device = cluster.device
-    return Phase(
+    return StepPhase(
         name,
         operations,
         traffic,
@@ -97,19 +96,23 @@ def _phase(
     )
 
 
-def _forward_traffic(work: Workload, model: Transformer, batch: Batch, *, logits: bool) -> float:
+def _forward_traffic(work: Workload, model: Transformer, batch: BatchShape, *, logits: bool) -> float:
     """Bytes of element-wise work in one forward pass over a batch."""
     each = model.kept(half=work.half)
     return FORWARD * batch.tokens * each + LOGITS_FORWARD * batch.scored * model.vocabulary * logits
 
 
-def _sampled(work: Workload, share: Batch, cluster: Cluster, setting: Setting, held: Memory) -> list[Phase]:
+def _sampled(
+    work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting, held: Memory
+) -> list[StepPhase]:
     """Prefill and decoding on the ranks that train."""
     assert work.sampling is not None
     model, sampling, shards = work.model, work.sampling, setting.shards(cluster)
     gathered = 4.0 * model.parameters * (shards - 1) / shards
     prompt = (
-        Batch(share.prompts, 1, 0, share.prompt) if share.shared else Batch(share.rows, 1, 0, share.prompt)
+        BatchShape(share.prompts, 1, 0, share.prompt)
+        if share.shared
+        else BatchShape(share.rows, 1, 0, share.prompt)
     )
     rounds = sampling.rounds
     prefill = _phase(
@@ -132,7 +135,7 @@ def _sampled(work: Workload, share: Batch, cluster: Cluster, setting: Setting, h
     ]
 
 
-def _decoding(work: Workload, share: Batch, weights: float, cached: float) -> tuple[float, float]:
+def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) -> tuple[float, float]:
     """Operations and bytes of decoding: every step reads all weights, and the keys and values of all rows."""
     assert work.sampling is not None
     model, steps = work.model, work.sampling.limit
@@ -149,14 +152,14 @@ def _decoding(work: Workload, share: Batch, weights: float, cached: float) -> tu
     return steps * operations, steps * traffic
 
 
-def _served(work: Workload, servers: Cluster) -> list[Phase]:
+def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
     """Prefill and decoding on servers, in bf16: each replica is spread over as few devices as hold the weights."""
     assert work.sampling is not None
     model, device = work.model, servers.device
     across = 1 << max(0, math.ceil(math.log2(2.0 * model.parameters / (0.7 * device.memory))))
     replicas = max(1, servers.count // across)
     share, half = work.batch.share(replicas), work.sampling.rounds / across
-    prompt = Batch(share.prompts, 1, 0, share.prompt)
+    prompt = BatchShape(share.prompts, 1, 0, share.prompt)
     operations, traffic = _decoding(work, share, 2.0, 2.0)
     found = []
     for name, done, moved, steps in (
@@ -165,11 +168,11 @@ def _served(work: Workload, servers: Cluster) -> list[Phase]:
     ):
         products, reading = half * done / device.rate(half=True), half * moved / device.reading
         overhead = work.sampling.rounds * steps * model.layers * GRAPH_OVERHEAD
-        found.append(Phase(name, half * done, half * moved, 0.0, products, reading, overhead))
+        found.append(StepPhase(name, half * done, half * moved, 0.0, products, reading, overhead))
     return found
 
 
-def _scoring(work: Workload, share: Batch, cluster: Cluster, setting: Setting) -> Phase:
+def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting) -> StepPhase:
     """Forward passes without gradients: log-probabilities, the reference, values, reward models."""
     passes = [(work.model, work.scorings + work.rescorings + work.reference, not work.is_scalar)]
     passes += [(teacher, 1.0, True) for teacher in (work.teacher,) if teacher]
@@ -190,13 +193,15 @@ def _scoring(work: Workload, share: Batch, cluster: Cluster, setting: Setting) -
     return _phase("scoring", work, cluster, operations, traffic, sent=sent, waiting=waiting)
 
 
-def _unread(work: Workload, model: Transformer, share: Batch, *, is_scalar: bool) -> float:
+def _unread(work: Workload, model: Transformer, share: BatchShape, *, is_scalar: bool) -> float:
     """Operations of one forward pass that are left out in the last layer."""
     read = share.rows if is_scalar else min(share.scored, share.tokens)
     return model.unread(share.tokens - read) * work.selects
 
 
-def _update(work: Workload, share: Batch, cluster: Cluster, setting: Setting, held: Memory) -> list[Phase]:
+def _update(
+    work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting, held: Memory
+) -> list[StepPhase]:
     """Passes with gradients, the optimiser, and the synchronisation of gradients."""
     shards, ranks = setting.shards(cluster), cluster.count
     largest = pass_tokens(share, held.tokens, work.minibatches)
@@ -227,7 +232,7 @@ def _update(work: Workload, share: Batch, cluster: Cluster, setting: Setting, he
 
 
 def _training(
-    work: Workload, model: Transformer, share: Batch, held: Memory, setting: Setting, *, heads: bool
+    work: Workload, model: Transformer, share: BatchShape, held: Memory, setting: PlanSetting, *, heads: bool
 ) -> tuple[float, float]:
     """Operations and element-wise bytes of all passes with gradients.
 

@@ -12,8 +12,7 @@ from tutelage.core.rows import EncodedRow, collate, with_end
 from tutelage.data.chat import encode, end_token_ids, pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
-from tutelage.rewards.completions import rows_of
-from tutelage.rewards.reward import Completion
+from tutelage.rewards.reward import Completion, rows_of
 
 
 @dataclass(frozen=True)

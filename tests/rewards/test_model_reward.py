@@ -8,8 +8,8 @@ from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat import encode, end_token_ids
 from tutelage.data.records import Prompt, user
 from tutelage.models.heads import new_reward_model
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.model import ModelReward
+from tutelage.rewards.model_reward import ModelReward
+from tutelage.rewards.reward import Completions
 
 QUESTIONS = ["Why?", "What is the sun?", "Why?"]
 ANSWERS = ["So.", "A star, and it is hot.", "It is far away."]
