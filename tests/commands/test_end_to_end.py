@@ -17,7 +17,7 @@ from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Completions
-from tutelage.rollout.inference.talk import talk
+from tutelage.rollout.inference.conversation import talk
 
 evaluate = find("evaluate")
 improve = find("improve")

@@ -16,7 +16,7 @@ from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.judge import JudgeReward
 from tutelage.rewards.rules import ExactMatch
 from tutelage.rewards.scores import reward_metrics
-from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.pretraining_mix import PretrainingMix
 
 ASKED = [
     f"What is {topic}?"

@@ -14,8 +14,8 @@ from tutelage.data.endpoint import KEY, Endpoint
 from tutelage.data.judging import Opinion, PairJudge
 from tutelage.data.paid_endpoint import PaidEndpoint, Usage
 from tutelage.data.records import Messages
-from tutelage.rewards.catalogue import make_reward
 from tutelage.rewards.composite import CappedReward, WeightedReward
+from tutelage.rewards.factory import make_reward
 from tutelage.rewards.judge import (
     JudgeReward,
     PairResult,

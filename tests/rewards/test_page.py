@@ -17,7 +17,7 @@ from tutelage.data.formats import load_prompts
 from tutelage.data.own_columns import FIELDS
 from tutelage.data.paid_endpoint import PaidEndpoint
 from tutelage.data.records import Message
-from tutelage.rewards.catalogue import RULES, function_named, make_reward
+from tutelage.rewards.factory import RULES, function_named, make_reward
 from tutelage.rewards.judge import swiss
 from tutelage.rewards.reward import Completion, Completions
 from tutelage.rewards.scores import scores_of

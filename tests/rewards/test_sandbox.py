@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tutelage.rewards import sandbox as limits
-from tutelage.rewards.catalogue import RULES, rule_named
+from tutelage.rewards.factory import RULES, rule_named
 from tutelage.rewards.rules import PatternMatch
 from tutelage.rewards.sandbox import LimitExceeded, exceeded, limited
 from tutelage.rewards.scores import reward_metrics

@@ -13,15 +13,15 @@ from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.sampling import TextVocabulary
 from tutelage.models.merging import tied_layers
 from tutelage.models.policy import Policy
-from tutelage.rollout.ahead import Ahead
-from tutelage.rollout.dealt import dealt_generator, shared_generator
+from tutelage.rollout.distributed import dealt_generator, shared_generator
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.server.connect import Server, addresses, connect
-from tutelage.rollout.server.generator import ServerGenerator
+from tutelage.rollout.prefetch import Ahead
+from tutelage.rollout.server.connect import RolloutServer, addresses, connect
 from tutelage.rollout.server.nccl import nccl_handover
 from tutelage.rollout.server.probe import Probe
-from tutelage.rollout.server.weights import WeightSync
+from tutelage.rollout.server.server_generator import ServerGenerator
+from tutelage.rollout.server.weight_sync import WeightSync
 from tutelage.rollout.vocabulary import ModelVocabulary
 from tutelage.train.run.folder import Run
 
@@ -95,7 +95,7 @@ def unseen_generator(rollouts: str, vocabulary: TextVocabulary, ranks: Ranks) ->
     return shared_generator(lambda: ServerGenerator(_servers(rollouts), vocabulary), ranks)
 
 
-def _servers(rollouts: str) -> list[Server]:
+def _servers(rollouts: str) -> list[RolloutServer]:
     found = connect(addresses(rollouts), key=os.environ.get(KEY, ""))
     for server in found:
         remark(f"Answers come from {server.url}, {server.release} with {server.model}, by {server.api.name}.")

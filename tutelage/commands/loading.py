@@ -9,7 +9,7 @@ from tutelage.models import heads
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.rewards.catalogue import make_reward
+from tutelage.rewards.factory import make_reward
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.reward import Reward
 

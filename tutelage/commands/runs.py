@@ -31,13 +31,13 @@ from tutelage.models.heads import ScalarModel
 from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
 from tutelage.report.model_card import write_model_card
-from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.rollout.generator import EncodedPrompt
 from tutelage.train.learner import Step
-from tutelage.train.run.drive import Training, resume_libraries
 from tutelage.train.run.folder import Run
 from tutelage.train.run.follower import Follower, Opening
-from tutelage.train.run.lines import read_lines
-from tutelage.train.run.profiling import profiled
+from tutelage.train.run.json_lines import read_lines
+from tutelage.train.run.loop import Training, resume_libraries
+from tutelage.train.run.profiler import profiled
 from tutelage.train.run.trackers import start_tracker
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from tutelage.models.backbone import pick_device
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.models.sharding import shard_
-from tutelage.rewards.catalogue import make_reward
+from tutelage.rewards.factory import make_reward
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Reward, made_of
 from tutelage.train.run.folder import Run

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tutelage.commands.display import display, progress
-from tutelage.train.run.drive import Loop, Training
 from tutelage.train.run.interrupt import Interrupted, interrupted
+from tutelage.train.run.loop import Loop, Training
 
 R = TypeVar("R")
 

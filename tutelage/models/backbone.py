@@ -22,7 +22,9 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.engines.choose import choose_dtype
 from tutelage.engines.network import Backbone, checkpointed, inner
-from tutelage.models.checking import (
+from tutelage.models.gguf_reader import model_folder
+from tutelage.models.merging import merge, tied_layers
+from tutelage.models.model_files import (
     check_adapter,
     check_finite,
     check_saved,
@@ -30,11 +32,9 @@ from tutelage.models.checking import (
     check_vocabulary,
     is_classifier,
     loading_adapter,
+    save_files,
     without_warnings,
 )
-from tutelage.models.gguf import model_folder
-from tutelage.models.merging import merge, tied_layers
-from tutelage.models.saving import save_files
 
 _log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()

@@ -30,7 +30,9 @@ from tutelage.engines.interface import Engine
 from tutelage.engines.network import Backbone, checkpointed, context_of, inner, precision, trunk
 from tutelage.engines.ranks.passes import Passes
 from tutelage.models import backbone as loading
-from tutelage.models.checking import (
+from tutelage.models.gguf_reader import model_folder
+from tutelage.models.merging import merge, output_of, refuse_difference
+from tutelage.models.model_files import (
     check_adapter,
     check_finite,
     check_saved,
@@ -38,8 +40,6 @@ from tutelage.models.checking import (
     is_classifier,
     loading_adapter,
 )
-from tutelage.models.gguf import model_folder
-from tutelage.models.merging import merge, output_of, refuse_difference
 from tutelage.models.reward_card import warn_of_template, write_card
 
 FINGERPRINT = "fingerprint.json"

@@ -1,7 +1,7 @@
 """Rules on the text of a completion: length, exact match, regular expression, tags, JSON, repetition, reading grade.
 
 A rule that reads a column of the prompts names it in `columns`, so that rows without it are found before anything is
-sampled (see `catalogue.require_columns`).
+sampled (see `factory.require_columns`).
 """
 
 import json

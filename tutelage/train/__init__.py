@@ -14,37 +14,36 @@ if TYPE_CHECKING:
     from tutelage.core.rows import collate as collate
     from tutelage.data.chat import pad_token_id as pad_token_id
     from tutelage.models.budget import Budget as Budget
+    from tutelage.rollout.generator import encode_prompts as encode_prompts
     from tutelage.rollout.local import LocalGenerator as LocalGenerator
-    from tutelage.rollout.prompts import encode_prompts as encode_prompts
     from tutelage.train.learner import Learner as Learner
     from tutelage.train.learner import Step as Step
     from tutelage.train.rl.critic import make_critic as make_critic
     from tutelage.train.rl.improve import improve as improve
-    from tutelage.train.rl.settings import RolloutSettings as RolloutSettings
-    from tutelage.train.run.drive import Loop as Loop
-    from tutelage.train.run.drive import Training as Training
+    from tutelage.train.rl.setup import RolloutSettings as RolloutSettings
     from tutelage.train.run.folder import Run as Run
+    from tutelage.train.run.loop import Loop as Loop
+    from tutelage.train.run.loop import Training as Training
     from tutelage.train.supervised.batches import Order as Order
     from tutelage.train.supervised.batches import encode_demonstrations as encode_demonstrations
+    from tutelage.train.supervised.fit import WeightedRows as WeightedRows
     from tutelage.train.supervised.fit import fit as fit
-    from tutelage.train.supervised.objectives import WeightedRows as WeightedRows
-    from tutelage.train.supervised.objectives import imitate as imitate
+    from tutelage.train.supervised.fit import imitate as imitate
 
 _NAMES = {
     "core.rows": ("collate",),
     "data.chat": ("pad_token_id",),
     "models.budget": ("Budget",),
     "rollout.local": ("LocalGenerator",),
-    "rollout.prompts": ("encode_prompts",),
+    "rollout.generator": ("encode_prompts",),
     "train.learner": ("Learner", "Step"),
     "train.rl.critic": ("make_critic",),
     "train.rl.improve": ("improve",),
-    "train.rl.settings": ("RolloutSettings",),
-    "train.run.drive": ("Loop", "Training"),
+    "train.rl.setup": ("RolloutSettings",),
+    "train.run.loop": ("Loop", "Training"),
     "train.run.folder": ("Run",),
     "train.supervised.batches": ("Order", "encode_demonstrations"),
-    "train.supervised.fit": ("fit",),
-    "train.supervised.objectives": ("WeightedRows", "imitate"),
+    "train.supervised.fit": ("WeightedRows", "fit", "imitate"),
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from tutelage.algorithms.choices import Choices
 from tutelage.algorithms.override import PIECES
-from tutelage.algorithms.slots import Critic, GradientSteps, NaturalStep, Penalty
+from tutelage.algorithms.slots import Choices, Critic, GradientSteps, NaturalStep, Penalty
 from tutelage.algorithms.table import brief
 from tutelage.core.preferences import PREFERENCE_LOSSES
 from written.markdown import cell, code, docstring, page, table

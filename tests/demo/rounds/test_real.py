@@ -17,7 +17,7 @@ from tutelage.demo.rounds.demo import run_round
 from tutelage.demo.rounds.real import STORY, Scale, real
 from tutelage.demo.rounds.round import Place
 from tutelage.demo.show import print_demo
-from tutelage.models import gguf
+from tutelage.models import gguf_reader as gguf
 from tutelage.report import write_report
 
 STAGES = ("sample", "judge", "reward", "improve", "evaluate")

@@ -75,7 +75,7 @@ def scoring(name: str, engine: EngineName) -> Score:
     from tutelage.base import config
     from tutelage.data.identity import prompt_id
     from tutelage.data.records import Prompt
-    from tutelage.rewards.catalogue import make_reward
+    from tutelage.rewards.factory import make_reward
     from tutelage.rewards.reward import Completions
     from tutelage.rewards.scores import scores_of
 

@@ -7,7 +7,7 @@ from tutelage.base.nouns import counted
 from tutelage.commands.collecting.models import ServedModels
 from tutelage.commands.collecting.place import mail_server, open_each, operator, secret
 from tutelage.commands.collecting.settings_serving import Serve
-from tutelage.rollout.serving.listening import listen, server, signals_handled
+from tutelage.rollout.serving.server import listen, server, signals_handled
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study

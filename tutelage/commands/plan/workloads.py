@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from tutelage.algorithms.needs import needs_greedy
 from tutelage.algorithms.override import override
 from tutelage.algorithms.registry import recipe_named
-from tutelage.algorithms.slots import GradientSteps
+from tutelage.algorithms.slots import GradientSteps, needs_greedy
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.distill.settings import DistillSettings
@@ -28,7 +27,7 @@ from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Transforme
 from tutelage.models.backbone import load_tokenizer, pick_device
 from tutelage.models.outline import outline, outline_of_shape
 from tutelage.rewards.names import reward_models
-from tutelage.rollout.prompts import encode_prompts
+from tutelage.rollout.generator import encode_prompts
 from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
 
 SAMPLE = 256

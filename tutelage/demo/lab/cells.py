@@ -13,7 +13,7 @@ from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.progress.phases import phase
 from tutelage.train.run.interrupt import Interrupted
-from tutelage.train.run.lines import json_text, read_lines
+from tutelage.train.run.json_lines import json_text, read_lines
 
 log = logging.getLogger(__name__)
 

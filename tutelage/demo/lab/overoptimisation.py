@@ -45,10 +45,10 @@ from tutelage.rewards.composite import Combination, Ensemble, combine
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
-from tutelage.rollout.inference.answering import answer, completions
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
+from tutelage.rollout.inference.completion_records import records_of, sample_completions
 from tutelage.stats.overoptimisation import Floats, best_of_n
-from tutelage.train.run.lines import json_text
+from tutelage.train.run.json_lines import json_text
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
 HOW: tuple[Combination, ...] = ("mean", "worst", "lower")
@@ -237,8 +237,8 @@ def _answers(setting: Setting[Size], policy: Policy, split: Split, n: int, seed:
     answered: list[CompletionRecord] = []
     with progress(f"answers ({split})", len(prompts), quiet=setting.quiet) as advance:
         for at in range(0, len(prompts), 50):
-            part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
-            answered += completions(part, "sft", start.sampling)
+            part = sample_completions(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
+            answered += records_of(part, "sft", start.sampling)
             advance(min(at + 50, len(prompts)), {})
     return Answers({prompt.id: prompt for prompt in prompts}, answered)
 
@@ -327,7 +327,9 @@ def _best_of_n(setting: Setting[Size], sampled: SamplePlan, folder: Path) -> Map
     parts: dict[str, list[list[float]]] = {name: [] for name in rewards}
     with progress("best-of-n", len(prompts), quiet=setting.quiet) as advance:
         for number, prompt in enumerate(prompts):
-            answered = answer(policy, [prompt], sampled.samples, setting.start.sampling, seed=sampled.seed)
+            answered = sample_completions(
+                policy, [prompt], sampled.samples, setting.start.sampling, seed=sampled.seed
+            )
             for name, judge in rewards.items():
                 parts[name].append(scores_of(judge, answered.completions).tolist())
             advance(number + 1, {})

@@ -16,7 +16,7 @@ from tutelage.report.figures import BarChart, Chart, Names, Svg, draw, standalon
 from tutelage.report.json_values import number, string
 from tutelage.report.page import environment
 from tutelage.report.wording import fixed
-from tutelage.train.run.lines import json_text
+from tutelage.train.run.json_lines import json_text
 
 
 @dataclass(frozen=True)

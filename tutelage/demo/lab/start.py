@@ -16,10 +16,10 @@ from tutelage.demo.rounds.round import Place
 from tutelage.demo.rounds.stages import ROUND, Story, run_stages
 from tutelage.demo.rounds.tutoring import GOLD, QUICK, Scale, tutoring
 from tutelage.models.policy import Policy
-from tutelage.rewards.catalogue import make_reward
+from tutelage.rewards.factory import make_reward
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.rollout.generator import EncodedPrompt, encode_prompts
 
 NEEDED = ("pretrain", "sft", "sample", "judge", "reward", "improve")
 """The stages of a demonstration that the experiments stand on."""

@@ -9,14 +9,13 @@ from typing import Any
 
 from tutelage.base.nouns import counted
 from tutelage.models.policy import Policy
-from tutelage.rollout.serving.group import Ticket
-from tutelage.rollout.serving.jobs import Job, TokenLogp
+from tutelage.rollout.serving.jobs import Job, Ticket, TokenLogp
 from tutelage.rollout.serving.protocol.answers import Answer
 from tutelage.rollout.serving.protocol.errors import RequestError
 from tutelage.rollout.serving.protocol.format import Format
 from tutelage.rollout.serving.protocol.model import ServedModel
 from tutelage.rollout.serving.protocol.sampling import Limits
-from tutelage.rollout.serving.weights import ServedWeights
+from tutelage.rollout.serving.served_weights import ServedWeights
 from tutelage.rollout.serving.worker import QueueIsFull, Worker
 
 

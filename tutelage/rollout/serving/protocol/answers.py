@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tutelage.rollout.serving.jobs import FinishReason, Piece, TokenLogp, Version
+from tutelage.rollout.serving.jobs import CompletionPiece, FinishReason, TokenLogp, Version
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Answer:
     stop: str | int | None = None
     version: Version = ""
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: CompletionPiece) -> None:
         """Append a piece."""
         self.text += piece.text
         self.tokens += piece.tokens

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from tutelage.data.records import Message, Messages, Role
-from tutelage.rollout.serving.jobs import Generation, Piece, Scoring, TokenLogp
+from tutelage.rollout.serving.jobs import CompletionPiece, Generation, Scoring, TokenLogp
 from tutelage.rollout.serving.protocol.answers import Answer, usage
 from tutelage.rollout.serving.protocol.completions import generation, read_streaming
 from tutelage.rollout.serving.protocol.errors import RequestError
@@ -67,7 +67,7 @@ class Chat:
             for index in range(self.job.n)
         ]
 
-    def chunk(self, prompt: int, piece: Piece) -> dict[str, Any] | None:
+    def chunk(self, prompt: int, piece: CompletionPiece) -> dict[str, Any] | None:
         """See `Format.chunk`."""
         if not (piece.text or piece.finish or self.with_logprobs or self.with_ids):
             return None

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from tutelage.base.nouns import counted
-from tutelage.rollout.serving.jobs import Generation, Piece, Scoring, TokenLogp
+from tutelage.rollout.serving.jobs import CompletionPiece, Generation, Scoring, TokenLogp
 from tutelage.rollout.serving.protocol.answers import Answer, usage
 from tutelage.rollout.serving.protocol.fields import Fields
 from tutelage.rollout.serving.protocol.model import ServedModel
@@ -64,7 +64,7 @@ class Completions:
         """See `Format.opening`."""
         return ()
 
-    def chunk(self, prompt: int, piece: Piece) -> dict[str, Any] | None:
+    def chunk(self, prompt: int, piece: CompletionPiece) -> dict[str, Any] | None:
         """See `Format.chunk`."""
         detailed = self.with_ids or self.logprobs is not None
         if not (piece.text or piece.finish or detailed):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tutelage.rollout.serving.jobs import Generation, Piece, Scoring, TokenLogp
+from tutelage.rollout.serving.jobs import CompletionPiece, Generation, Scoring, TokenLogp
 from tutelage.rollout.serving.protocol.answers import Answer
 
 
@@ -35,7 +35,7 @@ class Format(Protocol):
         """The chunks before the first piece."""
         ...
 
-    def chunk(self, prompt: int, piece: Piece) -> dict[str, Any] | None:
+    def chunk(self, prompt: int, piece: CompletionPiece) -> dict[str, Any] | None:
         """The chunk for a piece of an answer to a prompt; None where it would hold nothing."""
         ...
 

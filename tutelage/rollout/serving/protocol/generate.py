@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tutelage.rollout.serving.jobs import Generation, Piece, Scoring, TokenLogp
+from tutelage.rollout.serving.jobs import CompletionPiece, Generation, Scoring, TokenLogp
 from tutelage.rollout.serving.protocol.answers import Answer
 from tutelage.rollout.serving.protocol.completions import DEFAULT_TOKENS, generation
 from tutelage.rollout.serving.protocol.fields import Fields
@@ -47,7 +47,7 @@ class Generate:
         """See `Format.opening`."""
         return ()
 
-    def chunk(self, prompt: int, piece: Piece) -> dict[str, Any] | None:
+    def chunk(self, prompt: int, piece: CompletionPiece) -> dict[str, Any] | None:
         """See `Format.chunk`."""
         return None
 
