@@ -21,12 +21,11 @@ from bench.jobs import grpo, ppo
 from bench.jobs.dpo import BATCH
 from bench.shapes import SHAPES, Shape
 from tutelage.commands.plan.run import COPIES
-from tutelage.engines.measuring import PROCESSOR_SHARE, RUNTIME
-from tutelage.engines.plans.estimate import Estimate, estimate
+from tutelage.engines.device_rates import PROCESSOR_SHARE, RUNTIME
+from tutelage.engines.plans.estimate import CostEstimate, estimate
 from tutelage.engines.plans.hardware import Cluster, Device
-from tutelage.engines.plans.memory import Setting
-from tutelage.engines.plans.transformer import Transformer
-from tutelage.engines.plans.workload import Batch, Sampling, Workload
+from tutelage.engines.plans.rank_memory import PlanSetting
+from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Transformer, Workload
 from tutelage.models.outline import outline_of
 
 HERE = Path(__file__).parent
@@ -42,7 +41,7 @@ class Comparison:
 
     job: str
     machine: str
-    planned: Estimate
+    planned: CostEstimate
     seconds: float
     peak: float
 
@@ -73,17 +72,17 @@ def numbers(shape: Shape) -> Transformer:
 
 
 def _grpo(shape: str, size: grpo.Size) -> Workload:
-    batch = Batch(size.prompts, size.samples, size.prompt, size.response)
-    sampling = Sampling(size.response, copies=COPIES)
+    batch = BatchShape(size.prompts, size.samples, size.prompt, size.response)
+    sampling = SamplingLoad(size.response, copies=COPIES)
     return Workload(
         numbers(SHAPES[shape]), batch, sampling=sampling, reference=1.0, has_reference=True, keeps=True
     )
 
 
 def _decoding(shape: str, size: grpo.Size) -> Workload:
-    batch = Batch(size.prompts, size.samples, size.prompt, size.response)
+    batch = BatchShape(size.prompts, size.samples, size.prompt, size.response)
     return Workload(
-        numbers(SHAPES[shape]), batch, trains=False, sampling=Sampling(size.response, copies=COPIES)
+        numbers(SHAPES[shape]), batch, trains=False, sampling=SamplingLoad(size.response, copies=COPIES)
     )
 
 
@@ -91,10 +90,10 @@ def _ppo() -> Workload:
     model = numbers(SHAPES["6.8M"])
     return Workload(
         model,
-        Batch(ppo.PROMPTS, 1, (ppo.SHORTEST + ppo.LONGEST) / 2, ppo.RESPONSE),
+        BatchShape(ppo.PROMPTS, 1, (ppo.SHORTEST + ppo.LONGEST) / 2, ppo.RESPONSE),
         epochs=ppo.EPOCHS,
         updates=ppo.EPOCHS * ppo.MINIBATCHES,
-        sampling=Sampling(ppo.RESPONSE, copies=COPIES),
+        sampling=SamplingLoad(ppo.RESPONSE, copies=COPIES),
         reference=1.0,
         has_reference=True,
         critic=model,
@@ -105,7 +104,9 @@ def _ppo() -> Workload:
 def _of_texts(lengths: Lengths, **more: Any) -> Workload:
     prompt = fmean(row[0] for row in lengths)
     response = fmean(tokens for row in lengths for tokens in row[1:])
-    return Workload(numbers(SHAPES["17.6M"]), Batch(BATCH, len(lengths[0]) - 1, prompt, response), **more)
+    return Workload(
+        numbers(SHAPES["17.6M"]), BatchShape(BATCH, len(lengths[0]) - 1, prompt, response), **more
+    )
 
 
 FIXED: dict[str, Callable[[], Workload]] = {
@@ -140,7 +141,7 @@ def compare(
     )
     work = FIXED[job]() if job in FIXED else _of_texts(lengths, **TEXTS[job])
     work = replace(work, selects=True)
-    planned = estimate(work, Cluster(device), Setting())
+    planned = estimate(work, Cluster(device), PlanSetting())
     return Comparison(job, machine["name"], planned, median(ours["seconds"]), ours["peak_mb"] * 2**20)
 
 

@@ -103,7 +103,7 @@ def _told(side: str, name: str, world: Path) -> dict[str, float]:
 def plan_of(name: str, place: Place) -> Figures:
     """The plan of a job by the rates of one processor, as they are now."""
     from tutelage.commands.plan import run as plan
-    from tutelage.engines.measuring import this_device
+    from tutelage.engines.device_rates import this_device
 
     def by_processor(measure: Callable[..., Any], *given: Any) -> Any:
         return this_device(*given, clock=time.process_time)

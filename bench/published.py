@@ -11,9 +11,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from tutelage.engines.plans.estimate import estimate
 from tutelage.engines.plans.hardware import GPUS, Cluster
-from tutelage.engines.plans.memory import Setting
-from tutelage.engines.plans.transformer import Transformer
-from tutelage.engines.plans.workload import Batch, Sampling, Workload
+from tutelage.engines.plans.rank_memory import PlanSetting
+from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Transformer, Workload
 from tutelage.models.outline import outline_of
 
 TITAN = "torchtitan docs/performance.md, commit 04133643"
@@ -68,9 +67,9 @@ def pretraining(
     model: str, gpus: int, rows: int, length: int, checkpointing: bool, per_second: float, source: str
 ) -> Published:
     """Tokens per second and GPU of pretraining with `--shard full`, `rows` windows for each A100."""
-    work = Workload(llama(*LLAMA[model]), Batch(rows * gpus, 1, 0, length), half=True)
+    work = Workload(llama(*LLAMA[model]), BatchShape(rows * gpus, 1, 0, length), half=True)
     cluster = Cluster(GPUS["a100-80"], gpus, network=25e9)
-    found = estimate(work, cluster, Setting("full", checkpointing, rows * length))
+    found = estimate(work, cluster, PlanSetting("full", checkpointing, rows * length))
     kept = "activations recomputed" if checkpointing else "activations kept"
     return Published(
         f"{model}, {rows} × {length:,} tokens, {kept}",
@@ -84,19 +83,19 @@ def pretraining(
 
 def grpo_of_nemo() -> Published:
     """Llama 3.1 8B, 2,048 responses of 1,060 tokens with their prompts, four updates, 16 H100, colocated vLLM."""
-    batch = Batch(64, 32, 160, 900, shared=False)
+    batch = BatchShape(64, 32, 160, 900, shared=False)
     work = Workload(
         llama(*LLAMA["Llama 3 8B"]),
         batch,
         half=True,
         updates=4,
-        sampling=Sampling(4096 - 160),
+        sampling=SamplingLoad(4096 - 160),
         scorings=1.0,
         reference=1.0,
         has_reference=True,
     )
     cluster = Cluster(GPUS["h100"], 16)
-    found = estimate(work, cluster, Setting("full", True, 16_384), cluster)
+    found = estimate(work, cluster, PlanSetting("full", True, 16_384), cluster)
     return Published(
         "GRPO, Llama 3.1 8B, 2,048 responses, 1,060 tokens a row",
         "16 H100",

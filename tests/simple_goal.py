@@ -3,7 +3,7 @@
 import torch
 
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.rewards.completions import rows_of
+from tutelage.rewards.reward import rows_of
 
 HALF = 150
 LIMIT = 2  # tokens of an answer

@@ -105,8 +105,8 @@ PLANTED = [
     ("report/page.py", "import torch"),
     ("stats/intervals.py", "from tutelage.report.figures import draw"),
     ("stats/text.py", "from tutelage.report import write_report"),
-    ("engines/plans/memory.py", "import torch"),
-    ("engines/plans/memory.py", "from tutelage.engines.engine import Engine"),
+    ("engines/plans/rank_memory.py", "import torch"),
+    ("engines/plans/rank_memory.py", "from tutelage.engines.interface import Engine"),
     ("engines/plain.py", "def f():\n    from tutelage.engines.cpu import states"),
     ("train/learner.py", "from tutelage.engines.cpu.weight_gradients import total_norm"),
     (

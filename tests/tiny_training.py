@@ -12,13 +12,13 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward
+from tutelage.rollout.generator import encode_prompts
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.prompts import encode_prompts
 from tutelage.train.learner import Learner
 from tutelage.train.rl.critic import make_critic
 from tutelage.train.rl.improve import improve
 from tutelage.train.rl.rollouts import collect
-from tutelage.train.rl.settings import RolloutSettings, Setup
+from tutelage.train.rl.setup import RolloutSettings, Setup
 from tutelage.train.supervised.batches import EncodedPair, Order
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tutelage.base import config
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

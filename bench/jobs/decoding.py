@@ -13,7 +13,7 @@ def ours(place: Place, size: Size) -> Measurement:
     from tutelage.base import config
     from tutelage.data.chat_tokens import encode
     from tutelage.data.formats import load_prompts
-    from tutelage.engines.sampling import PromptTokens
+    from tutelage.engines.interface import PromptTokens
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
 

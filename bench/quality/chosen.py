@@ -22,9 +22,9 @@ from tutelage.data.records import Preference
 from tutelage.models.policy import Policy
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.stats.intervals import Interval, ratio_interval
-from tutelage.train.run.lines import read_lines
+from tutelage.train.run.json_lines import read_lines
 from tutelage.train.supervised.batches import encode_preferences
-from tutelage.train.supervised.preference_training import answer_logps
+from tutelage.train.supervised.preference_job import completion_logps
 
 LOSSES = ("dpo", "orpo", "ipo", "simpo")
 SETTINGS: Mapping[str, Any] = {
@@ -110,7 +110,7 @@ def _logps(policy: Policy, pairs: Sequence[Preference]) -> Any:
     """log π of the chosen and of the rejected answer of each pair, nats. Float[N, 2]"""
     encoded, _ = encode_preferences(pairs, policy.tokenizer, policy.context or 2048)
     rows = [row for one in encoded for row in (one.chosen, one.rejected)]
-    return answer_logps(policy, rows, BUDGET).reshape(-1, 2).double().numpy()
+    return completion_logps(policy, rows, BUDGET).reshape(-1, 2).double().numpy()
 
 
 def _curve(out: Path) -> list[list[float]]:

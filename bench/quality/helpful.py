@@ -24,7 +24,7 @@ from tutelage.models.heads import new_reward_model
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.report.figures.plots import smoothed
 from tutelage.stats.intervals import Interval, ratio_interval
-from tutelage.train.run.lines import read_lines
+from tutelage.train.run.json_lines import read_lines
 from tutelage.train.supervised.batches import Order, encode_preferences
 from tutelage.train.supervised.reward_model import pair_scores
 

@@ -29,7 +29,7 @@ from tutelage.data.records import Demonstration
 from tutelage.models.policy import Policy
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.stats.intervals import Interval, normal_quantile
-from tutelage.train.run.lines import read_lines
+from tutelage.train.run.json_lines import read_lines
 from tutelage.train.supervised.batches import Order, encode_demonstrations
 
 SFT: Mapping[str, Any] = {"prompt": 64, "answer": 32, "batch": 4, "steps": 24, "lr": 2e-5}

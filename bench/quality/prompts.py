@@ -8,7 +8,7 @@ from tutelage.data.formats import load_preferences
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Message, Prompt
 from tutelage.models.policy import Policy
-from tutelage.rollout.prompts import encode_prompts
+from tutelage.rollout.generator import encode_prompts
 from tutelage.train.supervised.batches import Order
 
 

@@ -19,7 +19,7 @@ from tutelage.commands.sft.settings import SftSettings
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Demonstration
 from tutelage.report.figures import Axis, Chart, Series, draw, standalone
-from tutelage.train.run.lines import read_lines
+from tutelage.train.run.json_lines import read_lines
 
 SWEPT = (3e-5, 1e-4, 3e-4, 1e-3)
 SETTINGS: Mapping[str, Any] = {

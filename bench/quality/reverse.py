@@ -20,9 +20,9 @@ from tutelage.data.worlds import ChildrensQuestions
 from tutelage.models.policy import Policy
 from tutelage.report.figures import Axis, Chart, Rule, Series, draw, standalone
 from tutelage.report.figures.plots import smoothed
-from tutelage.rollout.inference.answering import answer
+from tutelage.rollout.inference.completion_records import sample_completions
 from tutelage.stats.intervals import ratio_interval
-from tutelage.train.run.lines import read_lines
+from tutelage.train.run.json_lines import read_lines
 
 SETTINGS: Mapping[str, Any] = {
     "letters": [3, 6],
@@ -111,7 +111,7 @@ def _measured(part: Part, policy: Policy, words: Sequence[str]) -> list[float]:
     """The ratio of each answer to the held-out words."""
     sampling = config.Sampling(temperature=1.0, max_new_tokens=part.settings["response"])
     prompts = [Prompt(word, _asked(word)) for word in words]
-    answered = answer(policy, prompts, part.settings["answers"], sampling, seed=1000 + part.seed)
+    answered = sample_completions(policy, prompts, part.settings["answers"], sampling, seed=1000 + part.seed)
     asked = [prompt.messages[-1].content for prompt in answered.prompts]
     return [round(value, 4) for value in reversed_text(asked, list(answered.texts))]
 

@@ -21,8 +21,8 @@ from tutelage.data.record_files import write_jsonl
 from tutelage.data.records import Prompt
 from tutelage.models.drift import response_logp
 from tutelage.models.policy import Policy
-from tutelage.rollout.inference.answering import answer
-from tutelage.train.run.lines import read_lines
+from tutelage.rollout.inference.completion_records import sample_completions
+from tutelage.train.run.json_lines import read_lines
 
 Point: TypeAlias = Sequence[float | None]
 """KL from the model as it was, where it is known, and mean score of a rollout."""
@@ -102,7 +102,7 @@ def _offline(part: Part, place: Place, prompts: Sequence[Prompt]) -> tuple[Path,
     """DPO on answers of the model as it was: the best against the worst of each prompt."""
     settings, out = part.settings, place.run(part)
     base, file = tt.load_policy(place.model), place.runs / f"pairs-{part.seed}.jsonl"
-    answered = answer(
+    answered = sample_completions(
         base, prompts, settings["samples"], config.Sampling(**_sampling(settings)), seed=part.seed
     )
     rows = []
@@ -161,7 +161,7 @@ def _optimiser(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _measured(part: Part, policy: Policy, base: Policy, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """Score of each answer to the held-out prompts, and log π − log π₀ of it, whose mean is the KL in nats."""
     sampling = config.Sampling(**_sampling(part.settings))
-    answered = answer(policy, prompts, part.settings["answers"], sampling, seed=1000 + part.seed)
+    answered = sample_completions(policy, prompts, part.settings["answers"], sampling, seed=1000 + part.seed)
     rollout = answered.rollout
     drift = ((rollout.logp - response_logp(base, rollout)) * rollout.mask).sum(1)
     scores = sentiment([], list(answered.texts))
@@ -172,7 +172,7 @@ def _best_of_n(part: Part, base: Policy, prompts: Sequence[Prompt]) -> dict[str,
     """The scores of n answers to each prompt."""
     n = part.settings["n"]
     sampling = config.Sampling(**_sampling(part.settings))
-    answered = answer(base, prompts, n, sampling, seed=2000 + part.seed)
+    answered = sample_completions(base, prompts, n, sampling, seed=2000 + part.seed)
     scores = np.array(sentiment([], list(answered.texts))).reshape(-1, n)
     return {"table": np.round(scores, 4).tolist()}
 

@@ -20,7 +20,7 @@ from learn.test_every_recipe_learns import SCORE, START, expected  # noqa: E402
 from tutelage.algorithms.override import override  # noqa: E402
 from tutelage.algorithms.registry import recipe_named  # noqa: E402
 from tutelage.report.figures import Axis, Chart, Series, draw, standalone  # noqa: E402
-from tutelage.train.rl.mismatch import Mismatch  # noqa: E402
+from tutelage.train.rl.setup import Mismatch  # noqa: E402
 
 STEPS, SEEDS, RATE = 40, 8, 2.0
 AGES = (0, 1, 2, 4)

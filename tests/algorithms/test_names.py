@@ -8,7 +8,7 @@ import pytest
 from offenders import for_each
 
 from tutelage.algorithms import RECIPES, about, override, pieces, plain, recipe_named, table
-from tutelage.algorithms.checks import remarks
+from tutelage.algorithms.choice_rules import remarks
 from tutelage.algorithms.override import PIECES
 from tutelage.algorithms.recipe import Critic, GradientSteps, Linear, NaturalStep, Penalty, Recipe
 from tutelage.base.errors import TutelageError

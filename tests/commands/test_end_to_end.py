@@ -16,9 +16,9 @@ from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.model import ModelReward
-from tutelage.rollout.inference.talk import talk
+from tutelage.rewards.model_reward import ModelReward
+from tutelage.rewards.reward import Completions
+from tutelage.rollout.inference.conversation import talk
 
 evaluate = find("evaluate")
 improve = find("improve")

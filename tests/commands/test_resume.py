@@ -33,7 +33,7 @@ from tutelage.train.learner import Learner
 from tutelage.train.run.checkpoints import CheckpointFolder
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import encode_preferences
-from tutelage.train.supervised.reward_model import held_out_preferences
+from tutelage.train.supervised.reward_model import preference_figures
 
 distill = find("distill")
 improve = find("improve")
@@ -279,7 +279,7 @@ def test_the_reward_model_that_is_kept_is_the_best_that_was_seen(tiny_model, tmp
     kept = load_reward_model(model(tmp_path / "run" / "model"))
     _, aside = split_by_prompt(load_preferences(data["pairs"]).records, 0.3, 0)
     pairs, _ = encode_preferences(aside, kept.tokenizer, 64)
-    margin = held_out_preferences(kept, pairs, 10_000)["held_out/loss"]
+    margin = preference_figures(kept, pairs, 10_000)["loss"]
     assert margin == pytest.approx(min(losses), rel=0.05), "centring changes differences a little"
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tutelage.commands.terminal import remarks, train
-from tutelage.train.run.drive import Training
+from tutelage.train.run.loop import Training
 
 log = logging.getLogger("tutelage.somewhere")
 

@@ -12,7 +12,8 @@ from tiny_verbs import files, improve_settings, read_jsonl, reward_settings, sft
 import tutelage as tt
 from tutelage.commands import runs
 from tutelage.commands.table import find
-from tutelage.models import backbone, saving
+from tutelage.models import backbone
+from tutelage.models import model_files as saving
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner
 

@@ -21,10 +21,10 @@ from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.records import CompletionRecord, Prompt, user
 from tutelage.people import Answer, Item, Plan, add_items, add_rater, create_study, open_store
 from tutelage.people.store.bulk import AnswerRecord, write_answers
+from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Completion, Reward
 from tutelage.rewards.rules import ExactMatch, LengthLimit
-from tutelage.rewards.weighted import WeightedReward
 
 PAIRS = 40
 

@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from tutelage.data.tokenizer import TextStream
-from tutelage.engines.stopping import text_of
+from tutelage.engines.sampling import text_of
 
 ALPHABETS = {
     "any": range(300),

@@ -10,8 +10,8 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.choose import engine_for
+from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import inner
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

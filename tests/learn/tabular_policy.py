@@ -21,15 +21,13 @@ from tutelage.core.rows import by_tokens, spread
 from tutelage.data.records import Prompt, user
 from tutelage.models.budget import Budget
 from tutelage.rewards.reward import Completion, Reward
-from tutelage.rollout.ahead import AheadGenerator, RolloutRequest
-from tutelage.rollout.generator import Generator, PromptTokens
-from tutelage.rollout.prompts import EncodedPrompt, prompt_tokens
+from tutelage.rollout.generator import EncodedPrompt, Generator, PromptTokens, prompt_tokens
+from tutelage.rollout.prefetch import AheadGenerator, RolloutRequest
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl.critic import TrunkCritic
 from tutelage.train.rl.improve import improve
-from tutelage.train.rl.mismatch import Mismatch
 from tutelage.train.rl.rollouts import rollout_seed
-from tutelage.train.rl.settings import RolloutSettings
+from tutelage.train.rl.setup import Mismatch, RolloutSettings
 
 PRETRAINING = SENTENCES[torch.tensor([4, 4, 1])]
 """Sentences whose likelihood the PPO-ptx stream raises."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from learn.tabular_policy import improved
 from tutelage.algorithms import RECIPES, override
-from tutelage.algorithms.checks import remarks
+from tutelage.algorithms.choice_rules import remarks
 from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Recipe
 from tutelage.base.errors import TutelageError
 

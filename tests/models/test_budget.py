@@ -10,7 +10,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow, RowList, collate, split_by_length
 from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.states import states_before
-from tutelage.engines.plans.tokens import SHARED_ON_CPU, SMALL
+from tutelage.engines.plans.token_budget import SHARED_ON_CPU, SMALL
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models import budget as module
 from tutelage.models.budget import Budget, automatic_budget, bytes_of_token, out_of_memory

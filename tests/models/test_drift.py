@@ -9,7 +9,7 @@ import torch
 from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.drift import perplexity, response_logp, sequence_kl
 from tutelage.models.policy import Policy

@@ -15,7 +15,7 @@ from tutelage.data.chat_tokens import encode
 from tutelage.data.records import Message
 from tutelage.models.heads import ScalarModel, load_reward_model, new_reward_model
 from tutelage.models.reward_card import ANSWER, EXAMPLES, QUESTION, with_fitting_template
-from tutelage.rewards.model import ModelReward
+from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Completion
 
 LLAMA_2 = (

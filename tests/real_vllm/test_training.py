@@ -12,12 +12,12 @@ from tiny_training import World, letters, policy_of, recipe_of
 
 from real_vllm import running
 from tutelage.base import config
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.server.connect import connect
-from tutelage.rollout.server.generator import ServerGenerator
 from tutelage.rollout.server.probe import Probe
-from tutelage.rollout.server.weights import WeightSync
+from tutelage.rollout.server.server_generator import ServerGenerator
+from tutelage.rollout.server.weight_sync import WeightSync
 
 pytestmark = pytest.mark.skipif(not running.PYTHON, reason="needs TUTELAGE_VLLM_PYTHON: make test-vllm")
 

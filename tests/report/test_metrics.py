@@ -11,11 +11,11 @@ import tutelage as tt
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.report.metrics import GROUPS, METRICS, PART, metric_of
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD
+from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.judge import JudgeReward
-from tutelage.rewards.metrics import reward_metrics
 from tutelage.rewards.rules import ExactMatch
-from tutelage.rewards.weighted import WeightedReward
-from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.rewards.scores import reward_metrics
+from tutelage.train.rl.pretraining_mix import PretrainingMix
 
 ASKED = [
     f"What is {topic}?"

@@ -5,8 +5,7 @@ import torch
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Message, Messages, Prompt, user
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Completion
+from tutelage.rewards.reward import Completion, Completions
 
 TALK: Messages = (
     Message("system", "Be brief."),

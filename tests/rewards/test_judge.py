@@ -1,21 +1,78 @@
-"""A judge behind an endpoint: what it is asked, and what becomes of its replies."""
+"""Schedules of comparisons: who meets whom, how often, and what a tournament finds out."""
 
+import math
+from itertools import combinations, permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
 from served import choices, serving
 
+from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint, Usage
+from tutelage.data.chat_endpoint import KEY, Endpoint, PaidEndpoint, Usage
 from tutelage.data.llm_judge import EndpointPairJudge, Opinion
 from tutelage.data.records import Messages
-from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
-from tutelage.rewards.matches import swiss
-from tutelage.rewards.metrics import reward_metrics
+from tutelage.rewards.composite import CappedReward, WeightedReward
+from tutelage.rewards.factory import make_reward
+from tutelage.rewards.judge import (
+    JudgeReward,
+    PairResult,
+    PairwiseJudgeReward,
+    Schedule,
+    judge_named,
+    round_robin,
+    swiss,
+)
 from tutelage.rewards.rules import LengthLimit
-from tutelage.rewards.weighted import CappedReward, WeightedReward
+from tutelage.rewards.scores import reward_metrics
 
 from .made import completion
+
+
+def played_by_strength(schedule: Schedule, strength: tuple[int, ...]) -> list[PairResult]:
+    """All matches among players of which the stronger one always wins."""
+    played: list[PairResult] = []
+    while drawn := schedule(len(strength), played):
+        assert len({player for pair in drawn for player in pair}) == 2 * len(drawn) or schedule is round_robin
+        played += [
+            PairResult(a, b, (strength[a] > strength[b]) + 0.5 * (strength[a] == strength[b]))
+            for a, b in drawn
+        ]
+    return played
+
+
+def points(played: list[PairResult], player: int) -> float:
+    won = [match.score for match in played if match.first == player]
+    return sum(won) + sum(1 - match.score for match in played if match.second == player)
+
+
+@pytest.mark.parametrize("players", range(1, 7))
+def test_in_a_round_robin_everybody_meets_everybody_once(players: int) -> None:
+    met = [(match.first, match.second) for match in played_by_strength(round_robin, tuple(range(players)))]
+    assert met == list(combinations(range(players), 2))
+
+
+@pytest.mark.parametrize("players", range(1, 17))
+def test_a_swiss_tournament_is_short_and_repeats_no_match(players: int) -> None:
+    played = played_by_strength(swiss, tuple((7 * i) % players for i in range(players)))
+    assert len({frozenset((match.first, match.second)) for match in played}) == len(played)
+    assert len(played) <= players / 2 * math.ceil(math.log2(players)) if players > 1 else not played
+    for player in range(players):
+        count = sum(player in (match.first, match.second) for match in played)
+        rounds = (players - 1).bit_length()
+        assert rounds - 1 - players % 2 <= count <= rounds
+
+
+def test_the_best_player_wins_every_swiss_tournament_of_up_to_six() -> None:
+    """Whatever the order of the players: the best one has won all its matches, the worst one none."""
+    for players in (2, 3, 4, 5, 6):
+        for strength in permutations(range(players)):
+            played = played_by_strength(swiss, strength)
+            best, worst = strength.index(players - 1), strength.index(0)
+            count = [sum(player in (m.first, m.second) for m in played) for player in (best, worst)]
+            assert points(played, best) == count[0] > 0
+            assert points(played, worst) == 0 < count[1]
 
 
 def said(body: dict[str, Any]) -> str:
@@ -147,3 +204,74 @@ def test_the_judge_says_what_it_was_asked() -> None:
     whole = WeightedReward(((1.0, CappedReward(JudgeReward(paid), highest=8.0)), (1.0, LengthLimit(3))))
     assert reward_metrics(whole)["judge/requests"] == 4.0
     assert reward_metrics(LengthLimit(3)) == {}
+
+
+NOWHERE = config.Model("nowhere", device="cpu")
+LEAST = 'url = "http://localhost:1/v1"\nmodel = "m"\nrubric = "Kind and short."\n'
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "judge.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_judge_that_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "hush")
+    with serving(lambda body, number: choices("Fine. [[4]]")) as served:
+        text = LEAST.replace("http://localhost:1/v1", served.url) + 'highest = 5\nreplies = "kept.jsonl"\n'
+        reward = make_reward([f"judge:{write(tmp_path, text)}=0.5"], None, NOWHERE)
+        scores = reward([completion("a"), completion("a")])
+        assert list(scores) == [2.0, 2.0]
+    assert served.keys == ["Bearer hush"]
+    asked = served.asked[0]["messages"][0]["content"]
+    assert "Kind and short." in asked
+    assert "from 1 (worst) to 5 (best)" in asked
+    assert (tmp_path / "kept.jsonl").is_file(), "paths are relative to the file of settings"
+
+
+@pytest.mark.parametrize(("by", "schedule"), [("pairs", round_robin), ("tournament", swiss)])
+def test_a_judge_that_compares(tmp_path: Path, by: str, schedule: object) -> None:
+    reward = judge_named(write(tmp_path, LEAST + f'by = "{by}"\nquestion = "Which is kinder?"\n'))
+    assert isinstance(reward, PairwiseJudgeReward)
+    assert reward.schedule is schedule
+    assert reward.compare.question == "Which is kinder?"  # type: ignore[attr-defined]
+
+
+def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("{guidelines}|{conversation}|{response}")
+    reward = judge_named(write(tmp_path, LEAST + 'template = "prompt.txt"\n'))
+    assert isinstance(reward, JudgeReward)
+    assert reward.template == "{guidelines}|{conversation}|{response}"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (LEAST.replace("Kind and short.", " "), r"judge.toml: The rubric is empty"),
+        (LEAST.replace('rubric = "Kind and short."\n', ""), "rubric is required"),
+        (LEAST + 'by = "vibes"\n', "by must be"),
+        (LEAST + "highest = 1\n", "from 1 to 1 says nothing"),
+        (LEAST + 'by = "pairs"\nhighest = 5\n', "by = 'pairs' gives none"),
+        (LEAST + "budget = 5\n", "needs the prices"),
+        (LEAST + "at_once = 0\n", "at_once has to be 1"),
+        (LEAST + 'template = "none.txt"\n', "cannot be read"),
+        (LEAST + "temprature = 1\n", "did you mean 'temperature'"),
+        (LEAST.replace("http://", ""), "is no endpoint"),
+        ("rubric =", "is not valid TOML"),
+    ],
+)
+def test_files_that_describe_no_judge(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(TutelageError, match=told):
+        judge_named(write(tmp_path, text))
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(TutelageError, match=r"Cannot read the settings file nowhere.toml"):
+        make_reward(["judge:nowhere.toml"], None, NOWHERE)
+
+
+def test_a_prompt_without_a_place_for_the_rubric_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("{conversation}|{response}")
+    with pytest.raises(TutelageError, match=r"lacks \{guidelines\}"):
+        judge_named(write(tmp_path, LEAST + 'template = "prompt.txt"\n'))

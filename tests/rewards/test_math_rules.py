@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from offenders import for_each
 
 from tutelage.base.errors import TutelageError
-from tutelage.rewards import limits
+from tutelage.rewards import sandbox as limits
 from tutelage.rewards.math_rules import MathMatch, Number, NumberMatch, last_number
 
 from .made import completion

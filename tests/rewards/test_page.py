@@ -16,11 +16,9 @@ from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.formats import load_prompts
 from tutelage.data.record_formats import FIELDS
 from tutelage.data.records import Message
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.matches import swiss
-from tutelage.rewards.named import function_named, make_reward
-from tutelage.rewards.named_rules import RULES
-from tutelage.rewards.reward import Completion
+from tutelage.rewards.factory import RULES, function_named, make_reward
+from tutelage.rewards.judge import swiss
+from tutelage.rewards.reward import Completion, Completions
 from tutelage.rewards.scores import scores_of
 
 DOCS = Path(__file__).parents[2] / "docs"

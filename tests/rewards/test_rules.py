@@ -1,10 +1,23 @@
 """Rules by hand."""
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow
-from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch
+from tutelage.data.text_counts import reading_grade
+from tutelage.rewards.rules import (
+    ExactMatch,
+    JsonFormat,
+    LengthLimit,
+    PatternMatch,
+    Readability,
+    Repetition,
+    TagFormat,
+)
 
 from .made import completion, sampled
 
@@ -65,4 +78,100 @@ def test_a_row_without_the_column_is_named(data: dict[str, object]) -> None:
 )
 def test_rules_that_are_none(rule) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(TutelageError, match=r"is no regular expression|leaves no room"):
+        rule()
+
+
+SCHEMA = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("tags", "answer", "score"),
+    [
+        (("think",), "<think>a\nb</think>So.", 1.0),
+        (("think",), "\n<think></think>\nSo.\n", 1.0),
+        (("think",), "<think>a</think>\n", 0.0),
+        (("think",), "Well: <think>a</think>So.", 0.0),
+        (("think",), "<think>a</think>So.<think>b</think>", 0.0),
+        (("think",), "</think>a<think>So.", 0.0),
+        (("think", "answer"), "<think>a</think>\n<answer>b</answer>\n", 1.0),
+        (("think", "answer"), "<think>a</think> then <answer>b</answer>", 0.0),
+        (("think", "answer"), "<answer>b</answer><think>a</think>", 0.0),
+        (("think", "answer"), "<think>a</think><answer>b</answer> and more", 0.0),
+        (("think", "answer"), "<think><answer>a</think>b</answer>", 0.0),
+    ],
+)
+def test_sections_in_tags(tags: tuple[str, ...], answer: str, score: float) -> None:
+    assert TagFormat(tags)([completion(answer)]) == [score]
+
+
+@pytest.mark.parametrize("tags", [(), ("<think>",), ("two words",)])
+def test_tags_are_words(tags: tuple[str, ...]) -> None:
+    with pytest.raises(TutelageError, match="Tags are words"):
+        TagFormat(tags)
+
+
+@pytest.mark.parametrize(
+    ("answer", "plain", "fulfilled"),
+    [
+        ('{"name": "Ada"}', 1.0, 1.0),
+        ('```json\n{"name": "Ada"}\n```', 1.0, 1.0),
+        ('{"name": 3}', 1.0, 0.0),
+        ("[1, 2]", 1.0, 0.0),
+        ('Here: {"name": "Ada"}', 0.0, 0.0),
+        ("", 0.0, 0.0),
+        ("[" * 100_000, 0.0, 0.0),
+        (' \n```  \n\n {"name": "Ada"}\n\n ``` \n', 1.0, 1.0),
+        ('```python\n{"name": "Ada"}\n```', 0.0, 0.0),
+        ('```json {"name": "Ada"}\n```', 0.0, 0.0),
+        ('```json\n{"name": "Ada"}```', 0.0, 0.0),
+        ("```\n```", 0.0, 0.0),
+    ],
+)
+def test_json_with_and_without_a_schema(tmp_path: Path, answer: str, plain: float, fulfilled: float) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps(SCHEMA))
+    assert JsonFormat()([completion(answer)]) == [plain]
+    assert JsonFormat(str(schema))([completion(answer)]) == [fulfilled]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "cannot be read"), ("{", "no JSON schema"), ('{"type": "thing"}', "no JSON schema")],
+)
+def test_a_schema_that_is_none(tmp_path: Path, content: str | None, told: str) -> None:
+    schema = tmp_path / "schema.json"
+    if content is not None:
+        schema.write_text(content)
+    with pytest.raises(TutelageError, match=told):
+        JsonFormat(str(schema))
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    monkeypatch.delitem(sys.modules, "tutelage.rewards.schemas", raising=False)
+    monkeypatch.delattr("tutelage.rewards.schemas", raising=False)
+    assert JsonFormat()([completion("1")]) == [1.0]
+    with pytest.raises(TutelageError, match=r"tutelage\[rules\]"):
+        JsonFormat("schema.json")
+
+
+def test_repetition_costs_the_share_that_was_said_before() -> None:
+    """ "a b c a b c" has four runs of three words, of which one comes again."""
+    answers = ["a b c a b c", "a b c d e f", "a b", "", "A b c. a, b c!"]
+    assert Repetition()([completion(text) for text in answers]) == [-0.25, 0.0, 0.0, 0.0, -0.25]
+    assert Repetition(1)([completion("no no no no")]) == [-0.75]
+
+
+def test_readability_costs_nothing_up_to_the_grade_and_one_at_twice_the_grade() -> None:
+    text = "Solar radiation illuminates terrestrial environments."
+    grade = reading_grade(text)
+    assert grade is not None
+    assert Readability(grade)([completion(text)]) == [0.0]
+    assert Readability(grade / 2)([completion(text)]) == pytest.approx([-1.0])
+    assert Readability()([completion("The sun is hot."), completion("...")]) == [0.0, -1.0]
+
+
+@pytest.mark.parametrize("rule", [lambda: Repetition(0), lambda: Readability(0.0)])
+def test_rules_that_are_none_text_rules(rule) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(TutelageError, match=r"runs of 1 word or more|A school year"):
         rule()

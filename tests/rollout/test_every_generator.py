@@ -9,11 +9,16 @@ from tutelage.data.chat_tokens import decode_response
 from tutelage.data.records import Prompt, user
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rollout.assembly import Response, assemble, concatenate
-from tutelage.rollout.generator import PromptTokens
+from tutelage.rollout.generator import (
+    PromptTokens,
+    SampledCompletion,
+    assemble,
+    concatenate,
+    encode_prompts,
+    prompt_tokens,
+)
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.prompts import encode_prompts, prompt_tokens
-from tutelage.rollout.sampler import GeneratorSampler
+from tutelage.rollout.samplers import GeneratorSampler
 from tutelage.rollout.scripted import ScriptedGenerator
 
 FREE = config.Sampling(temperature=1.0, max_new_tokens=6)
@@ -27,12 +32,12 @@ def policy(tiny_model):
     return loaded
 
 
-def parts(rollout: Rollout) -> tuple[PromptTokens, list[Response]]:
+def parts(rollout: Rollout) -> tuple[PromptTokens, list[SampledCompletion]]:
     """The responses of a rollout, as a server would send them."""
     first = range(0, len(rollout), rollout.group)
     tokens = tuple(tuple(rollout.prompt[b][rollout.prompt_mask[b]].tolist()) for b in first)
     responses = [
-        Response(
+        SampledCompletion(
             tuple(rollout.response[b][mask].tolist()),
             tuple(rollout.logp[b][mask].tolist()),
             bool(rollout.terminated[b]),
@@ -114,7 +119,7 @@ def test_joined_rollouts_equal_one_rollout_of_all_prompts(policy):
 
 def test_an_uneven_number_of_responses_per_prompt_is_refused():
     with pytest.raises(ValueError, match="3 responses cannot be shared among 2 prompts"):
-        assemble(PROMPTS, [Response((1,), (0.0,), True, "x")] * 3, pad=0)
+        assemble(PROMPTS, [SampledCompletion((1,), (0.0,), True, "x")] * 3, pad=0)
 
 
 def test_a_script_ends_at_its_end_token_and_is_cut_at_the_limit():

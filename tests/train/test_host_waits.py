@@ -15,8 +15,7 @@ from tutelage.algorithms.override import override
 from tutelage.core.rows import collate
 from tutelage.models.budget import Budget
 from tutelage.train.rl import update
-from tutelage.train.supervised.fit import fit
-from tutelage.train.supervised.objectives import WeightedRows, imitate
+from tutelage.train.supervised.fit import WeightedRows, fit, imitate
 
 READING = {"item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__", "nonzero"}
 """Methods of tensors for which the host waits, since it needs the numbers or how many they are."""

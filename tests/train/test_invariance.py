@@ -20,9 +20,8 @@ from tutelage.core.preferences import PREFERENCE_LOSSES
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.models.heads import new_reward_model
 from tutelage.train.supervised.batches import EncodedPair, collate_pairs
-from tutelage.train.supervised.fit import fit
-from tutelage.train.supervised.objectives import WeightedPairs, WeightedRows, imitate
-from tutelage.train.supervised.preference_training import paired_job, refer
+from tutelage.train.supervised.fit import WeightedPairs, WeightedRows, fit, imitate
+from tutelage.train.supervised.preference_job import paired_job, refer
 from tutelage.train.supervised.reward_model import prefer
 
 ONE_BATCH = (

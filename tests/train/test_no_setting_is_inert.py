@@ -13,10 +13,10 @@ from simple_goal import low_tokens
 from tiny_training import World, policy_of, some_rows
 
 from tutelage.algorithms import RECIPES, override
-from tutelage.algorithms.checks import remarks
+from tutelage.algorithms.choice_rules import remarks
 from tutelage.algorithms.recipe import GradientSteps
 from tutelage.base.errors import TutelageError
-from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.pretraining_mix import PretrainingMix
 
 HONOURED = {
     *("Recipe.samples", "Recipe.dynamic_sampling", "Recipe.entropy", "Recipe.ptx", "Recipe.critic"),

@@ -29,15 +29,14 @@ from tutelage.models.budget import Budget
 from tutelage.models.drift import response_logp
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import Policy
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.model import ModelReward
-from tutelage.train.rl.mixing import PretrainingMix
-from tutelage.train.rl.scoring import score_rows
+from tutelage.rewards.model_reward import ModelReward
+from tutelage.rewards.reward import Completions
+from tutelage.train.rl.batch_scores import score_rows
+from tutelage.train.rl.pretraining_mix import PretrainingMix
 from tutelage.train.supervised.batches import Order
-from tutelage.train.supervised.fit import fit
+from tutelage.train.supervised.fit import WeightedRows, fit, imitate
 from tutelage.train.supervised.language import mean_loss
-from tutelage.train.supervised.objectives import WeightedRows, imitate
-from tutelage.train.supervised.preference_training import answer_logps
+from tutelage.train.supervised.preference_job import completion_logps
 from tutelage.train.supervised.reward_model import row_scores
 
 
@@ -175,7 +174,7 @@ def reading(policy, budget, rows):
     return [
         score_rows(policy, batch, temperature=0.7, budget=Budget.of(budget)).logp,
         response_logp(policy, batch, budget=budget),
-        answer_logps(policy, rows, budget),
+        completion_logps(policy, rows, budget),
         torch.tensor(mean_loss(policy, rows, budget)),
     ]
 

@@ -20,25 +20,25 @@ from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, K
 from tutelage.core.rows import EncodedRow
 from tutelage.data.records import Preference, UnpairedAnswer, user
 from tutelage.train.supervised.batches import EncodedPair, Order
-from tutelage.train.supervised.desirability import (
-    SingleAnswer,
-    encode_unpaired,
-    judge_alone,
-    label,
-    labelled_batch,
-    unpaired_job,
-)
 from tutelage.train.supervised.fit import fit
-from tutelage.train.supervised.preference_losses import preference_loss
-from tutelage.train.supervised.preference_training import (
-    answer_logps,
+from tutelage.train.supervised.preference_job import (
     compare,
+    completion_logps,
     mean_drift,
     paired_job,
+    preference_loss,
     refer,
     referred_batch,
     summed,
     unrelated,
+)
+from tutelage.train.supervised.unpaired_job import (
+    LabelledCompletion,
+    encode_unpaired,
+    label,
+    labelled_batch,
+    single_loss,
+    unpaired_job,
 )
 
 
@@ -315,7 +315,7 @@ def test_labelled_answers_alone_and_in_pairs_have_one_loss(tiny_model):
     items, single = referred(policy, pairs), labelled(policy, 6)
     learnt(policy)
     paired, told = compare(policy, loss, referred_batch(policy, items, 0.2))
-    alone_, told_alone = judge_alone(policy, loss, labelled_batch(policy, single, 0.2))
+    alone_, told_alone = single_loss(policy, loss, labelled_batch(policy, single, 0.2))
     assert float(paired) == pytest.approx(float(alone_), rel=1e-5)
     for key in ("margin", "kl/chosen", "kl/rejected"):
         assert float(told[key]) == pytest.approx(float(told_alone[key]), rel=1e-4)
@@ -338,8 +338,8 @@ def test_single_answers_are_learnt_and_no_budget_changes_it(tiny_model):
 def test_a_batch_of_good_answers_alone_is_no_division_by_zero(tiny_model):
     policy = policy_of(tiny_model("llama"))
     good = [item for item in labelled(policy, 4) if item.good]
-    assert isinstance(good[0], SingleAnswer)
-    _, told = judge_alone(policy, Kto(), labelled_batch(policy, good, 0.0))
+    assert isinstance(good[0], LabelledCompletion)
+    _, told = single_loss(policy, Kto(), labelled_batch(policy, good, 0.0))
     assert all(math.isfinite(float(x)) for x in told.values())
     assert float(told["kl/rejected"]) == 0.0
 
@@ -384,7 +384,7 @@ def test_settings_out_of_range_are_refused(name, given, told):
 def test_log_probabilities_of_answers_are_in_the_order_of_the_rows(tiny_model):
     policy = policy_of(tiny_model("opt"))
     rows = some_rows(7)
-    found = answer_logps(policy, rows, budget=40)
+    found = completion_logps(policy, rows, budget=40)
     expected = torch.stack([alone(policy, row).detach() for row in rows])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 

@@ -12,17 +12,15 @@ from served import serving
 from tiny_training import World, assert_close, assert_identical, letters, policy_of, recipe_of
 from vllm_stub import VllmStub
 
-from tutelage.engines.sampling import PromptTokens
-from tutelage.rollout.ahead import AheadGenerator, RolloutRequest
-from tutelage.rollout.assembly import concatenate
-from tutelage.rollout.generator import RolloutError
+from tutelage.engines.interface import PromptTokens
+from tutelage.rollout.generator import RolloutError, concatenate, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.prompts import prompt_tokens
-from tutelage.rollout.server import generator as server_generator
+from tutelage.rollout.prefetch import AheadGenerator, RolloutRequest
+from tutelage.rollout.server import server_generator
 from tutelage.rollout.server.connect import connect
-from tutelage.rollout.server.generator import ServerGenerator
 from tutelage.rollout.server.probe import Probe
-from tutelage.rollout.server.weights import WeightSync
+from tutelage.rollout.server.server_generator import ServerGenerator
+from tutelage.rollout.server.weight_sync import WeightSync
 from tutelage.rollout.vocabulary import ModelVocabulary
 from tutelage.train.rl.rollouts import rollout_seed
 

@@ -1,9 +1,10 @@
-"""The slots of a recipe that are values: the penalty, the critic, the update, schedules."""
+"""The slots of a recipe: penalty, critic, update, schedules; the choices that fill them; what these need computed."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tutelage.base.errors import TutelageError
+from tutelage.core.advantages import Advantage, RewardToGo, StatefulAdvantage
 from tutelage.core.kl import (
     ESTIMATORS,
     CoefficientState,
@@ -13,7 +14,10 @@ from tutelage.core.kl import (
     control,
     controlled,
 )
-from tutelage.core.pieces import Observation
+from tutelage.core.pieces import Observation, traits
+from tutelage.core.reduce import Reduce
+from tutelage.core.shaping import ScoreShaping, Shaping, StatefulShaping
+from tutelage.core.surrogates import ScoreFunction, Surrogate
 
 Place = Literal["reward", "loss"]
 EXACT = "exact"
@@ -180,3 +184,66 @@ Schedule = float | Linear
 def at_step(schedule: Schedule, step: float) -> float:
     """The value of a schedule at a step of the loop."""
     return schedule(step) if isinstance(schedule, Linear) else schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """A piece or a value for each slot of an on-policy algorithm. `Recipe` holds choices that go together."""
+
+    name: str
+    paper: str = ""
+    """Where it was published, as `arXiv:...` or author and year."""
+    samples: int = 1
+    """Responses per prompt, G."""
+    dynamic_sampling: int = 0
+    """Rounds of sampling at most to fill the batch with prompts whose responses score differently; 0 keeps
+    the others too, 1 leaves them out and trains on what remains.
+    """
+    shaping: Shaping | StatefulShaping = ScoreShaping()  # noqa: RUF009 - frozen
+    """From the reward's score to the one that is trained on."""
+    penalty: Penalty | None = Penalty()
+    """What moving away from the reference costs."""
+    advantage: Advantage | StatefulAdvantage = RewardToGo()  # noqa: RUF009 - frozen
+    """The estimator of Ψ."""
+    surrogate: Surrogate = ScoreFunction()  # noqa: RUF009 - frozen
+    """What is maximised, per token."""
+    entropy: Schedule = 0.0
+    """Coefficient of the full entropy of each token's distribution."""
+    reduce: Reduce = "token_mean"
+    """How tokens are weighed against each other."""
+    critic: Critic | None = None
+    update: Update = GradientSteps()
+    ptx: float = 0.0
+    """Weight of the language-modelling loss on pretraining text beside the objective (InstructGPT's PPO-ptx)."""
+
+
+def needs_values(recipe: Choices) -> bool:
+    """Whether the rollout must carry the values of a critic."""
+    return "value" in traits(recipe.advantage).needs
+
+
+def needs_reference(recipe: Choices) -> bool:
+    """Whether the objective depends on the reference; otherwise its log-probabilities serve the metrics alone."""
+    return recipe.penalty is not None
+
+
+def needs_entropy(recipe: Choices) -> bool:
+    """Whether the objective has a term for the full entropy of every token's distribution."""
+    return recipe.entropy != 0.0
+
+
+def needs_divergence(recipe: Choices) -> float | None:
+    """The `mixture` of the divergence from the reference, over every token's whole distribution, that the objective
+    has a term for; None where it has none."""
+    exact = recipe.penalty is not None and recipe.penalty.kind == EXACT
+    return recipe.penalty.mixture if recipe.penalty is not None and exact else None
+
+
+def needs_greedy(recipe: Choices) -> bool:
+    """Whether `prepare` must be given the scored greedy response to each prompt."""
+    return "greedy" in traits(recipe.advantage).needs
+
+
+def needs_kl_old(recipe: Choices) -> bool:
+    """Whether a controller needs KL(old‖policy) after the last optimiser step of an update (`Observation.kl_old`)."""
+    return "kl_old" in traits(recipe.surrogate).needs

@@ -29,7 +29,7 @@ def main(settings: ChatSettings) -> int:
     """Load the models and talk."""
     from tutelage.commands.loading import load_policy
     from tutelage.commands.terminal import remarks
-    from tutelage.rollout.inference.talk import HELP, talk
+    from tutelage.rollout.inference.conversation import HELP, talk
 
     model = settings.model
     paths = [model.path, *([settings.against] if settings.against else [])]

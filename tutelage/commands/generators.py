@@ -10,18 +10,18 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
 from tutelage.data.chat_endpoint import KEY
 from tutelage.engines.ranks.ranks import Ranks
-from tutelage.engines.sampling import Vocabulary
+from tutelage.engines.sampling import TextVocabulary
 from tutelage.models.merging import tied_layers
 from tutelage.models.policy import Policy
-from tutelage.rollout.ahead import Ahead
-from tutelage.rollout.dealt import dealt_generator, shared_generator
+from tutelage.rollout.distributed import dealt_generator, shared_generator
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.server.connect import Server, addresses, connect
-from tutelage.rollout.server.generator import ServerGenerator
+from tutelage.rollout.prefetch import Ahead
+from tutelage.rollout.server.connect import RolloutServer, addresses, connect
 from tutelage.rollout.server.nccl import nccl_handover
 from tutelage.rollout.server.probe import Probe
-from tutelage.rollout.server.weights import WeightSync
+from tutelage.rollout.server.server_generator import ServerGenerator
+from tutelage.rollout.server.weight_sync import WeightSync
 from tutelage.rollout.vocabulary import ModelVocabulary
 from tutelage.train.run.folder import Run
 
@@ -90,12 +90,12 @@ def _fixed_elsewhere(rollouts: str, policy: Policy, sampling: config.Sampling) -
     return ServerGenerator(servers, policy, device=policy.device)
 
 
-def unseen_generator(rollouts: str, vocabulary: Vocabulary, ranks: Ranks) -> Generator:
+def unseen_generator(rollouts: str, vocabulary: TextVocabulary, ranks: Ranks) -> Generator:
     """The generator of a model that is not loaded here: servers are trusted to have it."""
     return shared_generator(lambda: ServerGenerator(_servers(rollouts), vocabulary), ranks)
 
 
-def _servers(rollouts: str) -> list[Server]:
+def _servers(rollouts: str) -> list[RolloutServer]:
     found = connect(addresses(rollouts), key=os.environ.get(KEY, ""))
     for server in found:
         remark(f"Answers come from {server.url}, {server.release} with {server.model}, by {server.api.name}.")

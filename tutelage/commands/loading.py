@@ -9,8 +9,8 @@ from tutelage.models import heads
 from tutelage.models.backbone import load_backbone
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
+from tutelage.rewards.factory import make_reward
 from tutelage.rewards.function import FunctionReward
-from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
 
 

@@ -12,15 +12,14 @@ from tutelage.commands.runs import remark
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Prompt
 from tutelage.models.policy import Policy
-from tutelage.rewards.dealt import dealt_reward
+from tutelage.rewards.composite import dealt_reward
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.current import CurrentGenerator
-from tutelage.rollout.generator import Generator
-from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
-from tutelage.train.rl.rollouts import answer
+from tutelage.rollout.generator import EncodedPrompt, Generator, encode_prompts
+from tutelage.rollout.local import CurrentGenerator
+from tutelage.train.rl.rollouts import complete
 from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order
-from tutelage.train.supervised.own_answers import OwnAnswers
+from tutelage.train.supervised.completion_rounds import OwnCompletions
 
 FOLDER = "rounds"
 """Folder in a run directory with the answers of its rounds."""
@@ -33,7 +32,7 @@ class AnswerSource:
     """The answers of every round, who writes them, the prompts that are held out as tokens, and how many prompts were
     left out."""
 
-    answers: OwnAnswers
+    answers: OwnCompletions
     generator: Generator
     held_out: Sequence[EncodedPrompt]
     dropped: int
@@ -64,7 +63,7 @@ def answer_source(
     reward = dealt_reward(reward, run.ranks, policy.passes)
     order = Order(kept, settings.prompts_per_round or len(kept), settings.seed)
     generator = CurrentGenerator(training_generator(settings, policy, settings.sampling, run))
-    answers = OwnAnswers(
+    answers = OwnCompletions(
         run.path / FOLDER,
         generator,
         order,
@@ -92,7 +91,7 @@ def _fitting(settings: Settings, policy: Policy, prompts: Sequence[Prompt]) -> l
     return fitting
 
 
-def steps_per_round(settings: Settings, answers: OwnAnswers, keep: float) -> int:
+def steps_per_round(settings: Settings, answers: OwnCompletions, keep: float) -> int:
     """Optimiser steps of a round: `settings.epochs` passes over `keep` rows of each of its prompts.
 
     Where fewer rows come together than that, they are passed over more often.
@@ -106,7 +105,9 @@ def score_look(settings: Settings, source: AnswerSource, reward: Reward) -> Call
     answers that ended by themselves."""
 
     def look() -> Mapping[str, float]:
-        answers = answer(source.generator, source.held_out, 1, settings.sampling, reward, seed=settings.seed)
+        answers = complete(
+            source.generator, source.held_out, 1, settings.sampling, reward, seed=settings.seed
+        )
         return {
             "score": float(answers.score.mean()),
             "ended": float(answers.rollout.terminated.float().mean()),

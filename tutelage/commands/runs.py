@@ -23,7 +23,7 @@ from tutelage.commands.results import MODEL, TrainingResult
 from tutelage.data.record_files import Record, fingerprint
 from tutelage.data.records import Preference
 from tutelage.engines.choose import release_memory
-from tutelage.engines.plans.tokens import scoring_tokens
+from tutelage.engines.plans.token_budget import scoring_tokens
 from tutelage.engines.ranks.processes import is_restart, join, ranks_on_this_machine
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.budget import Budget, RowCost, automatic_budget
@@ -31,13 +31,13 @@ from tutelage.models.heads import ScalarModel
 from tutelage.models.outline import outline_of
 from tutelage.models.policy import Policy
 from tutelage.report.model_card import write_model_card
-from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.rollout.generator import EncodedPrompt
 from tutelage.train.learner import Step
-from tutelage.train.run.drive import Training, resume_libraries
 from tutelage.train.run.folder import Run
 from tutelage.train.run.follower import Follower, Opening
-from tutelage.train.run.lines import read_lines
-from tutelage.train.run.profiling import profiled
+from tutelage.train.run.json_lines import read_lines
+from tutelage.train.run.loop import Training, resume_libraries
+from tutelage.train.run.profiler import profiled
 from tutelage.train.run.trackers import start_tracker
 
 log = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int
 
 def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
     """Tokens of one forward pass of `models`, which are trained together. `group` are the tokens of a prompt with its
-    responses, where they share it (see `engines.plans.tokens.group_tokens`).
+    responses, where they share it (see `engines.plans.token_budget.group_tokens`).
 
     A run that goes on keeps its budget, or takes that of the settings if it is smaller; a new one takes the settings',
     or else what the memory allows. Raises TutelageError where the disk has no room for what the run will write.
@@ -230,7 +230,7 @@ def _automatic_tokens(
 
 
 def _scoring_tokens(models: Sequence[Policy | ScalarModel], tokens: int) -> int:
-    """Tokens of a pass without gradients through each of `models`: see `engines.plans.tokens.scoring_tokens`."""
+    """Tokens of a pass without gradients through each of `models`: see `engines.plans.token_budget.scoring_tokens`."""
     layers = min(outline_of(each.model).layers for each in models)
     half, on_cpu = models[0].dtype == torch.bfloat16, models[0].device.type == "cpu"
     return scoring_tokens(tokens, layers=layers, half=half, on_cpu=on_cpu)

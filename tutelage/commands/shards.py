@@ -15,13 +15,13 @@ from tutelage.base.errors import TutelageError
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import rank_on_this_machine, ranks_on_this_machine
 from tutelage.engines.ranks.ranks import Ranks
-from tutelage.engines.ranks.shards import mesh_of
+from tutelage.engines.ranks.sharded_tensors import mesh_of
 from tutelage.models.backbone import pick_device
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.models.sharding import shard_
-from tutelage.rewards.model import ModelReward
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.factory import make_reward
+from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Reward, made_of
 from tutelage.train.run.folder import Run
 

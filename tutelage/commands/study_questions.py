@@ -158,11 +158,11 @@ def _asked(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> 
 def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[CompletionRecord]:
     from tutelage.models.backbone import load_backbone
     from tutelage.models.policy import Policy
-    from tutelage.rollout.inference.answering import answer, completions
+    from tutelage.rollout.inference.completion_records import records_of, sample_completions
 
     policy = Policy(load_backbone(config.Model(path=path, engine=settings.engine)))
-    answered = answer(policy, prompts, n, settings.sampling, seed=settings.seed)
-    return completions(answered, path, settings.sampling)
+    answered = sample_completions(policy, prompts, n, settings.sampling, seed=settings.seed)
+    return records_of(answered, path, settings.sampling)
 
 
 def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]) -> list[Comparison]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tutelage.commands.display import display, progress
-from tutelage.train.run.drive import Loop, Training
 from tutelage.train.run.interrupt import Interrupted, interrupted
+from tutelage.train.run.loop import Loop, Training
 
 R = TypeVar("R")
 
@@ -68,7 +68,7 @@ def follow(loop: Loop, *, quiet: bool) -> None:
         for step in loop:
             advance(step.index, step.metrics)
             stopped = loop.run.ranks.any(bool(stop))
-            if stopped and step.index < loop.total and not loop.watch.enough():
+            if stopped and step.index < loop.total and not loop.monitor.enough():
                 loop.checkpoint(step)
                 raise Interrupted(
                     f"Stopped after step {step.index}; everything is saved. "

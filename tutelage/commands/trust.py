@@ -14,11 +14,10 @@ from tutelage.commands.study_settings import study_address
 from tutelage.data.records import Preference, Prompt, stable_id
 from tutelage.data.study_rows import VOTED
 from tutelage.engines.ranks.processes import join
-from tutelage.rewards.completions import Completions
+from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.judge import PairwiseJudgeReward
-from tutelage.rewards.reward import Reward, columns_read, made_of, reward_name
+from tutelage.rewards.reward import Completions, Reward, columns_read, made_of, reward_name
 from tutelage.rewards.scores import scores_of
-from tutelage.rewards.weighted import WeightedReward
 from tutelage.stats.intervals import Interval
 from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
 from tutelage.train.run.folder import Run

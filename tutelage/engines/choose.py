@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.engines.engine import Engine
+from tutelage.engines.interface import Engine
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine

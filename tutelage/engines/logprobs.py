@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tutelage.core.kl import exact_divergence
-from tutelage.engines.plans.tokens import CHUNK_ELEMENTS, KEPT_ELEMENTS
+from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS, KEPT_ELEMENTS
 
 Matrix = Float[Tensor, "_ _"]
 Vector = Float[Tensor, " _"]

@@ -1,15 +1,18 @@
-"""A transformers model as the engines see it: its trunk, its output head, and the precision of its arithmetic."""
+"""A transformers model as the engines see it: trunk, layers, output head, precision, activation checkpointing."""
 
 import inspect
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -134,3 +137,28 @@ def verified_head(model: nn.Module) -> Head:
         found, expected[0].float(), rtol=1e-3, atol=1e-3
     )
     return head if same else Head()
+
+
+def checkpointed(backbone: Backbone) -> Backbone:
+    """The backbone, computed by the reference engine, with every layer of its model checkpointed: a layer keeps its
+    inputs alone, and is computed again in the backward pass.
+
+    Memory per token falls from all that the layers compute to one hidden state per layer, for a second forward pass of
+    every layer (Chen et al. 2016, arXiv 1604.06174). Gradients are those without it.
+
+    Raises TutelageError where another engine is set, or the architecture does not say what its layers are.
+    """
+    if backbone.engine == "cpu":
+        raise TutelageError(
+            "--activation-checkpointing is computed by the plain engine alone: leave --model.engine cpu out."
+        )
+    for layer in layers(backbone.model):
+        layer.forward = partial(_recomputed, layer.forward)
+    return replace(backbone, engine="plain")
+
+
+def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The forward pass of a layer; without gradients nothing is kept anyway."""
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, **kwargs)

@@ -27,8 +27,15 @@ from tutelage.core.rows import (
     split_by_length,
     spread,
 )
-from tutelage.engines.decoding import Decoder, Decoders, PromptBatch, RolloutSize
-from tutelage.engines.engine import Reference
+from tutelage.engines.interface import (
+    Decoder,
+    Decoders,
+    OnToken,
+    PromptBatch,
+    PromptTokens,
+    Reference,
+    RolloutSize,
+)
 from tutelage.engines.kv_cache import preallocated, rows_can_move
 from tutelage.engines.logprobs import (
     PLAIN_KERNELS,
@@ -48,7 +55,7 @@ from tutelage.engines.network import (
     trunk,
 )
 from tutelage.engines.packing import PackedRows, pack
-from tutelage.engines.sampling import OnToken, PromptTokens, sample
+from tutelage.engines.sampling import sample
 
 SAVED = 0.3
 """Share of the tokens of a padded batch that a packed sequence must save: its attention computes all pairs."""

@@ -6,12 +6,11 @@ of a row may differ with the other rows of its batch in their last bits, by some
 number is that close to the boundary between two tokens.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from tutelage.base import config
@@ -20,26 +19,13 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.core.rows import left_padded
-from tutelage.data.chat_tokens import pad_token_id
-from tutelage.engines.decoding import Decoder, Decoders, PromptBatch
+from tutelage.data.chat_tokens import decode_response, pad_token_id
+from tutelage.engines.device_memory import available_memory
+from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, PromptTokens
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
-from tutelage.engines.memory import available_memory
 from tutelage.engines.network import Backbone, context_of, inner
-from tutelage.engines.plans.tokens import rows_at_once as rows_at_once_by_memory
-from tutelage.engines.random_streams import row_seed, uniforms
-from tutelage.engines.stopping import StopCondition, text_of
-from tutelage.engines.token_sampling import draw
-
-OnToken = Callable[[Int[Tensor, " B"]], None]
-"""A function that is called with the tokens of every step."""
-
-
-@dataclass(frozen=True)
-class PromptTokens:
-    """Tokenised prompts of at least one token each. `ids` name the random streams of the prompts."""
-
-    tokens: tuple[tuple[int, ...], ...]
-    ids: tuple[str, ...]
+from tutelage.engines.plans.token_budget import rows_at_once as rows_at_once_by_memory
+from tutelage.engines.token_sampling import draw, row_seed, uniforms
 
 
 def sample(
@@ -81,7 +67,7 @@ def sample(
 
 
 def _rows_at_once(backbone: Backbone, limit: int) -> int:
-    """The number of rows that are sampled at the same time: see `planning.tokens.rows_at_once`."""
+    """The number of rows that are sampled at the same time: see `engines.plans.token_budget.rows_at_once`."""
     settings = inner(backbone.model).config.get_text_config()
     return rows_at_once_by_memory(
         available_memory(backbone.device),
@@ -196,7 +182,7 @@ class _RolloutBuffer:
 
 
 @runtime_checkable
-class Vocabulary(Protocol):
+class TextVocabulary(Protocol):
     """The parts of a policy that turn tokens into text."""
 
     @property
@@ -205,8 +191,77 @@ class Vocabulary(Protocol):
     def end_ids(self) -> Sequence[int]: ...
 
 
-def answers(vocabulary: Vocabulary, rollout: Rollout, stop: Sequence[str] = ()) -> Iterator[str]:
+def answers(vocabulary: TextVocabulary, rollout: Rollout, stop: Sequence[str] = ()) -> Iterator[str]:
     """The text of each response, without its end token or stop string."""
     for row, mask in zip(rollout.response.tolist(), rollout.mask.tolist(), strict=True):
         tokens = [token for token, real in zip(row, mask, strict=True) if real]
         yield text_of(tokens, vocabulary.tokenizer, vocabulary.end_ids, stop)
+
+
+MARGIN = 4
+"""Tokens before a window: a character has at most four bytes, which is what a window that begins within one spoils."""
+
+
+class StopCondition:
+    """Detects the end of a completion as tokens are sampled: an end token, or a stop string in its text.
+
+    A stop string may begin and end within tokens. The tokens of the completion go up to the one that completed the
+    string, since the model has sampled them; its text ends before the string.
+
+    Raises TutelageError where a stop string contains a special token, which no text contains.
+    """
+
+    def __init__(
+        self, tokenizer: Any, end_ids: Sequence[int], stop: Sequence[str], device: torch.device
+    ) -> None:
+        self.tokenizer, self.stop = tokenizer, tuple(stop)
+        self.end_ids = torch.tensor(end_ids, dtype=torch.long, device=device)
+        self.special = _special_tokens(tokenizer) if stop else {}
+        for text in stop:
+            for special in self.special.values():
+                if special in text:
+                    raise TutelageError(
+                        f"The stop string {text!r} contains {special!r}, a special token of this tokenizer, which no "
+                        "text contains. End tokens end an answer anyway; leave it out of --sampling.stop."
+                    )
+        # every token but a special one adds a byte at least
+        self.window = max((len(text.encode()) for text in stop), default=0) + MARGIN
+
+    def reached(
+        self, response: Int[Tensor, "B R"], rows: Int[Tensor, " n"], length: int
+    ) -> Bool[Tensor, " n"]:
+        """Whether each of `rows` ends with the last of the first `length` tokens of its response."""
+        ended = (response[rows, length - 1, None] == self.end_ids).any(-1)
+        if not self.stop:
+            return ended
+        response = response[rows, :length]
+        windows = response[:, -self.window :].tolist()
+        for row, window in enumerate(windows):
+            if not self.special.keys().isdisjoint(window):
+                written = (token for token in response[row].tolist() if token not in self.special)
+                windows[row] = list(written)[-self.window :]
+        texts = (plain_text(window, self.tokenizer) for window in windows)
+        stopped = [any(stop in text for stop in self.stop) for text in texts]
+        return ended | torch.tensor(stopped, device=ended.device)
+
+
+def text_of(tokens: Sequence[int], tokenizer: Any, end_ids: Sequence[int], stop: Sequence[str]) -> str:
+    """The text of a response up to its end token or its first stop string, without white space around it."""
+    if not stop:
+        return decode_response(tokens, tokenizer, end_ids)
+    end = next((index for index, token in enumerate(tokens) if token in end_ids), len(tokens))
+    # a stop string may begin or end with white space, so white space is stripped after the search
+    text = plain_text(tokens[:end], tokenizer)
+    return text[: min((at for at in map(text.find, stop) if at >= 0), default=None)].strip()
+
+
+def plain_text(tokens: Sequence[int], tokenizer: Any) -> str:
+    """The text of tokens, without special ones, in which stop strings are searched."""
+    text: str = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+def _special_tokens(tokenizer: Any) -> dict[int, str]:
+    """The ids of the tokens that `plain_text` leaves out, and their names."""
+    added = {index: token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))

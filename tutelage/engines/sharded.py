@@ -20,13 +20,12 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rollout, Rows, TokenScores
-from tutelage.engines.engine import Reference
+from tutelage.engines.interface import OnToken, PromptTokens, Reference
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, head_of, inner, layers
 from tutelage.engines.plain import PlainEngine
 from tutelage.engines.ranks.passes import Passes
-from tutelage.engines.ranks.shards import mesh_of, total_norm, whole
-from tutelage.engines.sampling import OnToken, PromptTokens
+from tutelage.engines.ranks.sharded_tensors import mesh_of, total_norm, whole
 
 
 class Computation(nn.Module):

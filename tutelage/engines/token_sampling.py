@@ -1,19 +1,41 @@
-"""Token sampling: temperature, truncation, and the inverse of the cumulative distribution.
+"""Token sampling: a uniform number per token, temperature, truncation, and the inverse of the cumulative distribution.
 
     q(v) ∝ π(v)^(1/T) over the tokens that truncation keeps          token = min { v : q(0) + … + q(v) > u }
 
-One uniform number u determines one token, whose log-probability is log q(token).
+One uniform number u determines one token, whose log-probability is log q(token). Every row has a stream of its own, so
+that its tokens do not depend on the rows beside it.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
 from tutelage.base import config
 from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
+
+
+def row_seed(seed: int, prompt_id: str, number: int) -> int:
+    """The seed of the random stream of sample `number` of a prompt.
+
+    It is the FNV-1a hash of the three arguments, which is the same in every process.
+    """
+    state = 0xCBF29CE484222325
+    for byte in f"{seed}\0{prompt_id}\0{number}".encode():
+        state = ((state ^ byte) * 0x100000001B3) & (2**64 - 1)
+    return state >> 1  # torch takes seeds below 2^63
+
+
+def uniforms(seeds: Sequence[int], length: int) -> Float64[Tensor, "B length"]:
+    """Uniform numbers in [0, 1) for each row, given by its seed, and each token."""
+    generator = torch.Generator()
+    return torch.stack(
+        [torch.rand(length, generator=generator.manual_seed(seed), dtype=torch.float64) for seed in seeds]
+    )
+
 
 BLOCK = 64
 """Neighbouring tokens whose probabilities are summed before the sums are accumulated."""

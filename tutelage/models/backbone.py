@@ -20,10 +20,11 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.choose import choose_dtype
-from tutelage.engines.network import Backbone, inner
-from tutelage.models.checking import (
+from tutelage.engines.network import Backbone, checkpointed, inner
+from tutelage.models.gguf_reader import model_folder
+from tutelage.models.merging import merge, tied_layers
+from tutelage.models.model_files import (
     check_adapter,
     check_finite,
     check_saved,
@@ -31,11 +32,9 @@ from tutelage.models.checking import (
     check_vocabulary,
     is_classifier,
     loading_adapter,
+    save_files,
     without_warnings,
 )
-from tutelage.models.gguf import model_folder
-from tutelage.models.merging import merge, tied_layers
-from tutelage.models.saving import save_files
 
 _log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()
@@ -99,7 +98,7 @@ def load_backbone(
 
     An adapter folder is merged into its base for full training (rank 0) and continued for LoRA training, which
     needs the same rank; the weights of a new adapter are drawn by `seed`. With `lora` None the model is loaded for
-    inference. `checkpointing` computes layers again in the backward pass (see `engines.checkpointing`).
+    inference. `checkpointing` computes layers again in the backward pass (see `engines.network`).
     """
     device = pick_device(settings.device)
     folder = model_folder(settings.path)

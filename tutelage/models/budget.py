@@ -16,13 +16,12 @@ from torch import Tensor, nn
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.engines.memory import available_memory
+from tutelage.engines.device_memory import available_memory
 from tutelage.engines.network import inner
-from tutelage.engines.plans.tokens import bytes_per_token, tokens_at_once
-from tutelage.engines.ranks.dealing import deal
+from tutelage.engines.plans.token_budget import bytes_per_token, tokens_at_once
 from tutelage.engines.ranks.passes import DONE, FAILED, OUT_OF_MEMORY, BrokenPass, Exhausted, Passes
-from tutelage.engines.ranks.ranks import ALONE, PeerError, PeerLost, Ranks
-from tutelage.engines.ranks.shards import shard_of
+from tutelage.engines.ranks.ranks import ALONE, PeerError, PeerLost, Ranks, deal
+from tutelage.engines.ranks.sharded_tensors import shard_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -229,9 +228,9 @@ def automatic_budget(
     group: int = 0,
 ) -> int:
     """Tokens of one forward and backward pass through each of `models`, one after the other, by the memory that is left
-    on the device, a part of it where `shared_by` processes use it: see `planning.tokens.tokens_at_once`.
+    on the device, a part of it where `shared_by` processes use it: see `engines.plans.token_budget.tokens_at_once`.
     `checkpointing` says whether layers are computed again in the backward pass; `group` are the tokens of a prompt with
-    its responses, if they share it (see `planning.tokens.group_tokens`)."""
+    its responses, if they share it (see `engines.plans.token_budget.group_tokens`)."""
     return tokens_at_once(
         available_memory(device) / shared_by,
         weights=sum(shard_of(p).numel() for model in models for p in model.parameters()),
@@ -245,7 +244,7 @@ def automatic_budget(
 
 
 def bytes_of_token(model: nn.Module, dtype: torch.dtype, checkpointing: bool = False) -> int:
-    """Bytes per token of a training pass through a model: see `planning.tokens.bytes_per_token`."""
+    """Bytes per token of a training pass through a model: see `engines.plans.token_budget.bytes_per_token`."""
     settings = inner(model).config.get_text_config()
     hidden = int(settings.hidden_size)
     names = ("intermediate_size", "ffn_dim", "n_inner")

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tutelage.base import config
-from tutelage.models.saving import save_files
+from tutelage.models.model_files import save_files
 
 END, PAD = "<|end|>", "<|pad|>"
 

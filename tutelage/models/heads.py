@@ -25,13 +25,14 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Pairs, Rows
 from tutelage.core.rows import RowList, spread
-from tutelage.engines.checkpointing import checkpointed
 from tutelage.engines.choose import engine_for
-from tutelage.engines.engine import Engine
-from tutelage.engines.network import Backbone, context_of, inner, precision, trunk
+from tutelage.engines.interface import Engine
+from tutelage.engines.network import Backbone, checkpointed, context_of, inner, precision, trunk
 from tutelage.engines.ranks.passes import Passes
 from tutelage.models import backbone as loading
-from tutelage.models.checking import (
+from tutelage.models.gguf_reader import model_folder
+from tutelage.models.merging import merge, output_of, refuse_difference
+from tutelage.models.model_files import (
     check_adapter,
     check_finite,
     check_saved,
@@ -39,8 +40,6 @@ from tutelage.models.checking import (
     is_classifier,
     loading_adapter,
 )
-from tutelage.models.gguf import model_folder
-from tutelage.models.merging import merge, output_of, refuse_difference
 from tutelage.models.reward_card import warn_of_template, write_card
 
 FINGERPRINT = "fingerprint.json"

@@ -12,7 +12,7 @@ from transformers.pytorch_utils import Conv1D
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.engines.network import inner, trunk
-from tutelage.engines.plans.transformer import Transformer
+from tutelage.engines.plans.workload import Transformer
 from tutelage.models.backbone import is_adapter
 from tutelage.models.fresh import llama_config
 

@@ -16,14 +16,13 @@ from tutelage.base import config
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList
 from tutelage.engines.choose import engine_for
-from tutelage.engines.engine import Engine
+from tutelage.engines.interface import Engine, PromptTokens
 from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, context_of, end_ids_of, head_of, inner, verified_head
 from tutelage.engines.ranks.passes import Passes
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_whole, save_model
-from tutelage.models.checking import check_saved
 from tutelage.models.merging import merge, output_of, refuse_difference
+from tutelage.models.model_files import check_saved
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 

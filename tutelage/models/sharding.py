@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from tutelage.engines.choose import engine_for
-from tutelage.engines.engine import Engine
+from tutelage.engines.interface import Engine
 from tutelage.engines.ranks.passes import Passes
-from tutelage.engines.ranks.shards import whole
+from tutelage.engines.ranks.sharded_tensors import whole
 from tutelage.engines.sharded import ShardedEngine
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy

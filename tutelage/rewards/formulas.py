@@ -9,7 +9,7 @@ from typing import Any
 
 import math_verify
 
-from tutelage.rewards.limits import limited
+from tutelage.rewards.sandbox import limited
 
 
 def readable(text: str) -> bool:

@@ -1,18 +1,27 @@
-"""A language model behind an endpoint as a reward: by ratings, or by comparisons of the answers to a prompt."""
+"""A language model behind an endpoint as a reward: by ratings, or by comparisons of the completions of a prompt.
 
-from collections.abc import Sequence
+`judge_named` reads one from a file of settings. All completions of a prompt are compared, or those that meet in a Swiss
+tournament, which takes fewer comparisons.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from typing import ClassVar
+from itertools import combinations, groupby
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
 
+from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.data.chat_endpoint import AT_ONCE, PaidEndpoint, Usage
+from tutelage.data.chat_endpoint import AT_ONCE, KEY, Endpoint, PaidEndpoint, Prices, Usage
 from tutelage.data.llm_judge import (
+    PAIR_TEMPLATE,
     RATING_TEMPLATE,
     BothOrders,
     Compare,
+    EndpointPairJudge,
     conversation_text,
     fill,
     in_both_orders,
@@ -20,8 +29,56 @@ from tutelage.data.llm_judge import (
     require_parts,
 )
 from tutelage.data.records import Messages
-from tutelage.rewards.matches import Match, Schedule, round_robin
-from tutelage.rewards.reward import Completion
+from tutelage.rewards.reward import Completion, Reward
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """A comparison of two players, by their numbers; `score` is 1 where the first won, 0 where the second did, 1/2 for
+    a draw."""
+
+    first: int
+    second: int
+    score: float
+
+
+class Schedule(Protocol):
+    """The next round: pairs of numbers below `players`, given the matches that were played; none at the end."""
+
+    def __call__(self, players: int, played: Sequence[PairResult], /) -> Sequence[tuple[int, int]]: ...
+
+
+def round_robin(players: int, played: Sequence[PairResult]) -> Sequence[tuple[int, int]]:
+    """All pairs in a single round: n (n − 1) / 2 comparisons, the most that can be learnt about n answers."""
+    return [] if played else list(combinations(range(players), 2))
+
+
+def swiss(players: int, played: Sequence[PairResult]) -> Sequence[tuple[int, int]]:
+    """A Swiss tournament of ⌈log2 n⌉ rounds: each player meets one that has won as much, and nobody twice.
+
+    It takes about n/2 · log2 n comparisons, so 12 for 8 answers where all pairs are 28, and tells the best from the
+    worst, but not every neighbour. With an odd number the lowest player that played as often as the others sits out.
+    """
+    rounds = (players - 1).bit_length()
+    counts, points = [0] * players, [0.0] * players
+    for match in played:
+        for player, score in ((match.first, match.score), (match.second, 1.0 - match.score)):
+            counts[player] += 1
+            points[player] += score
+    if players < 2 or max(counts) >= rounds:
+        return []
+    met = {frozenset((match.first, match.second)) for match in played}
+    waiting = sorted(range(players), key=lambda player: (-points[player], player))
+    if players % 2:
+        most = max(counts)
+        waiting.remove(next(player for player in reversed(waiting) if counts[player] == most))
+    drawn = []
+    while len(waiting) > 1:
+        first = waiting.pop(0)
+        rival = next((other for other in waiting if frozenset((first, other)) not in met), waiting[0])
+        waiting.remove(rival)
+        drawn.append((first, rival))
+    return [pair for pair in drawn if frozenset(pair) not in met]
 
 
 @dataclass(frozen=True)
@@ -82,10 +139,10 @@ class JudgeReward:
 class PairwiseJudgeReward:
     """A judge of pairs as a reward: the share of its comparisons that an answer wins against others to its prompt.
 
-    Answers to one prompt stand side by side, at least two of them. `schedule` says which are compared: all with all, or
-    a tournament (`rewards.matches`). Each comparison is made in both orders; one that turns with the order is a draw,
-    and a draw is half a win. Equal answers are one player and share their score. So scores are relative: where all are
-    compared with all, their mean over the different answers to a prompt is 1/2.
+    The completions of a prompt are adjacent, at least two of them. `schedule` says which are compared: all with all, or
+    a tournament (`swiss`). Each comparison is made in both orders; one that turns with the order is a draw, and a draw
+    is half a win. Equal completions are one player and share their score. So scores are relative: where all are
+    compared with all, their mean over the different completions of a prompt is 1/2.
     """
 
     name: ClassVar[str] = "judge"
@@ -118,7 +175,7 @@ class PairwiseJudgeReward:
     def _tournaments(self, groups: Sequence[list[Completion]], pool: ThreadPoolExecutor) -> list[list[float]]:
         """The scores of each group. The rounds of all groups are played side by side."""
         players = [_different(group) for group in groups]
-        played: list[list[Match]] = [[] for _ in groups]
+        played: list[list[PairResult]] = [[] for _ in groups]
         while True:
             drawn = [self.schedule(len(each), past) for each, past in zip(players, played, strict=True)]
             pairs = [(group, pair) for group, round_ in enumerate(drawn) for pair in round_]
@@ -129,7 +186,7 @@ class PairwiseJudgeReward:
                 ]
             won = pool.map(lambda item: self._won(players[item[0]], *item[1]), pairs)
             for (group, (first, second)), score in zip(pairs, won, strict=True):
-                played[group].append(Match(first, second, score))
+                played[group].append(PairResult(first, second, score))
 
     def _won(self, players: Sequence[Completion], first: int, second: int) -> float:
         """1 where the first of two players wins, 0 where the second does, 1/2 for a draw."""
@@ -144,7 +201,7 @@ def _different(group: Sequence[Completion]) -> list[Completion]:
 
 
 def _shares(
-    group: Sequence[Completion], players: Sequence[Completion], played: Sequence[Match]
+    group: Sequence[Completion], players: Sequence[Completion], played: Sequence[PairResult]
 ) -> list[float]:
     """The share of its matches that each answer of a group won; 1/2 where there is no other."""
     points, matches = [0.0] * len(players), [0] * len(players)
@@ -157,3 +214,100 @@ def _shares(
         for player, won, count in zip(players, points, matches, strict=True)
     }
     return [share[one.answer] for one in group]
+
+
+SCHEDULES: Mapping[str, Schedule] = {"pairs": round_robin, "tournament": swiss}
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """A language model that judges answers."""
+
+    url: str
+    """Address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
+    model: str
+    """Name of the model there."""
+    rubric: str
+    """What makes an answer good, in as many words as it takes."""
+    by: Literal["rating", "pairs", "tournament"] = "rating"
+    """rating: a number for each answer; pairs: every two answers to a prompt are compared, in both orders; tournament:
+    fewer comparisons, between answers that won as much."""
+    question: str = ""
+    """The question before the rubric, if not the usual one."""
+    lowest: float = 1.0
+    """The worst rating."""
+    highest: float = 10.0
+    """The best rating."""
+    template: Path | None = None
+    """File with the whole prompt, if not the built-in one."""
+    temperature: float = 0.0
+    """Of the judge."""
+    at_once: int = AT_ONCE
+    """Requests that wait for the endpoint at the same time."""
+    timeout: float = 120.0
+    """Seconds without an answer after which a request has failed and is sent again, three times at most."""
+    replies: Path | None = None
+    """File in which replies are kept, so that no run pays for one twice; in memory without it."""
+    price_read: float = 0.0
+    """Price of a million tokens that the judge reads."""
+    price_written: float = 0.0
+    """Price of a million tokens that it writes."""
+    budget: float = 0.0
+    """What may be spent, with the replies in the file; 0 for no limit."""
+
+    def __post_init__(self) -> None:
+        if not self.rubric.strip():
+            raise TutelageError("The rubric is empty: say what makes an answer good.")
+        if not self.model:
+            raise TutelageError("model is empty: name the model at the endpoint.")
+        if self.at_once < 1 or self.timeout <= 0 or self.temperature < 0:
+            raise TutelageError("at_once has to be 1 or more, timeout above 0, temperature at least 0.")
+        if self.by != "rating" and (self.lowest, self.highest) != (1.0, 10.0):
+            raise TutelageError(f"lowest and highest are those of ratings; by = {self.by!r} gives none.")
+
+
+def judge_named(file: str) -> Reward:
+    """The judge that a file of settings describes. Paths in it are relative to the file.
+
+    Raises TutelageError, with the file, where the settings make no judge.
+    """
+    try:
+        return _judge(config.load(JudgeSettings, file), Path(file).parent)
+    except TutelageError as error:
+        raise TutelageError(str(error) if file in str(error) else f"{file}: {error}") from error
+
+
+def _judge(settings: JudgeSettings, folder: Path) -> Reward:
+    endpoint = PaidEndpoint(
+        Endpoint(settings.url, settings.model, os.environ.get(KEY, ""), settings.timeout),
+        settings.temperature,
+        Prices(settings.price_read, settings.price_written, settings.budget),
+        None if settings.replies is None else folder / settings.replies,
+    )
+    if settings.by == "rating":
+        return JudgeReward(
+            endpoint,
+            settings.question or JudgeReward.question,
+            settings.rubric,
+            _template(settings, folder, RATING_TEMPLATE),
+            settings.lowest,
+            settings.highest,
+            settings.at_once,
+        )
+    template = _template(settings, folder, PAIR_TEMPLATE)
+    judge = EndpointPairJudge(
+        endpoint, settings.question or EndpointPairJudge.question, settings.rubric, template
+    )
+    return PairwiseJudgeReward(judge, SCHEDULES[settings.by], settings.at_once)
+
+
+def _template(settings: JudgeSettings, folder: Path, usual: str) -> str:
+    if settings.template is None:
+        return usual
+    try:
+        template = (folder / settings.template).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
+    if "{guidelines}" not in template:
+        raise TutelageError(f"The prompt {settings.template} lacks {{guidelines}}, the place of the rubric.")
+    return template

@@ -8,10 +8,9 @@ from types import ModuleType
 from typing import ClassVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.rewards.limits import LimitExceeded, answered
-from tutelage.rewards.patterns import compiled, last_match
 from tutelage.rewards.reward import Completion
 from tutelage.rewards.rules import column_value
+from tutelage.rewards.sandbox import LimitExceeded, answered, compiled, last_match
 
 _NUMBER = re.compile(
     r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?:/\d+)?"
@@ -71,6 +70,7 @@ class NumberMatch:
     """
 
     name: ClassVar[str] = "number"
+    sandboxed: ClassVar[bool] = True
     column: str = "answer"
     pattern: str = ""
     tolerance: float = 1e-6
@@ -118,6 +118,7 @@ class MathMatch:
     """
 
     name: ClassVar[str] = "math"
+    sandboxed: ClassVar[bool] = True
     column: str = "answer"
 
     def __post_init__(self) -> None:

@@ -1,14 +1,20 @@
-"""The protocol of a reward: completions in, one score for each out."""
+"""The protocol of a reward, which maps completions to one score each; the completions of a rollout as a sequence."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
-from tutelage.data.records import Messages
+from tutelage.base.nouns import counted
+from tutelage.core.batch import Rollout, Rows
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.records import Messages, Prompt
 
 Scores: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[float]
 """One finite number for each completion: Float[B] as a tensor or array of any numeric type, or numbers."""
@@ -98,3 +104,105 @@ def columns_read(reward: object) -> tuple[str, ...]:
     """The columns of the prompts' rows without which a reward cannot score, each once, as far as its parts say so."""
     columns = (column for part in made_of(reward) for column in getattr(part, "columns", ()))
     return tuple(dict.fromkeys(columns))
+
+
+UNUSED_PAD = 0
+"""What pads the tokens of single completions: masks say where tokens are, so its id means nothing."""
+
+
+class Completions(Sequence[Completion]):
+    """B completions that are made when the first of them is looked at.
+
+    `prompts` has the prompt of each, `answers` the texts. `rows` are the tokens as one batch, where they are known: a
+    reward model reads these, and no completion is made. Without them `terminated` says which answers ended by
+    themselves; a `Rollout` knows.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[str],
+        rows: Rows | None = None,
+        *,
+        terminated: Sequence[bool] | None = None,
+    ) -> None:
+        self.prompts, self.answers, self.rows = prompts, answers, rows
+        self.terminated = rows.terminated.tolist() if isinstance(rows, Rollout) else terminated
+        for part in (prompts, rows, self.terminated):
+            if part is not None and len(part) != len(answers):
+                raise ValueError(
+                    f"{counted(len(answers), 'answer')} cannot belong to "
+                    f"{counted(len(part), 'prompt')} or rows"
+                )
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the tokens; the processor where there are none."""
+        return torch.device("cpu") if self.rows is None else self.rows.prompt.device
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @overload
+    def __getitem__(self, index: int) -> Completion: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Completion]: ...
+
+    def __getitem__(self, index: int | slice) -> Completion | Sequence[Completion]:
+        return self._items[index]
+
+    @cached_property
+    def _items(self) -> tuple[Completion, ...]:
+        count = len(self)
+        empty: list[tuple[int, ...]] = [()] * count
+        rows = self.rows
+        asked = empty if rows is None else _token_ids(rows.prompt, rows.prompt_mask)
+        answered = empty if rows is None else _token_ids(rows.response, rows.mask)
+        ended = [True] * count if self.terminated is None else self.terminated
+        columns = zip(self.prompts, self.answers, ended, asked, answered, strict=True)
+        return tuple(
+            Completion(prompt.id, prompt.messages, answer, prompt.data, end, prompt_tokens, tokens)
+            for prompt, answer, end, prompt_tokens, tokens in columns
+        )
+
+
+def selected(completions: Sequence[Completion], index: Sequence[int]) -> Sequence[Completion]:
+    """The completions at `index`, in that order."""
+    if not isinstance(completions, Completions):
+        return [completions[i] for i in index]
+    rows, ended = completions.rows, completions.terminated
+    return Completions(
+        [completions.prompts[i] for i in index],
+        [completions.answers[i] for i in index],
+        None if rows is None else rows.rows(torch.tensor(index, dtype=torch.long)),
+        terminated=None if ended is None else [ended[i] for i in index],
+    )
+
+
+def prompt_ids(completions: Sequence[Completion]) -> list[str]:
+    """The id of each completion's prompt."""
+    if isinstance(completions, Completions):
+        return [prompt.id for prompt in completions.prompts]
+    return [one.prompt_id for one in completions]
+
+
+def _token_ids(tokens: Tensor, mask: Tensor) -> list[tuple[int, ...]]:
+    """The ids under the mask, row by row."""
+    ids, ends = tokens[mask].tolist(), mask.sum(1).cumsum(0).tolist()
+    return [tuple(ids[start:end]) for start, end in pairwise([0, *ends])]
+
+
+def rows_of(completions: Sequence[Completion]) -> Rows | None:
+    """The tokens of all completions as one padded batch; None where only texts are known."""
+    if isinstance(completions, Completions):
+        return completions.rows
+    if not all(one.prompt_tokens for one in completions):
+        return None
+    encoded = [EncodedRow(one.prompt_tokens, one.tokens) for one in completions]
+    return collate(encoded, UNUSED_PAD, torch.device("cpu"))
+
+
+def device_of(completions: Sequence[Completion]) -> torch.device:
+    """The device that scores of these completions belong on: the device of their tokens."""
+    return completions.device if isinstance(completions, Completions) else torch.device("cpu")

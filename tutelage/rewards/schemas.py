@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 
-from tutelage.rewards.limits import limited
+from tutelage.rewards.sandbox import limited
 
 
 def check(schema: str) -> None:

@@ -1,4 +1,4 @@
-"""The scores of a reward as a tensor, refused where they are not one finite number for each completion."""
+"""Scores of a reward as a tensor, refused unless they are one finite number for each completion; counts as metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
@@ -10,8 +10,17 @@ from torch import Tensor
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.rewards.completions import device_of
-from tutelage.rewards.reward import Breakdown, Completion, CompositeReward, Reward, reward_name
+from tutelage.data.chat_endpoint import Usage
+from tutelage.rewards.reward import (
+    Breakdown,
+    Completion,
+    CompositeReward,
+    Reward,
+    device_of,
+    made_of,
+    reward_name,
+)
+from tutelage.rewards.sandbox import SandboxedRule, exceeded
 
 SHOWN = 60
 """Characters of an answer or value that a message shows."""
@@ -90,3 +99,24 @@ def _no_score(value: object, row: int, completions: Sequence[Completion], name: 
         f"The {name} returned {repr(value)[:SHOWN]} for answer {row + 1} of {len(completions)} "
         f"({one.answer[:SHOWN]!r}, to prompt {one.prompt_id}); it must be a finite number."
     )
+
+
+def reward_metrics(reward: Reward) -> dict[str, float]:
+    """Counts since the process began: what the judges in a reward were asked, and which answers its rules could not
+    read.
+
+    judge/requests (sent), judge/kept (answered by replies that were kept), judge/tokens (read and written) and
+    judge/cost; rules/over_limits (see `rewards.sandbox`). Nothing for what the reward does not hold.
+    """
+    parts = list(made_of(reward))
+    found: dict[str, float] = {}
+    if rules := {part.name for part in parts if isinstance(part, SandboxedRule)}:
+        found["rules/over_limits"] = float(sum(map(exceeded, rules)))
+    if usages := [usage for part in parts if isinstance(usage := getattr(part, "usage", None), Usage)]:
+        found |= {
+            "judge/requests": float(sum(usage.requests for usage in usages)),
+            "judge/kept": float(sum(usage.kept for usage in usages)),
+            "judge/tokens": float(sum(usage.read + usage.written for usage in usages)),
+            "judge/cost": sum(usage.cost for usage in usages),
+        }
+    return found

@@ -1,9 +1,8 @@
-"""Rollouts: generators and samplers of responses.
+"""Rollouts: generators and samplers of completions.
 
 A `Generator` continues token ids and returns a `Rollout`: the tokens, their log-probabilities, the texts, and the
 version of the weights that wrote them. Training, evaluation and chat use one: `local` computes in this process,
-`server` asks inference servers, `scripted` follows a script; `ahead` has another draw the rollouts of later steps
-already, and `current` has it take over the weights before each. A `Sampler` answers conversations and returns texts
-alone. A generator with its tokenizer is one (`GeneratorSampler`), and so is an OpenAI-compatible endpoint (`http`),
-which gives no token ids.
+`server` asks inference servers, `scripted` follows a script; `prefetch` has another draw the rollouts of later steps
+already, and `distributed` shares the work among ranks. A `Sampler` (`samplers`) answers conversations and returns texts
+alone. A generator with its tokenizer is one, and so is an OpenAI-compatible endpoint, which gives no token ids.
 """

@@ -1,11 +1,40 @@
-"""The protocol of what continues prompts: a policy in this process, a server, a script."""
+"""The protocol of a generator, which continues prompts of token ids; its prompts; rollouts made of completions."""
 
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.core.batch import Rollout
-from tutelage.engines.sampling import PromptTokens
+from tutelage.core.rows import left_padded
+from tutelage.data.chat_tokens import encode
+from tutelage.data.records import Prompt
+from tutelage.engines.interface import PromptTokens
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """A prompt with its conversation as token ids, up to where the answer begins."""
+
+    prompt: Prompt
+    tokens: tuple[int, ...]
+
+
+def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any) -> list[EncodedPrompt]:
+    """Prompts as the tokenizer's chat template (or the plain form) writes them."""
+    return [EncodedPrompt(p, tuple(encode(p.messages, None, tokenizer)[0])) for p in prompts]
+
+
+def prompt_tokens(prompts: Sequence[EncodedPrompt]) -> PromptTokens:
+    """The arguments of a generator for some prompts: their token ids, and their ids as names of random streams."""
+    return PromptTokens(tuple(p.tokens for p in prompts), tuple(p.prompt.id for p in prompts))
+
 
 __all__ = ["Generator", "PromptTokens", "Rollout", "RolloutError"]
 
@@ -41,3 +70,88 @@ class Generator(Protocol):
     def sync(self, version: int) -> None:
         """Take over the weights of the policy as they are now. They are called `version` from here on."""
         ...
+
+
+@dataclass(frozen=True)
+class SampledCompletion:
+    """One response: its token ids, their log-probabilities, its text, and the version of the weights per token."""
+
+    tokens: tuple[int, ...]
+    logp: tuple[float, ...]
+    terminated: bool
+    text: str
+    version: tuple[int, ...] | None = None
+
+
+def assemble(
+    prompts: PromptTokens,
+    responses: Sequence[SampledCompletion],
+    *,
+    pad: int,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Rollout:
+    """The rollout of all responses, those to one prompt together, as many to each; `dtype` is that of `logp`."""
+    group, rest = divmod(len(responses), len(prompts.tokens))
+    if rest or not group:
+        raise ValueError(
+            f"{counted(len(responses), 'response')} cannot be shared among {counted(len(prompts.tokens), 'prompt')} "
+            "evenly"
+        )
+    lengths = torch.tensor([len(response.tokens) for response in responses], device=device)
+    width = int(lengths.max())
+
+    def column(rows: Sequence[Sequence[float]], fill: float, kind: torch.dtype) -> Tensor:
+        padded = [[*row, *[fill] * (width - len(row))] for row in rows]
+        return torch.tensor(padded, dtype=kind, device=device).reshape(len(rows), width)
+
+    prompt, prompt_mask = left_padded(prompts.tokens, pad, torch.device(device))
+    terminated = torch.tensor([response.terminated for response in responses], device=device)
+    versions = [response.version for response in responses if response.version is not None]
+    return Rollout(
+        prompt=prompt.repeat_interleave(group, 0),
+        prompt_mask=prompt_mask.repeat_interleave(group, 0),
+        response=column([response.tokens for response in responses], pad, torch.long),
+        mask=torch.arange(width, device=device) < lengths[:, None],
+        logp=column([response.logp for response in responses], 0.0, dtype),
+        terminated=terminated,
+        truncated=~terminated,
+        group=group,
+        ids=tuple(name for name in prompts.ids for _ in range(group)),
+        texts=tuple(response.text for response in responses),
+        version=column(versions, 0, torch.long) if len(versions) == len(responses) else None,
+    )
+
+
+def concatenate(parts: Sequence[Rollout]) -> Rollout:
+    """Rollouts one under the other, padded to a common width."""
+    if len(parts) == 1:
+        return parts[0]
+    prompt_width = max(part.prompt.shape[1] for part in parts)
+    width = max(part.response.shape[1] for part in parts)
+
+    def prompts(name: str) -> Tensor:
+        return torch.cat([_widen(getattr(part, name), prompt_width, left=True) for part in parts])
+
+    def responses(name: str) -> Tensor:
+        return torch.cat([_widen(getattr(part, name), width, left=False) for part in parts])
+
+    return Rollout(
+        prompt=prompts("prompt"),
+        prompt_mask=prompts("prompt_mask"),
+        response=responses("response"),
+        mask=responses("mask"),
+        logp=responses("logp"),
+        terminated=torch.cat([part.terminated for part in parts]),
+        truncated=torch.cat([part.truncated for part in parts]),
+        group=parts[0].group,
+        ids=tuple(chain.from_iterable(part.ids for part in parts)),
+        texts=tuple(chain.from_iterable(part.texts for part in parts)),
+        version=None if any(part.version is None for part in parts) else responses("version"),
+        given=None if all(part.given is None for part in parts) else torch.cat([~p.drawn for p in parts]),
+    )
+
+
+def _widen(x: Tensor, width: int, *, left: bool) -> Tensor:
+    missing = width - x.shape[1]
+    return torch.nn.functional.pad(x, (missing, 0) if left else (0, missing))

@@ -1,15 +1,18 @@
-"""A policy in this process as a generator."""
+"""A policy in this process as a generator, and a generator whose weights are always the current ones."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import torch
 from torch import Tensor
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
-from tutelage.engines.sampling import PromptTokens, answers
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.sampling import answers
 from tutelage.models.policy import Policy
+from tutelage.rollout.generator import Generator
 
 
 class LocalGenerator:
@@ -42,3 +45,26 @@ class LocalGenerator:
             texts=tuple(answers(self.policy, rollout, sampling.stop)),
             version=torch.full_like(rollout.response, self.version),
         )
+
+
+class CurrentGenerator:
+    """Takes over the policy's weights before every rollout of `inner`, for loops in which rollouts are rare."""
+
+    def __init__(self, inner: Generator) -> None:
+        self.inner, self._versions = inner, count()
+
+    def sync(self, version: int) -> None:
+        """Nothing: every rollout does."""
+
+    def generate(
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        scored_first: frozenset[str] = frozenset(),
+    ) -> Rollout:
+        """`n` responses to each prompt, see `Generator`, in a version of its own."""
+        self.inner.sync(next(self._versions))
+        return self.inner.generate(prompts, n, sampling, seed=seed, scored_first=scored_first)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.data.records import Messages
-from tutelage.engines.sampling import PromptTokens
-from tutelage.rollout.assembly import Response, assemble
-from tutelage.rollout.sampler import EndpointReply
+from tutelage.engines.interface import PromptTokens
+from tutelage.rollout.generator import SampledCompletion, assemble
+from tutelage.rollout.samplers import EndpointReply
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class ScriptedGenerator:
         numbered = ((prompt, number) for prompt in prompts.tokens for number in range(n))
         return assemble(prompts, [self._response(p, number, limit) for p, number in numbered], pad=self.pad)
 
-    def _response(self, prompt: tuple[int, ...], number: int, limit: int) -> Response:
+    def _response(self, prompt: tuple[int, ...], number: int, limit: int) -> SampledCompletion:
         tokens = tuple(self.script(prompt, number))[:limit]
         end = next((place for place, token in enumerate(tokens) if token in self.end_ids), None)
         tokens = tokens if end is None else tokens[: end + 1]
         text = self.decode(tokens if end is None else tokens[:end])
-        return Response(tokens, (0.0,) * len(tokens), end is not None, text)
+        return SampledCompletion(tokens, (0.0,) * len(tokens), end is not None, text)
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,15 @@ _NAMES = {
     "data.chat_tokens": ("pad_token_id",),
     "models.budget": ("Budget",),
     "rollout.local": ("LocalGenerator",),
-    "rollout.prompts": ("encode_prompts",),
+    "rollout.generator": ("encode_prompts",),
     "train.learner": ("Learner", "Step"),
     "train.rl.critic": ("make_critic",),
     "train.rl.improve": ("improve",),
-    "train.rl.settings": ("RolloutSettings",),
-    "train.run.drive": ("Loop", "Training"),
+    "train.rl.setup": ("RolloutSettings",),
+    "train.run.loop": ("Loop", "Training"),
     "train.run.folder": ("Run",),
     "train.supervised.batches": ("Order", "encode_demonstrations"),
-    "train.supervised.fit": ("fit",),
-    "train.supervised.objectives": ("WeightedRows", "imitate"),
+    "train.supervised.fit": ("WeightedRows", "fit", "imitate"),
 }
 _PLACES = {name: f"tutelage.{module}" for module, names in _NAMES.items() for name in names}
 

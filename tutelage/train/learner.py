@@ -15,8 +15,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.batch import ScoredRollout
 from tutelage.engines.ranks.ranks import ALONE, Ranks
-from tutelage.engines.ranks.shard_files import load_shards
-from tutelage.engines.ranks.shards import is_sharded, laid_out_as, shard_of
+from tutelage.engines.ranks.sharded_tensors import is_sharded, laid_out_as, load_shards, shard_of
 from tutelage.models.budget import out_of_memory
 
 SHARDS = "shards"

@@ -8,9 +8,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reference.markdown import cell, code, docstring, page, table
 from reference.source import text_below
-from tutelage.algorithms.choices import Choices
 from tutelage.algorithms.override import PIECES
-from tutelage.algorithms.slots import Critic, GradientSteps, NaturalStep, Penalty
+from tutelage.algorithms.slots import Choices, Critic, GradientSteps, NaturalStep, Penalty
 from tutelage.algorithms.table import brief
 from tutelage.core.preferences import PREFERENCE_LOSSES
 

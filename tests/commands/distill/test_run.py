@@ -18,8 +18,8 @@ from tutelage.core.kl import exact_divergence
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.policy import Policy
-from tutelage.rollout.prompts import encode_prompts, prompt_tokens
-from tutelage.train.rl.given import drawn_prompts
+from tutelage.rollout.generator import encode_prompts, prompt_tokens
+from tutelage.train.rl.offline import drawn_prompts
 from tutelage.train.supervised.batches import encode_demonstrations
 
 LIMIT = 8

@@ -12,9 +12,9 @@ from tutelage.commands.collect.settings import Serve
 from tutelage.commands.doctor import machine
 from tutelage.commands.doctor.machine import GIB, check_machine
 from tutelage.commands.serve.settings import ServeSettings
-from tutelage.engines import memory
+from tutelage.engines import device_memory as memory
 from tutelage.engines.cpu.native import bindings
-from tutelage.rollout.serving.listening import listen
+from tutelage.rollout.serving.server import listen
 
 
 def by_subject(*given):

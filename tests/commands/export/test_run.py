@@ -9,7 +9,7 @@ import pytest
 from tutelage.base.errors import TutelageError
 from tutelage.commands.export.run import export
 from tutelage.data.records import Message, Prompt
-from tutelage.rewards.exported import ExportedReward, prompt_text
+from tutelage.rewards.single_score import ExportedReward, prompt_text
 
 ROWS = [
     {"prompt": "2 + 2?", "answer": "4"},

@@ -11,8 +11,8 @@ import tutelage as tt
 from tutelage.base.errors import TutelageError
 from tutelage.commands.plan.workloads import Lengths, run_of
 from tutelage.engines.plans.hardware import Cluster, gpu_named
-from tutelage.engines.plans.memory import Setting, memory
-from tutelage.engines.plans.phases import phases
+from tutelage.engines.plans.rank_memory import PlanSetting, memory
+from tutelage.engines.plans.step_time import phases
 
 LENGTHS = Lengths(20.0, 10.0)
 
@@ -48,7 +48,7 @@ def test_pretraining_is_of_windows(tmp_path):
 
 def planned(work):
     """The memory of a step on a GPU, and the operations of its phases."""
-    device, setting = Cluster(gpu_named("l4")), Setting(tokens=64)
+    device, setting = Cluster(gpu_named("l4")), PlanSetting(tokens=64)
     held = memory(work, device, setting)
     return held, {phase.name: phase.operations for phase in phases(work, device, setting, held)}
 

@@ -9,7 +9,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.table import find
 from tutelage.data.chat_endpoint import KEY
 from tutelage.data.formats import load_completions, load_demonstrations
-from tutelage.rollout.inference.search import Search
+from tutelage.rollout.inference.search_settings import SearchSettings
 
 sample = find("sample")
 
@@ -65,7 +65,7 @@ def test_a_small_model_is_told_that_it_cannot_follow(tiny_model, data, tmp_path,
     """A random model of a few thousand weights: the search runs, loses nothing, and says what it is worth."""
     base = tiny_model("llama", max_position_embeddings=4096)
     search = settings(
-        base, data, tmp_path / "run", n=1, reward=("given_rewards:vowels",), test_time=Search(1, 2, 4)
+        base, data, tmp_path / "run", n=1, reward=("given_rewards:vowels",), test_time=SearchSettings(1, 2, 4)
     )
     assert sample.main(search) == 0
     rows = read_jsonl(tmp_path / "run" / "searches.jsonl")
@@ -77,7 +77,11 @@ def test_a_small_model_is_told_that_it_cannot_follow(tiny_model, data, tmp_path,
 
 def test_a_model_without_room_for_the_critique_is_refused(tiny_model, data, tmp_path):
     search = settings(
-        tiny_model("llama"), data, tmp_path / "run", reward=("given_rewards:length",), test_time=Search(1, 2)
+        tiny_model("llama"),
+        data,
+        tmp_path / "run",
+        reward=("given_rewards:length",),
+        test_time=SearchSettings(1, 2),
     )
     with pytest.raises(TutelageError, match="positions, but the model has 96"):
         sample.main(search)
@@ -101,7 +105,7 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
             n=1,
             endpoint=served.url,
             reward=("given_rewards:vowels",),
-            test_time=Search(2, 3),
+            test_time=SearchSettings(2, 3),
         )
         assert sample.main(asked) == 0
     rows = read_jsonl(out / "completions.jsonl")
@@ -120,8 +124,8 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
         ({"best_of": 4}, "name it with --reward"),
         ({"reward": ("m:f",)}, "nothing is chosen"),
         ({"best_of": 2, "n": 3, "reward": ("m:f",)}, "fewer answers than the --n 3"),
-        ({"best_of": 4, "test_time": Search(1), "reward": ("m:f",)}, "one of the two"),
-        ({"test_time": Search(width=9)}, "without --test-time.rounds"),
+        ({"best_of": 4, "test_time": SearchSettings(1), "reward": ("m:f",)}, "one of the two"),
+        ({"test_time": SearchSettings(width=9)}, "without --test-time.rounds"),
         (
             {"best_of": 4, "n": 1, "reward": ("m:f",), "sampling": config.Sampling(temperature=0.0)},
             "temperature 0",

@@ -21,8 +21,8 @@ from tutelage.demo.lab.measurements import (
     products,
 )
 from tutelage.demo.lab.recipes import pooled
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.ensemble import Ensemble
+from tutelage.rewards.composite import Ensemble
+from tutelage.rewards.reward import Completions
 
 ROWS = Rows(
     prompt=torch.ones(3, 2, dtype=torch.long),

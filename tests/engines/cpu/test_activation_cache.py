@@ -15,8 +15,8 @@ from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.fused import layer_steps
 from tutelage.engines.cpu.native.attention_kernels import NativeKernels
 from tutelage.engines.cpu.packed_attention import FlashKernels
+from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -8,7 +8,8 @@ import tiny
 import torch
 
 from tutelage.base import config
-from tutelage.engines import memory, plain
+from tutelage.engines import device_memory as memory
+from tutelage.engines import plain
 from tutelage.engines.cpu import decoders, prompt_cache
 from tutelage.engines.cpu import decoding_weights as forms
 from tutelage.engines.cpu.capabilities import Capabilities
@@ -20,9 +21,8 @@ from tutelage.engines.cpu.decoding_weights import (
     has_onednn,
     padded_lines,
 )
-from tutelage.engines.decoding import PromptBatch
+from tutelage.engines.interface import PromptBatch, PromptTokens
 from tutelage.engines.network import inner, trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -13,8 +13,8 @@ from tutelage.engines.cpu import activation_cache, decoders, decoding_weights, h
 from tutelage.engines.cpu.fused import layer_steps
 from tutelage.engines.cpu.native import matrix_products
 from tutelage.engines.cpu.native.attention_kernels import NativeKernels
+from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tutelage.engines.plans.hardware import Cluster, Device
-from tutelage.engines.plans.transformer import Transformer
-from tutelage.engines.plans.workload import Batch, Sampling, Workload
+from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Transformer, Workload
 
 SMALL = Transformer(
     parameters=1_000_000,
@@ -30,5 +29,7 @@ def cluster(count: int = 1, per_node: int = 8, **changes: Any) -> Cluster:
 
 def on_policy(**changes: Any) -> Workload:
     """A step of reinforcement learning with a reference."""
-    work = Workload(SMALL, Batch(32, 4, 100, 50), sampling=Sampling(50), reference=1.0, has_reference=True)
+    work = Workload(
+        SMALL, BatchShape(32, 4, 100, 50), sampling=SamplingLoad(50), reference=1.0, has_reference=True
+    )
     return replace(work, **changes)

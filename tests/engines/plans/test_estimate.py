@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tutelage.engines.plans.estimate import changes, devices_needed, plan, setting_flags, settings
-from tutelage.engines.plans.memory import Setting, memory
+from tutelage.engines.plans.rank_memory import PlanSetting, memory
 
 from .sizes import SMALL, cluster, on_policy
 
@@ -19,7 +19,7 @@ def test_nothing_is_chosen_or_advised_that_a_run_cannot_have():
     assert plan(natural, where).choice is None
     assert all("shard" not in one.flags for one in changes(natural, where))
     assert devices_needed(natural, where) is None
-    assert not Setting("full").is_available(replace(LARGE, trains=False))
+    assert not PlanSetting("full").is_available(replace(LARGE, trains=False))
     choice = plan(LARGE, where).choice
     assert choice is not None
     assert choice.setting.sharding == "full"
@@ -53,7 +53,7 @@ def test_without_a_fit_there_is_no_choice_but_changes_that_fit():
 
 def test_the_least_intrusive_change_comes_first():
     work = replace(LARGE, has_reference=False)
-    tight = memory(work, cluster(), Setting(tokens=256)).peak
+    tight = memory(work, cluster(), PlanSetting(tokens=256)).peak
     found = [change.flags for change in changes(work, cluster(memory=tight + 1e6))]
     assert "lora" not in found[0]
     assert any("lora" in flags for flags in found)
@@ -69,8 +69,8 @@ def test_the_devices_needed_are_enough_and_half_are_not():
 
 
 def test_flags_name_what_is_not_the_default():
-    assert setting_flags(Setting()) == ""
-    flags = setting_flags(Setting("full", checkpointing=True, tokens=512))
+    assert setting_flags(PlanSetting()) == ""
+    flags = setting_flags(PlanSetting("full", checkpointing=True, tokens=512))
     assert flags == "--shard full --activation-checkpointing --tokens-at-once 512"
 
 

@@ -19,12 +19,11 @@ from tutelage.core.rows import collate
 from tutelage.engines.network import layers
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import join
-from tutelage.engines.ranks.shard_files import save_shards
-from tutelage.engines.ranks.shards import shard_of, whole
+from tutelage.engines.ranks.sharded_tensors import save_shards, shard_of, whole
 from tutelage.models.policy import Policy
 from tutelage.models.sharding import shard_
-from tutelage.rewards.dealt import dealt_reward
-from tutelage.rollout.dealt import dealt_generator
+from tutelage.rewards.composite import dealt_reward
+from tutelage.rollout.distributed import dealt_generator
 from tutelage.train.learner import SHARDS
 
 

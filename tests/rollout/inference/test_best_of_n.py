@@ -9,7 +9,7 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Prompt, user
 from tutelage.rollout.inference.best_of_n import best_of_n, best_of_n_kl
-from tutelage.rollout.sampler import EndpointReply
+from tutelage.rollout.samplers import EndpointReply
 from tutelage.rollout.scripted import ScriptedSampler
 
 SAMPLING = config.Sampling()

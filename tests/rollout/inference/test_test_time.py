@@ -7,9 +7,9 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Message, Prompt, user
-from tutelage.rollout.http import HttpSampler
-from tutelage.rollout.inference.search import Search
+from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.inference.test_time import followed, optimise_at_test_time
+from tutelage.rollout.samplers import HttpSampler
 from tutelage.rollout.scripted import ScriptedSampler
 
 SAMPLING = config.Sampling(temperature=0.9, max_new_tokens=32)
@@ -53,7 +53,7 @@ def search(script, prompts=PROMPTS, **settings):
         ScriptedSampler(script),
         stars,
         prompts,
-        Search(**{"rounds": 3, "width": 4} | settings),
+        SearchSettings(**{"rounds": 3, "width": 4} | settings),
         SAMPLING,
         seed=0,
     )
@@ -112,7 +112,7 @@ def test_equal_answers_are_scored_once():
         return stars(completions)
 
     optimise_at_test_time(
-        ScriptedSampler(deaf), counting, PROMPTS, Search(rounds=3, width=4), SAMPLING, seed=0
+        ScriptedSampler(deaf), counting, PROMPTS, SearchSettings(rounds=3, width=4), SAMPLING, seed=0
     )
     revised = [pair for pair in scored if pair[1] == "x"]
     assert len(revised) == len(set(revised)) == 2, "one for each prompt, in three rounds of four"
@@ -164,7 +164,7 @@ def test_it_works_over_an_endpoint():
             HttpSampler(Endpoint(served.url, "m")),
             stars,
             PROMPTS,
-            Search(rounds=2, width=4),
+            SearchSettings(rounds=2, width=4),
             SAMPLING,
             seed=0,
         )
@@ -176,4 +176,4 @@ def test_it_works_over_an_endpoint():
 @pytest.mark.parametrize("bad", [{"width": 1}, {"rounds": -1}, {"words": 0}])
 def test_a_search_that_makes_no_sense(bad):
     with pytest.raises(TutelageError, match="at least"):
-        Search(**bad)
+        SearchSettings(**bad)

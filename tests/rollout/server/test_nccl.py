@@ -9,14 +9,14 @@ from transfer_stub import BEGIN, END, JOIN, RECEIVE, TransferStub, install
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server import nccl
 from tutelage.rollout.server.fleet import Fleet
-from tutelage.rollout.server.generator import ServerGenerator
 from tutelage.rollout.server.nccl import NcclHandover, nccl_handover, own_address
 from tutelage.rollout.server.probe import Probe
-from tutelage.rollout.server.weights import WeightSync
+from tutelage.rollout.server.server_generator import ServerGenerator
+from tutelage.rollout.server.weight_sync import WeightSync
 
 PROMPTS = PromptTokens(((5, 6, 7), (8,)), ("a", "b"))
 UPDATE = [BEGIN, RECEIVE, END, "/update_weight_version", "/resume"]

@@ -12,7 +12,7 @@ import pytest
 
 from tutelage.rollout.serving import connections
 from tutelage.rollout.serving.connections import PatientProtocol
-from tutelage.rollout.serving.listening import listen, server
+from tutelage.rollout.serving.server import listen, server
 
 PARTS = (
     b"",

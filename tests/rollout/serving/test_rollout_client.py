@@ -10,14 +10,14 @@ from tiny_training import policy_of
 import tutelage as tt
 from tutelage.base import config
 from tutelage.data.transport import Transport
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.server.api import Connection
 from tutelage.rollout.server.connect import connect
-from tutelage.rollout.server.generator import ServerGenerator
 from tutelage.rollout.server.probe import Probe
+from tutelage.rollout.server.server_generator import ServerGenerator
 from tutelage.rollout.server.vllm import CompletionsApi, GenerateApi
-from tutelage.rollout.server.weights import WeightSync
+from tutelage.rollout.server.weight_sync import WeightSync
 
 PROMPTS = PromptTokens(((40, 41, 42), (9, 60, 61, 62), (50,)), ("a", "b", "c"))
 SAMPLING = config.Sampling(max_new_tokens=10, temperature=0.8)

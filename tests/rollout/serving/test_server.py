@@ -10,7 +10,7 @@ from forked import command
 import tutelage as tt
 from tutelage.base.errors import TutelageError
 from tutelage.rollout.serving import server as servers
-from tutelage.rollout.serving.guard import Guard
+from tutelage.rollout.serving.requests import Guard
 
 
 def test_a_key_is_asked_for_where_one_is_set(tiny_model, monkeypatch):

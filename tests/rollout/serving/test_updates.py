@@ -5,10 +5,10 @@ import pytest
 import tutelage as tt
 from tutelage.base import config
 from tutelage.commands.loading import load_policy
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 
-from .test_weights import save_adapter
+from .test_served_weights import save_adapter
 
 PARAMS = {"max_tokens": 8, "seed": 1, "logprobs": 0}
 

@@ -10,10 +10,10 @@ import pytest
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.loading import load_policy
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.serving import group as groups
-from tutelage.rollout.serving.jobs import Generation, Piece, Scoring
+from tutelage.rollout.serving import jobs as groups
+from tutelage.rollout.serving.jobs import CompletionPiece, Generation, Scoring
 from tutelage.rollout.serving.worker import QueueIsFull, Worker
 
 PATIENCE = 120.0
@@ -138,7 +138,7 @@ def test_more_answers_than_rows_are_computed_in_turn(worker_of):
     assert len(answered(worker, [big])[0]) == 5, "one that is larger than all rows begins alone"
 
 
-class Slow(groups.Group):
+class Slow(groups.DecodingGroup):
     """A group whose steps are counted and wait."""
 
     steps, wait = 0, 0.002
@@ -270,4 +270,4 @@ def test_pieces_hold_every_token_once(worker_of):
     worker.submit([long_job(streams=True)], [inbox])
     (pieces,) = inbox.all(1)
     assert len(pieces) == 90
-    assert all(isinstance(piece, Piece) and len(piece.tokens) == 1 for piece in pieces)
+    assert all(isinstance(piece, CompletionPiece) and len(piece.tokens) == 1 for piece in pieces)

@@ -30,11 +30,11 @@ from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.models.budget import Budget
 from tutelage.rewards.function import FunctionReward
 from tutelage.train.learner import NotFinite
+from tutelage.train.rl.batch_scores import score_rows, value_rows
 from tutelage.train.rl.critic import make_critic
-from tutelage.train.rl.mixing import PretrainingMix
-from tutelage.train.rl.scoring import score_rows, value_rows
+from tutelage.train.rl.pretraining_mix import PretrainingMix
+from tutelage.train.supervised.fit import WeightedRows, imitate
 from tutelage.train.supervised.language import mean_loss
-from tutelage.train.supervised.objectives import WeightedRows, imitate
 
 ONE_STEP = ("update.epochs=1", "update.minibatches=1")
 
@@ -458,7 +458,8 @@ def test_mixing_in_text_keeps_its_likelihood_up(tiny_model):
 
 @pytest.mark.parametrize("term", ["value/loss", "policy/objective", "ptx/loss"])
 def test_a_term_that_is_not_finite_is_named_and_no_weight_moves(tiny_model, monkeypatch, term):
-    from tutelage.train.rl import mixing, update
+    from tutelage.train.rl import pretraining_mix as mixing
+    from tutelage.train.rl import update
 
     policy = policy_of(tiny_model("llama"))
     text = some_rows(4)

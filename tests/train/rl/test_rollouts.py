@@ -6,9 +6,9 @@ from simple_goal import low_tokens, share_of_low
 from tiny_training import World, assert_close, assert_identical, policy_of, recipe_of, snapshot
 
 from tutelage.algorithms.recipe import initial_state, zero_gradient_rows
-from tutelage.rewards.weighted import WeightedReward
+from tutelage.rewards.composite import WeightedReward
 from tutelage.train.rl import update
-from tutelage.train.rl.rollouts import greedy_answers, judge
+from tutelage.train.rl.rollouts import greedy_completions, score_rollout
 
 FREE = "shaping.missing_end=none"
 
@@ -20,7 +20,7 @@ def test_the_greedy_answer_takes_the_likeliest_token_each_time(tiny_model):
     policy = policy_of(tiny_model("llama"))
     world = World(policy, recipe_of(name="remax"), reward=low_tokens, batch=5, tokens=6, temperature=0.7)
     answers = world.collected().answers
-    greedy = greedy_answers(world.generator, answers, world.recipe, world.settings, world.reward)
+    greedy = greedy_completions(world.generator, answers, world.recipe, world.settings, world.reward)
     assert len(greedy) == 5
     assert greedy.ids == tuple(q.prompt.id for q in answers.prompts)
     for prompt, response, mask in zip(answers.prompts, greedy.response, greedy.mask, strict=True):
@@ -29,7 +29,7 @@ def test_the_greedy_answer_takes_the_likeliest_token_each_time(tiny_model):
             assert token == int(policy.model(torch.tensor([tokens])).logits[0, -1].argmax())
             tokens.append(token)
     assert torch.equal(greedy.score, share_of_low(greedy))
-    assert greedy_answers(world.generator, answers, recipe_of(), world.settings, world.reward) is None
+    assert greedy_completions(world.generator, answers, recipe_of(), world.settings, world.reward) is None
 
 
 def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
@@ -37,7 +37,7 @@ def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
     recipe = recipe_of("penalty=none", FREE, name="remax")
     world = World(policy, recipe, steps=1, reward=low_tokens, batch=6, tokens=6)
     answers = world.collected().answers
-    greedy = greedy_answers(world.generator, answers, recipe, world.settings, world.reward)
+    greedy = greedy_completions(world.generator, answers, recipe, world.settings, world.reward)
     told = next(world.train()).metrics
     lengths = answers.rollout.mask.sum(1)
     ahead = answers.score - greedy.score
@@ -207,7 +207,7 @@ def test_a_critic_an_entropy_bonus_and_a_kl_in_the_loss_keep_every_row(tiny_mode
     world = World(
         policy_of(tiny_model("llama")), recipe_of("penalty=none", FREE, name="rloo"), reward=dull_about("")
     )
-    scored, _ = judge(world.setup(), world.collected().answers)
+    scored, _ = score_rollout(world.setup(), world.collected().answers)
     batch = batch_of(scored)
 
     def skipped(recipe):

@@ -20,7 +20,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.train.run.checkpoints import metric_of, step_of
 from tutelage.train.run.folder import Run
 from tutelage.train.run.interrupt import interrupted
-from tutelage.train.run.lines import Lines, keep_until, read_lines
+from tutelage.train.run.json_lines import JsonLines, keep_until, read_lines
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def test_a_full_disk_does_not_stop_the_log_or_leave_half_a_line(tmp_path: Path) 
     code = """
         import resource, sys
         from pathlib import Path
-        from tutelage.train.run.lines import Lines
-        lines = Lines(Path(sys.argv[1]))
+        from tutelage.train.run.json_lines import JsonLines
+        lines = JsonLines(Path(sys.argv[1]))
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
         for step in range(1, 50):
             lines.append({"step": step, "text": "x" * 10})
@@ -600,7 +600,7 @@ def test_the_resume_command_is_the_command_of_the_run_with_resume(
 
 def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:
     for step in (1, 2):
-        lines = Lines(tmp_path / "m.jsonl")
+        lines = JsonLines(tmp_path / "m.jsonl")
         lines.append({"step": step})
         lines.close()
     assert read_lines(tmp_path / "m.jsonl") == [{"step": 1}, {"step": 2}]

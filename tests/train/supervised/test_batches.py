@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 
 from tutelage.core.rows import collate
 from tutelage.data.records import Demonstration, Message, Messages, Preference, Prompt
-from tutelage.rollout.prompts import encode_prompts
+from tutelage.rollout.generator import encode_prompts
 from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
 
 CHATML = (

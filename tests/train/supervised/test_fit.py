@@ -24,9 +24,8 @@ from tutelage.core.rows import EncodedRow, collate
 from tutelage.models.heads import new_reward_model
 from tutelage.train.learner import Learner, NotFinite
 from tutelage.train.supervised.batches import Order, collate_pairs, windows
-from tutelage.train.supervised.fit import fit
-from tutelage.train.supervised.objectives import WeightedPairs, WeightedRows, imitate
-from tutelage.train.supervised.reward_model import held_out_preferences, prefer
+from tutelage.train.supervised.fit import WeightedPairs, WeightedRows, fit, imitate
+from tutelage.train.supervised.reward_model import prefer, preference_figures
 
 
 def fine_tune(policy, rows, steps, budget, batch=6, **settings):
@@ -157,10 +156,10 @@ def test_held_out_figures_are_those_of_the_pairs_one_by_one(tiny_model):
         -share * math.log(1 / (1 + math.exp(-d))) - (1 - share) * math.log(1 / (1 + math.exp(d)))
         for d, share in zip(differences, p, strict=True)
     ]
-    found = held_out_preferences(model, pairs, budget=50)
-    assert found["held_out/accuracy"] == pytest.approx(sum(right) / len(right))
-    assert found["held_out/loss"] == pytest.approx(sum(loss) / len(loss), rel=1e-4)
-    assert found["held_out/margin"] == pytest.approx(sum(differences) / len(differences), rel=1e-3)
+    found = preference_figures(model, pairs, budget=50)
+    assert found["accuracy"] == pytest.approx(sum(right) / len(right))
+    assert found["loss"] == pytest.approx(sum(loss) / len(loss), rel=1e-4)
+    assert found["margin"] == pytest.approx(sum(differences) / len(differences), rel=1e-3)
 
 
 def test_fine_tuning_learns_its_demonstrations(tiny_model):

@@ -74,8 +74,8 @@ def scoring(name: str, engine: EngineName) -> Score:
     """The scores that a reward model or function gives to responses in their conversations."""
     from tutelage.base import config
     from tutelage.data.records import Prompt, prompt_id
-    from tutelage.rewards.completions import Completions
-    from tutelage.rewards.named import make_reward
+    from tutelage.rewards.factory import make_reward
+    from tutelage.rewards.reward import Completions
     from tutelage.rewards.scores import scores_of
 
     reward = make_reward([name], None, config.Model(path=name, engine=engine))

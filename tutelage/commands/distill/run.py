@@ -45,17 +45,16 @@ from tutelage.data.records import Demonstration, Prompt, prompt_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Completion
-from tutelage.rollout.generator import Generator
-from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.rollout.generator import EncodedPrompt, Generator, encode_prompts
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl import improve as rl
-from tutelage.train.rl.given import GivenResponse, PartlyGiven
-from tutelage.train.rl.settings import RolloutSettings
-from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state
+from tutelage.train.rl.offline import OfflineCompletion, OfflineMixture
+from tutelage.train.rl.setup import RolloutSettings
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import Loop, Monitor, Training, load_state, recipe_state
 from tutelage.train.supervised.batches import Order
 
-Given = dict[str, GivenResponse]
+Given = dict[str, OfflineCompletion]
 """Given responses by the id of their prompt."""
 
 
@@ -198,7 +197,7 @@ def _loop(
         extra_state=recipe_state,
         checkpoints=settings.checkpoints,
         show=("divergence", "kl/reference", "length/mean", "ended"),
-        watch=Watch(look),
+        monitor=Monitor(look),
     )
 
 
@@ -221,7 +220,7 @@ def _generator(
     settings: DistillSettings, run: Run, policy: Policy, budget: Budget, given: Given
 ) -> Generator:
     generator = training_generator(settings, policy, settings.sampling, run)
-    return PartlyGiven(generator, given, settings.on_policy, policy, budget) if given else generator
+    return OfflineMixture(generator, given, settings.on_policy, policy, budget) if given else generator
 
 
 def _encoded(
@@ -244,7 +243,7 @@ def _encoded(
         prompt = Prompt(f"{name}-{seen[name]}", record.messages)  # a prompt with two responses comes twice
         asked, answer = encode(record.messages, record.response, policy.tokenizer)
         prompts.append(EncodedPrompt(prompt, tuple(asked)))
-        given[prompt.id] = GivenResponse(tuple(answer[:limit]), record.response, len(answer) <= limit)
+        given[prompt.id] = OfflineCompletion(tuple(answer[:limit]), record.response, len(answer) <= limit)
     if cut := sum(not one.terminated for one in given.values()):
         remark(
             f"{counted(cut, 'given answer')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens)."

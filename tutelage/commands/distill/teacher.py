@@ -17,7 +17,7 @@ from tutelage.data.tokenizer import same_vocabulary
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rollout.server.teacher import connect_teacher
+from tutelage.rollout.server.teacher_server import connect_teacher
 
 Teacher = Callable[[Rows], Tensor]
 """Rows -> the log-probabilities of their response tokens, Float[B, R]"""

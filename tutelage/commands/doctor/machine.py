@@ -17,7 +17,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.version import __version__
 from tutelage.commands.serve.settings import PORT
 from tutelage.people.store.opening import sqlite_version
-from tutelage.rollout.serving.listening import listen
+from tutelage.rollout.serving.server import listen
 
 State: TypeAlias = Literal["ok", "warning", "fault"]
 GIB = 2.0**30
@@ -113,7 +113,7 @@ def _engine() -> Iterator[Check]:
 def _memory() -> Iterator[Check]:
     import torch
 
-    from tutelage.engines.memory import available_memory
+    from tutelage.engines.device_memory import available_memory
 
     memory = available_memory(torch.device("cpu")) / GIB
     yield Check(

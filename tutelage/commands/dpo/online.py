@@ -21,13 +21,19 @@ from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.rewards.factory import make_reward
 from tutelage.rewards.judge import PairwiseJudgeReward
-from tutelage.rewards.metrics import reward_metrics
-from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import reward_metrics
 from tutelage.train.run.folder import Run
-from tutelage.train.supervised.own_answers import InRounds, best_and_worst, mostly_cut, pair_up, statistics
-from tutelage.train.supervised.preference_training import DRIFT, ReferencePair, paired_job, refer
+from tutelage.train.supervised.completion_rounds import (
+    InRounds,
+    best_and_worst,
+    mostly_cut,
+    pair_up,
+    statistics,
+)
+from tutelage.train.supervised.preference_job import DRIFT, ReferencePair, paired_job, refer
 
 CUT = (
     "more than half of the answers were cut at the length limit, so the scores alone say which is better. If answers "

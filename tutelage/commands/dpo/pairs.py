@@ -15,9 +15,9 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.train.supervised.batches import Order, encode_preferences
-from tutelage.train.supervised.desirability import encode_unpaired, label, unpaired_job
 from tutelage.train.supervised.job import Job
-from tutelage.train.supervised.preference_training import DRIFT, paired_job, refer
+from tutelage.train.supervised.preference_job import DRIFT, paired_job, refer
+from tutelage.train.supervised.unpaired_job import encode_unpaired, label, unpaired_job
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from tutelage.data.pairing import split_by_prompt
 from tutelage.engines.ranks.processes import join
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.train.run.drive import Training
+from tutelage.rewards.factory import require_columns
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import Training
 from tutelage.train.supervised.job import job_loop
-from tutelage.train.supervised.preference_losses import preference_loss
+from tutelage.train.supervised.preference_job import preference_loss
 
 if TYPE_CHECKING:
     from tutelage.commands.study_data import StudySnapshot

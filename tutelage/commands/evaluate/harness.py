@@ -24,8 +24,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.evaluate.settings import EvaluateSettings
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import has_template, pad_token_id
-from tutelage.engines.plans.tokens import CHUNK_ELEMENTS
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS
 from tutelage.models.policy import Policy
 
 CONTEXT = 2048

@@ -28,14 +28,13 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.budget import Budget
 from tutelage.models.drift import perplexity, sequence_kl
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.dealt import dealt_reward
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.composite import dealt_reward
+from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward, reward_name
 from tutelage.rewards.scores import scores_of
-from tutelage.rollout.dealt import dealt_generator
+from tutelage.rollout.distributed import dealt_generator
 from tutelage.rollout.generator import Generator
-from tutelage.rollout.inference.answering import answer
+from tutelage.rollout.inference.completion_records import sample_completions
 from tutelage.rollout.local import LocalGenerator
 from tutelage.stats.text import distinct, lengths, repetition, rouge
 from tutelage.stats.win_rates import scored_win_rate
@@ -214,7 +213,9 @@ def _side(
     ranks: Ranks,
 ) -> Side:
     """Let one model answer, and measure its answers."""
-    answered = answer(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
+    answered = sample_completions(
+        policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator
+    )
     rollout, texts = answered.rollout, list(answered.texts)
     scores = {key: scores_of(reward, answered.completions).tolist() for key, reward in rewards.items()}
     figures = {}

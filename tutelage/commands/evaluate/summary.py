@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tutelage.base.nouns import counted
-from tutelage.rollout.inference.answering import Answers
+from tutelage.rollout.inference.completion_records import SampledBatch
 
 LABELS = {
     "kl": "KL to the other, nats per answer",
@@ -28,7 +28,7 @@ class Side:
     """One model's answers with all that was measured of each."""
 
     name: str
-    answered: Answers | None
+    answered: SampledBatch | None
     """None where the tasks alone are run."""
     scores: Mapping[str, list[float]]
     figures: dict[str, float]

@@ -9,7 +9,7 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.export.settings import ExportGgufSettings
 from tutelage.engines.network import inner
 from tutelage.models.backbone import load_backbone
-from tutelage.models.gguf_file import write_gguf
+from tutelage.models.gguf_writer import write_gguf
 
 
 @dataclass(frozen=True)

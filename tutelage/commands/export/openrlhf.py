@@ -28,7 +28,7 @@ from tutelage.core.groups import Group
 from tutelage.core.kl import Fixed
 from tutelage.core.surrogates import Clipped, ScoreFunction, SequenceClipped
 from tutelage.data.records import Prompt
-from tutelage.rewards.exported import prompt_text
+from tutelage.rewards.single_score import prompt_text
 
 NAME = "OpenRLHF"
 KL = {"k1": "k1", "k2": "k2", "mse": "k2", "k3": "k3"}
@@ -41,7 +41,7 @@ REWARD = '''"""The reward of the run, for OpenRLHF: --reward.remote_url."""
 from functools import cache
 
 from tutelage.models.backbone import load_tokenizer
-from tutelage.rewards.exported import ExportedReward
+from tutelage.rewards.single_score import ExportedReward
 
 reward = cache(lambda: ExportedReward({arguments}))
 tokenizer = cache(lambda: load_tokenizer({model}))

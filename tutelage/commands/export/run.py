@@ -26,11 +26,11 @@ from tutelage.data.chat_tokens import has_template
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.models.backbone import is_adapter, load_tokenizer
-from tutelage.models.gguf import model_folder
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.exported import refuse_groups
+from tutelage.models.gguf_reader import model_folder
+from tutelage.rewards.factory import require_columns
 from tutelage.rewards.names import names_model, split_weight
-from tutelage.rollout.prompts import encode_prompts
+from tutelage.rewards.single_score import refuse_groups
+from tutelage.rollout.generator import encode_prompts
 
 TRAINERS: Mapping[str, Trainer] = {"verl": VERL, "openrlhf": OPENRLHF}
 """The trainers by the values of `ExportSettings.to`."""

@@ -27,7 +27,7 @@ from tutelage.core.kl import Fixed
 from tutelage.core.reduce import Reduce
 from tutelage.core.surrogates import Cispo, Clipped, ScoreFunction, SequenceClipped
 from tutelage.data.records import Prompt
-from tutelage.rewards.exported import prompt_text
+from tutelage.rewards.single_score import prompt_text
 
 NAME = "verl"
 KL = {"k1": "kl", "k2": "mse", "mse": "mse", "k3": "low_var_kl", "abs": "abs"}
@@ -46,7 +46,7 @@ REWARD = '''"""The reward of the run, for verl: custom_reward_function."""
 
 from functools import cache
 
-from tutelage.rewards.exported import ExportedReward
+from tutelage.rewards.single_score import ExportedReward
 
 reward = cache(lambda: ExportedReward({arguments}))
 

@@ -29,18 +29,17 @@ from tutelage.commands.shards import lay_out, lay_out_beside, reward_beside
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Demonstration, Prompt
-from tutelage.engines.plans.tokens import group_tokens
+from tutelage.engines.plans.token_budget import group_tokens
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import is_adapter
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.dealt import dealt_reward
-from tutelage.rewards.metrics import reward_metrics
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.composite import dealt_reward
+from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.ahead import Ahead, RolloutRequest
-from tutelage.rollout.prompts import EncodedPrompt, encode_prompts, prompt_tokens
+from tutelage.rewards.scores import reward_metrics
+from tutelage.rollout.generator import EncodedPrompt, encode_prompts, prompt_tokens
+from tutelage.rollout.prefetch import Ahead, RolloutRequest
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl import improve as rl
 from tutelage.train.rl.critic import (
@@ -51,11 +50,11 @@ from tutelage.train.rl.critic import (
     make_critic,
     save_policy,
 )
-from tutelage.train.rl.mixing import PretrainingMix
+from tutelage.train.rl.pretraining_mix import PretrainingMix
 from tutelage.train.rl.rollouts import rollout_seed
-from tutelage.train.rl.settings import RolloutSettings
-from tutelage.train.run.drive import Loop, Training, Watch, load_state, recipe_state
+from tutelage.train.rl.setup import RolloutSettings
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import Loop, Monitor, Training, load_state, recipe_state
 from tutelage.train.supervised.batches import Order, encode_demonstrations
 
 
@@ -137,7 +136,7 @@ def _loop(
         mismatch=settings.mismatched_by,
         mismatch_cap=settings.mismatch_cap,
         staleness=settings.staleness,
-        watch=watched,
+        logged_rewards=watched,
         mix=mix,
     )
     reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
@@ -163,7 +162,7 @@ def _loop(
         extra_state=recipe_state,
         checkpoints=settings.checkpoints,
         show=("score/mean", "score/shaped", "kl/reference", "length/mean", "ended", "groups/dead", *watched),
-        watch=Watch(_look(settings, run, recipe, reward)),
+        monitor=Monitor(_look(settings, run, recipe, reward)),
     )
 
 

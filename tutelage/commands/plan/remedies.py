@@ -6,8 +6,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.plan.workloads import Lengths, run_of
 from tutelage.engines.plans.estimate import Change, changes
 from tutelage.engines.plans.hardware import GIB, Cluster, Device
-from tutelage.engines.plans.memory import Setting, memory
-from tutelage.engines.plans.tokens import FEWEST
+from tutelage.engines.plans.rank_memory import PlanSetting, memory
+from tutelage.engines.plans.token_budget import FEWEST
 from tutelage.engines.plans.workload import Workload
 
 LENGTH = 512.0
@@ -34,7 +34,7 @@ def _change(work: Workload, *, on_gpu: bool) -> tuple[str, float, float] | None:
     """The flags of the first change that needs clearly less, the bytes that it needs, and those needed now."""
     endless = Device("any", float("inf"), 1.0, 1.0, 1.0, 1.0, runtime=0.0, is_gpu=on_gpu)
     cluster = Cluster(endless)
-    present = memory(work, cluster, Setting(tokens=FEWEST)).peak
+    present = memory(work, cluster, PlanSetting(tokens=FEWEST)).peak
     found: list[Change] = [change for change in changes(work, cluster) if change.peak < LESS * present]
     named = next((change for change in found if f"--tokens-at-once {FEWEST}" in change.flags), None)
     if named is None:

@@ -8,19 +8,19 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.plan.settings import PlanSettings
 from tutelage.commands.plan.workloads import Lengths, Run, run_of
-from tutelage.engines.measuring import this_device
+from tutelage.engines.device_rates import this_device
 from tutelage.engines.plans.estimate import (
     SERVERS,
     Change,
-    Estimate,
-    Plan,
+    CostEstimate,
+    RunPlan,
     changes,
     devices_needed,
     setting_flags,
 )
 from tutelage.engines.plans.estimate import plan as plan_of
 from tutelage.engines.plans.hardware import GIB, Cluster, gpu_named
-from tutelage.engines.plans.memory import saving
+from tutelage.engines.plans.rank_memory import saving
 from tutelage.engines.plans.workload import Workload
 from tutelage.models.backbone import pick_device
 
@@ -37,7 +37,7 @@ computed."""
 class PlanResult:
     """A plan with the number of steps, and what to change where nothing fits."""
 
-    plan: Plan
+    plan: RunPlan
     steps: int | None
     notes: tuple[str, ...] = ()
     price: float = 0.0
@@ -68,7 +68,7 @@ class PlanResult:
             "notes": list(self.notes),
         }
 
-    def _estimate(self, estimate: Estimate) -> Mapping[str, Any]:
+    def _estimate(self, estimate: CostEstimate) -> Mapping[str, Any]:
         found = {
             "flags": setting_flags(estimate.setting),
             "fits": estimate.fits,
@@ -159,7 +159,7 @@ def _packs(work: Workload) -> bool:
     return batch.tokens <= 0.7 * replace(batch, shared=False).tokens
 
 
-def _notes(run: Run, plan: Plan) -> Iterator[str]:
+def _notes(run: Run, plan: RunPlan) -> Iterator[str]:
     yield from run.notes
     work, choice = plan.work, plan.choice
     if work.sampling and work.batch.response == work.sampling.limit:

@@ -8,7 +8,7 @@ from rich.table import Table
 from tutelage.base.nouns import counted
 from tutelage.commands.plan.run import PlanResult, plan
 from tutelage.commands.plan.settings import PlanFlags
-from tutelage.engines.plans.estimate import Estimate, setting_flags
+from tutelage.engines.plans.estimate import CostEstimate, setting_flags
 from tutelage.engines.plans.hardware import GIB
 
 PARTS = (
@@ -80,7 +80,7 @@ def _memory_table(result: PlanResult) -> Table:
     return table
 
 
-def _time_table(estimate: Estimate) -> Table:
+def _time_table(estimate: CostEstimate) -> Table:
     """The phases of a step on one device."""
     table = Table(title="Time of a step, one device", title_justify="left")
     for column in ("phase", "TFLOP", "GB read", "GB sent", "seconds", "bound by"):
@@ -97,7 +97,7 @@ def _time_table(estimate: Estimate) -> Table:
     return table
 
 
-def _print_sum(console: Console, result: PlanResult, shown: Estimate) -> None:
+def _print_sum(console: Console, result: PlanResult, shown: CostEstimate) -> None:
     """Whether it fits, the time and the cost of the run, or what to change."""
     plan = result.plan
     if result.fits:

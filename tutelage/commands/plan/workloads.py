@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from tutelage.algorithms.needs import needs_greedy
 from tutelage.algorithms.override import override
 from tutelage.algorithms.registry import recipe_named
-from tutelage.algorithms.slots import GradientSteps
+from tutelage.algorithms.slots import GradientSteps, needs_greedy
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.distill.settings import DistillSettings
@@ -24,12 +23,11 @@ from tutelage.commands.sft.settings import SftSettings
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
 from tutelage.engines.choose import choose_dtype
-from tutelage.engines.plans.transformer import Transformer
-from tutelage.engines.plans.workload import Batch, Sampling, Workload
+from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Transformer, Workload
 from tutelage.models.backbone import load_tokenizer, pick_device
 from tutelage.models.outline import outline, outline_of_shape
 from tutelage.rewards.names import reward_models
-from tutelage.rollout.prompts import encode_prompts
+from tutelage.rollout.generator import encode_prompts
 from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
 
 SAMPLE = 256
@@ -87,7 +85,7 @@ def _sft(settings: SftSettings, lengths: Lengths) -> Run:
 def _pretrain(settings: PretrainSettings, lengths: Lengths) -> Run:
     model = outline(settings.model) if settings.model else outline_of_shape(settings.shape)
     window = lengths.response or min(settings.max_length, settings.shape.context)
-    batch = Batch(settings.batch_size, 1, 0.0, window)
+    batch = BatchShape(settings.batch_size, 1, 0.0, window)
     held = config.Model(settings.model or "new", settings.dtype, settings.device, settings.engine)
     work = Workload(model, batch, half=_half(held, model))
     return Run(held, work, settings.tokens_at_once, None)
@@ -105,14 +103,14 @@ def _reward(settings: RewardSettings, lengths: Lengths) -> Run:
 @run_of.register
 def _dpo(settings: DpoSettings, lengths: Lengths) -> Run:
     model = outline(settings.model.path)
-    work = Workload(model, Batch(1, 1, 1, 1), settings.lora.rank, _half(settings.model, model))
+    work = Workload(model, BatchShape(1, 1, 1, 1), settings.lora.rank, _half(settings.model, model))
     if settings.data:
         batch, steps = _pairs(settings, settings.data, lengths)
         notes = ("the reference scores all pairs before the first step; its time is spread over the steps",)
         work = replace(work, batch=batch, reference=1 / settings.epochs)
         return Run(settings.model, work, settings.tokens_at_once, steps, notes)
     counted, count = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
-    batch = Batch(settings.batch_size, 2, counted.prompt, counted.response)
+    batch = BatchShape(settings.batch_size, 2, counted.prompt, counted.response)
     rounds = settings.samples / 2 / settings.epochs
     work = replace(work, batch=batch, sampling=_sampling(work, settings.sampling, rounds), reference=1.0)
     asked = settings.prompts_per_round or count
@@ -125,7 +123,7 @@ def _dpo(settings: DpoSettings, lengths: Lengths) -> Run:
 def _rejection(settings: RejectionSettings, lengths: Lengths) -> Run:
     counted, count = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
     keep = settings.overall * settings.samples or settings.keep
-    batch = Batch(settings.batch_size / keep, keep, counted.prompt, counted.response)
+    batch = BatchShape(settings.batch_size / keep, keep, counted.prompt, counted.response)
     model = outline(settings.model.path)
     work = Workload(model, batch, settings.lora.rank, _half(settings.model, model))
     sampling = _sampling(work, settings.sampling, settings.samples / keep / settings.epochs)
@@ -141,7 +139,7 @@ def _distill(settings: DistillSettings, lengths: Lengths) -> Run:
     recipe, model = override(recipe_named(settings.recipe), settings.set), outline(settings.model.path)
     half = _half(settings.model, model)
     counted, _ = _prompts(settings.prompts or settings.data, settings.model, settings.sampling, lengths)
-    batch = Batch(settings.batch_size, recipe.samples, counted.prompt, counted.response)
+    batch = BatchShape(settings.batch_size, recipe.samples, counted.prompt, counted.response)
     work = Workload(model, batch, settings.lora.rank, half)
     sampling = _sampling(work, settings.sampling, settings.on_policy) if settings.on_policy else None
     given = 1 - settings.on_policy
@@ -158,7 +156,7 @@ def _distill(settings: DistillSettings, lengths: Lengths) -> Run:
 def _improve(settings: ImproveSettings, lengths: Lengths) -> Run:
     recipe = override(recipe_named(settings.recipe), settings.set)
     counted, _ = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
-    batch = Batch(settings.batch_size, recipe.samples, counted.prompt, counted.response)
+    batch = BatchShape(settings.batch_size, recipe.samples, counted.prompt, counted.response)
     model, notes = outline(settings.model.path), []
     half = _half(settings.model, model)
     work = Workload(model, batch, settings.lora.rank, half)
@@ -191,9 +189,9 @@ def _half(model: config.Model, shape: Transformer) -> bool:
     return choose_dtype(model.dtype, pick_device(model.device), model.engine, shape.hidden) == torch.bfloat16
 
 
-def _sampling(work: Workload, sampling: config.Sampling, rounds: float) -> Sampling:
+def _sampling(work: Workload, sampling: config.Sampling, rounds: float) -> SamplingLoad:
     """Under autocast every decoded token reads the float32 weights, writes them in bf16 and reads those."""
-    return Sampling(sampling.max_new_tokens, rounds, weights=8.0 if work.half else 4.0)
+    return SamplingLoad(sampling.max_new_tokens, rounds, weights=8.0 if work.half else 4.0)
 
 
 def _rewards(names: Sequence[str]) -> tuple[Any, ...]:
@@ -205,14 +203,16 @@ def _steps(count: int | None, epochs: float, batch_size: int) -> int | None:
     return None if count is None else max(1, round(epochs * -(-count // batch_size)))
 
 
-def _batch(prompts: float, samples: float, rows: Sequence[EncodedRow], lengths: Lengths) -> Batch:
+def _batch(prompts: float, samples: float, rows: Sequence[EncodedRow], lengths: Lengths) -> BatchShape:
     """A batch with the mean lengths of some rows where none are given."""
     prompt = lengths.prompt or fmean(len(row.prompt) for row in rows)
     response = lengths.response or fmean(len(row.response) for row in rows)
-    return Batch(prompts, samples, prompt, response)
+    return BatchShape(prompts, samples, prompt, response)
 
 
-def _pairs(settings: RewardSettings | DpoSettings, data: str, lengths: Lengths) -> tuple[Batch, int | None]:
+def _pairs(
+    settings: RewardSettings | DpoSettings, data: str, lengths: Lengths
+) -> tuple[BatchShape, int | None]:
     """A batch of pairs, and the number of steps where the data were read."""
     rows: list[EncodedRow] = []
     count = None

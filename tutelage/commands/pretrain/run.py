@@ -17,10 +17,11 @@ from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.fresh import save_fresh
 from tutelage.models.policy import Policy
-from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import Training
 from tutelage.train.supervised.batches import windows
-from tutelage.train.supervised.language import LanguageJob, divide, language_loop
+from tutelage.train.supervised.job import job_loop
+from tutelage.train.supervised.language import divide, language_job
 
 
 @workflow(PretrainSettings)
@@ -59,10 +60,21 @@ def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Tra
         f"{counted(sum(map(len, train)), 'token')} to train on, "
         f"{counted(sum(p.numel() for p in policy.parameters()), 'weight')}."
     )
-    job = LanguageJob(train, held_out, settings.epochs, settings.evaluate_every, "pretrain")
     budget = token_budget(settings, run, policy)
     remark_batch(settings.batch_size, len(train))
-    loop = language_loop(run, policy, job, settings, settings, settings.optimiser, budget)
+    job = language_job(
+        policy,
+        train,
+        held_out,
+        settings,
+        settings,
+        label="pretrain",
+        epochs=settings.epochs,
+        budget=budget,
+        looks_first=False,
+    )
+    every = settings.evaluate_every
+    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 
     return Training(loop, conclusion(run, policy, PretrainResult, lambda: {"rows": len(train)}))
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tutelage.algorithms import RECIPES, about, pieces, plain, recipe_named, table
-from tutelage.algorithms.checks import remarks
+from tutelage.algorithms.choice_rules import remarks
 from tutelage.algorithms.table import row
 from tutelage.commands.recipes.settings import RecipesSettings
 

@@ -17,16 +17,15 @@ from tutelage.data.chat_tokens import pad_token_id
 from tutelage.data.formats import load_prompts
 from tutelage.data.records import Prompt
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.metrics import reward_metrics
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
+from tutelage.rewards.scores import reward_metrics
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
-from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import Training
+from tutelage.train.supervised.completion_rounds import InRounds, OwnCompletion, keep_best, statistics
+from tutelage.train.supervised.fit import WeightedRows, imitate
 from tutelage.train.supervised.job import Job, job_loop
-from tutelage.train.supervised.objectives import WeightedRows, imitate
-from tutelage.train.supervised.own_answers import InRounds, OwnAnswer, keep_best, statistics
 
 MOST = 0.5
 """Share of a round's prompts that may have answers of one score before it is said."""
@@ -119,7 +118,7 @@ def _told_nothing_apart(round: int, share: float) -> str:
     )
 
 
-def _write_samples(run: Run, step: int, kept: Sequence[OwnAnswer]) -> None:
+def _write_samples(run: Run, step: int, kept: Sequence[OwnCompletion]) -> None:
     """A few of the answers that a round learns from, to read."""
     rows = [
         {"prompt": one.prompt.messages[-1].content, "completion": one.text, "score": one.score}

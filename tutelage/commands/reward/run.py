@@ -31,16 +31,11 @@ from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel, centre, new_reward_model
 from tutelage.people import Selection
 from tutelage.stats.reward_quality import length_baseline, reward_quality
-from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import Training
 from tutelage.train.supervised.batches import EncodedPair, encode_demonstrations, encode_preferences
-from tutelage.train.supervised.reward_model import (
-    RewardJob,
-    pair_scores,
-    restore_best,
-    reward_loop,
-    row_states,
-)
+from tutelage.train.supervised.job import job_loop, restore_best
+from tutelage.train.supervised.reward_model import pair_scores, reward_job, row_states
 
 MARGIN_LOSSES = ("margin", "scaled")
 """Losses that read how strong a preference is."""
@@ -96,10 +91,21 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
     remark(cuts.describe(max_length))
     held_out = encode_preferences(data.held_out, model.tokenizer, max_length)[0] if data.held_out else []
     loss = LearnedDavidson() if settings.loss == "davidson" else SCORING_LOSSES[settings.loss]
-    job = RewardJob(train, held_out, settings.epochs, settings.evaluate_every, settings.patience, loss)
     budget = token_budget(settings, run, model)
     remark_batch(settings.batch_size, len(train), "pairs")
-    loop = reward_loop(run, model, job, settings, settings, settings.optimiser, budget)
+    job = reward_job(
+        model,
+        train,
+        held_out,
+        settings,
+        settings,
+        epochs=settings.epochs,
+        patience=settings.patience,
+        budget=budget,
+        loss=loss,
+    )
+    every = settings.evaluate_every
+    loop = job_loop(run, model, job, settings, settings.optimiser, budget=budget, look_every=every)
 
     def conclude() -> RewardResult:
         restore_best(loop)

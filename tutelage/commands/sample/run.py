@@ -22,17 +22,15 @@ from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
-from tutelage.rewards.columns import require_columns
-from tutelage.rewards.dealt import dealt_reward
-from tutelage.rewards.named import make_reward
+from tutelage.rewards.composite import dealt_reward
+from tutelage.rewards.factory import make_reward, require_columns
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.dealt import dealt_generator
-from tutelage.rollout.http import HttpSampler
-from tutelage.rollout.inference.best_of_n import Candidate, best_of_n, best_of_n_kl
-from tutelage.rollout.inference.search import Search
+from tutelage.rollout.distributed import dealt_generator
+from tutelage.rollout.inference.best_of_n import ScoredReply, best_of_n, best_of_n_kl
+from tutelage.rollout.inference.search_settings import SearchSettings
 from tutelage.rollout.inference.test_time import SearchResult, followed, optimise_at_test_time
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.sampler import GeneratorSampler, Sampler
+from tutelage.rollout.samplers import GeneratorSampler, HttpSampler, Sampler
 from tutelage.rollout.vocabulary import load_vocabulary
 
 DEMONSTRATIONS = "demonstrations.jsonl"
@@ -189,7 +187,9 @@ def _reward(settings: SampleSettings, ranks: Ranks) -> Reward:
     return dealt_reward(make_reward(settings.reward, None, settings.model), ranks)
 
 
-def _kept(settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[Sequence[Candidate]]) -> Rows:
+def _kept(
+    settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[Sequence[ScoredReply]]
+) -> Rows:
     """The first `n` candidates of each prompt, with their scores."""
     return [
         (
@@ -245,7 +245,7 @@ def _write_searches(out: Path, found: Sequence[SearchResult]) -> None:
             file.write(json.dumps(row | {"best_sampled": one.best_sampled.score}, ensure_ascii=False) + "\n")
 
 
-def _summary(found: Sequence[SearchResult], search: Search) -> str:
+def _summary(found: Sequence[SearchResult], search: SearchSettings) -> str:
     """The scores before and after the search, and whether this model follows its own advice."""
     before, after = (
         _mean([one.best_sampled.score for one in found]),

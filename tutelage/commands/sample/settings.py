@@ -7,7 +7,7 @@ from tutelage.base import config
 from tutelage.base.config.bases import AnswerServers
 from tutelage.base.config.limits import a_seed, at_least
 from tutelage.base.errors import TutelageError
-from tutelage.rollout.inference.search import Search
+from tutelage.rollout.inference.search_settings import SearchSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class SampleSettings(AnswerServers):
     judge:file, each with an optional =weight."""
     best_of: int = 0
     """Sample so many answers to each prompt and keep the --n that score best; 0 keeps all that are sampled."""
-    test_time: Search = field(default_factory=Search)
+    test_time: SearchSettings = field(default_factory=SearchSettings)
     endpoint: str = ""
     """Address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1, that serves --model; its key, if it
     wants one, is read from TUTELAGE_ENDPOINT_KEY."""
@@ -73,7 +73,7 @@ class SampleSettings(AnswerServers):
             raise TutelageError(
                 "--reward scores answers to choose among, but nothing is chosen: give --best-of or --test-time.rounds."
             )
-        if self.test_time != Search() and not self.test_time.rounds:
+        if self.test_time != SearchSettings() and not self.test_time.rounds:
             raise TutelageError(
                 "--test-time.width and --test-time.words do nothing without --test-time.rounds; 2 are usual."
             )

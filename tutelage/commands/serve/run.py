@@ -7,13 +7,13 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.loading import load_policy
 from tutelage.commands.runs import remark
 from tutelage.commands.serve.settings import KEY, ServeSettings
-from tutelage.rollout.serving.guard import is_local
-from tutelage.rollout.serving.server import Server
+from tutelage.rollout.serving.requests import is_local
+from tutelage.rollout.serving.server import PolicyServer
 from tutelage.rollout.serving.service import Service
 
 
 @workflow(ServeSettings)
-def serve(settings: ServeSettings) -> Server:
+def serve(settings: ServeSettings) -> PolicyServer:
     """A server of a model, which listens already and answers once it is entered or run.
 
         with tt.serve(model="runs/ppo/model", port=0) as server:
@@ -40,7 +40,7 @@ def serve(settings: ServeSettings) -> Server:
         tokens=settings.max_new_tokens,
     )
     try:
-        return Server(
+        return PolicyServer(
             service,
             host=settings.host,
             port=settings.port,

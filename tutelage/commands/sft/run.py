@@ -22,14 +22,15 @@ from tutelage.data.records import Demonstration, Prompt
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.models.policy import Policy
-from tutelage.rollout.dealt import dealt_generator
-from tutelage.rollout.inference.answering import answer
+from tutelage.rollout.distributed import dealt_generator
+from tutelage.rollout.inference.completion_records import sample_completions
 from tutelage.rollout.local import LocalGenerator
 from tutelage.stats.text import rouge
-from tutelage.train.run.drive import Training
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import Training
 from tutelage.train.supervised.batches import encode_demonstrations
-from tutelage.train.supervised.language import LanguageJob, divide, held_out_metrics, language_loop
+from tutelage.train.supervised.job import job_loop
+from tutelage.train.supervised.language import divide, language_job
 
 if TYPE_CHECKING:
     from tutelage.commands.study_data import StudyDemonstrations
@@ -113,14 +114,25 @@ def _training(
     budget = token_budget(settings, run, policy)
     remark_batch(settings.batch_size, len(data.train))
     if run.start == 0 and data.held_out:
-        run.log(0, held_out_metrics(policy, data.held_out, budget))
         _write_samples(run, policy, 0, shown, settings)
 
     def at_end(step: int) -> None:
         _write_samples(run, policy, step, shown, settings)
 
-    job = LanguageJob(data.train, data.held_out, settings.epochs, settings.evaluate_every, "sft", at_end)
-    loop = language_loop(run, policy, job, settings, settings, settings.optimiser, budget)
+    job = language_job(
+        policy,
+        data.train,
+        data.held_out,
+        settings,
+        settings,
+        label="sft",
+        epochs=settings.epochs,
+        budget=budget,
+        looks_first=True,
+        at_end=at_end,
+    )
+    every = settings.evaluate_every
+    loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 
     def figures() -> dict[str, float]:
         counts = {"rows": len(data.train), "dropped": data.dropped}
@@ -161,7 +173,11 @@ def _answers(
     """The policy's answers to the prompts of the records."""
     prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
     generator = dealt_generator(LocalGenerator(policy), ranks, policy.gathered)
-    return list(answer(policy, prompts, 1, settings.sampling, seed=settings.seed, generator=generator).texts)
+    return list(
+        sample_completions(
+            policy, prompts, 1, settings.sampling, seed=settings.seed, generator=generator
+        ).texts
+    )
 
 
 def _write_samples(

@@ -50,11 +50,11 @@ from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Reward
+from tutelage.rollout.generator import EncodedPrompt
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner
 from tutelage.train.rl.critic import NetworkCritic, make_critic
-from tutelage.train.rl.rollouts import answer, score_references
+from tutelage.train.rl.rollouts import complete, score_references
 from tutelage.train.supervised.batches import Order
 
 BETA = 0.1
@@ -141,7 +141,9 @@ class PolicySampler:
 
     def rollout(self, questions: Sequence[EncodedPrompt], seed: int) -> ScoredRollout:
         """GROUP answers to each question, scored, with the reference's log-probabilities."""
-        answers = answer(LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed)
+        answers = complete(
+            LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed
+        )
         temperature = self.sampling.temperature
         return score_references(self.policy, answers, temperature=temperature, budget=Budget(BUDGET))
 
@@ -149,7 +151,7 @@ class PolicySampler:
         """The score of the likeliest answer to each row's prompt. Float[B]"""
         likeliest = replace(self.sampling, temperature=0.0)
         generator = LocalGenerator(self.policy)
-        score = answer(generator, questions, 1, likeliest, self.reward, seed=0).score
+        score = complete(generator, questions, 1, likeliest, self.reward, seed=0).score
         return score.repeat_interleave(GROUP)
 
 

@@ -20,18 +20,17 @@ from tutelage.demo.lab.measurements import BUDGET, averages, measure
 from tutelage.demo.lab.start import Start
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.rewards.completions import Completions, rows_of
-from tutelage.rewards.reward import Completion, Reward, Scores
+from tutelage.rewards.reward import Completion, Completions, Reward, Scores, rows_of
 from tutelage.rewards.scores import scores_of
+from tutelage.rollout.generator import EncodedPrompt
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step
 from tutelage.train.rl.critic import NetworkCritic, TrunkCritic, make_critic, save_policy
 from tutelage.train.rl.improve import improve
-from tutelage.train.rl.rollouts import answer
-from tutelage.train.rl.settings import RolloutSettings
-from tutelage.train.run.drive import Loop, Watch, load_state, recipe_state
+from tutelage.train.rl.rollouts import complete
+from tutelage.train.rl.setup import RolloutSettings
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import Loop, Monitor, load_state, recipe_state
 from tutelage.train.supervised.batches import Order
 
 
@@ -166,7 +165,7 @@ def _train(
         extra_state=lambda step: recipe_state(step) | {"tokens": reward.tokens},
         checkpoints=config.Checkpoints(every=25, keep=1),
         show=("score/mean", "gold/mean", "kl/reference"),
-        watch=Watch(look, enough=lambda: 0 < plan.tokens <= reward.tokens),
+        monitor=Monitor(look, enough=lambda: 0 < plan.tokens <= reward.tokens),
     )
     follow(loop, quiet=quiet)
 
@@ -202,7 +201,7 @@ def _keep_answers(
     goal: Goal,
     sampling: config.Sampling,
 ) -> None:
-    answers = answer(LocalGenerator(policy), prompts, 1, sampling, goal.reward, seed=0)
+    answers = complete(LocalGenerator(policy), prompts, 1, sampling, goal.reward, seed=0)
     gold = scores_of(goal.judges["gold"], answers.completions).tolist()
     run.samples(
         step,

@@ -28,9 +28,9 @@ from tutelage.demo.lab.measurements import BUDGET, Sketch, save_sketches
 from tutelage.demo.lab.start import between, gold_reward
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
+from tutelage.rollout.generator import EncodedPrompt
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.prompts import EncodedPrompt
-from tutelage.train.rl.rollouts import answer, score_references
+from tutelage.train.rl.rollouts import complete, score_references
 from tutelage.train.supervised.batches import Order
 
 KINDS = ("k1", "k2", "k3", "abs")
@@ -104,7 +104,7 @@ def _rollout(
     seed: int,
 ) -> ScoredRollout:
     sampling = setting.start.sampling
-    answers = answer(LocalGenerator(policy), questions, n, sampling, gold_reward(), seed=seed)
+    answers = complete(LocalGenerator(policy), questions, n, sampling, gold_reward(), seed=seed)
     return score_references(policy, answers, temperature=sampling.temperature, budget=Budget(BUDGET))
 
 

@@ -36,7 +36,7 @@ from tutelage.report.json_files import number, string
 from tutelage.report.page import environment
 from tutelage.report.sample_answers import SampleAnswer, Strand
 from tutelage.train.run.interrupt import Interrupted
-from tutelage.train.run.lines import json_text, read_lines
+from tutelage.train.run.json_lines import json_text, read_lines
 
 log = logging.getLogger(__name__)
 

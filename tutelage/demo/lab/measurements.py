@@ -25,10 +25,10 @@ from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
+from tutelage.rollout.generator import EncodedPrompt
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.prompts import EncodedPrompt
-from tutelage.train.rl.rollouts import ScoredAnswers, answer
-from tutelage.train.rl.scoring import score_rows
+from tutelage.train.rl.batch_scores import score_rows
+from tutelage.train.rl.rollouts import ScoredCompletions, complete
 
 Z95 = 1.96
 BUDGET = 8192
@@ -81,7 +81,7 @@ def measure(
     """One answer of the policy to each question: prompt, completion, what each judge says, kl (log π − log π_ref of the
     whole answer, whose mean is KL(π‖ref) in nats), length in tokens and whether it ended by itself."""
     judge = next(iter(judges.values()))
-    answers = answer(LocalGenerator(policy), questions, 1, sampling, judge, seed=seed)
+    answers = complete(LocalGenerator(policy), questions, 1, sampling, judge, seed=seed)
     kl = answer_kl(policy, answers, sampling.temperature)
     columns = {name: told(answers, reward) for name, reward in judges.items()}
     return [
@@ -97,14 +97,14 @@ def measure(
     ]
 
 
-def told(answers: ScoredAnswers, judge: Reward) -> list[float]:
+def told(answers: ScoredCompletions, judge: Reward) -> list[float]:
     """What a judge says about each answer."""
     scores: list[float] = scores_of(judge, answers.completions).tolist()
     return scores
 
 
 @torch.no_grad()
-def answer_kl(policy: Policy, answers: ScoredAnswers, temperature: float) -> list[float]:
+def answer_kl(policy: Policy, answers: ScoredCompletions, temperature: float) -> list[float]:
     """Σ_t log π − log π_ref of each answer, at the sampling temperature."""
     rollout = answers.rollout
     with policy.reference():

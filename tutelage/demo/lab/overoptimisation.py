@@ -38,14 +38,14 @@ from tutelage.demo.rounds.round import AGREEMENT
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.people.simulated_raters import calibrated_tau, panel
-from tutelage.rewards.ensemble import Combination, Ensemble, combine
-from tutelage.rewards.model import ModelReward
+from tutelage.rewards.composite import Combination, Ensemble, combine
+from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
-from tutelage.rollout.inference.answering import answer, completions
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
+from tutelage.rollout.inference.completion_records import records_of, sample_completions
 from tutelage.stats.scaling_laws import Floats, best_of_n
-from tutelage.train.run.lines import json_text
+from tutelage.train.run.json_lines import json_text
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
 FREE = ("update.epochs=2", "update.minibatches=2", "penalty=none")
@@ -234,8 +234,8 @@ def _answers(
     answered: list[CompletionRecord] = []
     with progress(f"answers ({split})", len(prompts), quiet=setting.quiet) as advance:
         for at in range(0, len(prompts), 50):
-            part = answer(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
-            answered += completions(part, "sft", start.sampling)
+            part = sample_completions(policy, prompts[at : at + 50], n, start.sampling, seed=seed)
+            answered += records_of(part, "sft", start.sampling)
             advance(min(at + 50, len(prompts)), {})
     return PromptAnswers({prompt.id: prompt for prompt in prompts}, answered)
 
@@ -320,17 +320,18 @@ def _best_of_n(
 ) -> Mapping[str, Any]:
     """Proxy and gold of the best of n by every reward model and ensemble: one line of metrics.jsonl each. The scale of
     every score, which the policies are trained on, is left in scales.json."""
-    policy = setting.start.policy()
-    prompts = [question.prompt for question in setting.start.questions("held_out", policy)][: sampled.prompts]
+    start = setting.start
+    policy = start.policy()
+    prompts = [question.prompt for question in start.questions("held_out", policy)][: sampled.prompts]
     rewards = {"gold": gold_reward()} | {
         judge.name: _loaded(folder.parent, judge, policy) for judge in sampled.judges
     }
     parts: dict[str, list[list[float]]] = {name: [] for name in rewards}
     with progress("best-of-n", len(prompts), quiet=setting.quiet) as advance:
         for number, prompt in enumerate(prompts):
-            answered = answer(policy, [prompt], sampled.samples, setting.start.sampling, seed=sampled.seed)
+            batch = sample_completions(policy, [prompt], sampled.samples, start.sampling, seed=sampled.seed)
             for name, judge in rewards.items():
-                parts[name].append(scores_of(judge, answered.completions).tolist())
+                parts[name].append(scores_of(judge, batch.completions).tolist())
             advance(number + 1, {})
     raw = {name: np.array(rows) for name, rows in parts.items()}
     scales = {name: (float(values.mean()), float(values.std()) or 1.0) for name, values in raw.items()}

@@ -17,10 +17,10 @@ from tutelage.data.worlds import gold
 from tutelage.demo.rounds.round import ROUND, RoundPlace, Story, run_stages
 from tutelage.demo.rounds.tutoring import GOLD, QUICK, TutoringScale, tutoring
 from tutelage.models.policy import Policy
+from tutelage.rewards.factory import make_reward
 from tutelage.rewards.function import FunctionReward
-from tutelage.rewards.named import make_reward
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.prompts import EncodedPrompt, encode_prompts
+from tutelage.rollout.generator import EncodedPrompt, encode_prompts
 
 NEEDED = ("pretrain", "sft", "sample", "judge", "reward", "improve")
 """The stages of a demonstration that the experiments stand on."""

@@ -34,7 +34,7 @@ from tutelage.engines.cpu.native.bindings import library
 from tutelage.engines.cpu.native.build import multiplies_bf16
 from tutelage.engines.cpu.states import states_at_end, states_before
 from tutelage.engines.cpu.weight_gradients import Gradients, total_norm
-from tutelage.engines.decoding import Decoders, RolloutSize
+from tutelage.engines.interface import Decoders, RolloutSize
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine

@@ -23,7 +23,7 @@ from tutelage.engines.cpu.fused.torch_step import FusedStep
 from tutelage.engines.cpu.native.compiled_step import NativeStep, NativeWeights, joint_states, native_head
 from tutelage.engines.cpu.prompt_cache import PromptCache
 from tutelage.engines.cpu.prompt_passes import PromptPass, prompt_passes
-from tutelage.engines.decoding import Decoder, PromptBatch
+from tutelage.engines.interface import Decoder, PromptBatch
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
 from tutelage.engines.plain import CachedDecoder, last_states, next_logits

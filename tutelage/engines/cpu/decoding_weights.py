@@ -27,8 +27,8 @@ from transformers.pytorch_utils import Conv1D
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.engines.cpu.allocator import release_freed_memory
+from tutelage.engines.device_memory import available_memory
 from tutelage.engines.logprobs import Head
-from tutelage.engines.memory import available_memory
 from tutelage.engines.network import inner
 
 Layer = Callable[[Tensor], Tensor]

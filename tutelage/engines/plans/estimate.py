@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tutelage.engines.plans.hardware import Cluster
-from tutelage.engines.plans.memory import Memory, Setting, Sharding, memory
-from tutelage.engines.plans.phases import Phase, phases
-from tutelage.engines.plans.tokens import FEWEST
+from tutelage.engines.plans.rank_memory import Memory, PlanSetting, Sharding, memory
+from tutelage.engines.plans.step_time import StepPhase, phases
+from tutelage.engines.plans.token_budget import FEWEST
 from tutelage.engines.plans.workload import Workload
 
 DAY = 86_400.0
@@ -15,12 +15,12 @@ SERVERS = "--rollouts http://HOST:PORT"
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """One setting of a run: its memory on a rank, and the phases of a step."""
 
-    setting: Setting
+    setting: PlanSetting
     memory: Memory
-    phases: tuple[Phase, ...]
+    phases: tuple[StepPhase, ...]
     room: float
     """Bytes of a device."""
 
@@ -35,22 +35,22 @@ class Estimate:
         return sum(phase.seconds for phase in self.phases)
 
     @property
-    def slowest(self) -> Phase:
+    def slowest(self) -> StepPhase:
         """The phase that takes most of the time."""
         return max(self.phases, key=lambda phase: phase.seconds)
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """The estimates of a run, one for each setting."""
 
     work: Workload
     cluster: Cluster
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[CostEstimate, ...]
     servers: Cluster | None = None
 
     @property
-    def choice(self) -> Estimate | None:
+    def choice(self) -> CostEstimate | None:
         """The cheapest setting that fits and that this version can run: on given devices the fastest. None where there
         is none."""
         fitting = [one for one in self.estimates if one.fits and one.setting.is_available(self.work)]
@@ -61,11 +61,11 @@ class Plan:
         """Devices that are paid for."""
         return self.cluster.count + (self.servers.count if self.servers else 0)
 
-    def cost(self, estimate: Estimate, price: float) -> float:
+    def cost(self, estimate: CostEstimate, price: float) -> float:
         """The cost of a step at a price of one device per hour."""
         return self.devices * price * estimate.seconds / 3600
 
-    def tokens_per_day(self, estimate: Estimate) -> float:
+    def tokens_per_day(self, estimate: CostEstimate) -> float:
         """Tokens of prompts and responses that the run learns from in a day."""
         batch = self.work.batch
         return batch.rows * (batch.prompt + batch.response) * DAY / estimate.seconds
@@ -85,9 +85,9 @@ def plan(
     *,
     tokens: int | None = None,
     servers: Cluster | None = None,
-) -> Plan:
+) -> RunPlan:
     """Estimate every setting of a run on a cluster. `tokens` fixes the tokens at once, `servers` generate responses."""
-    return Plan(
+    return RunPlan(
         work,
         cluster,
         tuple(estimate(work, cluster, one, servers) for one in settings(cluster, tokens)),
@@ -95,13 +95,15 @@ def plan(
     )
 
 
-def estimate(work: Workload, cluster: Cluster, setting: Setting, servers: Cluster | None = None) -> Estimate:
+def estimate(
+    work: Workload, cluster: Cluster, setting: PlanSetting, servers: Cluster | None = None
+) -> CostEstimate:
     """The memory and the phases of one setting."""
     held = memory(work, cluster, setting, serves=servers is None)
-    return Estimate(setting, held, phases(work, cluster, setting, held, servers), cluster.device.memory)
+    return CostEstimate(setting, held, phases(work, cluster, setting, held, servers), cluster.device.memory)
 
 
-def settings(cluster: Cluster, tokens: int | None) -> Iterator[Setting]:
+def settings(cluster: Cluster, tokens: int | None) -> Iterator[PlanSetting]:
     """Every setting of a run on a cluster. One device has nothing to shard, one node nothing to replicate, and copies
     lie on whole nodes."""
     kinds: list[Sharding] = ["none"]
@@ -111,7 +113,7 @@ def settings(cluster: Cluster, tokens: int | None) -> Iterator[Setting]:
         kinds.append("hybrid")
     for sharding in kinds:
         for checkpointing in (False, True) if cluster.device.is_gpu else (False,):
-            yield Setting(sharding, checkpointing, tokens)
+            yield PlanSetting(sharding, checkpointing, tokens)
 
 
 def changes(work: Workload, cluster: Cluster, *, serves: bool = True) -> Iterator[Change]:
@@ -135,7 +137,7 @@ def changes(work: Workload, cluster: Cluster, *, serves: bool = True) -> Iterato
                     yield Change(" ".join(filter(None, (flags, setting_flags(setting)))), found.peak)
 
 
-def setting_flags(setting: Setting) -> str:
+def setting_flags(setting: PlanSetting) -> str:
     """The flags of a setting; empty for the defaults."""
     flags = [
         f"--shard {setting.sharding}" * (setting.sharding != "none"),

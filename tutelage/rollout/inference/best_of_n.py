@@ -14,10 +14,9 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.ranking import ranking
 from tutelage.data.records import Prompt
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import scores_of
-from tutelage.rollout.sampler import Sampler
+from tutelage.rollout.samplers import Sampler
 
 
 def best_of_n_kl(n: int) -> float:
@@ -28,7 +27,7 @@ def best_of_n_kl(n: int) -> float:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScoredReply:
     """An answer with its score. `round` is that of a search in which it was written, 0 for plain samples."""
 
     text: str
@@ -37,7 +36,7 @@ class Candidate:
     round: int = 0
 
 
-def best_first(candidates: Sequence[Candidate]) -> list[Candidate]:
+def best_first(candidates: Sequence[ScoredReply]) -> list[ScoredReply]:
     """In order of `ranking`."""
     order = ranking([one.score for one in candidates], [one.finished for one in candidates])
     return [candidates[i] for i in order]
@@ -51,7 +50,7 @@ def best_of_n(
     sampling: config.Sampling,
     *,
     seed: int,
-) -> list[list[Candidate]]:
+) -> list[list[ScoredReply]]:
     """`n` scored answers to each prompt, best first. Raises TutelageError when there is no prompt."""
     if not prompts:
         raise TutelageError("There is no prompt to answer.")
@@ -60,5 +59,7 @@ def best_of_n(
     flat = [reply for group in replies for reply in group]
     answers, ended = [reply.text for reply in flat], [reply.finished for reply in flat]
     scores = scores_of(reward, Completions(repeated, answers, terminated=ended)).tolist()
-    found = [Candidate(reply.text, value, reply.finished) for reply, value in zip(flat, scores, strict=True)]
+    found = [
+        ScoredReply(reply.text, value, reply.finished) for reply, value in zip(flat, scores, strict=True)
+    ]
     return [best_first(found[start : start + n]) for start in range(0, len(found), n)]

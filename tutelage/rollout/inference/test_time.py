@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from tutelage.base import config
 from tutelage.data.llm_judge import conversation_text
 from tutelage.data.records import Messages, Prompt, user
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import scores_of
-from tutelage.rollout.inference.best_of_n import Candidate, best_first, best_of_n
-from tutelage.rollout.inference.search import Search
-from tutelage.rollout.sampler import EndpointReply, Sampler
+from tutelage.rollout.inference.best_of_n import ScoredReply, best_first, best_of_n
+from tutelage.rollout.inference.search_settings import SearchSettings
+from tutelage.rollout.samplers import EndpointReply, Sampler
 
 LOSS = """\
 Two answers were given to the request below. Somebody who knows what is wanted found the first one better.
@@ -92,16 +91,16 @@ class SearchResult:
     """
 
     prompt: Prompt
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ScoredReply, ...]
     advice: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> ScoredReply:
         """The answer."""
         return self.candidates[0]
 
     @property
-    def best_sampled(self) -> Candidate:
+    def best_sampled(self) -> ScoredReply:
         """The best of the answers that were sampled before the first round."""
         return next(one for one in self.candidates if one.round == 0)
 
@@ -115,7 +114,7 @@ def optimise_at_test_time(
     sampler: Sampler,
     reward: Reward,
     prompts: Sequence[Prompt],
-    search: Search,
+    search: SearchSettings,
     sampling: config.Sampling,
     *,
     seed: int,
@@ -169,7 +168,7 @@ def _differ(found: SearchResult) -> bool:
 
 def _scored(
     reward: Reward, found: Sequence[SearchResult], replies: Sequence[Sequence[EndpointReply]], number: int
-) -> list[list[Candidate]]:
+) -> list[list[ScoredReply]]:
     """The replies as candidates; only texts that are new to their prompt are asked about."""
     known = [{one.text: one.score for one in item.candidates} for item in found]
     fresh = [
@@ -185,7 +184,7 @@ def _scored(
     for (place, reply), value in zip(fresh, scores, strict=True):
         known[place][reply.text] = value
     return [
-        [Candidate(reply.text, known[place][reply.text], reply.finished, number) for reply in group]
+        [ScoredReply(reply.text, known[place][reply.text], reply.finished, number) for reply in group]
         for place, group in enumerate(replies)
     ]
 

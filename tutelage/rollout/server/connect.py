@@ -23,7 +23,7 @@ TIMEOUT = 1800.0
 
 
 @dataclass(frozen=True)
-class Server:
+class RolloutServer:
     """A server as it was found: how it is asked, what can be handed over to it, its release, the model it serves and
     how many tokens that attends to (None where it does not say)."""
 
@@ -41,16 +41,16 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ServerKind:
     """What a kind of server offers."""
 
     name: str
     handovers: tuple[Handover, ...] = field(default=())
 
 
-VLLM = Kind("vLLM", (LoraHandover(), DiskHandover()))
-SGLANG = Kind("SGLang", (SglangLoraHandover(), SglangDiskHandover()))
-OTHER = Kind("a server of completions")
+VLLM = ServerKind("vLLM", (LoraHandover(), DiskHandover()))
+SGLANG = ServerKind("SGLang", (SglangLoraHandover(), SglangDiskHandover()))
+OTHER = ServerKind("a server of completions")
 
 
 def addresses(rollouts: str) -> tuple[str, ...]:
@@ -65,7 +65,9 @@ def addresses(rollouts: str) -> tuple[str, ...]:
     return urls
 
 
-def connect(urls: Sequence[str], *, key: str = "", retries: int = 3, wait: float = 1.0) -> list[Server]:
+def connect(
+    urls: Sequence[str], *, key: str = "", retries: int = 3, wait: float = 1.0
+) -> list[RolloutServer]:
     """The servers at some addresses, all of one kind and release.
 
     Raises TutelageError for an address without a server, for one that gives no token ids, and for servers that differ.
@@ -87,7 +89,7 @@ def connect(urls: Sequence[str], *, key: str = "", retries: int = 3, wait: float
     return found
 
 
-def _found(connection: Connection) -> Server:
+def _found(connection: Connection) -> RolloutServer:
     try:
         kind, release = _kind(connection)
         models = connection.get("/v1/models")
@@ -98,7 +100,7 @@ def _found(connection: Connection) -> Server:
     base = next((card for card in _cards(models) if not card.get("parent")), None)
     if base is None:
         raise TutelageError(f"The server {connection.url} lists no model at /v1/models.")
-    return Server(
+    return RolloutServer(
         connection,
         _api(connection, kind),
         kind.handovers,
@@ -113,7 +115,7 @@ def _cards(models: Any) -> list[dict[str, Any]]:
     return [card for card in data or () if isinstance(card, dict) and "id" in card]
 
 
-def _kind(connection: Connection) -> tuple[Kind, str]:
+def _kind(connection: Connection) -> tuple[ServerKind, str]:
     """What kind of server it is, and its release."""
     for path, kind in (("/version", VLLM), ("/get_server_info", SGLANG)):
         try:
@@ -127,7 +129,7 @@ def _kind(connection: Connection) -> tuple[Kind, str]:
     return OTHER, OTHER.name
 
 
-def _api(connection: Connection, kind: Kind) -> Api:
+def _api(connection: Connection, kind: ServerKind) -> Api:
     if kind is SGLANG:
         return SglangApi()
     if has_route(connection, GENERATE):

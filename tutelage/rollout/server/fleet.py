@@ -10,7 +10,7 @@ from threading import Condition
 from tutelage.data.transport import Unanswered
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import TokenRequest, TokenResponse
-from tutelage.rollout.server.connect import Server
+from tutelage.rollout.server.connect import RolloutServer
 
 AT_ONCE = 64
 """Requests in flight to one server, at most: enough to keep its batches full, few enough that a quicker server gets
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 class Fleet:
     """The servers, which of them are lost, and how many requests each has in flight. Threads share it."""
 
-    def __init__(self, servers: Sequence[Server]) -> None:
+    def __init__(self, servers: Sequence[RolloutServer]) -> None:
         self.servers = tuple(servers)
         self._lost: dict[str, str] = {}  # url -> why
         self._in_flight: Counter[str] = Counter()
         self._changed = Condition()
 
     @property
-    def live(self) -> list[Server]:
+    def live(self) -> list[RolloutServer]:
         """The servers that answer."""
         return [server for server in self.servers if server.url not in self._lost]
 
@@ -38,7 +38,7 @@ class Fleet:
         """How many requests all live servers take at once."""
         return AT_ONCE * len(self.live)
 
-    def ask(self, request: TokenRequest) -> tuple[Server, list[TokenResponse]]:
+    def ask(self, request: TokenRequest) -> tuple[RolloutServer, list[TokenResponse]]:
         """The server with the fewest requests in flight, and its answer; where it is lost, those of another.
 
         Raises RolloutError when no server is left.
@@ -51,7 +51,7 @@ class Fleet:
                 except Unanswered as error:
                     self.lose(server, error)
 
-    def each(self, act: Callable[[Server], None]) -> None:
+    def each(self, act: Callable[[RolloutServer], None]) -> None:
         """Do something with every server, the lost ones included: one that answers again is back.
 
         Raises RolloutError when no server is left.
@@ -66,7 +66,7 @@ class Fleet:
         if not self.live:
             raise self._nobody()
 
-    def lose(self, server: Server, error: Unanswered) -> None:
+    def lose(self, server: RolloutServer, error: Unanswered) -> None:
         """Send nothing more to a server."""
         with self._changed:
             if server.url not in self._lost:
@@ -75,13 +75,13 @@ class Fleet:
                     log.warning("%s Its prompts go to the other servers.", error)
             self._changed.notify_all()
 
-    def _found(self, server: Server) -> None:
+    def _found(self, server: RolloutServer) -> None:
         with self._changed:
             if self._lost.pop(server.url, None) is not None:
                 log.warning("The server %s answers again, and gets prompts again.", server.url)
 
     @contextmanager
-    def _least_busy(self) -> Iterator[Server]:
+    def _least_busy(self) -> Iterator[RolloutServer]:
         with self._changed:
             while True:
                 live = self.live

@@ -1,27 +1,50 @@
-"""The test of a server's weights and settings: what it says about a few tokens, against the policy.
+"""The truncation that a sampler must have applied, by what it says about the tokens that it drew.
 
-    sampler:  log π_server(v | x), as the server reports it of tokens v that it drew
-    trainer:  log π(v | x) of the same tokens
-
-Both are equal where the server has the policy's weights and draws from the distribution it was asked for. Where they
-differ, the policy's whole distribution tells which setting of the server is the cause.
+Where top-k, top-p or min-p keeps the set K of a distribution p, a token v in K has the probability p(v) / p(K). So the
+log-probabilities that are reported exceed those of p by −log p(K) ≥ 0, and p(K) says how many of the likeliest tokens
+were kept at every position. One setting explains all positions, or none does.
 """
 
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout
 from tutelage.data.records import Prompt, user
-from tutelage.engines.sampling import PromptTokens
+from tutelage.engines.interface import PromptTokens
 from tutelage.models.policy import Policy
-from tutelage.rollout.assembly import Response, assemble
-from tutelage.rollout.generator import RolloutError
-from tutelage.rollout.prompts import encode_prompts
+from tutelage.rollout.generator import RolloutError, SampledCompletion, assemble, encode_prompts
 from tutelage.rollout.server.api import TokenRequest
-from tutelage.rollout.server.connect import Server
-from tutelage.rollout.server.truncation import truncation
+from tutelage.rollout.server.connect import RolloutServer
+
+TOLERANCE = 1e-3
+"""How far p(K) may be from the probability of a set of likeliest tokens."""
+
+
+def truncation(logp: Float[Tensor, " M"], whole: Float[Tensor, "M V"], tokens: Int[Tensor, " M"]) -> str:
+    """The settings that explain the reported `logp` of `tokens` drawn from `whole`, the log-probabilities of all
+    tokens; "" where none does."""
+    mass = (whole.gather(-1, tokens[:, None]).squeeze(-1) - logp).exp()  # p(K)
+    p = whole.exp().sort(-1, descending=True).values
+    reached = p.cumsum(-1)
+    kept = (reached - mass[:, None]).abs().argmin(-1)  # place of the last kept token
+    rows = torch.arange(len(kept))
+    if ((reached[rows, kept] - mass).abs() > TOLERANCE).any() or (mass > 1 - TOLERANCE).all():
+        return ""
+    least, after = p[rows, kept], p.roll(-1, -1)
+    after[:, -1] = 0.0
+    found = []
+    if (kept == kept[0]).all():
+        found.append(f"top_k {int(kept[0]) + 1}")
+    if (highest := float(mass.min())) > float((mass - least).max()):
+        found.append(f"top_p {highest:.2f}")
+    if (share := float((least / p[:, 0]).min())) > float((after[rows, kept] / p[:, 0]).max()):
+        found.append(f"min_p {share:.2f}")
+    return " or ".join(found)
+
 
 QUESTION = "What is rain?"
 TOKENS = 8
@@ -42,7 +65,7 @@ class Probe:
         """How far two log-probabilities of a token may be apart, in nats."""
         return EXACT if self.policy.dtype.itemsize >= 4 else COARSE
 
-    def check(self, server: Server, adapter: str = "") -> None:
+    def check(self, server: RolloutServer, adapter: str = "") -> None:
         """Raise RolloutError where the server and the policy disagree about tokens of the server's, saying why."""
         rollout = self._answers(server, adapter)
         with torch.no_grad():
@@ -54,12 +77,12 @@ class Probe:
                 f"policy's, where {self.tolerance:g} is allowed. {self._cause(rollout)}"
             )
 
-    def _answers(self, server: Server, adapter: str) -> Rollout:
+    def _answers(self, server: RolloutServer, adapter: str) -> Rollout:
         prompt = encode_prompts([Prompt("probe", user(QUESTION))], self.policy.tokenizer)[0].tokens[-TOKENS:]
         sampling = config.Sampling(temperature=self.temperature, max_new_tokens=TOKENS)
         asked = TokenRequest(prompt, 2, 0, sampling, self.policy.end_ids, server.model, adapter)
         found = server.api.generate(server.connection, asked)
-        responses = [Response(one.tokens, one.logp, one.stopped, "") for one in found]
+        responses = [SampledCompletion(one.tokens, one.logp, one.stopped, "") for one in found]
         return assemble(PromptTokens((prompt,), ("probe",)), responses, pad=0, device=self.policy.device)
 
     @torch.no_grad()

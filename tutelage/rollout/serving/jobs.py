@@ -1,10 +1,22 @@
-"""What the worker computes: answers to prompts, and log-probabilities of prompts."""
+"""Jobs of the worker and their computation: completions, decoded together, and log-probabilities of prompts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from tutelage.base import config
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.chat_tokens import pad_token_id
+from tutelage.data.tokenizer import TextStream
+from tutelage.engines.interface import Decoders, PromptBatch
+from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS
+from tutelage.engines.sampling import batches_of
+from tutelage.engines.token_sampling import draw, row_seed, truncated, uniforms
+from tutelage.models.policy import Policy
 
 FinishReason = Literal["stop", "length", "abort"]
 """Why an answer ended: an end token or a stop string, the limit on tokens, or the server."""
@@ -26,7 +38,7 @@ class TokenLogp:
 
 
 @dataclass(frozen=True)
-class Piece:
+class CompletionPiece:
     """The next tokens of answer number `index`, with the text that has become certain.
 
     `finish` is None until the last piece. `stop` is the stop string or the token that ended the answer, where one did
@@ -45,7 +57,7 @@ class Piece:
 class Generation:
     """`n` answers to one prompt of token ids.
 
-    The random stream of answer i depends on `seed`, `name` and i alone (see `engines.random_streams`). `top` is the
+    The random stream of answer i depends on `seed`, `name` and i alone (see `engines.token_sampling`). `top` is the
     number of likeliest tokens that are reported with every token, None for no log-probabilities. With `streams`, pieces
     come as tokens are sampled, otherwise one for each whole answer. With `strips`, the text has no white space around
     it.
@@ -84,3 +96,182 @@ class Scoring:
 
 
 Job = Generation | Scoring
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A job in the queue of the worker, and where its results go. `cancelled` is set from another thread."""
+
+    job: Job
+    deliver: Callable[[Any], None]
+    cancelled: Event = field(default_factory=Event)
+
+
+class Line:
+    """One answer while it is decoded."""
+
+    def __init__(self, ticket: Ticket, job: Generation, index: int, tokenizer: Any, version: Version) -> None:
+        self.ticket, self.job, self.index, self.version = ticket, job, index, version
+        self.text = TextStream(tokenizer, job.sampling.stop, strips=job.strips)
+        self.uniforms = uniforms([row_seed(job.seed, job.name, index)], job.sampling.max_new_tokens)[0]
+        self.distribution = replace(job.sampling, max_new_tokens=1, stop=())
+        """The settings that the distribution of the next token depends on, without the others."""
+        self.count = 0
+        self.unsent: list[TokenLogp] = []
+        self.unsent_text = ""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.ticket.cancelled.is_set()
+
+    def add(self, token: TokenLogp) -> bool:
+        """Add a sampled token, and deliver what is due. Returns whether it was the last one."""
+        self.count += 1
+        self.unsent.append(token)
+        finish: FinishReason | None = None
+        stop: str | int | None = None
+        if token.token in self.job.end_ids:
+            finish = "stop"
+        elif token.token in self.job.stop_ids:
+            finish, stop = "stop", token.token
+        else:
+            self.unsent_text += self.text.push(token.token)
+            if self.text.found is not None:
+                finish, stop = "stop", self.text.found
+        if finish is None and self.count == self.job.sampling.max_new_tokens:
+            finish = "length"
+        if finish is not None:
+            self.close(finish, stop)
+        elif self.job.streams:
+            self._send(None, None)
+        return finish is not None
+
+    def close(self, finish: FinishReason, stop: str | int | None = None) -> None:
+        """Deliver the last piece."""
+        self.unsent_text += self.text.finish()
+        self._send(finish, stop)
+
+    def _send(self, finish: FinishReason | None, stop: str | int | None) -> None:
+        piece = CompletionPiece(self.index, tuple(self.unsent), self.unsent_text, self.version, finish, stop)
+        self.unsent, self.unsent_text = [], ""
+        self.ticket.deliver(piece)
+
+
+class DecodingGroup:
+    """Lines on one decoder. Every step samples one token of each; `begin` takes the first one."""
+
+    def __init__(self, decoders: Decoders, batch: PromptBatch, lines: Sequence[Line]) -> None:
+        self.lines = list(lines)
+        limit = max(line.job.sampling.max_new_tokens for line in lines)
+        self.decoder = decoders.decoder(batch, limit)
+        self.tokens = torch.empty(0, dtype=torch.long)
+        """The last token of each line."""
+
+    def begin(self) -> None:
+        """Read the prompts, and sample the first token of each line."""
+        self.advance(self.decoder.start())
+
+    def advance(self, logits: Tensor) -> None:
+        """Sample the next token of each line from logits [n, V], and drop the lines that have ended."""
+        tokens, sampled = next_tokens(logits, self.lines)
+        ended = [line.add(token) for line, token in zip(self.lines, sampled, strict=True)]
+        going = [
+            number
+            for number, (line, end) in enumerate(zip(self.lines, ended, strict=True))
+            if not end and not line.is_cancelled
+        ]
+        if len(going) < len(self.lines):
+            kept = torch.tensor(going, dtype=torch.long, device=tokens.device)
+            self.lines = [self.lines[number] for number in going]
+            tokens = tokens[kept]
+            if going:
+                self.decoder.keep(kept)
+        self.tokens = tokens
+
+
+def groups_of(decoders: Decoders, lines: Sequence[Line], rows: int) -> list[DecodingGroup]:
+    """The groups of up to `rows` lines in which lines are decoded: prompts of similar length together."""
+    rows_of: dict[tuple[int, ...], list[int]] = {}
+    for number, line in enumerate(lines):
+        rows_of.setdefault(line.job.prompt, []).append(number)
+    batches = batches_of(rows_of, rows)
+    return [DecodingGroup(decoders, batch, [lines[number] for number in own]) for batch, own in batches]
+
+
+def next_tokens(logits: Tensor, lines: Sequence[Line]) -> tuple[Tensor, list[TokenLogp]]:
+    """The next token of each line, by the line's own settings and its own random number, from logits [n, V]."""
+    tokens = torch.empty(len(lines), dtype=torch.long, device=logits.device)
+    sampled: dict[int, TokenLogp] = {}
+    for sampling, numbers in _by_sampling(lines).items():
+        own = logits if len(numbers) == len(lines) else logits[torch.tensor(numbers, device=logits.device)]
+        chosen = [lines[number] for number in numbers]
+        uniform = torch.stack([line.uniforms[line.count] for line in chosen]).to(logits.device)
+        drawn, logp = draw(own, sampling, uniform)
+        tokens[torch.tensor(numbers, device=logits.device)] = drawn
+        found = _with_top(own, sampling, drawn, logp, [line.job.top for line in chosen])
+        sampled.update(zip(numbers, found, strict=True))
+    return tokens, [sampled[number] for number in range(len(lines))]
+
+
+def _by_sampling(lines: Sequence[Line]) -> dict[config.Sampling, list[int]]:
+    """The numbers of the lines with the same distribution of the next token."""
+    alike: dict[config.Sampling, list[int]] = {}
+    for number, line in enumerate(lines):
+        alike.setdefault(line.distribution, []).append(number)
+    return alike
+
+
+def _with_top(
+    logits: Tensor, sampling: config.Sampling, drawn: Tensor, logp: Tensor, tops: Sequence[int | None]
+) -> list[TokenLogp]:
+    """Tokens with their log-probabilities; those of the likeliest ones where they are asked for."""
+    most, asked = max((top or 0 for top in tops), default=0), any(top is not None for top in tops)
+    likeliest: list[dict[int, float]] = [{} for _ in tops]
+    if asked and (most or sampling.temperature == 0):
+        own = distribution(logits, sampling)
+        if sampling.temperature == 0:
+            logp = own.gather(-1, drawn[:, None]).squeeze(-1)
+        values, tokens = (x.tolist() for x in own.topk(min(most, own.shape[-1]), -1))
+        likeliest = [
+            dict(zip(ids[:top], each[:top], strict=True))
+            for ids, each, top in zip(tokens, values, (top or 0 for top in tops), strict=True)
+        ]
+    found = zip(drawn.tolist(), logp.tolist(), likeliest, strict=True)
+    return [TokenLogp(token, each, top) for token, each, top in found]
+
+
+def distribution(logits: Tensor, sampling: config.Sampling) -> Tensor:
+    """Log-probabilities [n, V] of the distribution that tokens are sampled from; at temperature 0, of the model's."""
+    logits = logits.float()
+    if sampling.temperature == 0:
+        return logits.log_softmax(-1)
+    return truncated(logits / sampling.temperature, sampling).log_softmax(-1)
+
+
+@torch.no_grad()
+def score(policy: Policy, jobs: Sequence[Scoring]) -> list[tuple[TokenLogp, ...]]:
+    """For each job, the tokens of its prompt after the first, each given the tokens before it, at temperature 1."""
+    found: list[tuple[TokenLogp, ...]] = [() for _ in jobs]
+    longer = [number for number, job in enumerate(jobs) if len(job.prompt) > 1]
+    if not longer:
+        return found
+    rows = [EncodedRow(jobs[number].prompt[:1], jobs[number].prompt[1:]) for number in longer]
+    batch = collate(rows, pad_token_id(policy.tokenizer), policy.device)
+    for index in policy.split(batch, max(1, CHUNK_ELEMENTS // policy.vocabulary)):
+        part, numbers = batch.rows(index).trimmed(), [longer[place] for place in index.tolist()]
+        logp = policy.logits(part).log_softmax(-1)
+        own = logp.gather(-1, part.response[part.mask][:, None]).squeeze(-1).tolist()
+        most = min(max(jobs[number].top for number in numbers), logp.shape[-1])
+        values, tokens = (x.tolist() for x in logp.topk(most, -1))
+        start = 0
+        for number in numbers:
+            job, end = jobs[number], start + len(jobs[number].prompt) - 1
+            found[number] = tuple(
+                TokenLogp(
+                    token, own[at], dict(zip(tokens[at][: job.top], values[at][: job.top], strict=True))
+                )
+                for token, at in zip(job.prompt[1:], range(start, end), strict=True)
+            )
+            start = end
+    return found

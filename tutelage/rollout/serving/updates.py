@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tutelage.rollout.serving.body import read_json
 from tutelage.rollout.serving.jobs import Version
 from tutelage.rollout.serving.protocol.fields import Flag, RequestError, Text, read_fields, refusal
+from tutelage.rollout.serving.requests import read_json
+from tutelage.rollout.serving.served_weights import ServedWeights
 from tutelage.rollout.serving.service import Service
-from tutelage.rollout.serving.weights import ServedWeights
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 S = TypeVar("S", bound=Struct)

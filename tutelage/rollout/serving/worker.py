@@ -13,12 +13,19 @@ import torch
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.engines.decoding import Decoders
+from tutelage.engines.interface import Decoders
 from tutelage.models.policy import Policy
-from tutelage.rollout.serving.group import Group, Line, Ticket, groups_of
-from tutelage.rollout.serving.jobs import Generation, Job, Scoring
-from tutelage.rollout.serving.scoring import score
-from tutelage.rollout.serving.weights import ServedWeights
+from tutelage.rollout.serving.jobs import (
+    DecodingGroup,
+    Generation,
+    Job,
+    Line,
+    Scoring,
+    Ticket,
+    groups_of,
+    score,
+)
+from tutelage.rollout.serving.served_weights import ServedWeights
 
 MOST_GROUPS = 32
 """Groups that are decoded at the same time. A job that waits joins the next group."""
@@ -50,7 +57,7 @@ class Worker:
         self.paused = False
         self._waiting: deque[Ticket] = deque()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._groups: list[Group] = []
+        self._groups: list[DecodingGroup] = []
         self._aborting = self._closing = False
         self._changed = threading.Condition()
         self._decoders: Decoders | None = None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,10 @@ from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Rows
 from tutelage.core.rows import spread
 from tutelage.data.tokenizer import same_vocabulary
-from tutelage.engines.checkpointing import checkpointed
-from tutelage.engines.network import Backbone
+from tutelage.engines.network import Backbone, checkpointed
 from tutelage.models.heads import ScalarModel, is_reward_model, load_reward_model, new_reward_model
-from tutelage.models.policy import Policy as ModelPolicy
-from tutelage.train.rl.policy import Policy
+from tutelage.models.policy import Policy
+from tutelage.train.rl.setup import PolicyModel
 
 CRITIC = "critic"
 """The folder of a critic network, beside the files of its policy."""
@@ -26,29 +25,10 @@ CRITIC = "critic"
 CriticPlace = Literal["trunk", "network"]
 
 
-class Critic(Protocol):
-    """A prediction of the return from every state on the way, with parameters that training changes."""
-
-    @property
-    def value_head(self) -> Callable[[Tensor], Tensor] | None:
-        """The map from the policy's states to values, Float[M, d] -> Float[M, 1]; None for a critic without them."""
-        ...
-
-    def parameters(self) -> list[nn.Parameter]: ...
-
-    def values(self, rows: Rows) -> Tensor:
-        """The value of the state before each response token, whose gradient reaches the critic alone. Float[B, R]"""
-        ...
-
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a loss [] to the gradients of the critic."""
-        ...
-
-
 class TrunkCritic:
     """V(s) = w · h(s) + b, where h is the policy's hidden state: one forward pass for the policy and the critic."""
 
-    def __init__(self, policy: Policy, head: nn.Linear) -> None:
+    def __init__(self, policy: PolicyModel, head: nn.Linear) -> None:
         self.policy, self.head = policy, head
 
     @property
@@ -93,7 +73,7 @@ class NetworkCritic:
 
 
 def make_critic(
-    policy: ModelPolicy,
+    policy: Policy,
     place: CriticPlace,
     start: config.Model | None,
     *,
@@ -112,7 +92,7 @@ def make_critic(
     return NetworkCritic(critic_network(start, policy, seed=seed, checkpointing=checkpointing))
 
 
-def save_policy(policy: ModelPolicy, critic: TrunkCritic | NetworkCritic | None, folder: Path) -> None:
+def save_policy(policy: Policy, critic: TrunkCritic | NetworkCritic | None, folder: Path) -> None:
     """Write the policy, and a critic network in a folder of its own inside."""
     policy.save(folder)
     if isinstance(critic, NetworkCritic):
@@ -120,7 +100,7 @@ def save_policy(policy: ModelPolicy, critic: TrunkCritic | NetworkCritic | None,
 
 
 @contextmanager
-def gathered_to_save(policy: ModelPolicy, critic: TrunkCritic | NetworkCritic | None) -> Iterator[None]:
+def gathered_to_save(policy: Policy, critic: TrunkCritic | NetworkCritic | None) -> Iterator[None]:
     """The context in which `save_policy` has all weights on rank 0. Collective."""
     with policy.gathered_to_save():
         if isinstance(critic, NetworkCritic):
@@ -130,7 +110,7 @@ def gathered_to_save(policy: ModelPolicy, critic: TrunkCritic | NetworkCritic | 
             yield
 
 
-def _head(policy: ModelPolicy) -> nn.Linear:
+def _head(policy: Policy) -> nn.Linear:
     if not policy.head.is_known:
         raise TutelageError(
             "This architecture does not show its hidden states, so the critic cannot sit on the policy's trunk. Use "
@@ -143,7 +123,7 @@ def _head(policy: ModelPolicy) -> nn.Linear:
 
 
 def critic_network(
-    start: config.Model, policy: ModelPolicy, *, seed: int, checkpointing: bool = False
+    start: config.Model, policy: Policy, *, seed: int, checkpointing: bool = False
 ) -> ScalarModel:
     """The network of a critic, which begins as a reward model, or as a language model with a head of 0.
 

@@ -17,19 +17,16 @@ from tutelage.algorithms.recipe import (
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.rewards.reward import Reward
-from tutelage.rollout.generator import Generator, RolloutError
-from tutelage.rollout.prompts import EncodedPrompt
+from tutelage.rollout.generator import EncodedPrompt, Generator, RolloutError
 from tutelage.train.learner import Learner, Step, seed_step
-from tutelage.train.rl.critic import Critic
-from tutelage.train.rl.natural import natural_update
-from tutelage.train.rl.policy import Policy
-from tutelage.train.rl.rollouts import ScoredAnswers, collect, greedy_answers, judge
-from tutelage.train.rl.settings import RolloutSettings, Setup
+from tutelage.train.rl.natural_gradient import natural_update
+from tutelage.train.rl.rollouts import ScoredCompletions, collect, greedy_completions, score_rollout
+from tutelage.train.rl.setup import CriticModel, PolicyModel, RolloutSettings, Setup
 from tutelage.train.rl.update import first_minibatch, gradient_update
 
 
 def improve(
-    policy: Policy,
+    policy: PolicyModel,
     generator: Generator,
     prompts: Callable[[int], Sequence[EncodedPrompt]],
     reward: Reward,
@@ -37,7 +34,7 @@ def improve(
     learner: Learner,
     settings: RolloutSettings,
     *,
-    critic: Critic | None = None,
+    critic: CriticModel | None = None,
     state: RecipeState | None = None,
 ) -> Iterator[Step]:
     """Raise the expected score of the policy's own responses, one rollout per step.
@@ -46,7 +43,7 @@ def improve(
     with the policy's weights. The reference is the policy inside `policy.reference()`. A recipe with a critic needs
     one. `state` is that of the step a run was left at (`Step.recipe`); None begins anew.
 
-    Metrics, beside those of sampling, the parts of the reward, judging, preparing, updating and of the policy:
+    Metrics, beside those of sampling, the parts of the reward, scoring, preparing, updating and of the policy:
     tokens_per_second (sampled tokens over the time of the whole step), and tokens_at_once, the budget of one pass with
     gradients.
     """
@@ -73,8 +70,8 @@ def improve(
         answers = collection.answers
         refuse_stale(answers.rollout, learner.step, settings.staleness)
         with phase("score"):
-            scored, judged = judge(setup, answers)
-        greedy = greedy_answers(generator, answers, recipe, settings, reward)
+            scored, scoring = score_rollout(setup, answers)
+        greedy = greedy_completions(generator, answers, recipe, settings, reward)
         batch, state, prepared = prepare(recipe, scored, state, greedy=greedy, max_length=limit)
         with phase("update"):
             result = update(setup, batch, state)
@@ -82,7 +79,7 @@ def improve(
         kl = float(kl_reference(scored))
         observation = Observation(kl_reference=kl, kl_old=result.kl_old, rows=len(batch))
         state = after_update(recipe, state, observation)
-        metrics = judged | {name: float(value) for name, value in prepared.items()} | collection.metrics
+        metrics = scoring | {name: float(value) for name, value in prepared.items()} | collection.metrics
         metrics |= answers.part_metrics() | result.metrics
         metrics |= settings.budget.ranks.totals(policy.metrics())
         metrics["tokens_at_once"] = float(settings.budget.tokens)
@@ -122,7 +119,7 @@ def _scored_first(setup: Setup, state: RecipeState, prompts: Sequence[EncodedPro
     return first_minibatch(ids, update.minibatches)
 
 
-def _questions_and_answers(answers: ScoredAnswers) -> tuple[tuple[str, str], ...]:
+def _questions_and_answers(answers: ScoredCompletions) -> tuple[tuple[str, str], ...]:
     """The last message of the prompt, and the text of the response, row by row."""
     questions = (p.messages[-1].content if p.messages else "" for p in answers.row_prompts)
     return tuple(zip(questions, answers.texts, strict=True))

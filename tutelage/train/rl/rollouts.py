@@ -13,25 +13,22 @@ from tutelage.core.batch import Rollout, ScoredRollout
 from tutelage.core.reduce import masked_mean
 from tutelage.data.records import Prompt
 from tutelage.models.budget import Budget
-from tutelage.rewards.completions import Completions
-from tutelage.rewards.reward import Reward
+from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import breakdown_of, scores_of
-from tutelage.rollout.assembly import concatenate
-from tutelage.rollout.generator import Generator
-from tutelage.rollout.prompts import EncodedPrompt, prompt_tokens
-from tutelage.train.rl.mismatch import (
+from tutelage.rollout.generator import EncodedPrompt, Generator, concatenate, prompt_tokens
+from tutelage.train.rl.batch_scores import (
     mismatch_metrics,
+    score_rows,
     share_truncated,
     staleness_metrics,
     truncated_importance,
+    value_rows,
 )
-from tutelage.train.rl.policy import Policy
-from tutelage.train.rl.scoring import score_rows, value_rows
-from tutelage.train.rl.settings import RolloutSettings, Setup
+from tutelage.train.rl.setup import PolicyModel, RolloutSettings, Setup
 
 
 @dataclass(frozen=True)
-class ScoredAnswers:
+class ScoredCompletions:
     """Prompts with `rollout.group` responses each, row by row, and the reward's score of each response. `parts` are
     the scores of what the reward is made of, by name."""
 
@@ -60,12 +57,12 @@ class ScoredAnswers:
         known = {one.name: getattr(self.rollout, one.name) for one in fields(Rollout)}
         return ScoredRollout(**known, score=self.score, ref_logp=self.rollout.logp)
 
-    def only(self, which: Tensor) -> "ScoredAnswers":
+    def only(self, which: Tensor) -> "ScoredCompletions":
         """The answers to some of the prompts. Bool[P]"""
         rows = which.repeat_interleave(self.rollout.group)
         prompts = tuple(p for p, keep in zip(self.prompts, which.tolist(), strict=True) if keep)
         parts = {name: score[rows] for name, score in self.parts.items()}
-        return ScoredAnswers(prompts, self.rollout.rows(rows), self.score[rows], parts)
+        return ScoredCompletions(prompts, self.rollout.rows(rows), self.score[rows], parts)
 
     def part_metrics(self) -> dict[str, float]:
         """score/<part>/mean and score/<part>/std of each part of the reward and, with several responses to a prompt,
@@ -84,7 +81,7 @@ class ScoredAnswers:
 class Collection:
     """The answers that a step learns from, how many tokens were sampled to get them, and the metrics of sampling."""
 
-    answers: ScoredAnswers
+    answers: ScoredCompletions
     tokens: int
     metrics: dict[str, float]
 
@@ -95,7 +92,7 @@ def completions_of(prompts: Sequence[EncodedPrompt], rollout: Rollout) -> Comple
     return Completions(rows, rollout.texts, rollout)
 
 
-def answer(
+def complete(
     generator: Generator,
     prompts: Sequence[EncodedPrompt],
     n: int,
@@ -104,11 +101,11 @@ def answer(
     *,
     seed: int,
     scored_first: frozenset[str] = frozenset(),
-) -> ScoredAnswers:
+) -> ScoredCompletions:
     """Generate `n` responses to each prompt and score them; for `scored_first` see `Generator.generate`."""
     rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, scored_first=scored_first)
     scored = breakdown_of(reward, completions_of(prompts, rollout))
-    return ScoredAnswers(tuple(prompts), rollout, scored.total, scored.parts)
+    return ScoredCompletions(tuple(prompts), rollout, scored.total, scored.parts)
 
 
 def rollout_seed(seed: int, step: int) -> int:
@@ -139,7 +136,7 @@ def collect(
     """
     seed = rollout_seed(settings.seed, step)
     wanted = prompts(step)
-    first = answer(
+    first = complete(
         generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, scored_first=scored_first
     )
     if not recipe.dynamic_sampling:
@@ -149,7 +146,7 @@ def collect(
         share = max(_count(live), 1) / sum(len(round.prompts) for round in rounds)
         fresh = prompts(step + len(rounds) * total)[: math.ceil(missing / share)]
         other = seed + (len(rounds) << 40)  # a prompt may come again, and should not get the same answers
-        rounds.append(answer(generator, fresh, recipe.samples, settings.sampling, reward, seed=other))
+        rounds.append(complete(generator, fresh, recipe.samples, settings.sampling, reward, seed=other))
         live.append(_live(recipe, rounds[-1], state, settings))
     scores = torch.cat([round.score for round in rounds])
     metrics = {
@@ -163,7 +160,9 @@ def collect(
     return Collection(_joined(kept, len(wanted)) if kept else first, tokens, metrics)
 
 
-def _live(recipe: Recipe, answers: ScoredAnswers, state: RecipeState, settings: RolloutSettings) -> Tensor:
+def _live(
+    recipe: Recipe, answers: ScoredCompletions, state: RecipeState, settings: RolloutSettings
+) -> Tensor:
     """The prompts whose answers differ in their shaped score. Bool[P]"""
     limit = settings.sampling.max_new_tokens
     rows = live_rows(recipe, answers.scored(), state, max_length=limit)
@@ -174,9 +173,9 @@ def _count(live: Sequence[Tensor]) -> int:
     return sum(int(which.sum()) for which in live)
 
 
-def _joined(parts: Sequence[ScoredAnswers], wanted: int) -> ScoredAnswers:
+def _joined(parts: Sequence[ScoredCompletions], wanted: int) -> ScoredCompletions:
     """The answers to the first `wanted` prompts of several rounds."""
-    whole = ScoredAnswers(
+    whole = ScoredCompletions(
         tuple(prompt for part in parts for prompt in part.prompts),
         concatenate([part.rollout for part in parts]),
         torch.cat([part.score for part in parts]),
@@ -185,18 +184,22 @@ def _joined(parts: Sequence[ScoredAnswers], wanted: int) -> ScoredAnswers:
     return whole.only(torch.arange(len(whole.prompts), device=whole.score.device) < wanted)
 
 
-def greedy_answers(
-    generator: Generator, answers: ScoredAnswers, recipe: Recipe, settings: RolloutSettings, reward: Reward
+def greedy_completions(
+    generator: Generator,
+    answers: ScoredCompletions,
+    recipe: Recipe,
+    settings: RolloutSettings,
+    reward: Reward,
 ) -> ScoredRollout | None:
     """The scored greedy answer to each prompt, for recipes that measure against it."""
     if not needs_greedy(recipe):
         return None
     likeliest = replace(settings.sampling, temperature=0.0)
-    return answer(generator, answers.prompts, 1, likeliest, reward, seed=settings.seed).scored()
+    return complete(generator, answers.prompts, 1, likeliest, reward, seed=settings.seed).scored()
 
 
 def score_references(
-    policy: Policy, answers: ScoredAnswers, *, temperature: float, budget: Budget
+    policy: PolicyModel, answers: ScoredCompletions, *, temperature: float, budget: Budget
 ) -> ScoredRollout:
     """The answers with the reference's log-probabilities."""
     with policy.reference():
@@ -205,13 +208,13 @@ def score_references(
 
 
 @torch.no_grad()
-def judge(setup: Setup, answers: ScoredAnswers) -> tuple[ScoredRollout, dict[str, float]]:
-    """The answers with what the reference and the critic say about them, and the trainer where the sampler may differ.
+def score_rollout(setup: Setup, answers: ScoredCompletions) -> tuple[ScoredRollout, dict[str, float]]:
+    """Add reference log-probabilities, critic values and, if sampler and trainer differ, trainer log-probabilities.
 
     Metrics: entropy (nats per token, estimated by −log π of the sampled tokens, after truncation), those of
     `staleness_metrics` where answers may be older than the policy, those of `mismatch_metrics` where the trainer's
     log-probabilities were computed, with truncated importance sampling also sampler/truncated (the share of tokens at
-    the cap), and whatever `settings.watch` names.
+    the cap), and whatever `settings.logged_rewards` names.
     """
     policy, critic, settings, rollout = setup.policy, setup.critic, setup.settings, answers.rollout
     temperature, budget = settings.sampling.temperature, settings.budget
@@ -232,7 +235,7 @@ def judge(setup: Setup, answers: ScoredAnswers) -> tuple[ScoredRollout, dict[str
         scored = replace(scored, ref_logp=settings.teacher(rollout))
     elif settings.reference:
         scored = score_references(policy, answers, temperature=temperature, budget=budget)
-    for name, other in settings.watch.items():
+    for name, other in settings.logged_rewards.items():
         metrics[name] = float(scores_of(other, answers.completions).mean())
     metrics["entropy"] = -float(masked_mean(logp, rollout.mask & rollout.drawn[:, None]))
     return replace(scored, logp=logp, value=value, importance=importance), metrics

@@ -24,7 +24,7 @@ from tutelage.core.kl import kl_estimate
 from tutelage.core.reduce import masked_mean, token_weights
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.train.learner import LossTerms
-from tutelage.train.rl.parts import (
+from tutelage.train.rl.batch_scores import (
     UpdateResult,
     critic_backward,
     cut,
@@ -32,9 +32,9 @@ from tutelage.train.rl.parts import (
     named,
     policy_scores,
     refuse_disagreement,
+    score_rows,
 )
-from tutelage.train.rl.scoring import score_rows
-from tutelage.train.rl.settings import Setup
+from tutelage.train.rl.setup import Setup
 
 
 @dataclass(frozen=True)

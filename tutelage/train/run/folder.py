@@ -31,7 +31,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.train.run.checkpoints import CheckpointFolder, step_of
-from tutelage.train.run.lines import Lines, json_text, keep_until, read_lines
+from tutelage.train.run.json_lines import JsonLines, json_text, keep_until, read_lines
 from tutelage.train.run.trackers import SEEN, WRITTEN, Past, Tracker
 
 INCIDENTAL = (
@@ -68,8 +68,8 @@ class Run:
         ]
         kept = keep_until(path / "metrics.jsonl", last)
         keep_until(path / "samples.jsonl", last)
-        self._metrics = Lines(path / "metrics.jsonl")
-        self._samples = Lines(path / "samples.jsonl")
+        self._metrics = JsonLines(path / "metrics.jsonl")
+        self._samples = JsonLines(path / "samples.jsonl")
         self.last = kept[-1] if kept else {}
         """The metrics of the step to go on after, empty for a new run."""
         self.past = Past(max(logged, default=-1), step_of(latest) if latest else -1)

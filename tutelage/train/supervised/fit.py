@@ -1,19 +1,60 @@
-"""The supervised loop: pretraining, fine-tuning, reward models, preference losses, rejection sampling."""
+"""The supervised loop and the losses that it minimises: pretraining, fine-tuning, reward models, preference losses.
+
+Each loss takes a part of a batch whose weights already add up over the whole of it.
+"""
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Pairs, Rows
+from tutelage.core.reduce import token_weights
 from tutelage.models.backbone import adapter_dropout
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner, LossTerms, Step, seed_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedRows(Rows):
+    """Rows with the weight of every response token in the loss of the whole batch."""
+
+    weight: Tensor  # Float[B, R], adds up to 1 over the batch
+
+    @classmethod
+    def of(cls, rows: Rows, weights: Sequence[float] | None = None) -> Self:
+        """Every response token of the batch weighs the same; with `weights`, one of each row, as much as its row:
+        w_it = w_i m_it / Σ_jt w_j m_jt."""
+        weight = token_weights(rows.mask, "token_mean", rows.mask.shape[1])
+        if weights is not None:
+            weight = rows.mask * torch.tensor(weights, device=rows.mask.device)[:, None]
+            weight = weight / weight.sum().clamp(min=1e-12)
+        return cls(**{f.name: getattr(rows, f.name) for f in fields(Rows)}, weight=weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedPairs(Pairs):
+    """Pairs whose weights add up to 1 over the batch."""
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Self:
+        """Scale the weights of a whole batch."""
+        parts = {f.name: getattr(pairs, f.name) for f in fields(Pairs)}
+        return cls(**parts | {"weight": pairs.weight / pairs.weight.sum().clamp(min=1e-12)})
+
+
+def imitate(policy: Policy, rows: WeightedRows) -> tuple[Tensor, dict[str, Tensor]]:
+    """Negative log-likelihood of the responses: − Σ w log π(token | prompt, tokens before)."""
+    rows = rows.trimmed()
+    return -(rows.weight * policy.scores(rows).logp).sum(), {}
+
 
 Splittable = Rows | Pairs
 """A batch whose weights were computed over all of it, so that sums over any split add up."""

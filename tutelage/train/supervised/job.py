@@ -1,17 +1,44 @@
-"""Training jobs as values: batches by step and the loss on a part of one, for preferences and rejection sampling."""
+"""Training jobs as values, batches by step and the loss on a part of one, and the loop of every job."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from torch import nn
 
 from tutelage.base import config
 from tutelage.base.config.bases import RunSettings
 from tutelage.base.progress.phases import phase
 from tutelage.models.budget import Budget
+from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner, Step
-from tutelage.train.run.drive import Loop, Watch, load_state
 from tutelage.train.run.folder import Run
+from tutelage.train.run.loop import STATE, Loop, Monitor, load_state
 from tutelage.train.supervised.fit import Objective, Splittable, fit
+
+LOSS_RATE = 1e-2
+"""Learning rate of what a loss itself learns: a number or two, whatever the size of the model."""
+
+
+class EarlyStopping:
+    """The history of the held-out loss. `patience` evaluations without a better one end the run; 0 never does."""
+
+    def __init__(self, patience: int, best: float = math.inf, since: int = 0) -> None:
+        self.patience, self.best, self.since = patience, best, since
+
+    def record(self, loss: float) -> None:
+        """Another evaluation."""
+        better = loss < self.best
+        self.best, self.since = min(loss, self.best), 0 if better else self.since + 1
+
+    def enough(self) -> bool:
+        """Whether the last evaluations brought no improvement."""
+        return 0 < self.patience <= self.since
+
+    def state(self) -> dict[str, float]:
+        """For the checkpoint."""
+        return {"best": self.best, "since": self.since}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +52,21 @@ class Job:
     objective: Objective
     look: Callable[[], Mapping[str, float]] | None = None
     """Figures of what is held out; each is logged as held_out/<name>."""
+    looks_first: bool = True
+    """Whether a new run logs them as step 0."""
+    patience: int | None = None
+    """Looks without a better held-out loss that end the run, 0 for none; each better one is then a checkpoint. None
+    keeps no history of them."""
     tell: Callable[[int], Mapping[str, float]] = lambda step: {}
-    """Further metrics of a step, counted from 0."""
+    """Further metrics of a step, counted from 0; called before its checkpoint."""
     show: tuple[str, ...] = ("loss",)
+    learned: Sequence[nn.Parameter] = ()
+    """Parameters of the loss, which are trained along with the model at `LOSS_RATE`."""
 
 
 def job_loop(
     run: Run,
-    policy: Policy,
+    model: Policy | ScalarModel,
     job: Job,
     settings: RunSettings,
     optimiser: config.Optimiser,
@@ -40,37 +74,51 @@ def job_loop(
     budget: Budget,
     look_every: int,
 ) -> Loop:
-    """The loop of a job, from the latest checkpoint of the run on. A new run gets a look at what is held out as step 0.
+    """The loop of a job, from the latest checkpoint of the run on.
 
-    The best checkpoint is that of the lowest held_out/loss, if any.
+    What is held out is looked at every `look_every` steps and after the last. The best checkpoint is that of the lowest
+    held_out/loss, if any.
     """
-    if run.start == 0 and job.look is not None:
-        run.log(0, held_out(job))
-    learner = Learner(
-        {"policy": policy.parameters()}, optimiser, job.steps, policy.total_norm, ranks=budget.ranks
-    )
-    load_state(run, learner)
+    if run.start == 0 and job.looks_first and job.look is not None:
+        run.log(0, _held_out(job))
+    groups = {"model": model.parameters(), "loss": job.learned}
+    learner = Learner(groups, optimiser, job.steps, model.total_norm, ranks=budget.ranks, loss=LOSS_RATE)
+    extra = load_state(run, learner)
+    history = None if job.patience is None else EarlyStopping(job.patience, **extra)
 
     def look(step: Step) -> Mapping[str, float]:
         told = dict(job.tell(step.index - 1))
-        if job.look is not None and (step.index % look_every == 0 or step.index == job.steps):
-            told |= held_out(job)
+        if job.look is not None and (step.index % max(1, look_every) == 0 or step.index == job.steps):
+            told |= _held_out(job)
+            if history is not None:
+                history.record(told["held_out/loss"])
         return told
 
     return Loop(
         run=run,
         learner=learner,
-        steps=fit(learner, policy, job.batch, job.objective, budget=budget, seed=settings.seed),
+        steps=fit(learner, model, job.batch, job.objective, budget=budget, seed=settings.seed),
         label=job.label,
-        save=policy.save,
-        gathered=policy.gathered_to_save,
+        save=model.save,
+        gathered=model.gathered_to_save,
+        extra_state=lambda step: {} if history is None else history.state(),
         checkpoints=settings.checkpoints,
         show=job.show,
-        watch=Watch(look, metric="held_out/loss"),
+        monitor=Monitor(
+            look, "held_out/loss", history is not None, history.enough if history else lambda: False
+        ),
     )
 
 
+def restore_best(loop: Loop) -> None:
+    """Put the weights back to those of the checkpoint with the lowest held-out loss, if any was measured."""
+    run = loop.run
+    best = run.ranks.shared(run.best)
+    if best is not None:
+        loop.learner.load(best / STATE)
+
+
 @phase("evaluate")
-def held_out(job: Job) -> dict[str, float]:
+def _held_out(job: Job) -> dict[str, float]:
     """The look under the names by which it is logged; empty where nothing is held out."""
     return {f"held_out/{name}": value for name, value in job.look().items()} if job.look else {}

@@ -2,11 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
-from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -15,70 +13,51 @@ from tutelage.core.rows import EncodedRow, RowList, collate
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.policy import Policy
-from tutelage.train.learner import Learner, Step
-from tutelage.train.run.drive import Loop, Watch, load_state
-from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import Order
-from tutelage.train.supervised.fit import fit
-from tutelage.train.supervised.objectives import WeightedRows, imitate
+from tutelage.train.supervised.fit import WeightedRows, imitate
+from tutelage.train.supervised.job import Job
 
 
-@dataclass(frozen=True)
-class LanguageJob:
-    """The rows to learn and those to judge by; `epochs` passes, a look at the latter every `look_every` steps."""
-
-    train: Sequence[EncodedRow]
-    held_out: Sequence[EncodedRow]
-    epochs: float
-    look_every: int
-    label: str
-    at_end: Callable[[int], None] = lambda step: None
-    """Called after the last step, before its checkpoint: what it logs is there exactly once, whatever happens."""
-
-
-def language_loop(
-    run: Run,
+def language_job(
     policy: Policy,
-    job: LanguageJob,
+    train: Sequence[EncodedRow],
+    held_out: Sequence[EncodedRow],
     settings: RunSettings,
     batches: BatchSettings,
-    optimiser: config.Optimiser,
+    *,
+    label: str,
+    epochs: float,
     budget: Budget,
-) -> Loop:
-    """The loop that minimises the token-mean negative log-likelihood of the responses, weighted by row. It logs
-    held_out/loss and held_out/perplexity, which are not weighted."""
+    looks_first: bool,
+    at_end: Callable[[int], None] = lambda step: None,
+) -> Job:
+    """The job of minimising the token-mean negative log-likelihood of the responses, weighted by row. The figures of
+    what is held out are not weighted.
+
+    `at_end` is called after the last step, before its checkpoint: what it logs is there exactly once, whatever happens.
+    """
     pad = pad_token_id(policy.tokenizer)
-    order = Order(job.train, batches.batch_size, settings.seed)
-    total = max(1, round(job.epochs * order.steps_per_epoch))
-    learner = Learner(
-        {"policy": policy.parameters()}, optimiser, total, policy.total_norm, ranks=budget.ranks
-    )
-    load_state(run, learner)
+    order = Order(train, batches.batch_size, settings.seed)
+    total = max(1, round(epochs * order.steps_per_epoch))
 
     def batch(step: int) -> WeightedRows:
         rows = order(step)
         return WeightedRows.of(collate(rows, pad, policy.device), [row.weight for row in rows])
 
-    def objective(part: WeightedRows) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        return imitate(policy, part)
+    def tell(step: int) -> Mapping[str, float]:
+        if step + 1 == total:
+            at_end(total)
+        return {}
 
-    def look(step: Step) -> Mapping[str, float]:
-        if step.index == total:
-            job.at_end(step.index)
-        if not job.held_out or (step.index % max(1, job.look_every) and step.index != total):
-            return {}
-        return held_out_metrics(policy, job.held_out, budget)
-
-    return Loop(
-        run=run,
-        learner=learner,
-        steps=fit(learner, policy, batch, objective, budget=budget, seed=settings.seed),
-        label=job.label,
-        save=policy.save,
-        gathered=policy.gathered_to_save,
-        checkpoints=settings.checkpoints,
+    return Job(
+        label=label,
+        steps=total,
+        batch=batch,
+        objective=lambda part: imitate(policy, part),
+        look=(lambda: language_figures(policy, held_out, budget)) if held_out else None,
+        looks_first=looks_first,
+        tell=tell,
         show=("loss", "held_out/loss", "tokens_per_second"),
-        watch=Watch(look, metric="held_out/loss"),
     )
 
 
@@ -101,10 +80,10 @@ def _mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: Budget) -> fl
     return -float(total[0] / total[1].clamp(min=1))
 
 
-def held_out_metrics(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> dict[str, float]:
-    """held_out/loss, nats per response token, and held_out/perplexity, its exponential."""
+def language_figures(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> dict[str, float]:
+    """loss, nats per response token, and perplexity, its exponential."""
     loss = mean_loss(policy, rows, budget)
-    return {"held_out/loss": loss, "held_out/perplexity": math.exp(min(loss, 700.0))}
+    return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 
 
 def divide(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:

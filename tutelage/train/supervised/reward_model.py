@@ -1,13 +1,10 @@
 """Training a reward model on preferences: a loss of Bradley–Terry's family on the score at the last token."""
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, RunSettings
 from tutelage.base.progress.phases import phase
 from tutelage.core.rows import EncodedRow, numbered
@@ -15,30 +12,12 @@ from tutelage.core.scoring_losses import Margin, ScoringLoss
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.models.budget import Budget
 from tutelage.models.heads import ScalarModel
-from tutelage.train.learner import Learner, Step
-from tutelage.train.run.drive import STATE, Loop, Watch, load_state
-from tutelage.train.run.folder import Run
 from tutelage.train.supervised.batches import EncodedPair, Order, collate_pairs, of_each_row
-from tutelage.train.supervised.fit import fit
-from tutelage.train.supervised.objectives import WeightedPairs
+from tutelage.train.supervised.fit import WeightedPairs
+from tutelage.train.supervised.job import Job
 
 AS_LABELLED: ScoringLoss = Margin()
 """Bradley–Terry with the labels and the margins of the pairs."""
-HEAD_RATE = 1e-2
-"""Learning rate of what a loss itself learns: a number or two, whatever the size of the model."""
-
-
-@dataclass(frozen=True)
-class RewardJob:
-    """The pairs to learn and those to judge by. `patience` looks at the held-out pairs without a better loss end the
-    run; 0 never does. A `loss` that is a module is trained along with the model."""
-
-    train: Sequence[EncodedPair]
-    held_out: Sequence[EncodedPair]
-    epochs: float
-    look_every: int
-    patience: int
-    loss: ScoringLoss = AS_LABELLED
 
 
 def prefer(
@@ -60,87 +39,32 @@ def prefer(
     }
 
 
-def reward_loop(
-    run: Run,
+def reward_job(
     model: ScalarModel,
-    job: RewardJob,
+    train: Sequence[EncodedPair],
+    held_out: Sequence[EncodedPair],
     settings: RunSettings,
     batches: BatchSettings,
-    optimiser: config.Optimiser,
+    *,
+    epochs: float,
+    patience: int,
     budget: Budget,
-) -> Loop:
-    """The loop that minimises `prefer` and measures the held-out pairs now and then.
-
-    It ends early after `job.patience` looks without a better held-out loss; `restore_best` then takes the weights back
-    to those of the best look.
-    """
+    loss: ScoringLoss = AS_LABELLED,
+) -> Job:
+    """The job of minimising `prefer` on the pairs. A `loss` that is a module is trained along with the model."""
     pad = pad_token_id(model.tokenizer)
-    order = Order(job.train, batches.batch_size, settings.seed, together=lambda pair: pair.chosen.prompt)
-    learned = list(job.loss.to(model.device).parameters()) if isinstance(job.loss, nn.Module) else []
-    learner = Learner(
-        {"model": model.parameters(), "loss": learned},
-        optimiser,
-        max(1, round(job.epochs * order.steps_per_epoch)),
-        model.total_norm,
-        ranks=budget.ranks,
-        loss=HEAD_RATE,
-    )
-    looks = _Looks(job, **load_state(run, learner))
-
-    def look(step: Step) -> Mapping[str, float]:
-        if not job.held_out or (step.index % max(1, job.look_every) and step.index != learner.total):
-            return {}
-        metrics = held_out_preferences(model, job.held_out, budget, job.loss)
-        looks.record(metrics["held_out/loss"])
-        return metrics
-
-    return Loop(
-        run=run,
-        learner=learner,
-        steps=fit(
-            learner,
-            model,
-            lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
-            lambda pairs: prefer(model, pairs, job.loss),
-            budget=budget,
-            seed=settings.seed,
-        ),
+    order = Order(train, batches.batch_size, settings.seed, together=lambda pair: pair.chosen.prompt)
+    return Job(
         label="reward model",
-        save=model.save,
-        gathered=model.gathered_to_save,
-        extra_state=lambda step: looks.state(),
-        checkpoints=settings.checkpoints,
+        steps=max(1, round(epochs * order.steps_per_epoch)),
+        batch=lambda step: WeightedPairs.of(collate_pairs(order(step), pad, model.device)),
+        objective=lambda pairs: prefer(model, pairs, loss),
+        look=(lambda: preference_figures(model, held_out, budget, loss)) if held_out else None,
+        looks_first=False,
+        patience=patience,
         show=("loss", "accuracy", "held_out/loss", "held_out/accuracy"),
-        watch=Watch(look, metric="held_out/loss", keep_best=True, enough=looks.enough),
+        learned=list(loss.to(model.device).parameters()) if isinstance(loss, nn.Module) else [],
     )
-
-
-def restore_best(loop: Loop) -> None:
-    """Put the weights back to those of the checkpoint with the lowest held-out loss, if any was measured."""
-    run = loop.run
-    best = run.ranks.shared(run.best)
-    if best is not None:
-        loop.learner.load(best / STATE)
-
-
-class _Looks:
-    """The history of the held-out loss, for early stopping."""
-
-    def __init__(self, job: RewardJob, best: float = math.inf, since: int = 0) -> None:
-        self.patience, self.best, self.since = job.patience, best, since
-
-    def record(self, loss: float) -> None:
-        """Another look."""
-        better = loss < self.best
-        self.best, self.since = min(loss, self.best), 0 if better else self.since + 1
-
-    def enough(self) -> bool:
-        """Whether the last evaluations brought no improvement."""
-        return 0 < self.patience <= self.since
-
-    def state(self) -> dict[str, float]:
-        """For the checkpoint."""
-        return {"best": self.best, "since": self.since}
 
 
 @torch.no_grad()
@@ -170,17 +94,16 @@ def row_states(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Bud
 
 @phase("evaluate")
 @torch.no_grad()
-def held_out_preferences(
+def preference_figures(
     model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget, loss: ScoringLoss = AS_LABELLED
 ) -> dict[str, float]:
-    """held_out/loss, held_out/accuracy (against the likelier side; equal scores and even labels half) and
-    held_out/margin."""
+    """loss, accuracy (against the likelier side; equal scores and even labels half) and margin of pairs."""
     chosen, rejected = pair_scores(model, pairs, budget)
     p = torch.tensor([pair.source.p_chosen for pair in pairs])
     margin = torch.tensor([pair.source.margin for pair in pairs])
     right = (torch.sign(chosen - rejected) * torch.sign(p - 0.5) + 1) / 2
     return {
-        "held_out/loss": float(loss(chosen, rejected, p, margin).mean()),
-        "held_out/accuracy": float(right.mean()),
-        "held_out/margin": float((chosen - rejected).mean()),
+        "loss": float(loss(chosen, rejected, p, margin).mean()),
+        "accuracy": float(right.mean()),
+        "margin": float((chosen - rejected).mean()),
     }

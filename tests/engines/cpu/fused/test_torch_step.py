@@ -6,8 +6,8 @@ import torch
 
 from tutelage.base import config
 from tutelage.engines.cpu.capabilities import Capabilities
+from tutelage.engines.interface import PromptTokens
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -25,9 +25,8 @@ from tutelage.engines.cpu.decoding_weights import decoding_weights
 from tutelage.engines.cpu.forward_pass import attention_by, of_one_token
 from tutelage.engines.cpu.native import bindings, build
 from tutelage.engines.cpu.native.compiled_step import NativeHead, NativeWeights
-from tutelage.engines.decoding import PromptBatch, RolloutSize
+from tutelage.engines.interface import PromptBatch, PromptTokens, RolloutSize
 from tutelage.engines.network import trunk
-from tutelage.engines.sampling import PromptTokens
 from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 

@@ -11,7 +11,7 @@ from tutelage.base.nouns import counted
 from tutelage.data.chat_tokens import encode, stop_strings
 from tutelage.data.records import Messages
 from tutelage.data.tokenizer import encode_text, facts
-from tutelage.engines.stopping import StopCondition
+from tutelage.engines.sampling import StopCondition
 from tutelage.rollout.serving.protocol.fields import Bounds, RequestError, refusal
 
 MOST_STOPS = 16

@@ -9,7 +9,14 @@ from itertools import accumulate
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from tutelage.rollout.serving.jobs import FinishReason, Generation, Piece, Scoring, TokenLogp, Version
+from tutelage.rollout.serving.jobs import (
+    CompletionPiece,
+    FinishReason,
+    Generation,
+    Scoring,
+    TokenLogp,
+    Version,
+)
 from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, TextFields
 from tutelage.rollout.serving.protocol.model import ServedModel
 
@@ -26,7 +33,7 @@ class Answer:
     stop: str | int | None = None
     version: Version = ""
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: CompletionPiece) -> None:
         """Append a piece."""
         self.text += piece.text
         self.tokens += piece.tokens
@@ -64,7 +71,7 @@ class Reply(ABC):
         """The chunks before the first piece."""
         return []
 
-    def chunk(self, prompt: int, piece: Piece) -> Json | None:
+    def chunk(self, prompt: int, piece: CompletionPiece) -> Json | None:
         """The chunk for a piece of an answer to a prompt; None where it would hold nothing."""
         return None
 
@@ -83,10 +90,10 @@ class TextReply(Reply):
     """The beginning of an id, and the type of a chunk."""
 
     @abstractmethod
-    def part(self, index: int, piece: Piece) -> Json:
+    def part(self, index: int, piece: CompletionPiece) -> Json:
         """The next part of answer number `index`."""
 
-    def chunk(self, prompt: int, piece: Piece) -> Json | None:
+    def chunk(self, prompt: int, piece: CompletionPiece) -> Json | None:
         """See `Reply.chunk`."""
         job = self.generations[prompt]
         if not (piece.text or piece.finish or job.top is not None or self.fields.return_token_ids):
@@ -136,11 +143,11 @@ class CompletionsReply(TextReply):
                 choices.append(choice)
         return self.head | {"choices": choices, "usage": self.usage(answers)}
 
-    def part(self, index: int, piece: Piece) -> Json:
+    def part(self, index: int, piece: CompletionPiece) -> Json:
         """See `Reply.part`."""
         return self._choice(index, piece.text, self._logprobs(piece.tokens), piece)
 
-    def _choice(self, index: int, text: str, logprobs: Json | None, answer: Answer | Piece) -> Json:
+    def _choice(self, index: int, text: str, logprobs: Json | None, answer: Answer | CompletionPiece) -> Json:
         choice: Json = {"index": index, "text": text, "logprobs": logprobs}
         choice |= {"finish_reason": answer.finish, "stop_reason": answer.stop}
         return choice | ({"token_ids": _ids(answer)} if self.fields.return_token_ids else {})
@@ -185,7 +192,7 @@ class ChatReply(TextReply):
             for i in range(self.generations[0].n)
         ]
 
-    def part(self, index: int, piece: Piece) -> Json:
+    def part(self, index: int, piece: CompletionPiece) -> Json:
         """See `Reply.part`."""
         part: Json = {
             "index": index,
@@ -247,7 +254,7 @@ class GenerateReply(Reply):
         return {"request_id": self.request_id, "choices": choices}
 
 
-def _ids(answer: Answer | Piece) -> list[int]:
+def _ids(answer: Answer | CompletionPiece) -> list[int]:
     """The token ids, with the one that ended the answer."""
     return [token.token for token in answer.tokens]
 

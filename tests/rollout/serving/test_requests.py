@@ -1,0 +1,22 @@
+"""Bodies of requests that end too early."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from tutelage.rollout.serving.protocol.fields import RequestError
+from tutelage.rollout.serving.requests import read_json
+
+
+def test_a_body_that_breaks_off_is_refused_and_no_defect() -> None:
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> dict[str, Any]:
+        return parts.pop(0)
+
+    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
+    with pytest.raises(RequestError, match="ended too early") as caught:
+        asyncio.run(read_json(request, 1_000))
+    assert caught.value.status == 400

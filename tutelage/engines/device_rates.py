@@ -1,0 +1,94 @@
+"""The rates of this machine, measured in about a second."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from tutelage.base.nouns import counted
+from tutelage.engines.choose import layer_products
+from tutelage.engines.device_memory import available_memory
+from tutelage.engines.plans.hardware import GPUS, Device
+
+Clock = Callable[[], float]
+"""Seconds since some moment."""
+ROWS = 1024
+"""Rows of the products, which are the tokens of a forward pass."""
+SECONDS = 0.25
+"""Seconds of repetitions of one measurement."""
+RUNTIME = 410e6
+"""Bytes of a process with torch, transformers and this package, before it has a model."""
+PROCESSOR_SHARE = 0.85
+"""Share of the rate of repeated products that a training pass reaches on a processor: see bench/NOTES.md."""
+
+
+def this_device(
+    device: torch.device, hidden: int, feed_forward: int, clock: Clock = time.perf_counter
+) -> Device:
+    """A device of this machine: its free memory, the rate of products of a feed-forward layer, the rate of reading.
+
+    On a processor the products are measured with the shapes of the model, since small ones are slower. `clock` tells
+    seconds: those of the processor alone where others use the machine.
+    """
+    gpu = device.type == "cuda"
+    return Device(
+        name=torch.cuda.get_device_name(device)
+        if gpu
+        else f"this machine, {counted(torch.get_num_threads(), 'thread')}",
+        memory=_memory(device),
+        bf16=_product_rate(device, torch.bfloat16, hidden, feed_forward, clock),
+        float32=_product_rate(device, torch.float32, hidden, feed_forward, clock),
+        bandwidth=_reading_rate(device, clock),
+        link=GPUS["h100"].link if gpu else 10e9,
+        runtime=Device.runtime if gpu else RUNTIME,
+        source="measured",
+        matrix_share=PROCESSOR_SHARE if not gpu else 0.9,
+        memory_share=1.0,
+        is_gpu=gpu,
+    )
+
+
+def _memory(device: torch.device) -> float:
+    """Bytes that a process may use: all of a GPU, what is free of a processor's memory."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return available_memory(device)
+
+
+def _product_rate(
+    device: torch.device, dtype: torch.dtype, hidden: int, feed_forward: int, clock: Clock
+) -> float:
+    """Operations per second of the product of a layer, in the three directions of training."""
+    rows = ROWS if device.type == "cpu" else 8 * ROWS
+    x = torch.randn(rows, hidden, device=device, dtype=dtype)
+    w = torch.randn(feed_forward, hidden, device=device, dtype=dtype)
+    products = layer_products(device, dtype)
+    back, slopes = torch.empty_like(x), torch.empty_like(w)
+
+    def layer() -> None:
+        y = products.output(x, w)
+        products.input_gradient(y, w, back)
+        products.weight_gradient(y, x, slopes)
+
+    return 3 * 2.0 * rows * hidden * feed_forward / _quickest(layer, device, clock)
+
+
+def _reading_rate(device: torch.device, clock: Clock) -> float:
+    """Bytes per second at which a matrix larger than any cache is read by a product with a vector, as in decoding."""
+    matrix = torch.ones(16_384, 4_096, device=device)
+    vector = torch.ones(4_096, device=device)
+    return matrix.numel() * matrix.element_size() / _quickest(lambda: matrix @ vector, device, clock)
+
+
+def _quickest(work: Callable[[], object], device: torch.device, clock: Clock) -> float:
+    """Seconds of a call: the median of the best third, which others on the machine disturbed least."""
+    times: list[float] = []
+    while len(times) < 4 or sum(times) < SECONDS:
+        started = clock()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(clock() - started)
+    best = sorted(times[1:])
+    return statistics.median(best[: max(1, len(best) // 3)])

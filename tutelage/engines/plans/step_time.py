@@ -1,0 +1,256 @@
+"""The operations, the bytes and the seconds of a step, by phase."""
+
+import math
+from dataclasses import dataclass
+
+from tutelage.engines.plans.hardware import Cluster
+from tutelage.engines.plans.rank_memory import Memory, PlanSetting, pass_tokens, recorded_tokens
+from tutelage.engines.plans.token_budget import KEPT_ELEMENTS
+from tutelage.engines.plans.workload import BatchShape, Transformer, Workload
+
+FORWARD, BACKWARD = 3.0, 6.0
+"""How often the bytes of an activation are read or written by element-wise work: measured on two processors."""
+LOGITS_FORWARD, LOGITS_BACKWARD = 16.0, 16.0
+"""Bytes that are read and written for a logit in a forward and in a backward pass."""
+DRAW = 80.0
+"""Bytes that are read and written to draw a token, for every word of the vocabulary."""
+ADAM = 28.0
+"""Bytes that AdamW reads and writes for a weight: weight, gradient and two moments in, weight and two moments out."""
+STEP_SECONDS = 2e-3
+"""Seconds of a decoded token outside the layers, on a processor: masks, streams, finished rows."""
+GRAPH_OVERHEAD = 2e-5
+"""Seconds per layer and decoded token of a server with CUDA graphs."""
+
+
+@dataclass(frozen=True)
+class StepPhase:
+    """A part of a step on one rank, and the seconds that each of its causes takes."""
+
+    name: str
+    operations: float
+    traffic: float
+    """Bytes read from and written to the device's memory."""
+    sent: float
+    """Bytes that pass between devices."""
+    products: float
+    """Seconds of matrix products."""
+    reading: float
+    """Seconds of memory traffic."""
+    overhead: float = 0.0
+    """Seconds of starting kernels."""
+    waiting: float = 0.0
+    """Seconds of communication that nothing hides."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the phase: products, traffic and overhead one after the other, as without fused kernels."""
+        return self.products + self.reading + self.overhead + self.waiting
+
+    @property
+    def bound(self) -> str:
+        """The cause that takes most of the time; communication that other work hides takes none."""
+        if not self.seconds:
+            return "hidden"
+        causes = {
+            "matrix products": self.products,
+            "memory bandwidth": self.reading,
+            "kernel launches": self.overhead,
+            "network": self.waiting,
+        }
+        return max(causes, key=lambda cause: causes[cause])
+
+
+def phases(
+    work: Workload, cluster: Cluster, setting: PlanSetting, held: Memory, servers: Cluster | None = None
+) -> tuple[StepPhase, ...]:
+    """The phases of one step on each rank; `servers` are other devices that generate the responses."""
+    share = work.batch.share(cluster.count)
+    found = []
+    if work.sampling:
+        found += _served(work, servers) if servers else _sampled(work, share, cluster, setting, held)
+    if work.scorings + work.rescorings or work.reference or work.teacher or work.critic or work.rewards:
+        found.append(_scoring(work, share, cluster, setting))
+    if work.trains:
+        found += _update(work, share, cluster, setting, held)
+    if servers and work.trains:
+        sent = 2.0 * work.model.parameters
+        found.append(
+            StepPhase("weights to servers", 0, 0, sent, 0, 0, waiting=sent / cluster.link(cluster.count + 1))
+        )
+    return tuple(found)
+
+
+def _phase(
+    name: str, work: Workload, cluster: Cluster, operations: float, traffic: float, **more: float
+) -> StepPhase:
+    device = cluster.device
+    return StepPhase(
+        name,
+        operations,
+        traffic,
+        more.get("sent", 0.0),
+        operations / device.rate(half=work.half),
+        traffic / device.reading,
+        more.get("overhead", 0.0),
+        more.get("waiting", 0.0),
+    )
+
+
+def _forward_traffic(work: Workload, model: Transformer, batch: BatchShape, *, logits: bool) -> float:
+    """Bytes of element-wise work in one forward pass over a batch."""
+    each = model.kept(half=work.half)
+    return FORWARD * batch.tokens * each + LOGITS_FORWARD * batch.scored * model.vocabulary * logits
+
+
+def _sampled(
+    work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting, held: Memory
+) -> list[StepPhase]:
+    """Prefill and decoding on the ranks that train."""
+    assert work.sampling is not None
+    model, sampling, shards = work.model, work.sampling, setting.shards(cluster)
+    gathered = 4.0 * model.parameters * (shards - 1) / shards
+    prompt = (
+        BatchShape(share.prompts, 1, 0, share.prompt)
+        if share.shared
+        else BatchShape(share.rows, 1, 0, share.prompt)
+    )
+    rounds = sampling.rounds
+    prefill = _phase(
+        "prefill",
+        work,
+        cluster,
+        rounds * model.forward(prompt.tokens, prompt.pairs, share.prompts),
+        rounds * FORWARD * prompt.tokens * model.kept(half=work.half),
+        sent=gathered,
+        waiting=gathered / cluster.link(shards) if shards > 1 else 0.0,
+    )
+    batches = math.ceil(share.rows / held.rows)
+    rounds, together = rounds * batches, share.share(batches)
+    operations, traffic = _decoding(work, together, sampling.weights, 2.0 if work.half else 4.0)
+    device, steps = cluster.device, rounds * sampling.limit
+    overhead = steps * (model.layers * device.step_overhead if device.is_gpu else STEP_SECONDS)
+    return [
+        prefill,
+        _phase("decode", work, cluster, rounds * operations, rounds * traffic, overhead=overhead),
+    ]
+
+
+def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) -> tuple[float, float]:
+    """Operations and bytes of decoding: every step reads all weights, and the keys and values of all rows."""
+    assert work.sampling is not None
+    model, steps = work.model, work.sampling.limit
+    rows = share.scored / steps  # those that have not ended, on average
+    seen = rows * (share.prompt + share.response / 2)
+    prompts = share.prompts if share.shared else rows
+    positions = prompts * share.prompt + rows * share.response / 2
+    operations = 2 * (model.matrices + model.head) * rows + 4 * model.layers * model.attention * seen
+    traffic = (
+        weights * (model.matrices + model.head)
+        + cached * model.key_values * positions
+        + DRAW * rows * model.vocabulary
+    )
+    return steps * operations, steps * traffic
+
+
+def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
+    """Prefill and decoding on servers, in bf16: each replica is spread over as few devices as hold the weights."""
+    assert work.sampling is not None
+    model, device = work.model, servers.device
+    across = 1 << max(0, math.ceil(math.log2(2.0 * model.parameters / (0.7 * device.memory))))
+    replicas = max(1, servers.count // across)
+    share, half = work.batch.share(replicas), work.sampling.rounds / across
+    prompt = BatchShape(share.prompts, 1, 0, share.prompt)
+    operations, traffic = _decoding(work, share, 2.0, 2.0)
+    found = []
+    for name, done, moved, steps in (
+        ("prefill (server)", model.forward(prompt.tokens, prompt.pairs, share.rows), 2.0 * model.matrices, 1),
+        ("decode (server)", operations, traffic, work.sampling.limit),
+    ):
+        products, reading = half * done / device.rate(half=True), half * moved / device.reading
+        overhead = work.sampling.rounds * steps * model.layers * GRAPH_OVERHEAD
+        found.append(StepPhase(name, half * done, half * moved, 0.0, products, reading, overhead))
+    return found
+
+
+def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting) -> StepPhase:
+    """Forward passes without gradients: log-probabilities, the reference, values, reward models."""
+    passes = [(work.model, work.scorings + work.rescorings + work.reference, not work.is_scalar)]
+    passes += [(teacher, 1.0, True) for teacher in (work.teacher,) if teacher]
+    passes += [(critic, 1.0, False) for critic in (work.critic,) if critic]
+    passes += [(reward, 1.0, False) for reward in work.rewards]
+    operations = traffic = weights = 0.0
+    judges = {id(reward) for reward in work.rewards}
+    for model, times, logits in passes:
+        forward = model.forward(share.tokens, share.pairs, share.scored * logits)
+        is_scalar = work.is_scalar or id(model) in judges
+        operations += times * (forward - _unread(work, model, share, is_scalar=is_scalar))
+        traffic += times * _forward_traffic(work, model, share, logits=logits)
+        weights += times * model.parameters
+    shards = setting.shards(cluster)
+    sent = (2.0 if work.half else 4.0) * weights * (shards - 1) / shards
+    compute = _phase("scoring", work, cluster, operations, traffic)
+    waiting = max(0.0, sent / cluster.link(shards) - compute.seconds) if shards > 1 else 0.0
+    return _phase("scoring", work, cluster, operations, traffic, sent=sent, waiting=waiting)
+
+
+def _unread(work: Workload, model: Transformer, share: BatchShape, *, is_scalar: bool) -> float:
+    """Operations of one forward pass that are left out in the last layer."""
+    read = share.rows if is_scalar else min(share.scored, share.tokens)
+    return model.unread(share.tokens - read) * work.selects
+
+
+def _update(
+    work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting, held: Memory
+) -> list[StepPhase]:
+    """Passes with gradients, the optimiser, and the synchronisation of gradients."""
+    shards, ranks = setting.shards(cluster), cluster.count
+    largest = pass_tokens(share, held.tokens, work.minibatches)
+    parts = max(1, math.ceil(share.tokens / work.minibatches / largest))
+    operations, traffic = _training(work, work.model, share, held, setting, heads=not work.is_scalar)
+    trained, gathered = float(work.trainable), float(work.model.parameters)
+    if work.critic:
+        more = _training(work, work.critic, share, held, setting, heads=False)
+        operations, traffic = operations + more[0], traffic + more[1]
+        trained, gathered = trained + work.critic.parameters, gathered + work.critic.parameters
+    passes = parts * work.updates
+    casts = 6.0 * gathered / shards * passes if work.half else 0.0
+    traffic += work.updates * ADAM * trained / shards + casts
+    compute = _phase("update", work, cluster, operations, traffic)
+    if ranks == 1:
+        return [compute]
+    if shards == 1:
+        sent = work.updates * 4.0 * trained * 2 * (ranks - 1) / ranks
+        return [compute, _phase("sync", work, cluster, 0, 0, sent=sent, waiting=sent / cluster.link(ranks))]
+    each = (4.0 if work.half else 8.0) * gathered + 4.0 * trained  # gathered twice, gradients scattered once
+    sent = passes * each * (shards - 1) / shards
+    waiting = max(0.0, sent / cluster.link(shards) - compute.seconds)
+    copies = ranks // shards
+    if copies > 1:
+        between = work.updates * 4.0 * trained / shards * 2 * (copies - 1) / copies
+        sent, waiting = sent + between, waiting + between / cluster.link(ranks)
+    return [compute, _phase("sync", work, cluster, 0, 0, sent=sent, waiting=waiting)]
+
+
+def _training(
+    work: Workload, model: Transformer, share: BatchShape, held: Memory, setting: PlanSetting, *, heads: bool
+) -> tuple[float, float]:
+    """Operations and element-wise bytes of all passes with gradients.
+
+    A backward pass costs twice its forward pass; where only adapters are trained, once, since the gradients of the
+    weights are left out. A forward pass is computed again with activation checkpointing, and the head where the logits
+    of a pass are more than are kept.
+    """
+    trunk = model.forward(share.tokens, share.pairs, 0)
+    trunk -= _unread(work, model, share, is_scalar=work.is_scalar)
+    head = 2 * model.head * share.scored * heads
+    frozen = bool(work.lora) and model is work.model
+    scored = pass_tokens(share, held.tokens, work.minibatches) * share.scored / share.tokens
+    chunked = heads and scored * model.vocabulary > KEPT_ELEMENTS
+    known = recorded_tokens(work, share) / share.tokens if model is work.model else 0.0
+    times = (2 if frozen else 3) + setting.checkpointing - known
+    operations = times * trunk + ((2 if frozen else 3) + chunked) * head
+    if frozen:
+        operations += 6 * work.lora * model.adapter * share.tokens
+    element_wise = (FORWARD * (1 + setting.checkpointing - known) + BACKWARD) * model.kept(half=work.half)
+    logits = (LOGITS_FORWARD * (1 + chunked) + LOGITS_BACKWARD) * model.vocabulary * heads
+    return work.epochs * operations, work.epochs * (share.tokens * element_wise + share.scored * logits)

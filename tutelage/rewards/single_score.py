@@ -1,0 +1,46 @@
+"""The reward of a run as other trainers call it: one answer at a time, from files."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.data.records import Message, Prompt
+from tutelage.rewards.factory import make_reward, rewards_without_model
+from tutelage.rewards.judge import PairwiseJudgeReward
+from tutelage.rewards.reward import Completions
+from tutelage.rewards.scores import scores_of
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """A prompt as one line of JSON, with its own columns; `ExportedReward` reads it."""
+    return json.dumps(asdict(prompt), ensure_ascii=False)
+
+
+class ExportedReward:
+    """scale · score, held within ± clip, of answers one by one. `names` are those of `--reward`."""
+
+    def __init__(
+        self, names: Sequence[str], model: str, *, scale: float = 1.0, clip: float | None = None
+    ) -> None:
+        self.reward = make_reward(names, None, config.Model(model))
+        self.scale, self.clip = scale, clip
+
+    def __call__(self, prompt: str, answer: str) -> float:
+        """The score of an answer to a prompt that `prompt_text` wrote."""
+        row = json.loads(prompt)
+        messages = tuple(Message(**message) for message in row.pop("messages"))
+        completions = Completions([Prompt(messages=messages, **row)], [answer])
+        score = self.scale * float(scores_of(self.reward, completions)[0])
+        return score if self.clip is None else min(max(score, -self.clip), self.clip)
+
+
+def refuse_groups(names: Sequence[str]) -> None:
+    """Raise TutelageError for a reward that compares the answers to a prompt, where answers come one by one."""
+    for name, reward in rewards_without_model(names).items():
+        if isinstance(reward, PairwiseJudgeReward):
+            raise TutelageError(
+                f"The reward {name} compares the answers to a prompt with each other, and other trainers ask for the "
+                "score of one answer at a time: give a judge that scores by a rubric."
+            )

@@ -1,0 +1,168 @@
+"""Servers as a generator: the prompts of a rollout are spread over them, and their responses put together again."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
+from tutelage.core.batch import Rollout
+from tutelage.data.chat_tokens import pad_token_id
+from tutelage.engines.interface import PromptTokens
+from tutelage.engines.sampling import StopCondition, TextVocabulary, plain_text, text_of
+from tutelage.engines.token_sampling import row_seed
+from tutelage.rollout.generator import RolloutError, SampledCompletion, assemble
+from tutelage.rollout.server.api import TokenRequest, TokenResponse
+from tutelage.rollout.server.connect import RolloutServer
+from tutelage.rollout.server.fleet import Fleet
+from tutelage.rollout.server.weight_sync import WeightSync
+
+
+class ServerGenerator:
+    """A generator that asks servers, one request for each prompt.
+
+    A response ends where that of a local generator would: at one of the vocabulary's end tokens, with the token that
+    completes a stop string, or at the limit. Without `sync` the servers keep the weights that they have.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[RolloutServer],
+        vocabulary: TextVocabulary,
+        sync: WeightSync | None = None,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.fleet, self.vocabulary, self.weights, self.device = Fleet(servers), vocabulary, sync, device
+        self.version = 0
+
+    @phase("hand over weights")
+    def sync(self, version: int) -> None:
+        """Have the servers load the policy's weights, called `version` from here on, and test each server on them.
+
+        Raises RolloutError where a server cannot, or differs from the policy afterwards.
+        """
+        with _reasons():
+            if self.weights is not None:
+                self.weights.push(self.fleet, version)
+        self.version = version
+
+    def generate(
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        seed: int,
+        scored_first: frozenset[str] = frozenset(),
+    ) -> Rollout:
+        """`n` responses to each prompt, see `Generator`. The prompts of a server that is lost go to the others.
+
+        Raises RolloutError where no server is left, one refuses, or one has weights that this run did not hand over.
+        """
+        with _reasons():
+            return self._rollout(prompts, n, sampling, seed)
+
+    def _rollout(self, prompts: PromptTokens, n: int, sampling: config.Sampling, seed: int) -> Rollout:
+        self._check_room(prompts, sampling)
+        ends = StopCondition(
+            self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop, torch.device("cpu")
+        )
+        adapter = "" if self.weights is None else self.weights.adapter
+        samples = n if sampling.temperature else 1  # greedy responses to a prompt are all the same
+        requests = [
+            TokenRequest(
+                tokens, samples, _seed(seed, name, n), sampling, tuple(self.vocabulary.end_ids), "", adapter
+            )
+            for tokens, name in zip(prompts.tokens, prompts.ids, strict=True)
+        ]
+        pool = ThreadPoolExecutor(max(1, min(len(requests), self.fleet.width)))
+        try:
+            with phase("generate", len(requests)) as generating:
+                found = list(generating.counted(pool.map(self.fleet.ask, requests)))
+        finally:
+            pool.shutdown(cancel_futures=True)
+        responses = [
+            self._response(server, one, request, ends)
+            for request, (server, group) in zip(requests, found, strict=True)
+            for one in group * (n // samples)
+        ]
+        return assemble(prompts, responses, pad=pad_token_id(self.vocabulary.tokenizer), device=self.device)
+
+    def _check_room(self, prompts: PromptTokens, sampling: config.Sampling) -> None:
+        longest, limit = max(map(len, prompts.tokens)), sampling.max_new_tokens
+        for server in self.fleet.live:
+            if server.context is not None and longest + limit > server.context:
+                raise TutelageError(
+                    f"A prompt of {counted(longest, 'token')} and an answer of up to {limit} need "
+                    f"{counted(longest + limit, 'position')}, but the server {server.url} has {server.context} "
+                    "(--max-model-len). Shorten the prompts or set a smaller --sampling.max-new-tokens."
+                )
+
+    def _versions(
+        self, server: RolloutServer, response: TokenResponse, request: TokenRequest
+    ) -> tuple[int, ...] | None:
+        """The version of each token. An adapter is asked for by its label; a whole model says which one it is, or has
+        the last that was handed over."""
+        if self.weights is None:
+            return None
+        known = self.weights.versions
+        if request.adapter:
+            return (known[request.adapter],) * len(response.tokens)
+        if response.labels is None:
+            return (self.version,) * len(response.tokens)
+        for label in set(response.labels) - set(known):
+            raise RolloutError(
+                f"The server {server.url} wrote a response with the weights {label!r}, which this run did not put "
+                "there. Was it restarted, or does another run use it?"
+            )
+        return tuple(known[label] for label in response.labels)
+
+    def _response(
+        self, server: RolloutServer, response: TokenResponse, request: TokenRequest, ends: StopCondition
+    ) -> SampledCompletion:
+        """The response up to its end."""
+        sampling, version = request.sampling, self._versions(server, response, request)
+        kept, ended = _end(response, ends, sampling.max_new_tokens)
+        tokens = response.tokens[:kept]
+        logp = response.logp[:kept] if sampling.temperature else (0.0,) * kept
+        text = text_of(tokens, self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop)
+        return SampledCompletion(tokens, logp, ended, text, None if version is None else version[:kept])
+
+
+@contextmanager
+def _reasons() -> Iterator[None]:
+    """Whatever a user can do something about is a reason to save and go on later: no weight has moved."""
+    try:
+        yield
+    except RolloutError:
+        raise
+    except TutelageError as error:
+        raise RolloutError(str(error)) from error
+
+
+def _seed(seed: int, name: str, n: int) -> int:
+    """The seed of the first of `n` responses to a prompt; servers take 32 bits, and count on from there."""
+    return row_seed(seed, name, 0) % (2**31 - n)
+
+
+def _end(response: TokenResponse, ends: StopCondition, limit: int) -> tuple[int, bool]:
+    """How many tokens of a response are kept, and whether it ended by itself.
+
+    Servers find stop strings in a text of their own, which may be some tokens later than a local generator does.
+    """
+    tokens = list(response.tokens[:limit])
+    last = set(ends.end_ids.tolist())
+    ended = next((place + 1 for place, token in enumerate(tokens) if token in last), None)
+    tokens = tokens[:ended]
+    if any(stop in plain_text(tokens, ends.tokenizer) for stop in ends.stop):
+        row, first = torch.tensor([tokens]), torch.zeros(1, dtype=torch.long)
+        lengths = range(1, len(tokens) + 1)
+        ended = next((length for length in lengths if bool(ends.reached(row, first, length))), ended)
+    if ended is not None:
+        return ended, True
+    return len(tokens), response.stopped and len(response.tokens) <= limit

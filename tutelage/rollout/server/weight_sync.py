@@ -1,0 +1,106 @@
+"""The weights of a policy on their way to servers, by a folder for each version or directly; every server is tested on
+them."""
+
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from tutelage.base.config.bases import SyncName
+from tutelage.base.errors import TutelageError
+from tutelage.data.transport import HttpRefusal, Unanswered
+from tutelage.rollout.generator import RolloutError
+from tutelage.rollout.server.api import Handover
+from tutelage.rollout.server.connect import RolloutServer
+from tutelage.rollout.server.fleet import Fleet
+from tutelage.rollout.server.probe import Probe
+
+
+class WeightSync:
+    """Hands the policy's weights over to servers by folders below `folder`, which every server can read.
+
+    `keep` versions stay loaded. With `wait`, a server finishes what it is writing before it takes over new weights.
+    Where there is a `direct` handover, no folder is written, and `save` is not called.
+    Versions get labels that no other run uses, so that weights which another run put there are noticed.
+    """
+
+    def __init__(
+        self,
+        how: SyncName,
+        save: Callable[[Path], object],
+        folder: Path,
+        probe: Probe,
+        *,
+        keep: int = 1,
+        wait: bool = True,
+        direct: Handover | None = None,
+    ) -> None:
+        self.how, self.save, self.folder, self.probe = how, save, folder.resolve(), probe
+        self.keep, self.wait, self.direct = keep, wait, direct
+        self.versions: dict[str, int] = {}
+        """The version behind each label that servers hold, oldest first. Replaced, never changed: other threads read
+        it."""
+        self.adapter = ""
+        """The adapter to ask for, which every server has; "" for none."""
+        self._run = uuid.uuid4().hex[:8]
+
+    def handover(self, server: RolloutServer) -> Handover:
+        """How a server takes over weights. Raises TutelageError where it cannot, saying how it has to be started."""
+        offered = (one for one in server.handovers if one.adapters == (self.how == "lora"))
+        wanted = self.direct or next(offered, None)
+        if wanted is None:
+            raise TutelageError(
+                f"{server.url} is {server.release}, which takes over no weights: only answers of a fixed model can "
+                "come from it."
+            )
+        if not wanted.is_possible(server.connection):
+            raise TutelageError(
+                f"The server {server.url} takes over no weights by --sync {self.how}. Start it with {wanted.needs}."
+            )
+        return wanted
+
+    def push(self, fleet: Fleet, version: int) -> None:
+        """Write the weights, have every server load them, and test each. Raises RolloutError where one does not."""
+        label = f"{self._run}-{version}"
+        place = self.folder / label
+        if self.direct is None:
+            self._write(place)
+        self.versions = {**self.versions, label: version}
+        fleet.each(lambda server: self._give(server, place, label))
+        if self.how != "lora":  # an adapter may be read again, where a server has no room for all of them
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            self.adapter = label
+        self._prune(fleet)
+
+    def _write(self, place: Path) -> None:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            self.save(place)
+        except OSError as error:
+            raise RolloutError(
+                f"The weights cannot be written to {place}: {error.strerror}. Choose another --sync-folder."
+            ) from error
+
+    def _give(self, server: RolloutServer, place: Path, label: str) -> None:
+        handover = self.handover(server)
+        try:
+            handover.give(server.connection, place, label, wait=self.wait)
+        except HttpRefusal as error:
+            reads = f"It has to read {place}, so it needs the same path there (--sync-folder), and must"
+            raise RolloutError(
+                f"{error} {reads if self.direct is None else 'It must'} have been started with {handover.needs}. "
+                f"{handover.after_failure}".rstrip()
+            ) from error
+        self.probe.check(server, label if handover.adapters else "")
+
+    def _prune(self, fleet: Fleet) -> None:
+        """Forget the versions beyond those that are kept."""
+        for label in list(self.versions)[: -self.keep]:
+            self.versions = {name: kept for name, kept in self.versions.items() if name != label}
+            for server in fleet.live:
+                try:
+                    self.handover(server).drop(server.connection, label)
+                except (HttpRefusal, Unanswered):
+                    continue  # a server that was restarted meanwhile does not know it
+            shutil.rmtree(self.folder / label, ignore_errors=True)

@@ -1,0 +1,102 @@
+"""HTTP requests: who may send them, and their JSON bodies, read up to a limit.
+
+A request needs the API key, and no other web site may send one through the browser of a visitor.
+"""
+
+import hmac
+import ipaddress
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tutelage.base.nouns import counted
+from tutelage.rollout.serving.protocol.fields import RequestError, error_body
+
+OPEN_PATHS = frozenset({"/health", "/ping"})
+"""Paths that need no key: they say nothing about the model."""
+
+
+class Guard:
+    """Middleware that refuses requests without the `key`, if any, and requests of pages of other sites.
+
+    With `only_local`, the address that a request names has to be one of this machine: a name that somebody else's DNS
+    points here is refused.
+    """
+
+    def __init__(self, app: ASGIApp, key: str, *, only_local: bool) -> None:
+        self.app, self.key, self.only_local = app, key, only_local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or pass it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        status, reason = self._refusal(scope["path"], headers)
+        if status:
+            await JSONResponse(error_body(reason, status), status)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _refusal(self, path: str, headers: dict[str, str]) -> tuple[int, str]:
+        """The status and the reason of a refusal; 0 for none."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self.only_local and not is_local(_name(host)):
+            return 403, f"This server answers requests to this machine only, not to {host!r}."
+        if origin is not None and urlsplit(origin).netloc != host:
+            return 403, f"Requests of web pages are refused, such as this one of {origin!r}."
+        given = headers.get("authorization", "")
+        wanted = f"Bearer {self.key}"
+        if self.key and path not in OPEN_PATHS and not hmac.compare_digest(given.encode(), wanted.encode()):
+            return 401, "The API key is missing or wrong: send it as a bearer token."
+        return 0, ""
+
+
+def is_local(host: str) -> bool:
+    """Whether a host name or address stands for this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without the port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+async def read_json(request: Request, most: int) -> Any:
+    """The body as JSON, {} for an empty one. Raises RequestError for more than `most` bytes and for anything else.
+
+    The content type has to be application/json: a browser asks before it sends that to another site.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("application/json", ""):
+        raise RequestError(f"The content type is {kind!r}; send application/json.", status=415)
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > most:
+                raise RequestError(
+                    f"The body is longer than {counted(most, 'byte')}.", status=413, code="request_too_large"
+                )
+    except ClientDisconnect as error:
+        raise RequestError("The body ended too early.") from error
+    if body and not kind:
+        raise RequestError("The body has no content type; send application/json.", status=415)
+    try:
+        return json.loads(body or b"{}", parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"The body is not JSON: {error}.") from error
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")

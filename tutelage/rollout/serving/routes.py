@@ -1,0 +1,176 @@
+"""The routes."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tutelage.base.errors import TutelageError
+from tutelage.rollout.serving.protocol.fields import RequestError, error_body
+from tutelage.rollout.serving.protocol.model import ServedModel
+from tutelage.rollout.serving.protocol.replies import Reply
+from tutelage.rollout.serving.protocol.requests import read_chat, read_completions, read_generate
+from tutelage.rollout.serving.requests import read_json
+from tutelage.rollout.serving.service import Results, Service
+from tutelage.rollout.serving.updates import update_routes
+
+Reader = Callable[[object, ServedModel], Reply]
+CLIENT_IS_GONE = 499
+"""The status that is logged, but never seen, for a request whose client has left."""
+_log = logging.getLogger(__name__)
+
+
+def create_app(service: Service, *, body: int, updates: bool) -> Starlette:
+    """The application. `body` is the limit on the bytes of a body, `updates` adds the routes that change weights."""
+    readers: dict[str, Reader] = {
+        "/v1/completions": read_completions,
+        "/v1/chat/completions": read_chat,
+        "/inference/v1/generate": read_generate,
+    }
+    routes = [
+        Route(path, _answering(service, reader, body), methods=["POST"]) for path, reader in readers.items()
+    ]
+    app = Starlette(
+        routes=[
+            *routes,
+            Route("/v1/models", _models(service), methods=["GET"]),
+            Route("/v1/models/{name:path}", _models(service), methods=["GET"]),
+            Route("/health", _health(service), methods=["GET"]),
+            Route("/ping", _health(service), methods=["GET", "POST"]),
+            Route("/version", _version, methods=["GET"]),
+            *(update_routes(service, body) if updates else []),
+        ],
+        exception_handlers={TutelageError: _refused, HTTPException: _http_error, Exception: _failed},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _answering(
+    service: Service, read: Reader, most: int
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """The endpoint of a format."""
+
+    async def answer(request: Request) -> Response:
+        body = await read_json(request, most)
+        # tokenising a long text takes time, which other requests should not wait for
+        asked = await asyncio.to_thread(read, body, service.model)
+        results = service.submit(asked)
+        if not asked.streams:
+            return await _unless_gone(request, results)
+        return StreamingResponse(
+            _events(results),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-cache"},
+            background=BackgroundTask(results.cancel),
+        )
+
+    return answer
+
+
+async def _unless_gone(request: Request, results: Results) -> Response:
+    """The whole answer as JSON. Its computation is cancelled when the client leaves."""
+    task, left = asyncio.create_task(results.body()), asyncio.create_task(_departure(request))
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        return JSONResponse(task.result()) if task.done() else Response(status_code=CLIENT_IS_GONE)
+    finally:
+        results.cancel()
+        task.cancel()
+        left.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)
+
+
+async def _departure(request: Request) -> None:
+    """Wait until the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _events(results: Results) -> AsyncGenerator[bytes]:
+    """Server-sent events. An error in the middle is an event too."""
+    try:
+        async for chunk in results.chunks():
+            yield _event(chunk)
+    except TutelageError as error:
+        yield _event(error_body(str(error), 503))
+    except Exception:
+        _log.exception("a stream failed")
+        yield _event(error_body("The server failed; its log says more.", 500))
+    finally:
+        results.cancel()
+    yield b"data: [DONE]\n\n"
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def _models(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """The models that can be named in requests: the model itself and its adapters."""
+    began = int(time.time())
+
+    def entry(name: str, root: str, parent: str | None) -> dict[str, Any]:
+        limits = service.model.limits
+        return {
+            "id": name,
+            "object": "model",
+            "created": began,
+            "owned_by": "tutelage",
+            "root": root,
+            "parent": parent,
+            "max_model_len": limits.context,
+        }
+
+    async def models(request: Request) -> Response:
+        model = service.model
+        known = [entry(model.name, model.path, None)]
+        known += [entry(name, path, model.name) for name, path in model.adapters.items()]
+        if "name" not in request.path_params:
+            return JSONResponse({"object": "list", "data": known})
+        asked = model.adapter(request.path_params["name"]) or model.name
+        return JSONResponse(next(each for each in known if each["id"] == asked))
+
+    return models
+
+
+def _health(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def health(request: Request) -> Response:
+        return Response(status_code=200 if service.worker.is_alive else 503)
+
+    return health
+
+
+async def _version(request: Request) -> Response:
+    from tutelage.base.version import __version__
+
+    return JSONResponse({"version": f"tutelage {__version__}"})
+
+
+# Errors ---------------------------------------------------------------------------------------------------------------
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    refusal = error if isinstance(error, RequestError) else RequestError(str(error))
+    body = error_body(str(refusal), refusal.status, refusal.param, refusal.code)
+    headers = {"Retry-After": "1"} if refusal.status == 503 else None
+    return JSONResponse(body, refusal.status, headers)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = f"{request.method} {request.url.path}: {error.detail}."
+    return JSONResponse(error_body(said, error.status_code), error.status_code, error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse(error_body("The server failed; its log says more.", 500), 500)

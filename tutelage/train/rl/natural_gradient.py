@@ -1,0 +1,264 @@
+"""The update by one natural-gradient step: TRPO with its line search, the natural gradient without.
+
+The curvature of the policy's distributions is a product with a vector (`Fisher`), and its parameters are one vector.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from tutelage.algorithms.recipe import NaturalStep, RecipeState, critic_only, objective
+from tutelage.core.batch import Batch, Rows
+from tutelage.core.kl import exact_kl
+from tutelage.core.natural import LineSearchResult, line_search, natural_direction
+from tutelage.core.reduce import token_weights
+from tutelage.core.rows import split_by_length
+from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS
+from tutelage.models.budget import Budget
+from tutelage.train.learner import LossTerms, NotFinite
+from tutelage.train.rl.batch_scores import (
+    UpdateResult,
+    critic_backward,
+    cut,
+    distance,
+    named,
+    policy_scores,
+    refuse_disagreement,
+)
+from tutelage.train.rl.setup import PolicyModel, Setup
+
+LOGITS_AT_ONCE = 4 * CHUNK_ELEMENTS
+"""Elements of the logits of one part: here they live in a graph, and cannot be cut into chunks."""
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """Tensors of any shape as one vector. Float[N]"""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+@torch.no_grad()
+def put(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
+    """Give the parameters the values of one vector, in order. Float[N]"""
+    for parameter, values in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
+        parameter.copy_(values.view_as(parameter))
+
+
+def parts_by_logits(rows: Rows, vocabulary: int, budget: Budget) -> Iterator[Rows]:
+    """Rows in parts of at most `budget` padded tokens whose logits also stay within `LOGITS_AT_ONCE`."""
+    most = max(1, LOGITS_AT_ONCE // vocabulary)
+    for index in budget.parts(lambda batch, tokens: split_by_length(batch, min(tokens, most)), rows):
+        yield rows.rows(index).trimmed()
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """The logits [n, V] of some tokens, and Jᵀu as a function of u, where J is their Jacobian."""
+
+    logits: Tensor
+    u: Tensor
+    pulled: Sequence[Tensor]
+
+
+class Fisher:
+    """v ↦ F v, with F = mean over tokens of Jᵀ (diag p − p pᵀ) J, the Hessian of the mean KL(π_old‖π) at π = π_old.
+
+    J is the Jacobian of a token's logits in the parameters and p its distribution. F is never formed: J v is the
+    derivative of uᵀJv in u, whose value is 0 everywhere and costs one more backward pass (Pearlmutter 1994). So a
+    product costs about two gradients, and half of that where one part holds all rows: its graph is then kept.
+    """
+
+    def __init__(self, policy: PolicyModel, rows: Rows, *, temperature: float, budget: Budget) -> None:
+        self.policy, self.rows, self.temperature, self.budget = policy, rows, temperature, budget
+        self.parameters = policy.parameters()
+        self.tokens = max(1, int(rows.mask.sum()))
+        self._kept: _Linear | None = None
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """F v. Float[N] -> Float[N]"""
+        direction = [
+            piece.view_as(p)
+            for piece, p in zip(v.split([p.numel() for p in self.parameters]), self.parameters, strict=True)
+        ]
+        total = torch.zeros_like(v)
+        for part in parts_by_logits(self.rows, self.policy.vocabulary, self.budget):
+            at = self._kept or self._linear(part)
+            if len(part) == len(self.rows):
+                self._kept = at
+            total += self._product(at, direction)
+        self.budget.ranks.sum_([total])
+        return total / self.tokens
+
+    def _linear(self, part: Rows) -> _Linear:
+        logits = self.policy.logits(part, temperature=self.temperature)
+        u = torch.zeros_like(logits, requires_grad=True)
+        pulled = torch.autograd.grad(logits, self.parameters, u, create_graph=True, materialize_grads=True)
+        return _Linear(logits, u, pulled)
+
+    def _product(self, at: _Linear, direction: Sequence[Tensor]) -> Tensor:
+        along = torch.stack([(a * b).sum() for a, b in zip(at.pulled, direction, strict=True)]).sum()
+        (moved,) = torch.autograd.grad(along, at.u, retain_graph=True)
+        p = at.logits.detach().softmax(-1)
+        curved = p * (moved - (p * moved).sum(-1, keepdim=True))
+        keep = self._kept is not None
+        return flat(
+            torch.autograd.grad(at.logits, self.parameters, curved, retain_graph=keep, materialize_grads=True)
+        )
+
+
+@torch.no_grad()
+def mean_kl(
+    policy: PolicyModel, rows: Rows, old: Tensor, new: Tensor, *, temperature: float, budget: Budget
+) -> float:
+    """KL(old‖new) of the next-token distributions, exactly, averaged over the response tokens. Nats per token.
+
+    `old` and `new` are the policy's parameters as vectors Float[N]; the policy is left new.
+    """
+    parameters = policy.parameters()
+    total = torch.zeros((), dtype=torch.float64)
+    for part in parts_by_logits(rows, policy.vocabulary, budget):
+        put(parameters, old)
+        before = policy.logits(part, temperature=temperature)
+        put(parameters, new)
+        after = policy.logits(part, temperature=temperature)
+        total += exact_kl(before, after).sum().double().cpu()
+    put(parameters, new)  # a rank may have no rows
+    budget.ranks.sum_([total])
+    return float(total) / max(1, int(rows.mask.sum()))
+
+
+def natural_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
+    """d = √(2δ / xᵀ(F + λ)x) x with (F + λ) x = g, shortened until the objective rises and the KL holds.
+
+    g is the gradient of everything that the recipe maximises, and F the Fisher matrix of the policy's distributions at
+    the tokens of the batch. The optimiser and its learning rate are the critic's alone; in the warm-up only it moves.
+
+    Metrics: policy/objective (at the sampler), step/gain (its rise), step/share (of the whole step that was taken; 0
+    where the search refused all), kl/old (exact, nats per token), ratio/max, grad_norm (of g), value/loss (mean over
+    the critic's steps), updates (0 or 1).
+    """
+    result = UpdateResult(0.0, {"kl/old": 0.0, "updates": 0.0})
+    if not critic_only(setup.recipe, state):
+        result = _move_policy(setup, batch, state)
+    if setup.recipe.critic is None:
+        return result
+    return replace(result, metrics=result.metrics | _fit_critic(setup, batch))
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """The objective over a batch, and the largest |log π − log π_old| of a token there."""
+
+    value: float
+    distance: float
+
+
+def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
+    """Take what the search leaves of the natural step, or put the policy back where it was."""
+    policy, settings, learner = setup.policy, setup.settings, setup.learner
+    temperature, budget = settings.sampling.temperature, settings.budget
+    update, parameters = setup.recipe.update, policy.parameters()
+    assert isinstance(update, NaturalStep)
+    start = flat(parameters)
+    with torch.enable_grad():
+        here = budget.spend(_objective, setup, batch, state)
+    if setup.is_exact:
+        refuse_disagreement(here.distance)
+    learner.sum_gradients()
+    g = -flat(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
+    learner.clear()
+    _refuse_not_finite(float(g.norm()), "gradient", learner.step)
+    direction = budget.spend(_direction, setup, update, batch, g)
+    farthest = 0.0
+
+    @torch.no_grad()
+    def evaluate(share: float) -> tuple[float, float]:
+        """The rise of the objective, and KL(old‖new), after a share of the step."""
+        nonlocal farthest
+        kl = budget.spend(
+            mean_kl, policy, batch, start, start + share * direction, temperature=temperature, budget=budget
+        )
+        there = budget.spend(_objective, setup, batch, state)
+        farthest = there.distance
+        return there.value - here.value, kl
+
+    if update.search:
+        taken = line_search(evaluate, max_kl=update.max_kl, backtracks=update.backtracks, decay=update.decay)
+    else:
+        taken = LineSearchResult(1.0, *evaluate(1.0), 1)
+    if taken.share == 0 or not math.isfinite(taken.improvement + taken.kl):
+        put(parameters, start)
+        farthest = 0.0
+    _refuse_not_finite(taken.improvement + taken.kl, "objective after", learner.step)
+    metrics = {
+        "policy/objective": here.value,
+        "step/gain": taken.improvement,
+        "step/share": taken.share,
+        "kl/old": taken.kl,
+        "ratio/max": math.exp(farthest),
+        "grad_norm": float(g.norm()),
+        "updates": float(taken.share > 0),
+    }
+    return UpdateResult(taken.kl, metrics)
+
+
+def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
+    """The objective of the policy over the batch; its gradient is accumulated where gradients are recorded."""
+    recipe, policy, settings, learner = setup.recipe, setup.policy, setup.settings, setup.learner
+    learner.clear()
+    weight = token_weights(batch.mask, recipe.reduce, settings.sampling.max_new_tokens)
+    total = torch.zeros((), device=batch.mask.device)
+    farthest, terms = total, LossTerms(learner.step + 1)
+    for index in settings.budget.parts(policy.split, batch, terms.refuse_not_finite):
+        part, part_weight = cut(batch, weight, index)
+        scores = policy_scores(setup, part)
+        value = objective(
+            recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence
+        )
+        if torch.is_grad_enabled():
+            terms.note({"policy/objective": value}, named(part))
+            policy.backward(-value)
+        total = total + value.detach()
+        farthest = torch.maximum(farthest, distance(part, scores.logp.detach()))
+    ranks = settings.budget.ranks
+    ranks.sum_([total])
+    if settings.mix is not None:
+        total = total - recipe.ptx * settings.mix(learner.step, settings.budget)
+    return _Objective(float(total), ranks.largest(float(farthest)))
+
+
+def _direction(setup: Setup, update: NaturalStep, batch: Batch, g: Tensor) -> Tensor:
+    """The whole natural step. Float[N]"""
+    settings = setup.settings
+    fisher = Fisher(setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget)
+    return natural_direction(fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg)
+
+
+def _refuse_not_finite(number: float, what: str, step: int) -> None:
+    if not math.isfinite(number):
+        raise NotFinite(f"The {what} of step {step + 1} is not finite. Nothing was changed by it.")
+
+
+def _fit_critic(setup: Setup, batch: Batch) -> dict[str, float]:
+    """`critic_steps` optimiser steps of the critic on the whole batch; nothing else moves."""
+    update, learner = setup.recipe.update, setup.learner
+    assert isinstance(update, NaturalStep)
+    losses: list[Tensor] = []
+    for _ in range(update.critic_steps):
+        losses.append(setup.settings.budget.spend(_critic_gradient, setup, batch))
+        learner.update()
+    return {"value/loss": float(torch.stack(losses).mean()), "lr": learner.rate}
+
+
+def _critic_gradient(setup: Setup, batch: Batch) -> Tensor:
+    """Accumulate the gradient of the critic's loss on the whole batch. Returns that loss. []"""
+    setup.learner.clear()
+    weight = token_weights(batch.mask, setup.recipe.reduce, setup.settings.sampling.max_new_tokens)
+    total = torch.zeros((), device=batch.mask.device)
+    terms = LossTerms(setup.learner.step + 1)
+    for index in setup.settings.budget.parts(setup.policy.split, batch, terms.refuse_not_finite):
+        total = total + critic_backward(setup, *cut(batch, weight, index), terms).detach()
+    setup.settings.budget.ranks.sum_([total])
+    return total

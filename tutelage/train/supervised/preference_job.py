@@ -1,0 +1,241 @@
+"""Training a policy on preferences without sampling from it: DPO and its family, by the names of their losses.
+
+The reference is the policy as it starts, or another model. Its log-probabilities of the data are computed once, before
+the first step, and kept as a number per completion: no second model is held in memory while the policy learns.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from difflib import get_close_matches
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from tutelage.algorithms.registry import imported
+from tutelage.base.config import from_mapping, to_mapping
+from tutelage.base.errors import TutelageError
+from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, PreferenceLoss
+from tutelage.core.rows import EncodedRow
+from tutelage.data.chat_tokens import pad_token_id
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.train.supervised.batches import EncodedPair, collate_pairs, of_each_row
+from tutelage.train.supervised.fit import Objective, Splittable, WeightedPairs
+from tutelage.train.supervised.job import Job
+
+
+def preference_loss(name: str, assignments: Sequence[str] = ()) -> PreferenceLoss:
+    """The loss of this name, or one of your own as `module:NAME`, with `setting=value` assignments applied.
+
+    Raises TutelageError for an unknown name or setting, listing what there is, and for a value that makes no sense.
+    """
+    loss = _named(name)
+    if not assignments:
+        return loss
+    piece: object = loss
+    if not is_dataclass(piece):
+        raise TutelageError(f"The loss {name} has no settings, so {', '.join(assignments)} would do nothing.")
+    given = to_mapping(piece) | dict(_parsed(text) for text in assignments)
+    try:
+        return from_mapping(type(loss), given, source=f"--loss {name}")
+    except ValueError as error:
+        raise TutelageError(f"--loss {name}: {error}") from error
+
+
+def _named(name: str) -> PreferenceLoss:
+    if ":" in name:
+        found = imported(name)
+        loss = found() if isinstance(found, type) else found
+        if not callable(loss):
+            raise TutelageError(f"{name} is a {type(loss).__name__}, which cannot be called with pairs.")
+        return loss
+    if name in PREFERENCE_LOSSES:
+        return PREFERENCE_LOSSES[name]
+    near = get_close_matches(name.lower(), PREFERENCE_LOSSES, n=1)
+    hint = f"Did you mean {near[0]}?" if near else "One of your own is given as module:NAME."
+    raise TutelageError(f"There is no loss {name!r}; known are {', '.join(PREFERENCE_LOSSES)}. {hint}")
+
+
+def _parsed(assignment: str) -> tuple[str, object]:
+    path, equals, text = assignment.partition("=")
+    if not equals or not path.strip() or not text.strip():
+        raise TutelageError(f"{assignment!r} is not an assignment; write it as beta=0.1.")
+    try:
+        value: object = json.loads(text.strip())
+    except json.JSONDecodeError:
+        value = text.strip()
+    return path.strip(), value
+
+
+SHOW = ("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy")
+"""What the progress of a preference loss shows."""
+ROUNDING = 1e-4
+"""Nats by which two passes over an answer may differ: before the first step h is 0 up to that."""
+DRIFT = "drift"
+"""What a loss names in its `needs` that measures against the drift of unrelated answers (KTO)."""
+
+
+@dataclass(frozen=True)
+class ReferencePair:
+    """A preference with the reference's log-probabilities of both answers and of an unrelated answer to the prompt."""
+
+    pair: EncodedPair
+    ref_chosen: float
+    ref_rejected: float
+    unrelated: EncodedRow
+    ref_unrelated: float
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferencePairs(WeightedPairs):
+    """Weighted pairs with what the reference says about them."""
+
+    ref_chosen: Tensor  # Float[B], log π_ref of the whole answer
+    ref_rejected: Tensor  # Float[B]
+    drift: Tensor  # Float[B], the same number in every row
+
+    def rows(self, index: Tensor) -> Self:
+        """The pairs at `index`."""
+        return replace(
+            super().rows(index),
+            ref_chosen=self.ref_chosen[index],
+            ref_rejected=self.ref_rejected[index],
+            drift=self.drift[index],
+        )
+
+
+def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:
+    """Σ w · loss over the pairs. A margin of the data is asked for in the units that the loss documents.
+
+    Metrics, weighted means, with h = log π − log π_ref of a whole answer: `accuracy`, the share of pairs in which h is
+    larger for the answer that the label calls better (ties, up to `ROUNDING`, count half); `margin`, β (h of the chosen
+    − h of the rejected), the implied reward's; `kl/chosen` and `kl/rejected`, −h, by how many nats the answers have
+    become less likely: an estimate of KL(ref‖π) where the reference wrote them. β is 1 for a loss without.
+    """
+    rows = pairs.both().trimmed()
+    logp = policy.scores(rows).logp.sum(1)
+    count, length = len(pairs), rows.mask.sum(1)
+    chosen = Answers(logp=logp[:count], length=length[:count], ref_logp=pairs.ref_chosen)
+    rejected = Answers(logp=logp[count:], length=length[count:], ref_logp=pairs.ref_rejected)
+    given = AnswerPairs(
+        chosen=chosen, rejected=rejected, p_chosen=pairs.p_chosen, margin=pairs.margin, drift=pairs.drift[0]
+    )
+    value = (pairs.weight * loss(given)).sum()
+    ahead, behind = chosen.log_ratio().detach(), rejected.log_ratio().detach()
+    difference = ahead - behind
+    difference = difference.where(difference.abs() > ROUNDING, 0.0)
+    right = torch.sign(difference) * torch.sign(pairs.p_chosen - 0.5)
+    metrics = {
+        "accuracy": (right + 1) / 2,
+        "margin": getattr(loss, "beta", 1.0) * (ahead - behind),
+        "kl/chosen": -ahead,
+        "kl/rejected": -behind,
+    }
+    return value, {name: (pairs.weight * x).sum() for name, x in metrics.items()}
+
+
+@torch.no_grad()
+def completion_logps(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
+    """log π(answer | prompt), summed over the answer's tokens, of every row in order. Float[N]"""
+    return of_each_row(policy, rows, lambda batch: policy.scores(batch).logp.sum(1), Budget.of(budget))
+
+
+def refer(
+    reference: Policy, pairs: Sequence[EncodedPair], budget: int | Budget, *, drift: bool, max_length: int
+) -> list[ReferencePair]:
+    """Pairs with the reference's log-probabilities; of unrelated answers only with `drift`, for losses that need it."""
+    chosen = completion_logps(reference, [pair.chosen for pair in pairs], budget).tolist()
+    rejected = completion_logps(reference, [pair.rejected for pair in pairs], budget).tolist()
+    answers = [(p.chosen if i % 2 == 0 else p.rejected) for i, p in enumerate(pairs)]
+    others = unrelated(answers, max_length)
+    ref_others = completion_logps(reference, others, budget).tolist() if drift else [0.0] * len(pairs)
+    return [ReferencePair(*item) for item in zip(pairs, chosen, rejected, others, ref_others, strict=True)]
+
+
+def unrelated(rows: Sequence[EncodedRow], max_length: int) -> list[EncodedRow]:
+    """Each prompt with the answer to the next other prompt (its own, where there is no other)."""
+    found = []
+    for number, row in enumerate(rows):
+        later = (rows[(number + step) % len(rows)] for step in range(1, len(rows)))
+        other = next((candidate for candidate in later if candidate.prompt != row.prompt), row)
+        room = max(1, max_length - len(row.prompt))
+        found.append(EncodedRow(row.prompt, other.response[:room]))
+    return found
+
+
+def mean_drift(
+    policy: Policy, rows: Sequence[EncodedRow], ref_logps: Sequence[float], budget: int | Budget
+) -> float:
+    """Mean of log π − log π_ref over answers that have nothing to do with their prompts."""
+    ratio = completion_logps(policy, rows, budget).double() - torch.tensor(ref_logps, dtype=torch.float64)
+    return float(ratio.mean())
+
+
+def referred_batch(policy: Policy, items: Sequence[ReferencePair], drift: float) -> ReferencePairs:
+    """One padded batch whose weights add up to 1."""
+    pairs = collate_pairs([item.pair for item in items], pad_token_id(policy.tokenizer), policy.device)
+    weighted = WeightedPairs.of(pairs)
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([getattr(item, name) for item in items], device=policy.device)
+
+    return ReferencePairs(
+        **{field.name: getattr(weighted, field.name) for field in fields(weighted)},
+        ref_chosen=column("ref_chosen"),
+        ref_rejected=column("ref_rejected"),
+        drift=torch.full((len(items),), drift, device=policy.device),
+    )
+
+
+def paired_job(
+    policy: Policy,
+    loss: PreferenceLoss,
+    items: Callable[[int], Sequence[ReferencePair]],
+    steps: int,
+    *,
+    budget: int | Budget,
+    held_out: Sequence[ReferencePair] = (),
+    tell: Callable[[int], Mapping[str, float]] = lambda step: {},
+) -> Job:
+    """The job of learning from pairs; `items` gives those of a step, counted from 0."""
+
+    def batch(items: Sequence[ReferencePair]) -> ReferencePairs:
+        drift = 0.0
+        if DRIFT in getattr(loss, "needs", ()):
+            known = [item.ref_unrelated for item in items]
+            drift = mean_drift(policy, [item.unrelated for item in items], known, budget)
+        return referred_batch(policy, items, drift)
+
+    def objective(pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:
+        return compare(policy, loss, pairs)
+
+    return Job(
+        label=type(loss).__name__.lower(),
+        steps=steps,
+        batch=lambda step: batch(items(step)),
+        objective=objective,
+        look=(lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None,
+        tell=tell,
+        show=SHOW,
+    )
+
+
+@torch.no_grad()
+def summed(policy: Policy, objective: Objective, whole: Splittable, budget: int | Budget) -> dict[str, float]:
+    """Loss and metrics of a batch of any size."""
+    budget = Budget.of(budget)
+    return budget.spend(_summed, policy, objective, whole, budget)
+
+
+def _summed(policy: Policy, objective: Objective, whole: Splittable, budget: Budget) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for index in budget.parts(policy.split, whole):
+        loss, metrics = objective(whole.rows(index))
+        for name, value in ({"loss": loss} | metrics).items():
+            totals[name] = totals.get(name, 0.0) + float(value)
+    return budget.ranks.totals(totals)

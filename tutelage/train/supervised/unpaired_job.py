@@ -1,0 +1,143 @@
+"""KTO on single answers labelled good or bad, without comparisons (Ethayarajh et al. 2024, arXiv 2402.01306)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.core.batch import Rows
+from tutelage.core.preferences import Kto
+from tutelage.core.rows import EncodedRow, collate
+from tutelage.data.chat_tokens import pad_token_id
+from tutelage.data.records import UnpairedAnswer
+from tutelage.models.budget import Budget
+from tutelage.models.policy import Policy
+from tutelage.train.supervised.batches import Cuts, encode_rows
+from tutelage.train.supervised.job import Job
+from tutelage.train.supervised.preference_job import SHOW, completion_logps, mean_drift, summed, unrelated
+
+
+@dataclass(frozen=True)
+class LabelledCompletion:
+    """An answer as token ids with its label, an unrelated answer to its prompt, and the reference's log-probability of
+    each."""
+
+    row: EncodedRow
+    good: bool
+    ref_logp: float
+    unrelated: EncodedRow
+    ref_unrelated: float
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledRows(Rows):
+    """A batch of labelled answers. The shares add up to 1 over the batch, `good_share` over its good answers alone."""
+
+    good: Tensor  # Bool[B]
+    ref_logp: Tensor  # Float[B]
+    drift: Tensor  # Float[B], the same number in every row
+    share: Tensor  # Float[B]
+    good_share: Tensor  # Float[B], 0 for bad answers
+    bad_share: Tensor  # Float[B], 0 for good answers
+
+
+def encode_unpaired(
+    records: Sequence[UnpairedAnswer], tokenizer: Any, max_length: int
+) -> tuple[list[tuple[EncodedRow, bool]], Cuts]:
+    """Labelled completions as token ids, and what had to be cut."""
+    cuts = Cuts()
+    rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
+    kept = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
+    if not kept:
+        raise TutelageError(
+            f"No answer fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
+        )
+    return kept, cuts
+
+
+def label(
+    reference: Policy, answers: Sequence[tuple[EncodedRow, bool]], budget: int | Budget, *, max_length: int
+) -> list[LabelledCompletion]:
+    """Answers with the reference's log-probabilities of each and of an unrelated answer to the same prompt."""
+    rows = [row for row, _ in answers]
+    others = unrelated(rows, max_length)
+    own, foreign = (completion_logps(reference, some, budget).tolist() for some in (rows, others))
+    return [
+        LabelledCompletion(row, good, *rest)
+        for (row, good), *rest in zip(answers, own, others, foreign, strict=True)
+    ]
+
+
+def single_loss(policy: Policy, loss: Kto, rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
+    """Mean over the answers of λ_d σ(β (z − h)) where good and λ_u σ(β (h − z)) where bad, h = log π − log π_ref.
+
+    Metrics: `accuracy`, the share of answers whose h lies on their label's side of z; `margin`, β (mean h of the good −
+    mean h of the bad); `kl/chosen` and `kl/rejected`, −h of the good and of the bad answers.
+    """
+    rows = rows.trimmed()
+    h = policy.scores(rows).logp.sum(1) - rows.ref_logp
+    drift = rows.drift[0]
+    each = torch.where(rows.good, loss.one(h, True, drift), loss.one(h, False, drift))
+    with torch.no_grad():
+        right = torch.sign(h - drift.clamp(min=0)) * torch.where(rows.good, 1.0, -1.0)
+        good, bad = (rows.good_share * h).sum(), (rows.bad_share * h).sum()
+        metrics = {
+            "accuracy": (rows.share * (right + 1) / 2).sum(),
+            "margin": loss.beta * (good - bad),
+            "kl/chosen": -good,
+            "kl/rejected": -bad,
+        }
+    return (rows.share * each).sum(), metrics
+
+
+def labelled_batch(policy: Policy, items: Sequence[LabelledCompletion], drift: float) -> LabelledRows:
+    """One padded batch."""
+    rows = collate([item.row for item in items], pad_token_id(policy.tokenizer), policy.device)
+    good = torch.tensor([item.good for item in items], device=policy.device)
+    every = torch.ones(len(items), device=policy.device)
+    return LabelledRows(
+        **{field.name: getattr(rows, field.name) for field in fields(rows)},
+        good=good,
+        ref_logp=torch.tensor([item.ref_logp for item in items], device=policy.device),
+        drift=every * drift,
+        share=every / len(items),
+        good_share=good / good.sum().clamp(min=1),
+        bad_share=~good / (~good).sum().clamp(min=1),
+    )
+
+
+def unpaired_job(
+    policy: Policy,
+    loss: Kto,
+    items: Callable[[int], Sequence[LabelledCompletion]],
+    steps: int,
+    *,
+    budget: int | Budget,
+    held_out: Sequence[LabelledCompletion] = (),
+) -> Job:
+    """The job of learning from single labelled answers; `items` gives those of a step, counted from 0."""
+
+    def batch(items: Sequence[LabelledCompletion]) -> LabelledRows:
+        known = [item.ref_unrelated for item in items]
+        return labelled_batch(
+            policy, items, mean_drift(policy, [item.unrelated for item in items], known, budget)
+        )
+
+    def objective(rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
+        return single_loss(policy, loss, rows)
+
+    return Job(
+        label="kto",
+        steps=steps,
+        batch=lambda step: batch(items(step)),
+        objective=objective,
+        look=(lambda: summed(policy, objective, batch(held_out), budget)) if held_out else None,
+        show=SHOW,
+    )
