@@ -89,7 +89,9 @@ def _folder_of(model: str) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"of {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--model", default="smollm2", help="a chat model, as --model of the verbs takes it")
+    parser.add_argument(
+        "--model", default="smollm2", help="a chat model, as --model of the commands takes it"
+    )
     parser.add_argument("--data", default="", help="a file of preferences, such as hh-rlhf's")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each setting")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of the seeds")
