@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from offenders import for_each
 
-from tutelage.algorithms import RECIPES, about, override, pieces, plain, recipe_named, table
 from tutelage.algorithms.checks import remarks
-from tutelage.algorithms.override import PIECES
+from tutelage.algorithms.override import PIECES, override
 from tutelage.algorithms.recipe import Critic, GradientSteps, Linear, NaturalStep, Penalty, Recipe
+from tutelage.algorithms.registry import RECIPES, about, recipe_named
+from tutelage.algorithms.table import pieces, plain, table
 from tutelage.base.errors import TutelageError
 from tutelage.commands.table import find
 from tutelage.core.advantages import Gae, LengthAdaptive, RewardToGo

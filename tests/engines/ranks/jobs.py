@@ -11,8 +11,8 @@ from torch.distributed.checkpoint import HuggingFaceStorageWriter
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 import tutelage
-from tutelage.algorithms import RECIPES
 from tutelage.algorithms.override import override
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
 from tutelage.commands.distill.teacher import refer_to_teacher
 from tutelage.core.rows import collate

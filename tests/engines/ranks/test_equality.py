@@ -16,8 +16,8 @@ from tiny_training import passes
 from vllm_stub import VllmStub
 
 import tutelage
-from tutelage.algorithms import RECIPES
 from tutelage.algorithms.recipe import GradientSteps
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
 from tutelage.models.heads import new_reward_model
 
