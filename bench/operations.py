@@ -173,5 +173,5 @@ def _in_steps(name: str, place: Place) -> dict[str, float]:
 def _run(name: str, place: Place) -> list[dict[str, float]]:
     import tutelage
 
-    verb, settings = SETTINGS[name]
-    return run_workflow(getattr(tutelage, verb), settings(place))
+    command, settings = SETTINGS[name]
+    return run_workflow(getattr(tutelage, command), settings(place))

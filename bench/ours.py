@@ -69,7 +69,7 @@ def improved(settings: Any, rate: Callable[[], float] | None = None) -> Measurem
 
 
 def common(place: Place) -> dict[str, Any]:
-    """Settings that every training verb gets."""
+    """Settings that every training command gets."""
     from tutelage.base import config
 
     return {

@@ -33,7 +33,7 @@ SETTINGS: dict[str, tuple[str, Callable[[Place], Any]]] = {
     "grpo-134M-lora": ("improve", partial(grpo.settings, size=grpo.LARGE, rank=grpo.RANK)),
     "ppo": ("improve", ppo.with_networks),
 }
-"""The verb of each job that is planned, and its settings."""
+"""The command of each job that is planned, and its settings."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ def steps_of(name: str, place: Place) -> Figures:
     from bench.ours import step_ends
     from tutelage.commands.dpo import pairs as preference_files
 
-    verb, settings = SETTINGS[name]
+    command, settings = SETTINGS[name]
     with (
         timed(preference_files, "refer", time.process_time) as referring,
         step_ends(time.process_time) as ends,
     ):
-        getattr(tutelage, verb)(settings(place))
+        getattr(tutelage, command)(settings(place))
     steps = [behind - before for before, behind in pairwise(ends)]
     return Figures(median(steps) + sum(referring) / len(ends), peak_memory("cpu") * 2**20)
 

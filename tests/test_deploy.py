@@ -42,7 +42,7 @@ def started(folder: Path, script: str, *words: str, **environment: str) -> list[
     return (folder / "words").read_text().splitlines()
 
 
-def test_torchrun_starts_the_verb_on_every_node(tmp_path: Path) -> None:
+def test_torchrun_starts_the_command_on_every_node(tmp_path: Path) -> None:
     words = started(tmp_path, "torchrun.sh", "sft", "--out", "a b", HEAD="node0", NODES="3", GPUS="2")
     assert words[words.index("--nnodes") + 1] == "3"
     assert words[words.index("--rdzv-endpoint") + 1] == "node0:29400"

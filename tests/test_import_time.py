@@ -1,4 +1,4 @@
-"""The list of verbs is shown at once, because nothing heavy is imported for it; help of verbs is tested in test_cli."""
+"""The list of commands is shown at once: nothing heavy is imported for it. Help of a command is tested in test_line."""
 
 import subprocess
 import sys

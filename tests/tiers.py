@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tutelage.algorithms import RECIPES
+from tutelage.algorithms.registry import RECIPES
 
 
 def long_except(representatives: Collection[Any], values: Iterable[Any]) -> list[Any]:
@@ -35,6 +35,8 @@ def _estimator(name: str) -> tuple[type, type]:
     return type(RECIPES[name].advantage), type(RECIPES[name].update)
 
 
-ONE_PER_ESTIMATOR = tuple({_estimator(name): name for name in [*reversed(RECIPES), "grpo", "ppo"]}.values())
+ONE_PER_ESTIMATOR = tuple(
+    {_estimator(name): name for name in [*reversed(list(RECIPES)), "grpo", "ppo"]}.values()
+)
 """A recipe for each estimator of the advantage and each way of taking a step."""
 EVERY_RECIPE = long_except(ONE_PER_ESTIMATOR, RECIPES)

@@ -1,4 +1,4 @@
-"""Learning rates of LoRA, method by method, beside all weights at the rate that is each verb's default for them."""
+"""Learning rates of LoRA, method by method, beside all weights at the rate that is each command's default for them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
@@ -45,7 +45,7 @@ DEFAULT: Mapping[str, config.Rates] = {
     "rloo": ImproveSettings.RATES,
     "ppo": ImproveSettings.RATES,
 }
-"""The rates that the verb of a method has by default."""
+"""The rates that the command of a method has by default."""
 MEASURE: Mapping[str, str] = {
     "sft": "held-out loss, nats per token",
     "reward": "held-out loss",
@@ -74,7 +74,7 @@ def run(part: Part, place: Place) -> Figures:
 
 
 def _common(part: Part, place: Place) -> dict[str, Any]:
-    """Settings of every verb: its default optimiser but for the rate."""
+    """Settings of every command: its default optimiser but for the rate."""
     settings, out = part.settings, place.run(part)
     usual = {
         "sft": {"warmup": 0.03, "schedule": "cosine"},

@@ -4,17 +4,16 @@ Everything on a page comes from the file it is about: the words from its docstri
 from its source. So a page cannot say anything that the code does not.
 """
 
+import importlib
 import importlib.util
 import inspect
 import re
 import sys
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from tutelage.algorithms.recipe import Recipe
-from tutelage.algorithms.registry import FILES
+from tutelage.algorithms.registry import FILES, RECIPES
 from tutelage.algorithms.table import pieces, row, table
 from tutelage.core import preferences
 
@@ -81,26 +80,22 @@ Saved as `pid.py` somewhere on `PYTHONPATH`, it runs with `--set penalty.control
 
 def pages() -> dict[str, str]:
     """Every page by its file name."""
-    made = {f"{name(file)}.md": page(file, recipes) for file, recipes in FILES.items()}
+    made = {f"{file}.md": page(file, names) for file, names in FILES.items()}
     made |= {f"loss_{words.names[0]}.md": loss_page(cls, words) for cls, words in losses().items()}
     return made | {"README.md": index()}
 
 
-def name(file: ModuleType) -> str:
-    return file.__name__.rpartition(".")[2]
-
-
-def page(file: ModuleType, recipes: tuple[Recipe, ...]) -> str:
-    title, _, rest = (file.__doc__ or "").strip().partition("\n\n")
-    source = Path(file.__file__ or "").read_text()
-    code = source.split('"""', 2)[2].strip()
-    called = " or ".join(f"`--recipe {recipe.name}`" for recipe in recipes)
-    command = COMMANDS.get(name(file), "tutelage improve")
+def page(file: str, names: tuple[str, ...]) -> str:
+    module = importlib.import_module(f"tutelage.algorithms.{file}")
+    title, _, rest = (module.__doc__ or "").strip().partition("\n\n")
+    code = inspect.getsource(module).split('"""', 2)[2].strip()
+    called = " or ".join(f"`--recipe {name}`" for name in names)
+    command = COMMANDS.get(file, "tutelage improve")
     parts = [
         f"# {re.split(r' [(]|: |[.]$', title)[0]}",
         words(title),
         words(rest),
-        f"## Slots\n\n{slots(recipes)}",
+        f"## Slots\n\n{slots(names)}",
         f"## The whole of it\n\n```python\n{code}\n```",
         f"Run it with `{command}` {called}; change a slot with `--set`, as in `--set {EXAMPLES.get(command, USUAL)}`.",
     ]
@@ -119,8 +114,8 @@ def words(text: str) -> str:
     return "\n\n".join(blocks)
 
 
-def slots(recipes: tuple[Recipe, ...]) -> str:
-    rows = [row(recipe) for recipe in recipes]
+def slots(names: tuple[str, ...]) -> str:
+    rows = [row(RECIPES[name]) for name in names]
     lines = [f"| | {' | '.join(r['name'] for r in rows)} |", "|---" * (len(rows) + 1) + "|"]
     for slot in rows[0]:
         if slot != "name" and any(r[slot] for r in rows):
@@ -171,7 +166,7 @@ def loss_page(cls: str, words: Any) -> str:
 
 
 def index() -> str:
-    homes = {recipe.name: name(file) for file, recipes in FILES.items() for recipe in recipes}
+    homes = {name: file for file, names in FILES.items() for name in names}
     columns = list(table()[0])
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for line in table():

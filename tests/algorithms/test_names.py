@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from offenders import for_each
 
-from tutelage.algorithms import RECIPES, about, override, pieces, plain, recipe_named, table
 from tutelage.algorithms.choice_rules import remarks
-from tutelage.algorithms.override import PIECES
+from tutelage.algorithms.override import PIECES, override
 from tutelage.algorithms.recipe import Critic, GradientSteps, Linear, NaturalStep, Penalty, Recipe
+from tutelage.algorithms.registry import RECIPES, about, recipe_named
+from tutelage.algorithms.table import pieces, plain, table
 from tutelage.base.errors import TutelageError
 from tutelage.commands.table import find
 from tutelage.core.advantages import Gae, LengthAdaptive, RewardToGo
@@ -20,7 +21,7 @@ from tutelage.core.kl import Adaptive
 from tutelage.core.shaping import Overlong, ScoreShaping
 from tutelage.core.surrogates import Clipped, ImportanceWeighted, ScoreFunction
 
-verb = find("recipes")
+command = find("recipes")
 
 PPO = RECIPES["ppo"]
 OWN = replace(PPO, name="own")
@@ -233,15 +234,15 @@ def test_a_recipe_as_plain_values_goes_through_json() -> None:
     assert plain(replace(PPO, surrogate=own_surrogate))["surrogate"] == "own_surrogate"
 
 
-def test_the_verb_prints_a_table_a_page_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert verb.main(verb.settings()) == 0
+def test_the_command_prints_a_table_a_page_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(command.settings()) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in RECIPES)
     assert "SequenceClipped" in printed
     assert "MovingAverage" in printed
-    assert verb.main(verb.settings(about="grpo")) == 0
+    assert command.main(command.settings(about="grpo")) == 0
     assert "Group Relative Policy Optimization" in capsys.readouterr().out
-    assert verb.main(verb.settings(json=True)) == 0
+    assert command.main(command.settings(json=True)) == 0
     assert set(json.loads(capsys.readouterr().out)["recipes"]) == set(RECIPES)
 
 

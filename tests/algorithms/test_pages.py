@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from algorithms.batches import scored_for
-from tutelage.algorithms import RECIPES, override, recipe_named
+from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import Observation, after_update, initial_state, prepare, restored_state
+from tutelage.algorithms.registry import RECIPES, recipe_named
 
 DOCS = Path(__file__).parents[2] / "docs" / "algorithms"
 

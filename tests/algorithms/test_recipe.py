@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from algorithms.batches import LIMIT, greedy_for, padded, scored_for
-from tutelage.algorithms import RECIPES
 from tutelage.algorithms.recipe import (
     Critic,
     GradientSteps,
@@ -31,6 +30,7 @@ from tutelage.algorithms.recipe import (
     prepare,
     restored_state,
 )
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
 from tutelage.core.advantages import Gae, RewardToGo, TotalReturn
 from tutelage.core.baselines import MovingAverage

@@ -58,7 +58,7 @@ NEEDING = {
     "iterate": "s --policy p --prompts q",
     "demo": "--out o",
 }
-"""Verbs that need the extra `train`, with flags that bring them to that point."""
+"""Commands that need the extra `train`, with flags that bring them to that point."""
 COMMANDS = [
     [],
     ["--help"],
@@ -68,8 +68,8 @@ COMMANDS = [
     ["collect", "init", "study", "--from-pairs", "pairs.jsonl"],
     ["collect", "status", "study"],
     ["doctor", "study", "--json"],
-    *([verb, *words.split()] for verb, words in NEEDING.items()),
-    *([verb.name, "--help"] for verb in table.COMMANDS),
+    *([command, *words.split()] for command, words in NEEDING.items()),
+    *([command.name, "--help"] for command in table.COMMANDS),
 ]
 
 
@@ -89,23 +89,25 @@ def bare(tmp_path_factory):
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in folder.iterdir()} == given | {"study"}  # nothing of a verb that needs more
+    assert {path.name for path in folder.iterdir()} == given | {
+        "study"
+    }  # nothing of a command that needs more
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("verb", NEEDING)
-def test_a_verb_that_needs_torch_says_so_before_it_does_anything(bare, verb):
-    status, out, err = bare[" ".join([verb, *NEEDING[verb].split()])]
+@pytest.mark.parametrize("command", NEEDING)
+def test_a_command_that_needs_torch_says_so_before_it_does_anything(bare, command):
+    status, out, err = bare[" ".join([command, *NEEDING[command].split()])]
     assert (status, out) == (2, "")
     assert re.match(
-        rf"error: tutelage {verb} needs the library torch, which is not installed here: "
+        rf"error: tutelage {command} needs the library torch, which is not installed here: "
         r"pip install 'tutelage\[train\]'\. Its download is about 3 GB .* 200 MB .*\.\nSee \S+/installation\.md\n$",
         err,
     ), err
 
 
 def test_the_rest_runs_without(bare):
-    assert all(bare[f"{verb.name} --help"][0] == 0 for verb in table.COMMANDS)
+    assert all(bare[f"{command.name} --help"][0] == 0 for command in table.COMMANDS)
     status, out, _ = bare["raters votes.csv"]
     assert status == 0
     assert "3 raters" in out

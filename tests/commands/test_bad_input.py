@@ -10,7 +10,15 @@ import pytest
 import torch
 from given_rewards import NUMBER
 from safetensors.torch import load_file, save_file
-from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
+from tiny_commands import (
+    files,
+    improve_settings,
+    model,
+    read_jsonl,
+    reward_settings,
+    sft_settings,
+    write_jsonl,
+)
 from transformers import AutoTokenizer
 
 from tutelage.base import config
@@ -27,7 +35,7 @@ reward = find("reward")
 sample = find("sample")
 sft = find("sft")
 
-VERBS = {
+COMMANDS = {
     "sft": (sft, sft_settings, "data"),
     "reward": (reward, reward_settings, "data"),
     "improve": (improve, improve_settings, "prompts"),
@@ -44,12 +52,12 @@ def base(tiny_model):
     return tiny_model("llama")
 
 
-def refused(verb, settings, told):
+def refused(command, settings, told):
     with pytest.raises(TutelageError, match=told):
-        verb.main(settings)
+        command.main(settings)
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -61,12 +69,14 @@ def refused(verb, settings, told):
     ],
 )
 def test_files_that_are_missing_empty_or_something_else(base, data, tmp_path, name, content, told):
-    verb, make, field = VERBS[name]
+    command, make, field = COMMANDS[name]
     file = tmp_path / "given.jsonl"
     if content is not None:
         file.write_text(content)
     refused(
-        verb, make(base, data, tmp_path / "run", **{field: str(file)}), rf"(?is)(?=.*given.jsonl).*({told})"
+        command,
+        make(base, data, tmp_path / "run", **{field: str(file)}),
+        rf"(?is)(?=.*given.jsonl).*({told})",
     )
     assert not (tmp_path / "run").exists(), "nothing is begun before the data is known to be good"
 
@@ -87,9 +97,9 @@ def test_preferences_that_are_the_same_once_they_are_cut(base, data, tmp_path):
 def test_prompts_that_are_longer_than_the_context(base, data, tmp_path, name, capsys):
     long = {"prompt": "word " * 200, "completion": "Yes."}
     file = write_jsonl(tmp_path / "long.jsonl", [long, *read_jsonl(data["sft"])])
-    verb, make, field = VERBS[name]
+    command, make, field = COMMANDS[name]
     more = {"held_out": 0.0} if name == "sft" else {}
-    assert verb.main(make(base, data, tmp_path / "run", quiet=False, **{field: file}, **more)) == 0
+    assert command.main(make(base, data, tmp_path / "run", quiet=False, **{field: file}, **more)) == 0
     told = capsys.readouterr().err
     assert (
         "1 prompt shortened on the left" if name == "sft" else "1 prompt left out: longer than 88 tokens"
@@ -110,12 +120,12 @@ def test_only_prompts_that_are_longer_than_the_context(base, data, tmp_path):
 # Models -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_model_folders_that_are_none(base, data, tmp_path, name):
-    verb, make, _ = VERBS[name]
+    command, make, _ = COMMANDS[name]
 
     def begin(folder, told):
-        refused(verb, make(folder, data, tmp_path / f"run {told}"), told)
+        refused(command, make(folder, data, tmp_path / f"run {told}"), told)
 
     begin(tmp_path / "nowhere", "no model folder")
     (tmp_path / "empty").mkdir()
@@ -139,9 +149,11 @@ def test_a_tokenizer_without_an_end_token(base, data, tmp_path):
     tokenizer.eos_token = None
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path / "endless")
-    for number, (verb, make, _) in enumerate(VERBS.values()):
+    for number, (command, make, _) in enumerate(COMMANDS.values()):
         refused(
-            verb, make(tmp_path / "endless", data, tmp_path / f"run{number}"), "no end token.*set eos_token"
+            command,
+            make(tmp_path / "endless", data, tmp_path / f"run{number}"),
+            "no end token.*set eos_token",
         )
 
 
@@ -197,23 +209,27 @@ def test_a_language_model_is_no_reward(base, data, tmp_path):
 # Output folders ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_output_folders_of_others(base, data, tmp_path, name):
-    verb, make, _ = VERBS[name]
+    command, make, _ = COMMANDS[name]
     out = tmp_path / "run"
     settings = make(base, data, out)
     with Run.open(out, settings) as run:
-        refused(verb, settings, rf"in use by another process \(pid {os.getpid()}\)")
+        refused(command, settings, rf"in use by another process \(pid {os.getpid()}\)")
         run.log(1, {"loss": 1.0})
-    refused(verb, settings, "unfinished run: add --resume")
-    refused(verb, make(base, data, out, seed=5, resume=True), r"other settings.*seed.*Choose another --out")
+    refused(command, settings, "unfinished run: add --resume")
+    refused(
+        command, make(base, data, out, seed=5, resume=True), r"other settings.*seed.*Choose another --out"
+    )
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
-    refused(verb, make(base, data, tmp_path / "mine"), r"other things than a run \(thesis.tex\)")
+    refused(command, make(base, data, tmp_path / "mine"), r"other things than a run \(thesis.tex\)")
     shutil.copytree(base, tmp_path / "base")
-    refused(verb, make(base, data, tmp_path / "base"), "base holds a model, not a run: choose another --out")
+    refused(
+        command, make(base, data, tmp_path / "base"), "base holds a model, not a run: choose another --out"
+    )
     (tmp_path / "file").write_text("")
-    refused(verb, make(base, data, tmp_path / "file"), "Cannot write to the output folder")
+    refused(command, make(base, data, tmp_path / "file"), "Cannot write to the output folder")
 
 
 def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, monkeypatch):
@@ -315,7 +331,7 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
         (lambda: chat.ChatSettings(model=config.Model("")), "model.path is empty"),
     ],
 )
-def test_contradictions_of_the_other_verbs(make, told):
+def test_contradictions_of_the_other_commands(make, told):
     with pytest.raises(TutelageError, match=told):
         make()
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import tiny
 from starlette.testclient import TestClient
-from tiny_verbs import write_jsonl
+from tiny_commands import write_jsonl
 
 from tutelage.commands.line import main
 from tutelage.people import (

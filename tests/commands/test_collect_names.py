@@ -213,13 +213,13 @@ def test_training_on_a_study_and_on_its_export_says_no_name(
     tiny = ("--model", tiny_model("llama"), "--model.device", "cpu", "--epochs", "1", "--batch-size", "8")
     tiny = (*tiny, "--max-length", "64", "--quiet")
     labels = out / "labels"
-    for verb, data in (
+    for command, data in (
         ("sft", labels / "demonstrations.jsonl"),
         ("reward", study),
         ("dpo", labels / "corrections.jsonl"),
     ):
-        run = out / f"{verb}-{data.name}"
-        assert main([verb, "--data", str(data), "--out", str(run), *tiny]) == 0, verb
+        run = out / f"{command}-{data.name}"
+        assert main([command, "--data", str(data), "--out", str(run), *tiny]) == 0, command
         assert main(["report", str(run)]) == 0
     tables = ("--raters-out", str(out / "raters.csv"), "--out", str(out / "labels.csv"))
     assert main(["raters", str(labels / "votes.csv"), *tables]) == 0

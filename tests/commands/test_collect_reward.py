@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tiers import long_except
-from tiny_verbs import model
+from tiny_commands import model
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError

@@ -28,8 +28,8 @@ def test_the_flags_are_those_of_the_help(known, words, capsys):
     assert names - shown <= short | {"--config", "--processes"}
 
 
-def test_every_verb_and_command_is_known(known):
-    assert {command[0] for command in known} == {verb.name for verb in COMMANDS}
+def test_every_command_and_command_is_known(known):
+    assert {command[0] for command in known} == {command.name for command in COMMANDS}
     assert ("collect", "payments") in known
     (sync,) = (flag for flag in known[("improve",)] if "--sync" in flag.names)
     assert sync.choices == ("auto", "lora", "disk", "nccl")

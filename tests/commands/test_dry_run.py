@@ -28,10 +28,10 @@ def test_a_dry_run_is_the_plan_of_the_same_flags(tiny_model, capsys):
     assert told["fits"]
 
 
-def test_every_verb_that_trains_has_a_plan(tiny_model, capsys):
+def test_every_command_that_trains_has_a_plan(tiny_model, capsys):
     model = ["--model", tiny_model("gpt2"), "--prompt-tokens", "20", "--response-tokens", "10", "--gpu", "l4"]
-    for verb in ("sft", "reward", "dpo"):
-        assert "It fits" in printed(capsys, "plan", verb, *model, "--data", "no.jsonl")
+    for command in ("sft", "reward", "dpo"):
+        assert "It fits" in printed(capsys, "plan", command, *model, "--data", "no.jsonl")
     rounds = ["--prompts", "no.jsonl", "--reward", "own:reward"]
     assert "decode" in printed(capsys, "plan", "rejection", *model, *rounds)
     taught = ["--teacher", tiny_model("llama"), "--prompts", "no.jsonl"]

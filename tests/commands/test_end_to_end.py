@@ -1,4 +1,4 @@
-"""Every verb on tiny folders of five families, one after the other, as a person would call them."""
+"""Every command on tiny folders of five families, one after the other, as a person would call them."""
 
 import json
 import math
@@ -6,7 +6,15 @@ import math
 import pytest
 import torch
 from tiers import long_except
-from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
+from tiny_commands import (
+    files,
+    improve_settings,
+    model,
+    read_jsonl,
+    reward_settings,
+    sft_settings,
+    write_jsonl,
+)
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from tutelage.base import config

@@ -5,8 +5,8 @@ from collections import namedtuple
 from dataclasses import replace
 
 import pytest
-from learning_verbs import dpo_settings, preferences, rejection_settings, singles
-from tiny_verbs import files, improve_settings, reward_settings, sft_settings, write_jsonl
+from learning_commands import dpo_settings, preferences, rejection_settings, singles
+from tiny_commands import files, improve_settings, reward_settings, sft_settings, write_jsonl
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -28,7 +28,7 @@ PLAIN = {"engine": "plain", "device": "cpu"}
 
 @pytest.fixture
 def begin(tiny_model, tmp_path):
-    """`begin(verb, **settings)`: run a verb that trains."""
+    """`begin(command, **settings)`: run a command that trains."""
     base, data, out = tiny_model("llama"), files(tmp_path / "data"), tmp_path / "run"
     pairs, text = preferences(tmp_path / "p.jsonl"), tmp_path / "text.txt"
     text.write_text("\n\n".join(f"The sun is {n} stars." for n in range(30)), encoding="utf-8")

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from learning_verbs import online_settings, questions, rejection_settings
+from learning_commands import online_settings, questions, rejection_settings
 from safetensors.torch import load_file
 from served import serving
 from tiers import long_except
-from tiny_verbs import files, improve_settings, model, read_jsonl
+from tiny_commands import files, improve_settings, model, read_jsonl
 from vllm_stub import VllmStub
 
 import tutelage as tt
@@ -72,7 +72,7 @@ def test_a_resumed_run_may_leave_its_servers(tiny_model, tmp_path, data, serve):
     assert tt.improve(replace(settings, rollouts="", resume=True)).metrics["step"] == 3
 
 
-def test_answers_of_servers_for_other_verbs(tiny_model, tmp_path, data, serve):
+def test_answers_of_servers_for_other_commands(tiny_model, tmp_path, data, serve):
     base, sampling = tiny_model("llama"), config.Sampling(max_new_tokens=6)
     stub = VllmStub(base)
     common = {"model": model(base), "prompts": data["prompts"], "rollouts": serve(stub), "quiet": True}
@@ -105,14 +105,14 @@ def test_our_own_server_is_a_rollout_server(tiny_model, tmp_path, data, rank):
     assert found.metrics["step"] == 3
 
 
-@pytest.mark.parametrize(("verb", "rank"), long_except([("dpo", 2)], [("dpo", 2), ("rejection", 0)]))
-def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tmp_path, serve, verb, rank):
+@pytest.mark.parametrize(("command", "rank"), long_except([("dpo", 2)], [("dpo", 2), ("rejection", 0)]))
+def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tmp_path, serve, command, rank):
     """The first round is that of a local run up to the streams; every look and every round has weights of its own."""
     base, prompts = tiny_model("llama"), questions(tmp_path / "prompts.jsonl")
-    settings = {"dpo": online_settings, "rejection": rejection_settings}[verb]
+    settings = {"dpo": online_settings, "rejection": rejection_settings}[command]
     stub, more = VllmStub(base), {"lora": config.Lora(rank=rank)}
     more["sampling"] = config.Sampling(max_new_tokens=10, stop=("e",))  # so that answers end
-    found = getattr(tt, verb)(settings(base, prompts, tmp_path / "run", rollouts=serve(stub), **more))
+    found = getattr(tt, command)(settings(base, prompts, tmp_path / "run", rollouts=serve(stub), **more))
     assert found.metrics["round"] == 2
     held_out = [row for row in read_jsonl(tmp_path / "run" / "metrics.jsonl") if "held_out/score" in row]
     assert held_out

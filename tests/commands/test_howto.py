@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from docs.fences import ROOT, commands
-from tiny_verbs import TOPICS, rate, write_jsonl
+from tiny_commands import TOPICS, rate, write_jsonl
 
 from tutelage.commands.line import main
 
@@ -18,7 +18,7 @@ SMALL = {
     "sample": "--sampling.max-new-tokens 4",
     "evaluate": "--sampling.max-new-tokens 4",
 }
-"""What makes a command of a verb quick; none of it is on the pages, because a reader's own is not."""
+"""What makes a command quick; none of it is on the pages, because a reader's own is not."""
 
 
 @pytest.fixture
@@ -44,17 +44,17 @@ def reader(tiny_model, tmp_path, monkeypatch):
 
 def run(page, model):
     """Run the commands of a page but those that wait for people; raters answer where `collect serve` would listen."""
-    quick = {verb: f"{flags} --model.device cpu --quiet".split() for verb, flags in SMALL.items()}
+    quick = {name: f"{flags} --model.device cpu --quiet".split() for name, flags in SMALL.items()}
     quick["iterate"] = ["--sampling.max-new-tokens", "4"]
     for command in commands(ROOT / "docs" / "howto" / page):
-        verb, *words = (word.replace("path/to/model", model) for word in command.words)
-        if (verb, words[0]) == ("collect", "serve"):
+        name, *words = (word.replace("path/to/model", model) for word in command.words)
+        if (name, words[0]) == ("collect", "serve"):
             rate(words[1])
             continue
-        if (verb, words[0]) == ("collect", "import"):
+        if (name, words[0]) == ("collect", "import"):
             words = [word.replace("votes.csv", "table.csv") for word in words]
-        words += quick.get(verb, [])
-        assert main([verb, *words]) in ((0, 1) if verb == "doctor" else (0,)), command
+        words += quick.get(name, [])
+        assert main([name, *words]) in ((0, 1) if name == "doctor" else (0,)), command
 
 
 def test_the_way_of_a_team_runs(reader, tmp_path):

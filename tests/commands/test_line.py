@@ -1,4 +1,4 @@
-"""The command line, with verbs made for the test and with the real ones."""
+"""The command line, with commands made for the test and with the real ones."""
 
 import ast
 import dataclasses
@@ -22,7 +22,7 @@ from tutelage.commands import table
 from tutelage.commands.table import Command, find
 from tutelage.people.operations import OPERATIONS
 
-VERB = '''
+COMMAND = '''
 import errno
 from dataclasses import dataclass, field
 from tutelage.base.config import Lora, Model, Optimiser
@@ -75,8 +75,8 @@ def main(settings: PretendSettings) -> int:
 
 @pytest.fixture
 def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module of a verb `pretend` that exists for one test."""
-    (tmp_path / "pretend.py").write_text(VERB)
+    """The module of a command `pretend` that exists for one test."""
+    (tmp_path / "pretend.py").write_text(COMMAND)
     monkeypatch.setattr(tutelage.commands, "__path__", [*tutelage.commands.__path__, str(tmp_path)])
     command = Command(name="pretend", group="train", help="a command", examples=("--model tiny",))
     monkeypatch.setattr(table, "COMMANDS", (command,))
@@ -108,7 +108,7 @@ def test_flags_reach_the_settings(pretend: Any) -> None:
     assert got["model"] == {"path": "tiny", "dtype": "float32", "device": "auto", "engine": "auto"}
     assert got["lora"] == {"rank": 16, "alpha": 8.0, "dropout": 0.0, "targets": "auto"}
     assert (got["max_new_tokens"], got["resume"], got["names"], got["limit"]) == (9, True, ["a", "b"], 5)
-    assert got["optimiser"]["lr"] == 3e-6  # the default of the verb, not of the piece
+    assert got["optimiser"]["lr"] == 3e-6  # the default of the command, not of the piece
 
 
 def test_short_forms_stand_for_the_group(pretend: Any) -> None:
@@ -145,9 +145,9 @@ def test_the_config_of_a_run_repeats_it(pretend: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("pretned --model x", "There is no verb 'pretned'; did you mean 'pretend'?"),
-        ("absent", "There is no verb 'absent'."),
-        ("--hlep", "There is no verb '--hlep'"),
+        ("pretned --model x", "There is no command 'pretned'; did you mean 'pretend'?"),
+        ("absent", "There is no command 'absent'."),
+        ("--hlep", "There is no command '--hlep'"),
         ("pretend --model x --limit 13", "error: limit is 13, which brings bad luck: take 12 or 14."),
         ("pretend --model x --out fail", "error: The folder fail is no good."),
         ("pretend --model x --lora.alpha 3", "lora.rank is 0"),
@@ -240,7 +240,7 @@ def test_a_connection_that_breaks_is_a_defect_like_any_other(pretend: Any) -> No
 
 
 @pytest.mark.parametrize("words", ["--help", "-h", "help"])
-def test_help_lists_the_verbs_that_are_there(
+def test_help_lists_the_commands_that_are_there(
     pretend: Any, capsys: pytest.CaptureFixture[str], words: str
 ) -> None:
     assert run(words) == 0
@@ -248,7 +248,7 @@ def test_help_lists_the_verbs_that_are_there(
     assert "pretend" in out
 
 
-def test_the_help_of_a_verb_shows_its_settings(pretend: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_command_shows_its_settings(pretend: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pretend --help") == 0
     out = capsys.readouterr().out
     for text in (
@@ -268,7 +268,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"tutelage {tutelage.__version__}\n"
 
 
-def real_verbs() -> list[str]:
+def real_commands() -> list[str]:
     return [command.name for command in table.COMMANDS]
 
 
@@ -278,11 +278,11 @@ def test_every_module_with_settings_is_in_the_table() -> None:
     files = {
         path.stem for path in folder.glob("*.py") if "\ndef main(settings" in path.read_text(encoding="utf-8")
     }
-    assert folders | files <= set(real_verbs())
+    assert folders | files <= set(real_commands())
 
 
-@pytest.mark.parametrize("name", real_verbs())
-def test_a_verb_answers_for_help_without_torch(name: str) -> None:
+@pytest.mark.parametrize("name", real_commands())
+def test_a_command_answers_for_help_without_torch(name: str) -> None:
     """Half a second; on a slower machine, twice the time that the libraries of the flags take there."""
     code = textwrap.dedent(f"""
         import resource, sys
@@ -315,7 +315,7 @@ def test_a_verb_answers_for_help_without_torch(name: str) -> None:
 
 def all_settings() -> list[type]:
     """The settings of every command, subcommand and operation of a study."""
-    commands = [find(name) for name in real_verbs()]
+    commands = [find(name) for name in real_commands()]
     parts = [kind for one in commands for kind in one.subcommands.values()]
     classes = [one.settings for one in commands] + [one.settings for one in OPERATIONS]
     written = (kind for kind in parts if hasattr(sys.modules[kind.__module__], kind.__name__))

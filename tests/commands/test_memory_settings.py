@@ -1,11 +1,11 @@
-"""The budget of tokens and the correction of the sampler as settings of the verbs."""
+"""The budget of tokens and the correction of the sampler as settings of the commands."""
 
 import json
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_verbs import files, improve_settings, model, read_jsonl, reward_settings, sft_settings
+from tiny_commands import files, improve_settings, model, read_jsonl, reward_settings, sft_settings
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError

@@ -1,4 +1,4 @@
-"""A function of completions, from a flag: every verb gives it the whole conversation and the row's own columns."""
+"""A function of completions, from a flag: every command gives it the whole conversation and the row's own columns."""
 
 import gzip
 import inspect
@@ -9,7 +9,7 @@ import pytest
 from own_rewards import without_its_column, worth
 from pyarrow import parquet
 from served import choices, serving
-from tiny_verbs import improve_settings, model, read_jsonl, write_jsonl
+from tiny_commands import improve_settings, model, read_jsonl, write_jsonl
 
 from tutelage.base import config
 from tutelage.commands.line import main
@@ -159,7 +159,7 @@ def test_rules_are_rewards_and_a_missing_column_ends_the_run_before_it_begins(ti
 
 @pytest.fixture
 def words(tiny_model, tmp_path):
-    """`words(verb, reward)`: a small call of a verb that scores answers by a function."""
+    """`words(command, reward)`: a small call of a command that scores answers by a function."""
     small = ["--sampling.max-new-tokens", "6", "--device", "cpu", "--engine", "plain", "--quiet"]
     more = {
         "improve": ("--steps 1 --batch-size 4 --recipe grpo --set samples=2 --reward", ""),
@@ -168,19 +168,19 @@ def words(tiny_model, tmp_path):
         "rejection": ("--samples 3 --rounds 1 --prompts-per-round 4 --batch-size 2 --reward", ""),
     }
 
-    def words(verb, reward):
-        flags, name = more[verb]
-        files = ["--prompts", written(tmp_path, ".jsonl"), "--out", str(tmp_path / verb)]
+    def words(command, reward):
+        flags, name = more[command]
+        files = ["--prompts", written(tmp_path, ".jsonl"), "--out", str(tmp_path / command)]
         model = ["--model", str(tiny_model("llama"))]
-        return [verb, *model, *files, *small, *flags.split(), f"{name}own_rewards:{reward}"]
+        return [command, *model, *files, *small, *flags.split(), f"{name}own_rewards:{reward}"]
 
     return words
 
 
-@pytest.mark.parametrize("verb", ["improve", "sample", "evaluate", "rejection"])
-def test_an_exception_keeps_the_file_and_line_of_the_user(words, capsys, verb):
+@pytest.mark.parametrize("command", ["improve", "sample", "evaluate", "rejection"])
+def test_an_exception_keeps_the_file_and_line_of_the_user(words, capsys, command):
     line = inspect.getsourcelines(without_its_column)[1] + 2
-    assert main(words(verb, "without_its_column")) == 2
+    assert main(words(command, "without_its_column")) == 2
     said = capsys.readouterr().err
     assert f"own_rewards:without_its_column raised KeyError: 'topic' (own_rewards.py:{line})." in said
     assert "Traceback" not in said

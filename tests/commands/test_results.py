@@ -4,8 +4,8 @@ import csv
 
 import pytest
 import torch
-from learning_verbs import preferences, questions
-from tiny_verbs import files, model, read_jsonl, write_jsonl
+from learning_commands import preferences, questions
+from tiny_commands import files, model, read_jsonl, write_jsonl
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -12,7 +12,7 @@ import torch
 from forked import command
 from safetensors.torch import load_file
 from tiers import long_except
-from tiny_verbs import (
+from tiny_commands import (
     distill_settings,
     files,
     improve_settings,
@@ -119,7 +119,7 @@ ADAPTIVE = (
 
 
 def runs(tiny_model, tmp_path, data):
-    """Of each kind a function out → (verb, settings) with six steps."""
+    """Of each kind a function out → (command, settings) with six steps."""
     common = {"checkpoints": EVERY_TWO}
 
     def fine_tuning(out, **changes):
@@ -172,8 +172,8 @@ def test_a_run_that_crashed_three_times_is_the_run_that_did_not(
 ):
     """Before the first checkpoint; in the middle of a later step; while the last checkpoint is written."""
     make = runs(tiny_model, tmp_path, data)[kind]
-    verb, settings = make(tmp_path / "whole")
-    assert verb.main(settings) == 0
+    command, settings = make(tmp_path / "whole")
+    assert command.main(settings) == 0
     torch.rand(17)  # nothing may hang on the global generator
     rounds = 4 if kind.startswith("ppo") else 1  # optimiser steps of one step of the loop
     for where in (
@@ -181,13 +181,13 @@ def test_a_run_that_crashed_three_times_is_the_run_that_did_not(
         (Learner, "update", 4 * rounds + 1),  # in step 5 of all, which is the fifth of this session
         (CheckpointFolder, "write", 1),  # at step 6
     ):
-        verb, settings = make(tmp_path / "broken", resume=where[2] != rounds + 1)
+        command, settings = make(tmp_path / "broken", resume=where[2] != rounds + 1)
         with monkeypatch.context() as patch:
             crash_in(patch, *where)
             with pytest.raises(Crash):
-                verb.main(settings)
-    verb, settings = make(tmp_path / "broken", resume=True)
-    assert verb.main(settings) == 0
+                command.main(settings)
+    command, settings = make(tmp_path / "broken", resume=True)
+    assert command.main(settings) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
@@ -196,20 +196,20 @@ def test_a_run_that_crashed_three_times_is_the_run_that_did_not(
 )
 def test_other_rows_than_those_of_the_start_are_refused(tiny_model, tmp_path, data, monkeypatch, kind, file):
     make = runs(tiny_model, tmp_path, data)[kind]
-    verb, settings = make(tmp_path / "run")
+    command, settings = make(tmp_path / "run")
     with monkeypatch.context() as patch:
         crash_in(patch, Learner, "update", 1)
         with pytest.raises(Crash):
-            verb.main(settings)
+            command.main(settings)
     rows = read_jsonl(data[file])
     write_jsonl(Path(data[file]), rows[::-1])
-    verb, settings = make(tmp_path / "run", resume=True)
+    command, settings = make(tmp_path / "run", resume=True)
     with pytest.raises(
         TutelageError, match=r"The data changed since the run in .*run began: it read \d+ rows"
     ):
-        verb.main(settings)
+        command.main(settings)
     write_jsonl(Path(data[file]), rows)
-    assert verb.main(settings) == 0
+    assert command.main(settings) == 0
 
 
 @pytest.mark.parametrize("kind", long_except(["sft", "reward"], ["sft", "reward", "ppo lora"]))
@@ -217,15 +217,15 @@ def test_a_run_that_crashed_after_its_last_step_only_has_to_finish(
     tiny_model, tmp_path, data, monkeypatch, kind
 ):
     make = runs(tiny_model, tmp_path, data)[kind]
-    verb, settings = make(tmp_path / "whole")
-    verb.main(settings)
-    verb, settings = make(tmp_path / "broken")
+    command, settings = make(tmp_path / "whole")
+    command.main(settings)
+    command, settings = make(tmp_path / "broken")
     with monkeypatch.context() as patch:
         crash_in(patch, Run, "finish", 1)
         with pytest.raises(Crash):
-            verb.main(settings)
-    verb, settings = make(tmp_path / "broken", resume=True)
-    verb.main(settings)
+            command.main(settings)
+    command, settings = make(tmp_path / "broken", resume=True)
+    command.main(settings)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
@@ -287,7 +287,7 @@ def test_the_reward_model_that_is_kept_is_the_best_that_was_seen(tiny_model, tmp
 
 
 def start(settings, run_folder):
-    """The verb in a process of its own, with the settings of a file and a reward that takes its time."""
+    """The command in a process of its own, with the settings of a file and a reward that takes its time."""
     file = run_folder.parent / f"{run_folder.name}.json"
     config.save(settings, file)
     return command(["improve", "--config", str(file)], TUTELAGE_TEST_WAIT="0.3")
@@ -314,8 +314,8 @@ def one_thread():
 def test_kill_9_and_ctrl_c(tiny_model, tmp_path, data):
     """One run killed, resumed, stopped politely and resumed again, in three processes, equals one that ran through."""
     make = runs(tiny_model, tmp_path, data)["ppo lora"]
-    verb, settings = make(tmp_path / "whole", steps=9)
-    verb.main(settings)
+    command, settings = make(tmp_path / "whole", steps=9)
+    command.main(settings)
 
     _, settings = make(tmp_path / "broken", steps=9)
     killed = start(settings, tmp_path / "broken")
@@ -337,8 +337,8 @@ def test_kill_9_and_ctrl_c(tiny_model, tmp_path, data):
     assert (tmp_path / "broken" / "checkpoints" / f"step-{last}").is_dir()
     assert "Traceback" not in told
 
-    verb, settings = make(tmp_path / "broken", steps=9, resume=True)
-    assert verb.main(settings) == 0
+    command, settings = make(tmp_path / "broken", steps=9, resume=True)
+    assert command.main(settings) == 0
     # the polite stop left a checkpoint at its own step, so only what is kept at the end is compared
     for run in ("whole", "broken"):
         for folder in (tmp_path / run / "checkpoints").iterdir():

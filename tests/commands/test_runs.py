@@ -15,7 +15,7 @@ from tutelage.commands.runs import open_run
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(RunSettings):
-    """Those of some verb."""
+    """Those of some command."""
 
     epochs: int = 1
 

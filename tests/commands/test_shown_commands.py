@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from docs.fences import ROOT, SHOWN, Command
-from tiny_verbs import TOPICS, rate, write_jsonl
+from tiny_commands import TOPICS, rate, write_jsonl
 
 from tutelage.commands.line import main
 

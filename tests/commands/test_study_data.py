@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tiny_verbs import model
+from tiny_commands import model
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
@@ -181,7 +181,7 @@ def test_ratings_and_orders_become_pairs_and_demonstrations(tmp_path, kind):
     assert {d.response for d in shown_of(tmp_path, ("votes",)).train} == {f"good {n}" for n in range(3)}
 
 
-def test_every_verb_that_trains_on_rows_reads_a_study(study, tiny_model, tmp_path):
+def test_every_command_that_trains_on_rows_reads_a_study(study, tiny_model, tmp_path):
     base = tiny_model("llama", words={"chat": True})
     shared = {"model": model(base), "data": str(study), "epochs": 1.0, "quiet": True, "held_out": 0.2}
     tt.sft(**shared | {"held_out": 0.0}, out=tmp_path / "sft", samples=0, rouge=0, study_rows=ALL_ROWS)
@@ -202,6 +202,6 @@ def test_answers_are_those_of_conversations_in_files(study, tiny_model, tmp_path
 
 def test_settings_of_a_study_are_refused_where_there_is_none(tiny_model, tmp_path):
     for more in ({"study": "x"}, {"kinds": ("human",)}, {"study_rows": ("votes",)}):
-        for verb in (tt.sft, tt.dpo, tt.reward):
+        for command in (tt.sft, tt.dpo, tt.reward):
             with pytest.raises(TutelageError, match="would do nothing"):
-                verb(model=model("m"), data="rows.jsonl", out=tmp_path / "out", **more)
+                command(model=model("m"), data="rows.jsonl", out=tmp_path / "out", **more)

@@ -8,24 +8,24 @@ from tutelage.base.config.flags import settings_from
 from tutelage.commands import line
 from tutelage.commands.table import COMMANDS, find
 
-EXAMPLES = [(verb.name, example) for verb in COMMANDS for example in verb.examples]
+EXAMPLES = [(command.name, example) for command in COMMANDS for example in command.examples]
 
 
-@pytest.mark.parametrize(("verb", "example"), EXAMPLES, ids=lambda text: text[:30])
-def test_an_example_has_flags_that_exist_and_all_that_are_required(verb, example, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=lambda text: text[:30])
+def test_an_example_has_flags_that_exist_and_all_that_are_required(name, example, tmp_path, monkeypatch):
     (tmp_path / "runs/sft").mkdir(parents=True)
     (tmp_path / "runs/sft/config.json").write_text(
         '{"format": "tutelage-run/1", "settings": {"model": {"path": "m"}, "data": "d", "out": "o"}}'
     )
     monkeypatch.chdir(tmp_path)
-    command, words = find(verb), shlex.split(example)
+    command, words = find(name), shlex.split(example)
     subcommands = command.subcommands
     settings = subcommands[words.pop(0)] if subcommands else line.settings_of(command, words)
-    assert isinstance(settings_from(settings, words, prog=verb), settings)
+    assert isinstance(settings_from(settings, words, prog=name), settings)
 
 
-def test_every_verb_has_an_example():
-    assert [verb.name for verb in COMMANDS if not verb.examples] == []
+def test_every_command_has_an_example():
+    assert [command.name for command in COMMANDS if not command.examples] == []
 
 
 def test_the_help_of_a_command_has_its_own_examples():

@@ -1,4 +1,4 @@
-"""Workflows that train: silent, typed, the same run as the verb's, and open to whoever iterates over the steps."""
+"""Workflows that train: silent, typed, the same run as the command's, and open to whoever iterates over the steps."""
 
 import json
 import logging
@@ -7,7 +7,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
-from tiny_verbs import files, improve_settings, read_jsonl, reward_settings, sft_settings
+from tiny_commands import files, improve_settings, read_jsonl, reward_settings, sft_settings
 
 import tutelage as tt
 from tutelage.commands import runs
@@ -17,7 +17,7 @@ from tutelage.models import model_files as saving
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner
 
-verb = find("sft")
+command = find("sft")
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def steps(out):
     return [{k: v for k, v in row.items() if k not in timed} for row in read_jsonl(out / "metrics.jsonl")]
 
 
-def test_the_verb_the_workflow_and_its_steps_one_by_one_are_the_same_run(tiny_model, tmp_path, data):
+def test_the_command_the_workflow_and_its_steps_one_by_one_are_the_same_run(tiny_model, tmp_path, data):
     """Bit for bit, and the steps that are yielded are the lines of metrics.jsonl."""
     base, typed, kept = tiny_model("llama"), tmp_path / "typed", tmp_path / "kept"
     settings = sft_settings(base, data, typed, epochs=2.0)
     result = tt.sft(settings)
-    assert verb.main(sft_settings(base, data, tmp_path / "verb", epochs=2.0)) == 0
+    assert command.main(sft_settings(base, data, tmp_path / "command", epochs=2.0)) == 0
     keywords = {k: v for k, v in vars(settings).items() if k != "out"}
     with tt.prepare_sft(tt.SftSettings(**keywords, out=kept)) as training:
         assert training.loop is not None
@@ -52,8 +52,8 @@ def test_the_verb_the_workflow_and_its_steps_one_by_one_are_the_same_run(tiny_mo
         assert not (kept / "summary.json").exists()
         assert training.finish().rows == result.rows == 18
     assert equal(weights(typed), weights(kept))
-    assert equal(weights(typed), weights(tmp_path / "verb"))
-    assert steps(typed) == steps(kept) == steps(tmp_path / "verb")
+    assert equal(weights(typed), weights(tmp_path / "command"))
+    assert steps(typed) == steps(kept) == steps(tmp_path / "command")
     lines = {row["step"]: row for row in read_jsonl(kept / "metrics.jsonl")}
     for step in seen:
         assert step.metrics.items() <= lines[step.index].items()
@@ -138,12 +138,12 @@ def test_a_run_whose_reader_stops_goes_on_from_its_checkpoint(tiny_model, tmp_pa
     assert steps(tmp_path / "whole") == steps(tmp_path / "left")
 
 
-@pytest.mark.parametrize("verb", ["sft", "reward"])
+@pytest.mark.parametrize("command", ["sft", "reward"])
 def test_a_run_whose_saved_model_is_not_the_trained_one_stays_unfinished(
-    tiny_model, tmp_path, data, monkeypatch, verb
+    tiny_model, tmp_path, data, monkeypatch, command
 ):
     """And ends well once that is mended, with the model that it would have had."""
-    run, make = {"sft": (tt.sft, sft_settings), "reward": (tt.reward, reward_settings)}[verb]
+    run, make = {"sft": (tt.sft, sft_settings), "reward": (tt.reward, reward_settings)}[command]
     base, out = tiny_model("gpt2"), tmp_path / "run"
 
     def save_files(model, tokenizer, folder, **more):

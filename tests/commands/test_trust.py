@@ -169,9 +169,9 @@ def test_improve_trains_on_what_the_study_trusts_and_begins_with_nothing_else(
     answers = f" --model {tiny_model('llama')} --prompts {prompts} --samples 8 --batch-size 2 --trust {study}"
     answers += " --sampling.max-new-tokens 60 --engine plain --device cpu --quiet --reward"
     letter = "rule:regex(pattern='.*k.*')"  # of "kind", and in some of a tiny model's answers only
-    for verb in ("rejection", "dpo"):
-        run = out.with_name(verb)
-        words = [verb, *answers.split()]
+    for command in ("rejection", "dpo"):
+        run = out.with_name(command)
+        words = [command, *answers.split()]
         assert main([*words, "rule:regex(pattern='.*dull.*')", "--out", str(run)]) == 2
         assert "agrees with 10%" in capsys.readouterr().err
         assert main([*words, letter, "--out", str(run)]) == 0

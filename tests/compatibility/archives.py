@@ -24,8 +24,8 @@ def unpack(archives: Path, target: Path, *names: str) -> None:
             archive.extractall(target, filter="data")
 
 
-def run_verb(*words: str) -> None:
-    """Run one verb as the command line does; it must succeed."""
+def run_command(*words: str) -> None:
+    """Run one command as the command line does; it must succeed."""
     assert cli.main(words) == 0
 
 

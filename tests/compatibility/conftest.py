@@ -1,4 +1,4 @@
-"""A place in which the artefacts of an earlier release lie as its verbs wrote them, and in which verbs are run."""
+"""A folder with the artefacts of an earlier release as its commands wrote them, in which commands are run."""
 
 import sys
 from collections.abc import Callable, Iterator

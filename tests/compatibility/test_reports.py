@@ -9,13 +9,13 @@ import pytest
 
 from tutelage.report import folders
 
-from .archives import INTERRUPTED, read_json, read_jsonl, run_verb
+from .archives import INTERRUPTED, read_json, read_jsonl, run_command
 
 FINISHED = ("sft", "sft-lora", "reward", *(f"{name}-whole" for name in INTERRUPTED))
 
 
 def page_of(folder: str) -> str:
-    run_verb("report", folder)
+    run_command("report", folder)
     return html.unescape(Path(folder, "report.html").read_text(encoding="utf-8"))
 
 

@@ -18,7 +18,7 @@ import tutelage as tt
 from tutelage.base.config import from_mapping, identity
 from tutelage.commands import line as cli
 
-from .archives import INTERRUPTED, Row, read_json, read_jsonl, run_verb
+from .archives import INTERRUPTED, Row, read_json, read_jsonl, run_command
 
 OF_THE_MACHINE = {"seconds", "tokens_per_second", "tokens_at_once", "peak_rss_mb"}
 """Figures that say how fast and in how much memory a step ran."""
@@ -47,8 +47,8 @@ def rows_of(folder: str, file: str) -> list[Row]:
     return read_jsonl(path) if path.exists() else []
 
 
-def verb_of(name: str) -> str:
-    """The verb that made a run, as its folder keeps it."""
+def command_of(name: str) -> str:
+    """The command that made a run, as its folder keeps it."""
     return str(read_json(Path(name, "config.json"))["command"][1])
 
 
@@ -59,7 +59,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(place: Callable[.
         int(folder.name.removeprefix("step-")) for folder in Path(name, "checkpoints").glob("step-*")
     )
     kept = [row for row in rows_of(name, "metrics.jsonl") if row["step"] <= before]
-    run_verb(verb_of(name), "--config", f"{name}/config.json", "--resume")
+    run_command(command_of(name), "--config", f"{name}/config.json", "--resume")
     whole = f"{name}-whole"
     assert 0 < len(kept) < len(rows_of(whole, "metrics.jsonl"))
     assert rows_of(name, "metrics.jsonl")[: len(kept)] == kept
@@ -75,7 +75,7 @@ def test_a_run_that_is_unfinished_is_not_begun_again(
     place: Callable[..., Path], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place("start", "reward", name)
-    assert cli.main((verb_of(name), "--config", f"{name}/config.json")) == 2
+    assert cli.main((command_of(name), "--config", f"{name}/config.json")) == 2
     assert "add --resume" in capsys.readouterr().err
 
 
@@ -89,10 +89,10 @@ def test_the_fingerprint_of_settings_stays_as_it_was(place: Callable[..., Path],
 
 @pytest.mark.parametrize("name", ["sft", "sft-lora", "reward"])
 def test_a_finished_run_stays_as_it_is(place: Callable[..., Path], name: str) -> None:
-    """Its verb, called again, trains nothing and writes nothing anew."""
+    """Its command, called again, trains nothing and writes nothing anew."""
     place("start", name)
     before = {
         file: file.read_bytes() for file in Path(name).rglob("*") if file.is_file() and file.name != ".lock"
     }
-    run_verb(verb_of(name), "--config", f"{name}/config.json")
+    run_command(command_of(name), "--config", f"{name}/config.json")
     assert {file: file.read_bytes() for file in before} == before

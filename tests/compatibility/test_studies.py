@@ -10,7 +10,7 @@ import pytest
 
 from tutelage import people
 
-from .archives import Row, read_json, read_jsonl, run_verb
+from .archives import Row, read_json, read_jsonl, run_command
 from .test_runs import assert_close
 
 STUDIES = ("study", "rankings")
@@ -22,7 +22,7 @@ def export(study: str, out: str) -> None:
     versions = [
         str(number) for number in read_json(Path(f"{study}-export/manifest.json"))["selection"]["versions"]
     ]
-    run_verb(
+    run_command(
         *("collect", "export", study, "--name", Path(study).name, "--out", out, "--ties", "keep"),
         *(
             "--kinds",
@@ -86,7 +86,7 @@ def test_raters_go_on_with_a_study(place: Callable[..., Path], study: str) -> No
     place(study)
     before = read_jsonl(Path(f"{study}-export/votes.jsonl"))
     words = ("--raters", "12", "--answers", "2", "--gold", "release_rewards:vowels", "--seed", "1")
-    run_verb("collect", "simulate", study, *words)
+    run_command("collect", "simulate", study, *words)
     export(study, "export")
     after = read_jsonl(Path("export/votes.jsonl"))
     assert len(after) > len(before)
@@ -105,7 +105,7 @@ def test_the_rounds_of_a_study_are_told_as_they_were(place: Callable[..., Path])
 def test_an_export_makes_the_same_study_again(place: Callable[..., Path], study: str) -> None:
     place(study)
     shutil.rmtree(study)
-    run_verb("collect", "import", study, f"{study}-export")
+    run_command("collect", "import", study, f"{study}-export")
     export(study, "again")
     found, stored = (read_jsonl(Path(folder, "preferences.jsonl")) for folder in ("again", f"{study}-export"))
     assert stored
@@ -114,7 +114,7 @@ def test_an_export_makes_the_same_study_again(place: Callable[..., Path], study:
 
 def test_sampled_pairs_become_questions(place: Callable[..., Path]) -> None:
     place("sample")
-    run_verb("collect", "init", "new", "--from-sample", "sample")
+    run_command("collect", "init", "new", "--from-sample", "sample")
     pairs = read_jsonl(Path("sample/comparisons.jsonl"))
     with closing(people.open_store("new/study.sqlite", create=False)) as store:
         questions = people.list_questions(store, people.open_study(store).id)

@@ -9,8 +9,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from tutelage.algorithms import override, recipe_named
+from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import Recipe, initial_state, prepare, restored_state
+from tutelage.algorithms.registry import recipe_named
 from tutelage.core.advantages import TotalReturn
 from tutelage.core.pieces import Context
 

@@ -24,8 +24,9 @@ from tabular import (
 )
 from torch import Tensor
 
-from tutelage.algorithms import RECIPES, override
+from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import Recipe, initial_state, needs_divergence, objective, prepare
+from tutelage.algorithms.registry import RECIPES
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.kl import exact_divergence
 from tutelage.core.reduce import token_weights

@@ -7,8 +7,9 @@ from tiers import EVERY_RECIPE, long_except
 from torch import Tensor
 
 from learn.tabular_policy import improved
-from tutelage.algorithms import RECIPES, override
+from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import Recipe
+from tutelage.algorithms.registry import RECIPES
 from tutelage.core.pieces import Context, apply, init
 
 SCORE = torch.tensor([[0.0, 0.2, 1.0, -0.5, 0.1, -1.0, 0.6], [-0.5, 0.9, 0.0, 0.3, -0.2, 0.3, 0.3]]).double()

@@ -11,9 +11,10 @@ from tiers import long_except
 from torch import Tensor
 
 from learn.tabular_policy import improved
-from tutelage.algorithms import RECIPES, override
 from tutelage.algorithms.choice_rules import remarks
+from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import GradientSteps, NaturalStep, Recipe
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
 
 SCORE = torch.tensor([[0.0, 0.2, 1.0, -0.5, 0.1, -1.0, 0.6], [0.4, 0.4, 0.0, 0.4, 0.4, 0.4, 0.4]]).double()

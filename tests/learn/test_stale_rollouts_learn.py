@@ -7,7 +7,7 @@ from tiers import long_except
 
 from learn.tabular_policy import improved
 from learn.test_every_recipe_learns import SCORE, START, expected, trained_on
-from tutelage.algorithms import RECIPES
+from tutelage.algorithms.registry import RECIPES
 
 
 @pytest.mark.parametrize(

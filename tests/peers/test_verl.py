@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tutelage.algorithms import RECIPES
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base import config
 from tutelage.commands.export.settings import ExportSettings
 from tutelage.commands.export.translation import PromptSizes

@@ -217,7 +217,7 @@ def test_a_run_with_a_teacher_is_a_distillation(tmp_path: Path) -> None:
         assert part in text, part
 
 
-def test_the_verb_in_the_command_says_what_a_run_did(tmp_path: Path) -> None:
+def test_the_command_in_the_command_says_what_a_run_did(tmp_path: Path) -> None:
     write(
         tmp_path / "config.json",
         {"format": "tutelage-run/1", "settings": {}, "command": ["tutelage", "pretrain", "--data", "x"]},
@@ -415,7 +415,7 @@ def test_flat_and_nested_summaries_say_the_same(tmp_path: Path) -> None:
     assert pages[0] == pages[1] == [("win rate", "80%"), ("KL", "3 nats"), ("reward model", "70%")]
 
 
-def test_the_verb_prints_the_path(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_path(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(finished)]) == 0
     assert capsys.readouterr().out.strip() == str(finished / "report.html")
     assert main(["report", str(finished / "absent")]) == 2

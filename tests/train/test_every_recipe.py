@@ -11,8 +11,8 @@ from simple_goal import LIMIT, expected, low_tokens
 from tiers import EVERY_RECIPE, long_except
 from tiny_training import World, assert_identical, passes, policy_of, recipe_of, snapshot
 
-from tutelage.algorithms import RECIPES
 from tutelage.algorithms.recipe import GradientSteps, critic_only, initial_state, needs_greedy, needs_kl_old
+from tutelage.algorithms.registry import RECIPES
 
 TOLD = {
     "score/mean",
@@ -81,7 +81,7 @@ def kind(recipe):
     return rollouts, passes(recipe), type(update), several, needs_kl_old(recipe)
 
 
-ONE_OF_A_KIND = {kind(RECIPES[name]): name for name in [*reversed(RECIPES), "grpo", "ppo"]}.values()
+ONE_OF_A_KIND = {kind(RECIPES[name]): name for name in [*reversed(list(RECIPES)), "grpo", "ppo"]}.values()
 """A recipe of each kind."""
 
 

@@ -10,8 +10,8 @@ from tiny_training import World, learner_of, policy_of, some_rows
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tutelage.algorithms import RECIPES
 from tutelage.algorithms.override import override
+from tutelage.algorithms.registry import RECIPES
 from tutelage.core.rows import collate
 from tutelage.models.budget import Budget
 from tutelage.train.rl import update

@@ -12,9 +12,10 @@ from learn.test_no_setting_is_inert import other_values, settings
 from simple_goal import low_tokens
 from tiny_training import World, policy_of, some_rows
 
-from tutelage.algorithms import RECIPES, override
 from tutelage.algorithms.choice_rules import remarks
+from tutelage.algorithms.override import override
 from tutelage.algorithms.recipe import GradientSteps
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
 from tutelage.train.rl.pretraining_mix import PretrainingMix
 

@@ -1,65 +1,66 @@
 """Recipes by name. Adding an algorithm is one file and its line here."""
 
 import importlib
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from types import ModuleType
 
-from tutelage.algorithms import (
-    a2c,
-    actor_critic,
-    baselines,
-    best_of_group,
-    cispo,
-    dapo,
-    distillation,
-    dr_grpo,
-    grpo,
-    gspo,
-    off_policy,
-    ppo,
-    ppo_penalty,
-    reinforce,
-    reinforce_pp,
-    remax,
-    reward_to_go,
-    rloo,
-    trpo,
-    vapo,
-)
 from tutelage.algorithms.recipe import Recipe
 from tutelage.base.errors import TutelageError
 
-FILES: dict[ModuleType, tuple[Recipe, ...]] = {
-    reinforce: (reinforce.REINFORCE,),
-    reward_to_go: (reward_to_go.REWARD_TO_GO,),
-    baselines: (
-        baselines.BATCH_BASELINE,
-        baselines.MOVING_BASELINE,
-        baselines.MINIMUM_VARIANCE,
-        baselines.TIME_BASELINE,
-        baselines.VALUE_BASELINE,
+FILES: Mapping[str, tuple[str, ...]] = {
+    "reinforce": ("reinforce",),
+    "reward_to_go": ("reward_to_go",),
+    "baselines": (
+        "batch_baseline",
+        "moving_baseline",
+        "minimum_variance",
+        "time_baseline",
+        "value_baseline",
     ),
-    actor_critic: (actor_critic.Q_ACTOR_CRITIC, actor_critic.TD_ACTOR_CRITIC, actor_critic.VPG),
-    a2c: (a2c.A2C, a2c.A2C_N_STEP),
-    off_policy: (off_policy.OFF_POLICY,),
-    trpo: (trpo.NATURAL_GRADIENT, trpo.TRPO),
-    ppo: (ppo.PPO, ppo.PPO_KL_STOP),
-    ppo_penalty: (ppo_penalty.PPO_PENALTY,),
-    vapo: (vapo.VC_PPO, vapo.VAPO),
-    rloo: (rloo.RLOO, rloo.RLOO_CLIPPED),
-    remax: (remax.REMAX,),
-    reinforce_pp: (reinforce_pp.REINFORCE_PP, reinforce_pp.REINFORCE_PP_BASELINE),
-    grpo: (grpo.GRPO,),
-    dr_grpo: (dr_grpo.DR_GRPO,),
-    dapo: (dapo.DAPO,),
-    gspo: (gspo.GSPO,),
-    cispo: (cispo.CISPO,),
-    best_of_group: (best_of_group.BEST_OF_GROUP,),
-    distillation: (distillation.REVERSE_KL, distillation.GKD),
+    "actor_critic": ("q_actor_critic", "td_actor_critic", "vpg"),
+    "a2c": ("a2c", "a2c_n_step"),
+    "off_policy": ("off_policy",),
+    "trpo": ("natural_gradient", "trpo"),
+    "ppo": ("ppo", "ppo_kl_stop"),
+    "ppo_penalty": ("ppo_penalty",),
+    "vapo": ("vc_ppo", "vapo"),
+    "rloo": ("rloo", "rloo_clipped"),
+    "remax": ("remax",),
+    "reinforce_pp": ("reinforce_pp", "reinforce_pp_baseline"),
+    "grpo": ("grpo",),
+    "dr_grpo": ("dr_grpo",),
+    "dapo": ("dapo",),
+    "gspo": ("gspo",),
+    "cispo": ("cispo",),
+    "best_of_group": ("best_of_group",),
+    "distillation": ("reverse_kl", "gkd"),
 }
-"""The recipes of each file, in the order in which they are best read."""
+"""The names of the recipes of each file, in the order in which they are best read. The recipe `ppo_kl_stop` is the
+constant `PPO_KL_STOP` of its file."""
 
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipes in FILES.values() for recipe in recipes}
+
+class Recipes(Mapping[str, Recipe]):
+    """Recipes by name, each imported when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._files = {name: file for file, names in FILES.items() for name in names}
+
+    def __getitem__(self, name: str) -> Recipe:
+        module = importlib.import_module(f"tutelage.algorithms.{self._files[name]}")
+        recipe: Recipe = getattr(module, name.upper())
+        return recipe
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+RECIPES = Recipes()
 """Every recipe of the package, by its name."""
 
 
@@ -94,5 +95,7 @@ def imported(path: str) -> object:
 def about(name: str) -> str:
     """The docstring of a recipe's file: equation, differences, when the algorithm degenerates."""
     recipe = recipe_named(name)
-    home = next((file for file, recipes in FILES.items() if recipe in recipes), None)
-    return (home.__doc__ or "").strip() if home else ""
+    file = next(
+        (file for file, names in FILES.items() if recipe.name in names and recipe is RECIPES[recipe.name]), ""
+    )
+    return (importlib.import_module(f"tutelage.algorithms.{file}").__doc__ or "").strip() if file else ""

@@ -42,19 +42,19 @@ class Workflow(Protocol[P, S_in, R_out]):
 
 def workflow(settings: Callable[P, S]) -> Callable[[Callable[[S], R]], Workflow[P, S, R]]:
     """Let a function of `settings`, a settings class, take its fields as keyword arguments too. The call, or the
-    context that `prepare_` of a verb opens, is a phase of the name of the verb."""
+    context that `prepare_` of a command opens, is a phase named after the command."""
 
     def decorate(function: Callable[[S], R]) -> Workflow[P, S, R]:
         name = function.__name__
-        verb = name.removeprefix("prepare_")
+        command = name.removeprefix("prepare_")
 
         @functools.wraps(function)
         def call(*positional: Any, **given: Any) -> R:
             given_settings = _settings(name, settings, positional, given)
-            if name == verb:
-                with phase(verb):
+            if name == command:
+                with phase(command):
                     return function(given_settings)
-            return cast(R, _within(verb, cast(AbstractContextManager[Any], function(given_settings))))
+            return cast(R, _within(command, cast(AbstractContextManager[Any], function(given_settings))))
 
         call.__signature__ = inspect.signature(settings)  # type: ignore[attr-defined]
         return call
@@ -63,9 +63,9 @@ def workflow(settings: Callable[P, S]) -> Callable[[Callable[[S], R]], Workflow[
 
 
 @contextmanager
-def _within(verb: str, opened: AbstractContextManager[R]) -> Iterator[R]:
+def _within(command: str, opened: AbstractContextManager[R]) -> Iterator[R]:
     """A context that a workflow opens, as a phase."""
-    with phase(verb), opened as found:
+    with phase(command), opened as found:
         yield found
 
 

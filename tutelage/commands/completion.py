@@ -1,11 +1,11 @@
-"""Completion of verbs, commands, flags and their values, as a script for bash, zsh or fish.
+"""Completion of commands, subcommands, flags and their values, as a script for bash, zsh or fish.
 
     eval "$(tutelage completion bash)"                                   in ~/.bashrc
     eval "$(tutelage completion zsh)"                                    in ~/.zshrc, after compinit
     tutelage completion fish > ~/.config/fish/completions/tutelage.fish  once
 
-A script holds the names of the version that wrote it, so that completing starts no Python. What is no verb, no flag and
-none of the values of a flag is completed as the name of a file.
+A script holds the names of the version that wrote it, so that completing starts no Python. Anything else is
+completed as the name of a file.
 """
 
 import itertools
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tutelage.base.config.flags import Flag
 
 Commands = Mapping[tuple[str, ...], "list[Flag]"]
-"""The flags of every command: of ("sft",), of ("collect", "init"), ... Verbs with commands have none of their own."""
+"""The flags of every command, by its words: ("sft",), ("collect", "init"), ..."""
 
 
 def script(words: Sequence[str]) -> str:
@@ -38,7 +38,7 @@ def commands() -> Commands:
     """Every command with its flags."""
     from tutelage.base.config.flags import Flag, flags_of
 
-    parallel = {verb.name for verb in COMMANDS if verb.parallel}
+    parallel = {command.name for command in COMMANDS if command.parallel}
     return {
         command: _merged(map(flags_of, settings))
         + ([Flag(("--processes",))] if command[0] in parallel else [])
@@ -50,10 +50,10 @@ def settings_by_command() -> dict[tuple[str, ...], tuple[type[Any], ...]]:
     """The classes of settings of every command: of ("sft",), of ("collect", "init"), ... Several where the value of a
     flag chooses among them."""
     found: dict[tuple[str, ...], tuple[type[Any], ...]] = {}
-    for verb in COMMANDS:
-        for name, settings in (verb.subcommands or {"": verb.settings}).items():
-            variants = (settings, *verb.variants.values())
-            found[(verb.name, name) if name else (verb.name,)] = variants
+    for command in COMMANDS:
+        for name, settings in (command.subcommands or {"": command.settings}).items():
+            variants = (settings, *command.variants.values())
+            found[(command.name, name) if name else (command.name,)] = variants
     return found
 
 
@@ -71,23 +71,23 @@ def _first_words(known: Commands) -> list[str]:
 
 
 def _second_words(known: Commands) -> dict[str, list[str]]:
-    """The commands of the verbs that have some; the shells after `completion`."""
+    """The subcommands of the commands that have some; the shells after `completion`."""
     found: dict[str, list[str]] = {"completion": ["bash", "zsh", "fish"]}
-    for verb, *names in known:
+    for command, *names in known:
         for name in names:
-            found.setdefault(verb, []).append(name)
+            found.setdefault(command, []).append(name)
     return found
 
 
 def _cases(known: Commands) -> Iterator[str]:
-    """The lines, in bash and zsh alike, that set `names` by `$verb`, `$command`, `$previous` and `$typed`."""
+    """The lines, in bash and zsh alike, that set `names` by `$command`, `$subcommand`, `$previous` and `$typed`."""
     yield '        case "$typed" in'
-    yield '        -*) case "$verb/$command" in'
+    yield '        -*) case "$command/$subcommand" in'
     for command, flags in known.items():
         names = " ".join(name for flag in flags for name in flag.names)
         yield f'            {_pattern(command)}) names="{names}" ;;'
     yield "            esac ;;"
-    yield '        *) case "$verb/$command/$previous" in'
+    yield '        *) case "$command/$subcommand/$previous" in'
     for command, flags in known.items():
         for flag in flags:
             for name in flag.names if flag.choices else ():
@@ -97,14 +97,14 @@ def _cases(known: Commands) -> Iterator[str]:
 
 
 def _pattern(command: tuple[str, ...]) -> str:
-    """The pattern of a shell for verb and second word, which is a flag where the verb has no commands."""
+    """The pattern of a shell for a command and the second word, which is a flag if the command has no subcommands."""
     return "/".join(command) if len(command) > 1 else f"{command[0]}/*"
 
 
 def _bash(known: Commands) -> Iterator[str]:
     yield "_tutelage() {"
     yield '    local typed="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" names=""'
-    yield '    local verb="${COMP_WORDS[1]}" command="${COMP_WORDS[2]}"'
+    yield '    local command="${COMP_WORDS[1]}" subcommand="${COMP_WORDS[2]}"'
     yield from _by_place(known, '[ "$COMP_CWORD" -eq 1 ]', '[ "$COMP_CWORD" -eq 2 ]')
     yield '    COMPREPLY=($(compgen -W "$names" -- "$typed"))'
     yield "}"
@@ -113,7 +113,7 @@ def _bash(known: Commands) -> Iterator[str]:
 
 def _zsh(known: Commands) -> Iterator[str]:
     yield "_tutelage_words() {"
-    yield '    local typed="$words[CURRENT]" previous="$words[CURRENT-1]" verb="$words[2]" command="$words[3]"'
+    yield '    local typed="$words[CURRENT]" previous="$words[CURRENT-1]" command="$words[2]" subcommand="$words[3]"'
     yield '    local place=$CURRENT names=""'
     yield from _by_place(known, '[ "$place" -eq 2 ]', '[ "$place" -eq 3 ]')
     yield '    if [ -n "$names" ]; then compadd -- ${=names}; else _files; fi'
@@ -126,9 +126,9 @@ def _by_place(known: Commands, first: str, second: str) -> Iterator[str]:
     yield f"    if {first}; then"
     yield f'        names="{" ".join(_first_words(known))}"'
     yield "    else"
-    yield f'        {second} && case "$verb" in'
-    for verb, names in _second_words(known).items():
-        yield f'        {verb}) names="{" ".join(names)}" ;;'
+    yield f'        {second} && case "$command" in'
+    for command, names in _second_words(known).items():
+        yield f'        {command}) names="{" ".join(names)}" ;;'
     yield "        esac"
     yield "    fi"
     yield '    if [ -z "$names" ]; then'
@@ -137,13 +137,13 @@ def _by_place(known: Commands, first: str, second: str) -> Iterator[str]:
 
 
 def _fish(known: Commands) -> Iterator[str]:
-    about = {verb.name: verb.help for verb in COMMANDS} | {
+    about = {command.name: command.help for command in COMMANDS} | {
         "completion": "a script of completions for a shell"
     }
-    for verb in [word for word in _first_words(known) if not word.startswith("-")]:
-        yield f"complete -c tutelage -n __fish_use_subcommand -f -a {verb} -d {shlex.quote(about[verb])}"
-    for verb, names in _second_words(known).items():
-        unnamed = f"__fish_seen_subcommand_from {verb}; and not __fish_seen_subcommand_from {' '.join(names)}"
+    for name in [word for word in _first_words(known) if not word.startswith("-")]:
+        yield f"complete -c tutelage -n __fish_use_subcommand -f -a {name} -d {shlex.quote(about[name])}"
+    for name, names in _second_words(known).items():
+        unnamed = f"__fish_seen_subcommand_from {name}; and not __fish_seen_subcommand_from {' '.join(names)}"
         yield f"complete -c tutelage -n '{unnamed}' -f -a '{' '.join(names)}'"
     for command, flags in known.items():
         given = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command)

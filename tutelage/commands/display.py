@@ -1,8 +1,8 @@
 """Progress on standard error: a line at the bottom of a terminal, lines now and then in a file.
 
 A display watches the phases of its thread (see `phases`), of which a loop with its steps is one. It is open around a
-whole verb, so that imports, loading and saving are seen, too. A file is whatever is no terminal, a terminal that cannot
-go back in a line (`TERM=dumb`), and the log of a continuous integration (`CI`).
+whole command, so that imports, loading and saving are seen, too. A file is anything but a terminal,
+a terminal that cannot go back in a line (`TERM=dumb`), and the log of a continuous integration (`CI`).
 """
 
 import os

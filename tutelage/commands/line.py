@@ -53,7 +53,7 @@ DRY_RUN = "--dry-run"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit status is the verb's own, 2 for a mistake of the user, 130 after ctrl-C."""
+    """Run one command; the exit status is its own, 2 for a mistake of the user, 130 after ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", POLLS)
@@ -129,7 +129,7 @@ def greeting() -> str:
             ("tutelage raters --help", "how reliable the raters of a table of votes are"),
             (
                 "pip install 'tutelage[train]'",
-                "torch (200 MB to 3 GB), for every verb that trains; then: tutelage demo",
+                "torch (200 MB to 3 GB), for every command that trains; then: tutelage demo",
             ),
         )
     )
@@ -139,7 +139,7 @@ def greeting() -> str:
             "",
             *(f"  {command:<30} {about}" for command, about in first),
             "",
-            "tutelage --help lists every verb.",
+            "tutelage --help lists every command.",
         ]
     )
 
@@ -147,24 +147,24 @@ def greeting() -> str:
 def overview() -> str:
     """The text of `tutelage --help`."""
     lines = [
-        "usage: tutelage VERB [options]",
+        "usage: tutelage COMMAND [options]",
         "",
         "Reinforcement learning from human feedback, with the people in the loop.",
     ]
-    for group in dict.fromkeys(verb.group for verb in table.COMMANDS):
+    for group in dict.fromkeys(command.group for command in table.COMMANDS):
         lines += [
             "",
             f"{group}:",
-            *(f"  {verb.name:<10} {verb.help}" for verb in table.COMMANDS if verb.group == group),
+            *(f"  {each.name:<10} {each.help}" for each in table.COMMANDS if each.group == group),
         ]
     lines += [
         "",
-        "tutelage VERB --help       the verb's settings, with their defaults",
-        "tutelage VERB --config F   settings from a TOML file, or from the config.json of a run; flags win",
-        "tutelage VERB --processes N    the work of a verb shared by N processes of this machine",
-        "tutelage VERB ... --dry-run   the plan of a run that trains: memory, time, cost (see tutelage plan)",
-        "tutelage completion SHELL  completion of verbs and flags for bash, zsh or fish, as a script",
-        "tutelage --version         the version",
+        "tutelage COMMAND --help         the command's settings, with their defaults",
+        "tutelage COMMAND --config F     settings from a TOML file, or from the config.json of a run; flags win",
+        "tutelage COMMAND --processes N  share the work among N processes of this machine",
+        "tutelage COMMAND ... --dry-run  plan a training run: memory, time, cost (see tutelage plan)",
+        "tutelage completion SHELL       completion script for bash, zsh or fish",
+        "tutelage --version              the version",
     ]
     return "\n".join(lines)
 
@@ -184,32 +184,34 @@ def _dispatch(words: list[str]) -> int:
 
         print(script(words[1:]))
         return 0
-    names, verb = [verb.name for verb in table.COMMANDS], ALIASES.get(words[0], words[0])
-    if verb not in names:
-        raise TutelageError(_unknown_verb(verb, names))
+    names, name = [command.name for command in table.COMMANDS], ALIASES.get(words[0], words[0])
+    if name not in names:
+        raise TutelageError(_unknown("There is no command", name, names))
     if DRY_RUN in words:
         _, own = processes.processes_of(words)
-        words, verb = ["plan", verb, *(word for word in own[1:] if word != DRY_RUN)], "plan"
-    if verb != words[0]:
+        words, name = ["plan", name, *(word for word in own[1:] if word != DRY_RUN)], "plan"
+    if name != words[0]:
         from tutelage.base.config.aliases import note_old_name
 
-        note_old_name(f"the verb {words[0]}", verb)
-    command = words
-    count, words = processes.processes_of(command)
-    if count > 1 or processes.world_size() > 1:
-        _check_parallel(verb)
+        note_old_name(f"the command {words[0]}", name)
+    count, own = processes.processes_of(words)
+    command = table.find(name)
+    if (count > 1 or processes.world_size() > 1) and not command.parallel:
+        parallel = ", ".join(each.name for each in table.COMMANDS if each.parallel)
+        raise TutelageError(
+            f"{name} runs in one process. With --processes, or under torchrun, run {parallel}."
+        )
     if count > 1 and processes.world_size() == 1:
-        return processes.launch(count, command)
-    entry = table.find(verb)
-    subcommands = entry.subcommands
+        return processes.launch(count, words)
+    subcommands = command.subcommands
     if not subcommands:
-        return _run(entry, settings_of(entry, words[1:]), words[1:])
-    if len(words) == 1 or words[1] in ("-h", "--help", "help"):
-        print(_overview_of_commands(verb, subcommands))
+        return _run(command, settings_of(command, own[1:]), own[1:])
+    if len(own) == 1 or own[1] in ("-h", "--help", "help"):
+        print(_overview_of_subcommands(name, subcommands))
         return 0
-    if words[1] not in subcommands:
-        raise TutelageError(_unknown_command(verb, words[1], list(subcommands)))
-    return _run(entry, subcommands[words[1]], words[2:], words[1])
+    if own[1] not in subcommands:
+        raise TutelageError(_unknown(f"{name} has no command", own[1], list(subcommands)))
+    return _run(command, subcommands[own[1]], own[2:], own[1])
 
 
 def settings_of(command: Command, words: Sequence[str]) -> type[Any]:
@@ -245,8 +247,8 @@ def _carry_out(command: Command, given: Any) -> int:
 
 
 def _import_libraries() -> None:
-    """Import what every verb that computes needs, without garbage collections, which take two fifths of the time: none
-    of it is garbage, now or later."""
+    """Import what every command that computes needs, without garbage collections, which take two fifths of the time and
+    find none."""
     if LIBRARIES in sys.modules:
         return
     gc.disable()
@@ -257,46 +259,37 @@ def _import_libraries() -> None:
         gc.enable()
 
 
-def examples(verb: str, command: str = "") -> str:
-    """The examples of a verb, or of one of its commands, for the end of its help; empty where it has none."""
+def examples(command: str, subcommand: str = "") -> str:
+    """The examples of a command, or of one of its subcommands, for the end of its help; empty if it has none."""
     lines = [
-        f"  tutelage {verb} {example}".rstrip()
+        f"  tutelage {command} {example}".rstrip()
         for each in table.COMMANDS
-        if each.name == verb
+        if each.name == command
         for example in each.examples
-        if example.startswith(command)
+        if example.startswith(subcommand)
     ]
     return "\n".join(["examples:", *lines]) if lines else ""
 
 
-def _check_parallel(verb: str) -> None:
-    """Raise TutelageError for a verb that runs in one process only."""
-    parallel = [each.name for each in table.COMMANDS if each.parallel]
-    if verb not in parallel:
-        raise TutelageError(
-            f"{verb} runs in one process. With --processes, or under torchrun, run {', '.join(parallel)}."
-        )
-
-
-def _overview_of_commands(verb: str, commands: Mapping[str, type[Any]]) -> str:
-    lines = [f"usage: tutelage {verb} COMMAND [options]", ""]
-    for name, settings in commands.items():
+def _overview_of_subcommands(command: str, subcommands: Mapping[str, type[Any]]) -> str:
+    lines = [f"usage: tutelage {command} COMMAND [options]", ""]
+    for name, settings in subcommands.items():
         about = " ".join((inspect.getdoc(settings) or "").split())
         lines += textwrap.wrap(about, 110, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13)
     return "\n".join(
         [
             *lines,
             "",
-            *([examples(verb), ""] if examples(verb) else []),
-            f"tutelage {verb} COMMAND --help       the command's settings, with their defaults",
+            *([examples(command), ""] if examples(command) else []),
+            f"tutelage {command} COMMAND --help       the command's settings, with their defaults",
         ]
     )
 
 
-def _unknown_command(verb: str, word: str, names: list[str]) -> str:
+def _unknown(what: str, word: str, names: list[str]) -> str:
     near = difflib.get_close_matches(word, names, n=1)
     guess = f"; did you mean {near[0]!r}?" if near else "."
-    return f"{verb} has no command {word!r}{guess} The commands are {', '.join(names)}; see tutelage {verb} --help."
+    return f"{what} {word!r}{guess} The commands are {', '.join(names)}."
 
 
 def _reader_is_gone() -> bool:
@@ -309,9 +302,3 @@ def _reader_is_gone() -> bool:
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
-def _unknown_verb(word: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(word, names, n=1)
-    guess = f"; did you mean {near[0]!r}?" if near else "."
-    return f"There is no verb {word!r}{guess} The verbs are {', '.join(names)}."

@@ -16,7 +16,7 @@ class PushSettings:
     """Upload the final model of a run to the hub, with its model card written anew. A new repository is private."""
 
     run: tyro.conf.Positional[Path]
-    """The folder that a verb that trains wrote with --out."""
+    """The folder that a command that trains wrote with --out."""
     repo: str
     """The repository on the hub, such as me/my-model. It is made where there is none."""
     public: bool = False
@@ -69,7 +69,7 @@ def push(run: Path, repo: str, *, public: bool = False, list_only: bool = False,
     if not (run / "summary.json").is_file() or not model.is_dir():
         raise TutelageError(
             f"{run} is not the folder of a finished run: it has no summary.json or no {MODEL}/. Give the folder that a "
-            "verb that trains wrote with --out."
+            "command that trains wrote with --out."
         )
     try:
         validate_repo_id(repo)

@@ -12,7 +12,7 @@ class ReportSettings:
     """Write report.html into the folder of a run, or of a round of several runs, finished or not."""
 
     folder: tyro.conf.Positional[Path]
-    """The folder that a verb wrote with --out."""
+    """The folder that a command wrote with --out."""
 
 
 def main(settings: ReportSettings) -> int:

@@ -109,7 +109,7 @@ def find(name: str) -> Command:
 COMMANDS = (
     Command(
         name="demo",
-        group="begin here",
+        group="Get started",
         help="the whole loop on an embedded example or a real chat model, with a report",
         examples=("", "--quick", "--world real --out runs/demo-real"),
         computes=True,
@@ -117,13 +117,13 @@ COMMANDS = (
     ),
     Command(
         name="recipes",
-        group="begin here",
+        group="Get started",
         help="the reinforcement-learning recipes and the pieces they are made of",
         examples=("", "--about grpo"),
     ),
     Command(
         name="pretrain",
-        group="train",
+        group="Train",
         help="a language model from plain text",
         examples=("--data texts.txt --out runs/pretrain",),
         computes=True,
@@ -133,7 +133,7 @@ COMMANDS = (
     ),
     Command(
         name="sft",
-        group="train",
+        group="Train",
         help="supervised fine-tuning on demonstrations",
         examples=(
             "--model path/to/model --data demonstrations.jsonl --lora.rank 16 --out runs/sft",
@@ -146,7 +146,7 @@ COMMANDS = (
     ),
     Command(
         name="reward",
-        group="train",
+        group="Train",
         help="a reward model from preferences",
         examples=(
             "--model runs/sft/model --data preferences.jsonl --out runs/reward",
@@ -159,7 +159,7 @@ COMMANDS = (
     ),
     Command(
         name="improve",
-        group="train",
+        group="Train",
         help="a policy against a reward, by PPO or another recipe",
         examples=(
             "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
@@ -172,7 +172,7 @@ COMMANDS = (
     ),
     Command(
         name="dpo",
-        group="train",
+        group="Train",
         help="a policy from preferences directly",
         examples=("--model runs/sft/model --data preferences.jsonl --out runs/dpo",),
         computes=True,
@@ -182,7 +182,7 @@ COMMANDS = (
     ),
     Command(
         name="rejection",
-        group="train",
+        group="Train",
         help="a policy on the best of its own answers",
         examples=(
             "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/rejection",
@@ -194,7 +194,7 @@ COMMANDS = (
     ),
     Command(
         name="distill",
-        group="train",
+        group="Train",
         help="a policy on what a teacher would have written",
         examples=(
             "--model path/to/student --teacher path/to/teacher --prompts prompts.jsonl --out runs/distilled",
@@ -206,8 +206,8 @@ COMMANDS = (
     ),
     Command(
         name="plan",
-        group="train",
-        help="memory, time and cost of a run of any verb that trains, beforehand",
+        group="Train",
+        help="memory, time and cost of a training run, before it starts",
         examples=(
             "improve --model path/to/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
         ),
@@ -215,7 +215,7 @@ COMMANDS = (
     ),
     Command(
         name="export",
-        group="train",
+        group="Train",
         help="a run of improve for trainers of clusters (verl, OpenRLHF), or a model for llama.cpp",
         examples=(
             "--to gguf --model runs/ppo/model --out policy.gguf --weights q8_0",
@@ -225,7 +225,7 @@ COMMANDS = (
     ),
     Command(
         name="sample",
-        group="people",
+        group="Human feedback",
         help="answers to prompts, and pairs of them to compare",
         examples=("--model runs/sft/model --prompts prompts.jsonl --n 4 --pairs 2 --out runs/pairs",),
         computes=True,
@@ -234,7 +234,7 @@ COMMANDS = (
     ),
     Command(
         name="collect",
-        group="people",
+        group="Human feedback",
         help="the web application in which people compare answers",
         examples=(
             "init runs/study --from-pairs pairs.jsonl",
@@ -244,7 +244,7 @@ COMMANDS = (
     ),
     Command(
         name="watch",
-        group="people",
+        group="Human feedback",
         help="a command as soon as a study is far enough",
         examples=(
             'runs/study --items-done all --then "tutelage reward --config reward.toml --data runs/study"',
@@ -253,21 +253,21 @@ COMMANDS = (
     ),
     Command(
         name="raters",
-        group="people",
+        group="Human feedback",
         help="how reliable the raters are, and how well they agree",
         examples=("votes.csv", "votes.csv --diagram reliability.svg"),
         result="RatersResult",
     ),
     Command(
         name="iterate",
-        group="people",
+        group="Human feedback",
         help="the next round of a study, about the policy that came of the last one",
         examples=("runs/study --policy runs/ppo/model --prompts prompts.jsonl",),
         computes=True,
     ),
     Command(
         name="evaluate",
-        group="look",
+        group="Evaluate and inspect",
         help="win rates, scores, drift and text measures of a model",
         examples=(
             "--model runs/ppo/model --against runs/sft/model --prompts held_out.jsonl --out runs/evaluation",
@@ -278,37 +278,40 @@ COMMANDS = (
     ),
     Command(
         name="lab",
-        group="look",
+        group="Evaluate and inspect",
         help="experiments: what the KL does, how noisy gradients are, every recipe, over-optimisation",
         examples=("kl --out runs/lab",),
         computes=True,
         place="tutelage.demo.laboratory",
     ),
     Command(
-        name="report", group="look", help="one self-contained HTML page about a run", examples=("runs/ppo",)
+        name="report",
+        group="Evaluate and inspect",
+        help="one self-contained HTML page about a run",
+        examples=("runs/ppo",),
     ),
     Command(
         name="push",
-        group="look",
+        group="Evaluate and inspect",
         help="the model of a run with its card, on the hub",
         examples=("runs/ppo --repo me/my-model --list-only", "runs/ppo --repo me/my-model --public"),
     ),
     Command(
         name="doctor",
-        group="look",
+        group="Evaluate and inspect",
         help="what this machine can do, or what is wrong in a run, a study or a server",
         examples=("", "runs/ppo", "study", "--endpoint http://localhost:8000/v1"),
     ),
     Command(
         name="chat",
-        group="look",
+        group="Evaluate and inspect",
         help="talk to a model, or to two side by side",
         examples=("--model runs/ppo/model", "--model runs/ppo/model --against runs/sft/model"),
         computes=True,
     ),
     Command(
         name="serve",
-        group="look",
+        group="Evaluate and inspect",
         help="a model behind HTTP, in the formats of OpenAI and vLLM",
         examples=("--model runs/ppo/model", "--model runs/ppo/model --port 9000"),
         computes=True,

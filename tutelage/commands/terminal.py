@@ -1,4 +1,4 @@
-"""A verb on a terminal: remarks and progress on standard error, and a polite stop of training at ctrl-C."""
+"""A command on a terminal: remarks and progress on standard error, and a polite stop of training at ctrl-C."""
 
 import logging
 import shlex

@@ -1,4 +1,4 @@
-"""Old names of settings and verbs: they go on working, say so once, and never fight the present name."""
+"""Old names of settings and commands: they go on working, say so once, and never fight the present name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Base:
-    """What every verb has."""
+    """What every command has."""
 
     seed: int = 0
     """The seed."""
@@ -38,7 +38,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Settings(Base):
-    """A verb whose settings were renamed, and one moved into another section."""
+    """A command whose settings were renamed, and one moved into another section."""
 
     filter: Filter = field(default_factory=Filter)
     """Tokens."""
@@ -142,7 +142,7 @@ def test_an_old_file_works_and_flags_beat_it(tmp_path: Path, capsys: pytest.Capt
     ]
 
 
-def test_the_old_name_of_a_verb_runs_it_and_says_so(
+def test_the_old_name_of_a_command_runs_it_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cli, "ALIASES", {"formulas": "recipes"})
@@ -152,11 +152,11 @@ def test_the_old_name_of_a_verb_runs_it_and_says_so(
     assert cli.main(["formulas"]) == 0
     assert capsys.readouterr() == (
         out,
-        "note: the verb formulas is now called recipes; the old name goes with the next release.\n",
+        "note: the command formulas is now called recipes; the old name goes with the next release.\n",
     )
 
 
 def test_every_alias_leads_to_something_that_is_there() -> None:
-    verbs = {verb.name for verb in table.COMMANDS}
-    assert set(cli.ALIASES.values()) <= verbs
-    assert not set(cli.ALIASES) & verbs
+    commands = {command.name for command in table.COMMANDS}
+    assert set(cli.ALIASES.values()) <= commands
+    assert not set(cli.ALIASES) & commands

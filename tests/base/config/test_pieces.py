@@ -1,4 +1,4 @@
-"""The settings that verbs share: those that mean nothing are refused."""
+"""The settings that commands share: those that mean nothing are refused."""
 
 import math
 
@@ -86,7 +86,7 @@ class TestRates:
     def test_a_rate_that_is_given_stays(self, cls):
         assert settled(cls, optimiser={"lr": 0.5}, lora={"rank": 4}).optimiser.lr == 0.5
 
-    def test_other_settings_of_the_optimiser_keep_the_defaults_of_the_verb(self, cls):
+    def test_other_settings_of_the_optimiser_keep_the_defaults_of_the_command(self, cls):
         usual, given = settled(cls).optimiser, settled(cls, optimiser={"max_norm": 2.0}).optimiser
         assert (given.lr, given.warmup, given.eps) == (usual.lr, usual.warmup, usual.eps)
 

@@ -7,7 +7,7 @@ import pytest
 import tiny
 import torch
 from tiers import long_except
-from tiny_verbs import TOPICS, model, read_jsonl, write_jsonl
+from tiny_commands import TOPICS, model, read_jsonl, write_jsonl
 
 import tutelage as tt
 from tutelage.base import config

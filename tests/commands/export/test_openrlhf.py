@@ -6,7 +6,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from tutelage.algorithms import RECIPES, override
+from tutelage.algorithms.override import override
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.export.openrlhf import openrlhf

@@ -1,11 +1,11 @@
-"""What the first steps of reinforcement learning say: on the terminal, through the verb, on tiny models."""
+"""What the first steps of reinforcement learning say: on the terminal, through the command, on tiny models."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
 from remarks import collected
-from tiny_verbs import files, improve_settings, read_jsonl
+from tiny_commands import files, improve_settings, read_jsonl
 
 from tutelage.algorithms.override import override
 from tutelage.algorithms.registry import recipe_named
@@ -23,7 +23,7 @@ SHORT = config.Sampling(temperature=0.9, max_new_tokens=4)
 
 @pytest.fixture
 def run(tiny_model, tmp_path, capsys, monkeypatch):
-    """`run(**settings)`: three steps of the verb; what it said, and the metrics of the first."""
+    """`run(**settings)`: three steps of the command; what it said, and the metrics of the first."""
 
     def run(*, ends=(), **changes):
         from tutelage.models import policy

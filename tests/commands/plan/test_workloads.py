@@ -1,4 +1,4 @@
-"""From the settings of a verb to one step in numbers."""
+"""From the settings of a command to one step in numbers."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,7 @@ def bare(tmp_path_factory):
     return str(folder)
 
 
-def test_supervised_verbs(bare, tmp_path):
+def test_supervised_commands(bare, tmp_path):
     common = {"model": tt.Model(bare), "data": "none.jsonl", "out": tmp_path, "batch_size": 8}
     sft = run_of(tt.SftSettings(**common, lora=tt.Lora(rank=4)), LENGTHS)
     assert (sft.work.batch.rows, sft.work.lora, sft.steps) == (8, 4, None)

@@ -2,7 +2,7 @@
 
 import pytest
 from served import choices, serving
-from tiny_verbs import files, model, read_jsonl
+from tiny_commands import files, model, read_jsonl
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError

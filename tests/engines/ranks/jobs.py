@@ -11,8 +11,8 @@ from torch.distributed.checkpoint import HuggingFaceStorageWriter
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 import tutelage
-from tutelage.algorithms import RECIPES
 from tutelage.algorithms.override import override
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
 from tutelage.commands.distill.teacher import refer_to_teacher
 from tutelage.core.rows import collate
@@ -46,15 +46,15 @@ def recipe_job(folder, name, changes, reward, steps, sharded=False, lora=0):
     return metrics, tokens, [whole(p.detach()).clone() for p in world.learner.parameters]
 
 
-def run(verb, settings):
-    """A workflow by the name of its verb, with settings as keyword arguments."""
-    getattr(tutelage, verb)(**settings)
+def run(command, settings):
+    """A workflow by the name of its command, with settings as keyword arguments."""
+    getattr(tutelage, command)(**settings)
 
 
-def run_until(verb, settings, steps):
+def run_until(command, settings, steps):
     """A training workflow that is left after so many steps, as if the ranks were killed; with a checkpoint of each."""
-    module = import_module(f"tutelage.commands.{verb}.run")
-    with getattr(module, f"prepare_{verb}")(**settings) as training:
+    module = import_module(f"tutelage.commands.{command}.run")
+    with getattr(module, f"prepare_{command}")(**settings) as training:
         for step in training:
             if step.index == steps:
                 return
@@ -213,7 +213,7 @@ def memory_job(folder, sharded):
     return sum(seen.values())
 
 
-def run_with_nan(verb, settings, rank, step):
+def run_with_nan(command, settings, rank, step):
     """A run whose loss is no number in one step on one rank. The kind and the words of the error of each."""
     from tutelage.train.supervised import language
 
@@ -226,7 +226,7 @@ def run_with_nan(verb, settings, rank, step):
 
     seen, language.imitate = [], imitate
     try:
-        run(verb, settings)
+        run(command, settings)
     except TutelageError as error:
         return type(error).__name__, str(error)
     finally:

@@ -16,8 +16,8 @@ from tiny_training import passes
 from vllm_stub import VllmStub
 
 import tutelage
-from tutelage.algorithms import RECIPES
 from tutelage.algorithms.recipe import GradientSteps
+from tutelage.algorithms.registry import RECIPES
 from tutelage.base.errors import TutelageError
 from tutelage.models.heads import new_reward_model
 
@@ -101,8 +101,8 @@ def reward_model(tiny_model, tmp_path_factory):
     return str(folder)
 
 
-def settings_of(verb, model, data):
-    """The settings of a verb, on the files `data`."""
+def settings_of(command, model, data):
+    """The settings of a command, on the files `data`."""
     training = {
         "model": model,
         "seed": 3,
@@ -125,7 +125,7 @@ def settings_of(verb, model, data):
         "improve": training | own | {"steps": 2, "batch_size": 3, "recipe": "ppo", "set": TWO_UPDATES},
         "sample": sampling | {"n": 3, "pairs": 1},
         "evaluate": sampling | {"n": 2, "reward": reward, "base": model, "against": model},
-    }[verb]
+    }[command]
 
 
 TWO_UPDATES = ["update.epochs=2", "update.minibatches=1"]
@@ -147,51 +147,51 @@ def assert_same_run(one, other):
     assert_same_weights(ours.values(), [theirs[name] for name in ours])
 
 
-@pytest.mark.parametrize("verb", long_except(["pretrain", "dpo", "distill"], TRAINING))
-def test_a_verb_that_trains(tiny_model, worlds, data, tmp_path, verb):
-    given = settings_of(verb, tiny_model("llama"), data)
-    run(verb, given | {"out": tmp_path / "alone"})
-    worlds(3).run(run, verb, given | {"out": tmp_path / "shared"})
+@pytest.mark.parametrize("command", long_except(["pretrain", "dpo", "distill"], TRAINING))
+def test_a_command_that_trains(tiny_model, worlds, data, tmp_path, command):
+    given = settings_of(command, tiny_model("llama"), data)
+    run(command, given | {"out": tmp_path / "alone"})
+    worlds(3).run(run, command, given | {"out": tmp_path / "shared"})
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
-@pytest.mark.parametrize("verb", long_except(["sft", "reward", "improve"], TRAINING))
-def test_a_verb_that_trains_in_shards(tiny_model, worlds, data, reward_model, tmp_path, verb):
+@pytest.mark.parametrize("command", long_except(["sft", "reward", "improve"], TRAINING))
+def test_a_command_that_trains_in_shards(tiny_model, worlds, data, reward_model, tmp_path, command):
     """One row more than a rank has passes, so that the last passes of a step are without rows on some ranks.
 
     `improve` has all that it may shard: the policy, its reference, whose whole distribution is compared, a critic, and
     two reward models.
     """
-    given = settings_of(verb, tiny_model("llama"), data) | {"tokens_at_once": 40}
-    if verb == "improve":
+    given = settings_of(command, tiny_model("llama"), data) | {"tokens_at_once": 40}
+    if command == "improve":
         given |= {"critic": "network", "reward": [reward_model, "simple_goal:low_tokens"]}
         given |= {"watch": [f"seen={reward_model}"], "set": EXACT_KL}
-    run(verb, given | {"out": tmp_path / "alone"})
-    worlds(3).run(run, verb, given | {"out": tmp_path / "shared", "shard": "full"})
+    run(command, given | {"out": tmp_path / "alone"})
+    worlds(3).run(run, command, given | {"out": tmp_path / "shared", "shard": "full"})
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
-@pytest.mark.parametrize("verb", ["sample", "evaluate"])
-def test_a_verb_that_samples(tiny_model, worlds, data, tmp_path, verb):
-    given = settings_of(verb, tiny_model("llama"), data)
-    run(verb, given | {"out": tmp_path / "alone"})
-    worlds(3).run(run, verb, given | {"out": tmp_path / "shared"})
+@pytest.mark.parametrize("command", ["sample", "evaluate"])
+def test_a_command_that_samples(tiny_model, worlds, data, tmp_path, command):
+    given = settings_of(command, tiny_model("llama"), data)
+    run(command, given | {"out": tmp_path / "alone"})
+    worlds(3).run(run, command, given | {"out": tmp_path / "shared"})
     for file in ("completions.jsonl", "comparisons.jsonl", "answers.jsonl"):
         if (tmp_path / "alone" / file).exists():
             assert (tmp_path / "alone" / file).read_text() == (tmp_path / "shared" / file).read_text()
 
 
-@pytest.mark.parametrize("verb", ["sft", "improve"])
-def test_a_run_goes_on_in_another_number_of_ranks(tiny_model, worlds, data, tmp_path, verb):
+@pytest.mark.parametrize("command", ["sft", "improve"])
+def test_a_run_goes_on_in_another_number_of_ranks(tiny_model, worlds, data, tmp_path, command):
     """Saved at 2 and resumed at 1 and at 3; at 2 again it is the same run to the last bit."""
-    given = settings_of(verb, tiny_model("llama"), data)
-    worlds(2).run(run, verb, given | {"out": tmp_path / "whole"})
-    worlds(2).run(run_until, verb, given | {"out": tmp_path / "left"}, 1)
+    given = settings_of(command, tiny_model("llama"), data)
+    worlds(2).run(run, command, given | {"out": tmp_path / "whole"})
+    worlds(2).run(run_until, command, given | {"out": tmp_path / "left"}, 1)
     for size in (1, 2, 3):
         out = tmp_path / f"resumed at {size}"
         shutil.copytree(tmp_path / "left", out)
         resumed = given | {"out": out, "resume": True}
-        run(verb, resumed) if size == 1 else worlds(size).run(run, verb, resumed)
+        run(command, resumed) if size == 1 else worlds(size).run(run, command, resumed)
         assert_same_run(tmp_path / "whole", out)
     (whole,), (again,) = (
         (tmp_path / name / "model").glob("*.safetensors") for name in ("whole", "resumed at 2")
@@ -209,19 +209,19 @@ def test_memory_that_runs_out_on_one_rank(tiny_model, worlds, data, tmp_path):
     assert at_once[-1] < 1024
 
 
-@pytest.mark.parametrize("verb", ["improve", "reward"])
-def test_a_run_in_shards_goes_on_in_another_number_of_ranks(tiny_model, worlds, data, tmp_path, verb):
+@pytest.mark.parametrize("command", ["improve", "reward"])
+def test_a_run_in_shards_goes_on_in_another_number_of_ranks(tiny_model, worlds, data, tmp_path, command):
     """Saved in shards at 2; resumed whole at 1, in shards at 3, and at 2 again to the last bit."""
-    given = settings_of(verb, tiny_model("llama"), data)
+    given = settings_of(command, tiny_model("llama"), data)
     shards = {"shard": "full"}
-    worlds(2).run(run, verb, given | shards | {"out": tmp_path / "whole"})
-    worlds(2).run(run_until, verb, given | shards | {"out": tmp_path / "left"}, 1)
+    worlds(2).run(run, command, given | shards | {"out": tmp_path / "whole"})
+    worlds(2).run(run_until, command, given | shards | {"out": tmp_path / "left"}, 1)
     assert len(list((tmp_path / "left" / "checkpoints" / "step-1" / "shards").iterdir())) == 2
     for size in (1, 2, 3):
         out = tmp_path / f"resumed at {size}"
         shutil.copytree(tmp_path / "left", out)
         resumed = given | {"out": out, "resume": True}
-        run(verb, resumed) if size == 1 else worlds(size).run(run, verb, resumed | shards)
+        run(command, resumed) if size == 1 else worlds(size).run(run, command, resumed | shards)
         assert_same_run(tmp_path / "whole", out)
     (whole,), (again,) = (
         (tmp_path / name / "model").glob("*.safetensors") for name in ("whole", "resumed at 2")
@@ -265,7 +265,7 @@ def test_hybrid_shards(tiny_model, worlds, data, tmp_path):
 
 def test_a_teacher_in_shards(tiny_model, worlds, data, tmp_path):
     """Its log-probabilities of an adapter's answers. Its whole distributions are compared in
-    `test_a_verb_that_trains_in_shards`."""
+    `test_a_command_that_trains_in_shards`."""
     given = settings_of("distill", tiny_model("llama"), data) | {"tokens_at_once": 40, "on_policy": 1.0}
     del given["data"]
     given |= {"prompts": data["prompts"], "recipe": "reverse_kl", "lora": {"rank": 2}}
@@ -313,8 +313,8 @@ def test_memory_that_runs_out_before_a_pass_over_shards(tiny_model, worlds, data
     assert_same_run(tmp_path / "alone", tmp_path / "shared")
 
 
-@pytest.mark.parametrize("verb", TRAINING)
-def test_one_process_has_nothing_to_divide(tiny_model, data, tmp_path, verb):
-    given = settings_of(verb, tiny_model("llama"), data) | {"out": tmp_path, "shard": "full"}
+@pytest.mark.parametrize("command", TRAINING)
+def test_one_process_has_nothing_to_divide(tiny_model, data, tmp_path, command):
+    given = settings_of(command, tiny_model("llama"), data) | {"out": tmp_path, "shard": "full"}
     with pytest.raises(TutelageError, match="add --processes N"):
-        run(verb, given)
+        run(command, given)

@@ -1,4 +1,5 @@
-"""A conversation is the same to every verb: system message and earlier turns in the prompt, the last answer learnt."""
+"""A conversation is the same to every command: system message and earlier turns are the prompt, the last answer is
+trained on."""
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ TALK: Messages = (
 
 
 @pytest.mark.parametrize("template", [None, CHATML])
-def test_every_verb_reads_the_whole_conversation_and_learns_the_last_answer(tiny_model, template):
+def test_every_command_reads_the_whole_conversation_and_learns_the_last_answer(tiny_model, template):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
     tokenizer.chat_template = template
     (sft,), _ = encode_demonstrations([Demonstration(TALK, "Night.")], tokenizer, 4096)

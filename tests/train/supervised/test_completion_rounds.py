@@ -173,7 +173,7 @@ def test_items_come_round_by_round_and_each_round_is_made_once():
 
 
 def imitated(policy, folder, rounds, steps):
-    """Rejection sampling as the verb does it."""
+    """Rejection sampling as the command does it."""
     answers, pad = own(policy, folder, samples=6), pad_token_id(policy.tokenizer)
     items = InRounds(lambda n: [a.row for a in keep_best(answers.of(n), 1, 0.0)], steps, 8, 0)
     learner = learner_of({"policy": policy.parameters()}, rounds * steps, 1e-2)

@@ -130,7 +130,7 @@ def _description(settings: type[Any], short: dict[str, str]) -> str:
 
 
 def _rates(settings: type[Any]) -> Iterator[str]:
-    """The learning rates that the verb has where none is given."""
+    """The learning rates that the command has where none is given."""
     rates = getattr(settings, "RATES", None)
     if isinstance(rates, Rates):
         yield ""

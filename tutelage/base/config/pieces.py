@@ -1,4 +1,4 @@
-"""The settings that several verbs share. The text under a field is its help on the command line."""
+"""The settings that several commands share. The text under a field is its help on the command line."""
 
 import math
 from dataclasses import dataclass, replace
@@ -113,7 +113,7 @@ class Optimiser:
     """AdamW (Loshchilov & Hutter 2019) with warm-up, a learning-rate schedule and gradient clipping."""
 
     lr: float | None = None
-    """Peak learning rate. Where it is left out, that of the verb, which is another for LoRA than for all weights."""
+    """Peak learning rate. Where it is left out, that of the command, which is another for LoRA than for all weights."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
     eps: float = 1e-8
@@ -149,7 +149,7 @@ class Optimiser:
 
     @property
     def peak(self) -> float:
-        """The peak learning rate. Raises ValueError where it was left out, and no verb has set its own."""
+        """The peak learning rate. Raises ValueError where it was left out, and no command has set its own."""
         if self.lr is None:
             raise ValueError("the optimiser has no learning rate: give it one as lr")
         return self.lr
@@ -214,7 +214,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Rates:
-    """Peak learning rates of a verb: of all weights, and of LoRA."""
+    """Peak learning rates of a command: of all weights, and of LoRA."""
 
     all: float
     lora: float
@@ -225,7 +225,7 @@ class Rates:
 
 
 class TrainsWeights(Protocol):
-    """Settings of a verb that trains all weights of a model or adapters."""
+    """Settings of a command that trains all weights of a model or adapters."""
 
     RATES: ClassVar[Rates]
 
@@ -239,8 +239,8 @@ class TrainsWeights(Protocol):
 
 
 def settle_rate(settings: TrainsWeights) -> None:
-    """Give an optimiser without a learning rate that of the verb. For `__post_init__`, since settings are frozen: what
-    a run writes down then names the learning rate that it has."""
+    """Give an optimiser without a learning rate that of the command, in `__post_init__`, since settings are frozen: the
+    settings that a run writes then name its learning rate."""
     if settings.optimiser.lr is None:
         settled = replace(settings.optimiser, lr=settings.RATES.of(settings.lora))
         object.__setattr__(settings, "optimiser", settled)

@@ -3,5 +3,5 @@
 phases.py    the parts of the work, told where they happen
 status.py    their state at a moment as one line
 displays.py  when which line is written to a stream
-terminal.py  the display of a verb, on standard error
+terminal.py  the display of a command, on standard error
 """

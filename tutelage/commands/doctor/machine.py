@@ -32,7 +32,7 @@ demonstration that takes .2 s of the processor."""
 @dataclass(frozen=True)
 class Check:
     """One property of the machine, of a study or of a server. A `warning` costs time, votes or a feature; with a
-    `fault` some verb cannot run, or a promise is not kept."""
+    `fault` some command cannot run, or a promise is not kept."""
 
     subject: str
     found: str
@@ -120,7 +120,9 @@ def _memory() -> Iterator[Check]:
         "memory",
         f"{memory:,.1f} GiB free",
         "warning" if memory < LITTLE_MEMORY else "ok",
-        "Close other programs, or plan a run first: tutelage plan VERB ..." if memory < LITTLE_MEMORY else "",
+        "Close other programs, or plan a run first: tutelage plan COMMAND ..."
+        if memory < LITTLE_MEMORY
+        else "",
     )
 
 

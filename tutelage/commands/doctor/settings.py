@@ -15,7 +15,7 @@ class DoctorSettings:
     The exit status is 1 where a check failed or a finding asks for a look."""
 
     target: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[RUN|STUDY]")] = ""
-    """The folder that a verb wrote with --out, or a study: its folder, its database file or a postgresql:// URL.
+    """The folder that a command wrote with --out, or a study: its folder, its database file or a postgresql:// URL.
     Without it, the machine is checked."""
     endpoint: str = ""
     """Address of an OpenAI-compatible server up to /chat/completions, such as http://localhost:8000/v1: ask it for its

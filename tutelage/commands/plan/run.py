@@ -85,7 +85,7 @@ class PlanResult:
 
 
 def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
-    """Plan the run of a verb's settings on the devices of `where`; on this machine, measured, without it.
+    """Plan the run of a command's settings on the devices of `where`; on this machine, measured, without it.
 
     Reads the configuration of the models, and the data where `where` leaves a length of its texts open. No weights are
     read, and nothing is written.

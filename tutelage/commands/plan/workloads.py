@@ -1,4 +1,4 @@
-"""Workloads: one step of a verb, in numbers, from the settings of the verb alone."""
+"""Workloads: one step of a command, in numbers, from the settings of the command alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ class Run:
 
 @singledispatch
 def run_of(settings: object, lengths: Lengths) -> Run:
-    """The run of a verb's settings. Reads configurations, and the data where `lengths` leaves a length open."""
+    """The run of a command's settings. Reads configurations, and the data where `lengths` leaves a length open."""
     raise TutelageError(f"There is no plan for {type(settings).__name__}.")
 
 

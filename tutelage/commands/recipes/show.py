@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tutelage.algorithms import RECIPES, about, pieces, plain, recipe_named, table
 from tutelage.algorithms.choice_rules import remarks
-from tutelage.algorithms.table import row
+from tutelage.algorithms.registry import RECIPES, about, recipe_named
+from tutelage.algorithms.table import pieces, plain, row, table
 from tutelage.commands.recipes.settings import RecipesSettings
 
 WIDEST = 31

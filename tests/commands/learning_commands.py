@@ -1,6 +1,6 @@
-"""Settings of the verbs that learn from preferences and from their own answers, on tiny folders."""
+"""Settings of the commands that learn from preferences and from their own answers, on tiny folders."""
 
-from tiny_verbs import TOPICS, model, write_jsonl
+from tiny_commands import TOPICS, model, write_jsonl
 
 from tutelage.base import config
 from tutelage.commands.table import find

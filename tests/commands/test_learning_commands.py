@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from learning_verbs import (
+from learning_commands import (
     dpo_settings,
     online_settings,
     preferences,
@@ -16,7 +16,7 @@ from learning_verbs import (
 from served import choices, serving
 from test_resume import Crash, assert_same_run, crash_in
 from tiers import long_except
-from tiny_verbs import read_jsonl, write_jsonl
+from tiny_commands import read_jsonl, write_jsonl
 from transformers import AutoModelForCausalLM
 
 from tutelage.base import config
@@ -218,7 +218,7 @@ def test_rejection_says_when_the_best_answers_are_no_better(base, prompts, tmp_p
 
 
 def resumable(base, tmp_path):
-    """Of each kind a function out -> (verb, settings) with more than five steps."""
+    """Of each kind a function out -> (command, settings) with more than five steps."""
     pairs, single = preferences(tmp_path / "pairs.jsonl"), singles(tmp_path / "singles.jsonl")
     asked = questions(tmp_path / "asked.jsonl")
     common = {"checkpoints": EVERY_TWO}
@@ -248,16 +248,16 @@ def resumable(base, tmp_path):
 )
 def test_a_run_that_crashed_twice_is_the_run_that_did_not(base, tmp_path, monkeypatch, kind):
     make = resumable(base, tmp_path)[kind]
-    verb, settings = make(tmp_path / "whole")
-    verb.main(settings)
+    command, settings = make(tmp_path / "whole")
+    command.main(settings)
     for number, when in enumerate((4, 3)):
-        verb, settings = make(tmp_path / "broken", resume=number > 0)
+        command, settings = make(tmp_path / "broken", resume=number > 0)
         with monkeypatch.context() as patch:
             crash_in(patch, Learner, "update", when)
             with pytest.raises(Crash):
-                verb.main(settings)
-    verb, settings = make(tmp_path / "broken", resume=True)
-    verb.main(settings)
+                command.main(settings)
+    command, settings = make(tmp_path / "broken", resume=True)
+    command.main(settings)
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
     if kind in ("online", "rejecting"):
         for number in (1, 2):

@@ -1,4 +1,4 @@
-"""Files and settings for verbs on tiny folders."""
+"""Files and settings for commands on tiny folders."""
 
 import json
 from pathlib import Path
