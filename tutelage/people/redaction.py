@@ -12,16 +12,16 @@ from functools import cache
 from typing import TypeAlias
 
 from tutelage.base.extras import MissingExtra
-from tutelage.people.corrected import CorrectedAnswer
-from tutelage.people.corrections import Correction, Span
-from tutelage.people.labels import LabelledStudy, Row
+from tutelage.people.answers import Correction, Span
+from tutelage.people.correction_data import CorrectedAnswer
 from tutelage.people.languages import Sentence
 from tutelage.people.personal_data import KINDS, Finding, Search, moved, replaced
-from tutelage.people.store.catalogue import Question
-from tutelage.people.store.conversations import LIVE
 from tutelage.people.store.engine import Store
+from tutelage.people.store.item_catalogue import Question
 from tutelage.people.store.raters import Rater, list_raters
+from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Vote
+from tutelage.people.training_data import LabelledStudy, Row
 
 AROUND = 30
 """Characters that are shown to each side of what was found."""

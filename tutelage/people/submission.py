@@ -10,14 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.answers import Answer, check_envelope
-from tutelage.people.corrections import check_correction, check_spans
-from tutelage.people.store import inbox, judgements, leases, search, visits
-from tutelage.people.store.counting import LockedItem
+from tutelage.people.answers import Answer, check_correction, check_envelope, check_spans
+from tutelage.people.store import assignments, inbox, judgements, open_items, visits
+from tutelage.people.store.assignments import Lease, load_assignment
+from tutelage.people.store.counters import ItemFacts, LockedItem, tally
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import JudgementRow
-from tutelage.people.store.leases import Lease
-from tutelage.people.store.questions import load_assignment
 from tutelage.people.store.raters import (
     DECIDING,
     Rater,
@@ -26,7 +24,6 @@ from tutelage.people.store.raters import (
     lock_rater,
 )
 from tutelage.people.store.studies import load_study
-from tutelage.people.tallying import ItemFacts, tally
 
 
 @dataclass(frozen=True)
@@ -71,10 +68,10 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
 
 
 def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _Locks:
-    owner = rater_id if rater_id is not None else leases.owner_of(connection, assignment_id)
+    owner = rater_id if rater_id is not None else assignments.owner_of(connection, assignment_id)
     if owner is not None:
         rater = lock_rater(connection, owner)
-        locked = leases.lock_lease(connection, assignment_id)
+        locked = assignments.lock_lease(connection, assignment_id)
         if locked is not None and locked[0].rater_id == rater.id:
             return _Locks(rater, *locked)
     raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
@@ -97,7 +94,7 @@ def _write(
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
     counted = not extra and rater.fills_places
-    counts = leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
+    counts = assignments.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
     about = ItemFacts(item.pool, item.gold, item.lengths, first)
     change = Counter(tally(new, about))
@@ -120,7 +117,7 @@ def _write(
 def _graduate(connection: Connection, locked: _Locks, now: int) -> None:
     """After the last training question: on to the real ones with enough right answers."""
     rater, study = locked.rater, load_study(connection, locked.lease.study_id)
-    if search.known_item(connection, study.id, rater.id, "training", 0) is not None:
+    if open_items.known_item(connection, study.id, rater.id, "training", 0) is not None:
         return
     seen, right = judgements.training_record(connection, rater.id)
     passed = right >= study.plan.training_pass * seen

@@ -24,7 +24,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.record_files import write_jsonl
 from tutelage.data.transport import BUSY, Transport, check_key
 from tutelage.people.answers import new_key
-from tutelage.people.programs.values import (
+from tutelage.people.programs.api_values import (
     MOST_ROWS,
     Added,
     AgreementFigures,

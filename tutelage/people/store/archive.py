@@ -23,8 +23,8 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
 from tutelage.people.store import migrations, schema
+from tutelage.people.store.database import open_store
 from tutelage.people.store.engine import Connection, Store, connect
-from tutelage.people.store.opening import open_store
 
 FORMAT = "tutelage-backup/1"
 ROWS_AT_ONCE = 1_000

@@ -9,14 +9,14 @@ import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer, Canonical
-from tutelage.people.kinds.values import Screen
+from tutelage.people.kinds.kind import Screen
 from tutelage.people.store import schema
+from tutelage.people.store.assignments import screen_from
+from tutelage.people.store.counters import ItemFacts, tally
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.judgements import row_of, stored
-from tutelage.people.store.leases import screen_from
 from tutelage.people.store.studies import Study, load_study
-from tutelage.people.tallying import ItemFacts, tally
 
 _CHUNK = 5_000
 _said, _given, _items, _raters = schema.judgement, schema.assignment, schema.item, schema.rater

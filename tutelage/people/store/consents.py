@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from tutelage.people.consent_text import Consent
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
+from tutelage.people.settings import Consent
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
 from tutelage.people.store.raters import Rater, consent, list_raters

@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -14,7 +15,6 @@ from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 from tutelage.people.store.exclusions import count_again, fills_no_places, has_people, people_in
-from tutelage.people.texts import folded
 
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 Role: TypeAlias = Literal["rater", "reviewer", "owner"]
@@ -96,6 +96,12 @@ class Rater:
     def pseudonym(self) -> str:
         """What stands for the rater outside the study."""
         return pseudonym_of(self.id, self.kind, self.name)
+
+
+def folded(name: str) -> str:
+    """A name as people tell names apart: without capitals, outer or double spaces, or other forms of the same letters.
+    "Ada" and "ada " are one name."""
+    return unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
 
 
 def pseudonym_of(number: int, kind: str, name: str) -> str:

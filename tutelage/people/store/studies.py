@@ -7,6 +7,7 @@ time without a new version; both leave an event.
 
 import functools
 import hashlib
+import hmac
 import json
 import secrets
 from collections.abc import Sequence
@@ -16,16 +17,18 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.corrections import check_categories
+from tutelage.people.answers import check_categories
 from tutelage.people.fields import FieldError
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, check_languages
-from tutelage.people.plan import Plan
+from tutelage.people.settings import Plan
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 
 State: TypeAlias = Literal["open", "paused", "closed"]
+SHUFFLES = 1 << 56
+"""Items are shuffled by numbers below this."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,17 @@ class Study:
     created: int
     consent: int = 0
     languages: tuple[str, ...] = (ENGLISH,)
+
+    def chance(self, *what: object) -> float:
+        """A pseudo-random number in [0, 1) for the decision on `what`: HMAC-SHA-256 with the secret, as a fraction.
+        Repeatable with the secret, unpredictable without it."""
+        text = "|".join(map(str, what))
+        digest = hmac.new(bytes.fromhex(self.secret), text.encode(), hashlib.sha256).digest()
+        return int.from_bytes(digest[:7], "big") / SHUFFLES
+
+    def side_order(self, item: object, rater_id: int, places: int) -> tuple[int, ...]:
+        """The canonical index of the response in each place: uniform over all orders, the same on every reload."""
+        return tuple(sorted(range(places), key=lambda index: self.chance(item, rater_id, index)))
 
 
 def create_study(
@@ -284,3 +298,10 @@ def touched_from(now: int) -> sa.ColumnElement[int]:
     """Times from now on for many items at once, no two alike in a row: raters pass the items in the order of these
     times, and could not pass thousands with the same."""
     return now + schema.item.c.id % 65_536
+
+
+def list_versions(store: Store, study_id: int) -> tuple[Presentation, ...]:
+    """All versions of the study's question, version 1 first."""
+    query = sa.select(_versions).where(_versions.c.study_id == study_id).order_by(_versions.c.number)
+    with store.read() as connection:
+        return tuple(presentation_from(row) for row in connection.execute(query).mappings())
