@@ -55,24 +55,9 @@ SQLAlchemy.
 from tutelage.base.lazy import lazy_names
 
 _NAMES = {
-    "people.answers": (
-        "Answer",
-        "Correction",
-        "Span",
-        "new_key",
-    ),
-    "people.assignment": (
-        "next_assignment",
-        "release",
-        "renew",
-        "reserve_item",
-        "why_nothing",
-    ),
-    "people.training_data": (
-        "LabelledStudy",
-        "label_study",
-        "preferences",
-    ),
+    "people.answers": ("Answer", "Correction", "Span", "new_key"),
+    "people.assignment": ("next_assignment", "release", "renew", "reserve_item", "why_nothing"),
+    "people.training_data": ("LabelledStudy", "label_study", "preferences"),
     "people.settings": ("Plan",),
     "people.selection": ("Selection",),
     "people.store.access": (
@@ -87,24 +72,10 @@ _NAMES = {
     ),
     "people.store.assignments": ("Assignment",),
     "people.store.backup": ("backup",),
-    "people.store.database": (
-        "check",
-        "open_store",
-    ),
-    "people.store.engine": (
-        "Store",
-        "Unavailable",
-    ),
-    "people.store.events": (
-        "Event",
-        "list_events",
-    ),
-    "people.store.exclusions": (
-        "exclude",
-        "exclude_all",
-        "include",
-        "include_all",
-    ),
+    "people.store.database": ("check", "open_store"),
+    "people.store.engine": ("Store", "Unavailable"),
+    "people.store.events": ("Event", "list_events"),
+    "people.store.exclusions": ("exclude", "exclude_all", "include", "include_all"),
     "people.store.inbox": (
         "Notice",
         "close_notices",
@@ -113,23 +84,9 @@ _NAMES = {
         "reopen_notice",
         "write_note",
     ),
-    "people.store.item_catalogue": (
-        "Question",
-        "list_questions",
-    ),
-    "people.store.items": (
-        "Additions",
-        "Item",
-        "add_items",
-        "set_overlap",
-        "set_priorities",
-    ),
-    "people.store.judgements": (
-        "Feedback",
-        "PastAnswer",
-        "feedback",
-        "recent_answers",
-    ),
+    "people.store.item_catalogue": ("Question", "list_questions"),
+    "people.store.items": ("Additions", "Item", "add_items", "set_overlap", "set_priorities"),
+    "people.store.judgements": ("Feedback", "PastAnswer", "feedback", "recent_answers"),
     "people.store.raters": (
         "NameTaken",
         "Rater",
@@ -141,11 +98,7 @@ _NAMES = {
         "get_rater",
         "list_raters",
     ),
-    "people.store.sessions": (
-        "end_session",
-        "rater_of_session",
-        "start_session",
-    ),
+    "people.store.sessions": ("end_session", "rater_of_session", "start_session"),
     "people.store.studies": (
         "Presentation",
         "Study",
@@ -157,26 +110,9 @@ _NAMES = {
         "set_languages",
         "set_state",
     ),
-    "people.store.survey": (
-        "Counts",
-        "Match",
-        "Round",
-        "Survey",
-        "count_study",
-        "open_round",
-        "survey",
-    ),
-    "people.store.votes": (
-        "Snapshot",
-        "Vote",
-        "freeze",
-        "list_judgements",
-        "list_votes",
-    ),
-    "people.submission": (
-        "Receipt",
-        "submit",
-    ),
+    "people.store.survey": ("Counts", "Match", "Round", "Survey", "count_study", "open_round", "survey"),
+    "people.store.votes": ("Snapshot", "Vote", "freeze", "list_judgements", "list_votes"),
+    "people.submission": ("Receipt", "submit"),
 }
 _PLACES = {name: f"tutelage.{module}" for module, names in _NAMES.items() for name in names}
 

@@ -215,18 +215,13 @@ def check_categories(categories: Sequence[str]) -> None:
     if len(categories) > MOST_CATEGORIES or len(set(categories)) != len(categories):
         raise FieldError(
             "spans",
-            Sentence(
-                "There are %(count)s categories of wrong words; give at most %(most)s, no two alike.",
-                count=len(categories),
-                most=MOST_CATEGORIES,
-            ),
+            "There are %(count)s categories of wrong words; give at most %(most)s, no two alike.",
+            count=len(categories),
+            most=MOST_CATEGORIES,
         )
     if any(not name.strip() or len(name) > LONGEST_CATEGORY for name in categories):
         raise FieldError(
-            "spans",
-            Sentence(
-                "A category of wrong words is a name of 1 to %(most)s characters.", most=LONGEST_CATEGORY
-            ),
+            "spans", "A category of wrong words is a name of 1 to %(most)s characters.", most=LONGEST_CATEGORY
         )
 
 

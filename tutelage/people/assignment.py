@@ -36,14 +36,7 @@ from tutelage.people.store.assignments import Assignment, find_item, load_assign
 from tutelage.people.store.counters import LockedItem, lock_item
 from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.open_items import may_come_back
-from tutelage.people.store.raters import (
-    DECIDING,
-    Rater,
-    count_asked,
-    load_rater,
-    lock_rater,
-    touch_rater,
-)
+from tutelage.people.store.raters import DECIDING, Rater, count_asked, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import SHUFFLES, Study, load_study
 
 ChosenBy: TypeAlias = Literal[
@@ -88,7 +81,8 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
         if waiting:
             assignments.renew(connection, waiting[:1], _lease_end(store, study))
             return load_assignment(connection, waiting[0])
-        if len(held) >= MOST_HELD or refusal(study, rater) is not None or _is_spoken_for(rater, len(held)):
+        last = rater.quota is not None and rater.tallies.answered + len(held) >= rater.quota
+        if len(held) >= MOST_HELD or refusal(study, rater) is not None or last:
             return None
         if len(held) >= HELD_AT_THE_END and not open_items.any_fresh(connection, study.id):
             return None
@@ -203,11 +197,6 @@ def refusal(study: Study, rater: Rater) -> str | None:
             count=rater.quota,
         )
     return None
-
-
-def _is_spoken_for(rater: Rater, held: int) -> bool:
-    """Whether the answers to what the rater holds will be all that were asked for."""
-    return rater.quota is not None and rater.tallies.answered + held >= rater.quota
 
 
 def _sweep(store: Store, rater_id: int) -> None:

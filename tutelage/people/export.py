@@ -90,7 +90,9 @@ def export_study(
         manifest["names"] = names
         contents = Contents(study, labelled, agreements, questions, raters, names)
         manifest["files"] = _write_files(partial, contents, store, selection)
-        (partial / "manifest.json").write_text(_pretty(manifest), encoding="utf-8")
+        (partial / "manifest.json").write_text(
+            json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         os.replace(partial, folder)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
@@ -180,29 +182,7 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _pretty(manifest: Mapping[str, object]) -> str:
-    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-
-
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def preference_row(row: Row, study: str) -> dict[str, object]:
-    """A preference as a line of preferences.jsonl."""
-    chosen, rejected = row.question.completions[row.chosen], row.question.completions[row.rejected]
-    return to_row(row.preference) | {
-        "n_votes": sum(row.label.counts.values()),
-        "votes": dict(row.label.counts),
-        "strength": row.strength,
-        "item_id": row.question.key,
-        "chosen_id": chosen.id,
-        "rejected_id": rejected.id,
-        "chosen_model": chosen.sampler,
-        "rejected_model": rejected.sampler,
-        "split": row.question.prompt.split,
-        "round": row.question.item.round,
-        "study": study,
-    }
 
 
 def safe_cell(text: str) -> str:
@@ -210,22 +190,28 @@ def safe_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
+def preference_row(row: Row, study: str) -> dict[str, object]:
+    """A preference as a line of preferences.jsonl."""
+    chosen, rejected = row.question.completions[row.chosen], row.question.completions[row.rejected]
+    return to_row(row.preference) | {
+        "n_votes": sum(row.label.counts.values()), "votes": dict(row.label.counts), "strength": row.strength,
+        "item_id": row.question.key, "chosen_id": chosen.id, "rejected_id": rejected.id,
+        "chosen_model": chosen.sampler, "rejected_model": rejected.sampler,
+    } | _place(row.question, study)  # fmt: skip
+
+
 def turn_rows(rows: Iterable[Row], study: str) -> Iterator[dict[str, object]]:
-    """The chosen answers of turns of live conversations, for supervised fine-tuning; turns found equal chose none."""
+    """The chosen responses of turns of live conversations, as demonstrations; ties choose none."""
     for row in rows:
         if row.question.item.origin == LIVE and row.preference.p_chosen > 0.5:
             shown = Demonstration(row.preference.messages, row.preference.chosen)
             model = row.question.completions[row.chosen].sampler
-            yield to_row(shown) | {
-                "item_id": row.question.key,
-                "model": model,
-                "split": row.question.prompt.split,
-                "round": row.question.item.round,
-                "study": study,
-            }
+            named = {"item_id": row.question.key, "model": model}
+            yield to_row(shown) | named | _place(row.question, study)
 
 
 def bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
+    """The responses of questions that raters found bad, as lines of unpaired.jsonl."""
     for question in questions:
         for completion in question.completions:
             row = to_row(UnpairedAnswer(question.messages, completion.text, False))
@@ -233,11 +219,13 @@ def bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
 
 
 def demonstration_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
+    """Corrections as demonstrations."""
     for each in labelled.corrections:
         yield to_row(each.demonstration) | _origin(each, study)
 
 
 def correction_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
+    """Corrections as preferences over their originals."""
     for each in labelled.corrections:
         for index, preference in each.pairs:
             original = each.question.completions[index]
@@ -246,34 +234,25 @@ def correction_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, o
 
 
 def _origin(each: CorrectedAnswer, study: str) -> dict[str, object]:
-    question = each.question
-    return {
-        "item_id": question.key,
-        "judgement": each.vote.id,
-        "rater": each.vote.pseudonym,
-        "split": question.prompt.split,
-        "round": question.item.round,
-        "study": study,
-    }
+    named = {"item_id": each.question.key, "judgement": each.vote.id, "rater": each.vote.pseudonym}
+    return named | _place(each.question, study)
+
+
+def _place(question: Question, study: str) -> dict[str, object]:
+    return {"split": question.prompt.split, "round": question.item.round, "study": study}
 
 
 def marked_rows(votes: Iterable[Vote], questions: Sequence[Question]) -> Iterator[dict[str, object]]:
-    """A line per span. It names the response by its id in items.jsonl and has no column with a text to learn from."""
+    """A line per span, which names the response by its id in items.jsonl; no column holds a text to train on."""
     by_key = {question.key: question for question in questions}
     for vote in votes:
         for span in vote.spans:
             completion = by_key[vote.item].completions[span.response]
             yield {
-                "item_id": vote.item,
-                "completion_id": completion.id,
-                "model": completion.sampler,
-                "judgement": vote.id,
-                "rater": vote.pseudonym,
-                "category": span.category,
-                "start": span.start,
-                "end": span.end,
-                "words": completion.text[span.start : span.end],
-            }
+                "item_id": vote.item, "completion_id": completion.id, "model": completion.sampler,
+                "judgement": vote.id, "rater": vote.pseudonym, "category": span.category, "start": span.start,
+                "end": span.end, "words": completion.text[span.start : span.end],
+            }  # fmt: skip
 
 
 def item_row(question: Question) -> dict[str, object]:
@@ -314,22 +293,10 @@ def rater_row(
 
 
 _CSV = (
-    "id",
-    "item",
-    "rater",
-    "rater_kind",
-    "pool",
-    "verdict",
-    "strength",
-    "repeat",
-    "extra",
-    "version",
-    "active_ms",
-)
-
-
-_CORRECTED = ("correction", "spans")
-"""The better response, and the number of spans."""
+    "id", "item", "rater", "rater_kind", "pool", "verdict", "strength", "repeat", "extra", "version", "active_ms",
+)  # fmt: skip
+_MORE = ("left", "flags", "reason", "excluded", "created", "correction", "spans", "consent")
+"""Columns of votes.csv; `correction` holds the better response, `spans` their number."""
 
 
 def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
@@ -340,9 +307,7 @@ def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
         writer = csv.writer(file)
         own = [find_kind(vote.kind).cells(vote.said) for vote, _ in votes]
         names = list(dict.fromkeys(name for cells in own for name in cells))
-        writer.writerow(
-            (*_CSV, "left", "flags", "reason", "excluded", "created", *_CORRECTED, "consent", *names)
-        )
+        writer.writerow((*_CSV, *_MORE, *names))
         for (vote, consent), found in zip(votes, own, strict=True):
             if vote.latest:
                 cells = [vote.pseudonym if name == "rater" else getattr(vote, name) for name in _CSV]
@@ -352,11 +317,9 @@ def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
                     vote.reason,
                     vote.excluded,
                     vote.created,
-                    vote.correction and vote.correction.text,
-                    len(vote.spans),
-                    consent,
-                    *(found.get(name) for name in names),
                 ]
+                cells += [vote.correction and vote.correction.text, len(vote.spans), consent]
+                cells += [found.get(name) for name in names]
                 writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
                 count += 1
     return count

@@ -134,7 +134,11 @@ def say(store: Store, rater_id: int, conversation: int | None, text: str, key: s
         rater = lock_rater(connection, rater_id)
         known = turns.turn_of_key(connection, rater.study_id, key)
         if known is not None:
-            return _same(known, rater_id, text)
+            if known.rater_id != rater_id or known.messages[-1].content != text:
+                raise TutelageError(
+                    "The idempotency key was used for another message; every message needs its own."
+                )
+            return known
         study = load_study(connection, rater.study_id)
         live = live_models(connection, study.id)
         told = refusal(study, rater)
@@ -146,12 +150,6 @@ def say(store: Store, rater_id: int, conversation: int | None, text: str, key: s
         messages = (*messages, Message("user", text))
         touch_rater(connection, rater_id, store.now())
         return turns.begin_turn(connection, study, rater_id, before, messages, live, key, store.now())
-
-
-def _same(known: Turn, rater_id: int, text: str) -> Turn:
-    if known.rater_id != rater_id or known.messages[-1].content != text:
-        raise TutelageError("The idempotency key was used for another message; every message needs its own.")
-    return known
 
 
 def _before(

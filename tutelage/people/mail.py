@@ -15,14 +15,13 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence, counted, say
 from tutelage.people.store.access import peek_invite, revoke_invite
-from tutelage.people.store.engine import Store
+from tutelage.people.store.engine import DAY_MS, Store
 from tutelage.people.store.raters import get_rater
 from tutelage.people.store.studies import study_of
 
 TIMEOUT_SECONDS = 20.0
 MAILED = Sentence("by e-mail")
 """The note of a personal link that is made to be mailed."""
-_DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def check_address(address: str) -> None:
     except (MessageError, ValueError, IndexError):
         known = Address()
     if not known.username or not known.domain or not address.isprintable():
-        raise FieldError("email", Sentence("'%(address)s' is no e-mail address.", address=address[:100]))
+        raise FieldError("email", "'%(address)s' is no e-mail address.", address=address[:100])
 
 
 def send_link(store: Store, server: MailServer, token: str, to: str, base: str, *, actor: str) -> None:
@@ -107,7 +106,7 @@ def send_link(store: Store, server: MailServer, token: str, to: str, base: str, 
     assert invite is not None, "the token was just made"
     assert invite.rater is not None, "the token is that of a personal link"
     study, rater = study_of(store, invite.study_id), get_rater(store, invite.rater)
-    days = round((invite.expires - store.now()) / _DAY_MS)
+    days = round((invite.expires - store.now()) / DAY_MS)
     paragraphs = (
         Sentence(
             "Hello %(name)s, this is your personal link. It brings you back to where you stopped.",
@@ -132,11 +131,9 @@ def send_link(store: Store, server: MailServer, token: str, to: str, base: str, 
             raise
         raise FieldError(
             "email",
-            Sentence(
-                "The mail to %(address)s was not sent (%(why)s), and its link is withdrawn.",
-                address=to,
-                why=str(error),
-            ),
+            "The mail to %(address)s was not sent (%(why)s), and its link is withdrawn.",
+            address=to,
+            why=str(error),
         ) from error
 
 

@@ -71,10 +71,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
             "corrections": sum(len(each.pairs) for each in labelled.corrections),
             "spans": sum(len(vote.spans) for vote in marking(labelled, selection)),
         },
-        "corrections": {
-            "total": sum(labelled.correction_fates.values()),
-            **labelled.correction_fates,
-        },
+        "corrections": {"total": sum(labelled.correction_fates.values()), **labelled.correction_fates},
         "reliability": reliability,
         "strength_agreement": labelled.labels.strength_agreement,
         "agreements": {name: alpha.value for name, alpha in agreements(counted).items()},

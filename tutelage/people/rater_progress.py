@@ -48,17 +48,16 @@ def rater_progress(store: Store, rater_id: int) -> RaterProgress:
         answered = rater.tallies.answered - base
         if rater.state == "training":
             quota = None if rater.quota is None else rater.quota - base
-            return RaterProgress(answered, quota, practice=_practice(connection, rater))
+            seen, _ = training_record(connection, rater.id)
+            practice = PracticeProgress(
+                seen, seen + count_practice_left(connection, rater.study_id, rater.id)
+            )
+            return RaterProgress(answered, quota, practice=practice)
         left = _left(store, connection, rater)
         if rater.quota is None:
             return RaterProgress(answered, None, left)
         enough = left is None or left >= rater.quota - rater.tallies.answered
         return RaterProgress(answered, rater.quota - base, None if enough else left)
-
-
-def _practice(connection: Connection, rater: Rater) -> PracticeProgress:
-    answered, _ = training_record(connection, rater.id)
-    return PracticeProgress(answered, answered + count_practice_left(connection, rater.study_id, rater.id))
 
 
 def _left(store: Store, connection: Connection, rater: Rater) -> int | None:

@@ -109,9 +109,7 @@ PROLIFIC = Platform(
     "PROLIFIC_PID",
     "STUDY_ID",
     "SESSION_ID",
-    MappingProxyType(
-        {name: "{{%" + name + "%}}" for name in ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID")},
-    ),
+    MappingProxyType({name: "{{%" + name + "%}}" for name in ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID")}),
     code_needed=True,
 )
 MTURK = Platform(
@@ -181,10 +179,8 @@ class Recruitment:
         if len(self.currency) > 10 or not (self.currency + "x").isprintable():
             raise FieldError(
                 "currency",
-                Sentence(
-                    "The currency is “%(currency)s”; write up to 10 characters, such as GBP.",
-                    currency=self.currency[:20],
-                ),
+                "The currency is “%(currency)s”; write up to 10 characters, such as GBP.",
+                currency=self.currency[:20],
             )
 
 
@@ -194,25 +190,20 @@ def _check_codes(platform: Platform, codes: Mapping[str, str]) -> None:
         if len(code) > LONGEST_CODE or not code.isascii() or not (code + "x").isprintable() or " " in code:
             raise FieldError(
                 name,
-                Sentence(
-                    "The code is “%(code)s”; a code has up to %(most)s ASCII characters without spaces.",
-                    code=code[:50],
-                    most=LONGEST_CODE,
-                ),
+                "The code is “%(code)s”; a code has up to %(most)s ASCII characters without spaces.",
+                code=code[:50],
+                most=LONGEST_CODE,
             )
         if platform.code_needed and not code:
             raise FieldError(
                 name,
-                Sentence(
-                    "%(platform)s needs a code for those who are done and one for those who are screened out: make "
-                    "both in the settings of the study there.",
-                    platform=platform.words,
-                ),
+                "%(platform)s needs a code for those who are done and one for those who are screened out: make "
+                "both in the settings of the study there.",
+                platform=platform.words,
             )
     if codes["code"] and codes["code"] == codes["screened_code"]:
         raise FieldError(
-            "screened_code",
-            Sentence("Those who are screened out need a code of their own, not the same one."),
+            "screened_code", "Those who are screened out need a code of their own, not the same one."
         )
 
 
@@ -221,10 +212,8 @@ def _check_return(platform: Platform, url: str) -> None:
         if platform.back_needed:
             raise FieldError(
                 "return_url",
-                Sentence(
-                    "%(platform)s needs a return link: the completion URL that it shows for the study (client-side).",
-                    platform=platform.words,
-                ),
+                "%(platform)s needs a return link: the completion URL that it shows for the study (client-side).",
+                platform=platform.words,
             )
         return
     try:
@@ -234,25 +223,21 @@ def _check_return(platform: Platform, url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.netloc or not url.isprintable() or len(url) > 2_000:
         raise FieldError(
             "return_url",
-            Sentence(
-                "The return link is “%(url)s”; it is an address that begins with https://.", url=url[:80]
-            ),
+            "The return link is “%(url)s”; it is an address that begins with https://.",
+            url=url[:80],
         )
     if platform.code_needed:
         raise FieldError(
             "return_url",
-            Sentence(
-                "%(platform)s makes its return link from the code; leave it out.", platform=platform.words
-            ),
+            "%(platform)s makes its return link from the code; leave it out.",
+            platform=platform.words,
         )
     if platform.back_needed and SURVEY_CODE not in url:
         raise FieldError(
             "return_url",
-            Sentence(
-                "The return link has no %(code)s: %(platform)s writes it where the survey code goes; keep it as it is.",
-                code=SURVEY_CODE,
-                platform=platform.words,
-            ),
+            "The return link has no %(code)s: %(platform)s writes it where the survey code goes; keep it as it is.",
+            code=SURVEY_CODE,
+            platform=platform.words,
         )
 
 

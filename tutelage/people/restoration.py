@@ -39,7 +39,10 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
     """
     manifest = _manifest(folder)
     told = manifest["study"]
-    versions = [_presentation(row) for row in manifest["versions"]]
+    versions = [
+        Presentation(**row | {name: tuple(row[name]) for name in ("criteria", "spans")})
+        for row in manifest["versions"]
+    ]
     study = create_study(
         store,
         name or told["name"],
@@ -92,10 +95,6 @@ def _manifest(folder: Path) -> dict[str, Any]:
 def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
     with (folder / name).open(encoding="utf-8") as file:
         return [json.loads(line) for line in file]
-
-
-def _presentation(row: Mapping[str, Any]) -> Presentation:
-    return Presentation(**{**row, "criteria": tuple(row["criteria"]), "spans": tuple(row["spans"])})
 
 
 def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:

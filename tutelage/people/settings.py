@@ -36,12 +36,10 @@ class Plan:
         if self.gold_rate + self.repeat_rate > MOST_KNOWN:
             raise FieldError(
                 "gold_rate",
-                Sentence(
-                    "Known answers (%(gold)s) and questions asked again (%(repeats)s) must not be negative, nor take "
-                    "more than half of all questions together.",
-                    gold=Share(self.gold_rate),
-                    repeats=Share(self.repeat_rate),
-                ),
+                "Known answers (%(gold)s) and questions asked again (%(repeats)s) must not be negative, nor take "
+                "more than half of all questions together.",
+                gold=Share(self.gold_rate),
+                repeats=Share(self.repeat_rate),
             )
 
 
@@ -64,19 +62,15 @@ class Consent:
         if self.votes not in ("keep", "erase"):
             raise FieldError(
                 "votes",
-                Sentence(
-                    "Votes of a forgotten rater are kept under a number (keep) or erased (erase), not “%(given)s”.",
-                    given=self.votes[:50],
-                ),
+                "Votes of a forgotten rater are kept under a number (keep) or erased (erase), not “%(given)s”.",
+                given=self.votes[:50],
             )
         check_ranges(self)
         if len(self.text) > LONGEST_CONSENT:
             raise FieldError(
                 "text",
-                Sentence(
-                    "The text has %(length)s characters; at most %(most)s are kept.",
-                    length=len(self.text),
-                    most=LONGEST_CONSENT,
-                ),
+                "The text has %(length)s characters; at most %(most)s are kept.",
+                length=len(self.text),
+                most=LONGEST_CONSENT,
             )
         refuse_unstorable(self.text, Sentence("The text"), "text")

@@ -16,13 +16,7 @@ from tutelage.people.store.assignments import Lease, load_assignment
 from tutelage.people.store.counters import ItemFacts, LockedItem, tally
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import JudgementRow
-from tutelage.people.store.raters import (
-    DECIDING,
-    Rater,
-    add_tallies,
-    finish_training,
-    lock_rater,
-)
+from tutelage.people.store.raters import DECIDING, Rater, add_tallies, finish_training, lock_rater
 from tutelage.people.store.studies import load_study
 
 
@@ -59,7 +53,11 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
         locked = _lock(connection, assignment_id, rater_id)
         same, before = judgements.known(connection, locked.lease.study_id, answer.key, assignment_id)
         if same is not None:
-            return _receipt_again(same, assignment_id)
+            if same.assignment_id != assignment_id:
+                raise TutelageError(
+                    f"The idempotency key {same.key} was used for another question; every answer needs its own."
+                )
+            return Receipt(same.id, assignment_id, same.revision, same.extra, True)
         lease = locked.lease
         lease.kind.check(answer, lease.screen)
         check_envelope(answer)
@@ -75,14 +73,6 @@ def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _
         if locked is not None and locked[0].rater_id == rater.id:
             return _Locks(rater, *locked)
     raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
-
-
-def _receipt_again(known: JudgementRow, assignment_id: int) -> Receipt:
-    if known.assignment_id != assignment_id:
-        raise TutelageError(
-            f"The idempotency key {known.key} was used for another question; every answer needs its own."
-        )
-    return Receipt(known.id, assignment_id, known.revision, known.extra, True)
 
 
 def _write(

@@ -14,14 +14,7 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, insert_items
 from tutelage.people.store.raters import insert_rater, named_rater
 from tutelage.people.store.studies import list_versions, study_of
-from tutelage.people.vote_tables import (
-    Columns,
-    VotesRead,
-    completion_of,
-    item_of,
-    prompt_of,
-    read_votes,
-)
+from tutelage.people.vote_tables import Columns, VotesRead, completion_of, item_of, prompt_of, read_votes
 
 __all__ = [
     "Columns",

@@ -84,12 +84,10 @@ def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
     if missing:
         raise FieldError(
             next(iter(missing.values())),
-            Sentence(
-                "%(source)s has no column %(missing)s; it has %(known)s. Say which columns hold the votes.",
-                source=str(table.source),
-                missing=", ".join(repr(name) for name in missing),
-                known=_listed(table.columns),
-            ),
+            "%(source)s has no column %(missing)s; it has %(known)s. Say which columns hold the votes.",
+            source=str(table.source),
+            missing=", ".join(repr(name) for name in missing),
+            known=_listed(table.columns),
         )
 
 
@@ -315,8 +313,7 @@ def milliseconds(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise FieldError(
-            "time",
-            Sentence("“%(given)s” is no time: give ISO 8601 or seconds since the epoch.", given=text[:50]),
+            "time", "“%(given)s” is no time: give ISO 8601 or seconds since the epoch.", given=text[:50]
         ) from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 

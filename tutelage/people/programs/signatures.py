@@ -61,7 +61,8 @@ def verify_webhook(
             "The signature of the webhook is wrong: it comes from somebody else, was changed on its way, or the secret "
             "is that of another address."
         )
-    away = abs((time.time() if now is None else now) - int(sent)) if _is_second(sent) else float("inf")
+    is_second = sent.isascii() and sent.isdecimal() and len(sent) < 16
+    away = abs((time.time() if now is None else now) - int(sent)) if is_second else float("inf")
     if away > TOLERANCE:
         raise WebhookRefused(
             f"The webhook was sent at {sent[:20]}, more than {TOLERANCE / 60:g} minutes from now: it is an old one, or "
@@ -74,10 +75,6 @@ def verify_webhook(
     if not isinstance(content, dict):
         raise WebhookRefused("The webhook is no JSON object.")
     return content
-
-
-def _is_second(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 16
 
 
 def _key(secret: str) -> bytes:

@@ -9,6 +9,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Rater
 from tutelage.people.statistics.ballots import GOLD, PRODUCTION, SKIP, A, B, Ballots, Bools, Ints
 from tutelage.people.statistics.rater_statistics import RaterStatistics, describe_raters
+from tutelage.people.store.engine import DAY_MS
 from tutelage.people.store.raters import crowd_kinds
 from tutelage.stats.agreement import Alpha, PairAgreement, mirrored_alpha, pair_agreement, strength_scale
 from tutelage.stats.intervals import Interval, wilson
@@ -20,7 +21,6 @@ SURE = 0.9
 DOUBTFUL = 200
 MANY = 50_000
 DRAWS, FEW_DRAWS = 1_000, 200
-DAY_MS = 86_400_000
 DAYS = 14
 
 

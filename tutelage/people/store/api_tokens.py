@@ -18,7 +18,7 @@ from tutelage.people.fields import FieldError, refuse_unstorable
 from tutelage.people.languages import Sentence
 from tutelage.people.operations import Right
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.sessions import token_hash
 
 RIGHTS: tuple[Right, ...] = get_args(Right)
@@ -30,7 +30,6 @@ USE_MS = 60_000
 """The last use of a token is noted at most so often."""
 REPLY_MS = 7 * 86_400_000
 """How long the answer to a change is kept for a program that sends it again."""
-_DAY_MS = 86_400_000
 _tokens, _requests = schema.token, schema.api_request
 
 
@@ -78,36 +77,31 @@ def create_token(
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise FieldError(
             "name",
-            Sentence(
-                "A token's name has 1 to %(most)s printable characters; %(name)s has not.",
-                most=LONGEST_NAME,
-                name=repr(name[:120]),
-            ),
+            "A token's name has 1 to %(most)s printable characters; %(name)s has not.",
+            most=LONGEST_NAME,
+            name=repr(name[:120]),
         )
     refuse_unstorable(name, Sentence("The name of the token"), "name")
     wanted = _in_order(rights)
     if days is not None and not 0 < days <= LONGEST_DAYS:
         raise FieldError(
             "days",
-            Sentence(
-                "A token works for a positive number of days, %(most)s at most, not for %(given)s.",
-                most=LONGEST_DAYS,
-                given=days,
-            ),
+            "A token works for a positive number of days, %(most)s at most, not for %(given)s.",
+            most=LONGEST_DAYS,
+            given=days,
         )
     now, token = store.now(), PREFIX + secrets.token_urlsafe(32)
     row = {
         "study_id": study_id, "name": name, "rights": json.dumps(wanted), "token_sha256": token_hash(token),
-        "expires": None if days is None else now + int(days * _DAY_MS), "created": now,
+        "expires": None if days is None else now + int(days * DAY_MS), "created": now,
     }  # fmt: skip
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         if any(known.name == name and not known.problem for known in _tokens_of(connection, study_id, now)):
             raise FieldError(
                 "name",
-                Sentence(
-                    "There is a token '%(name)s' already; revoke it first, or choose another name.", name=name
-                ),
+                "There is a token '%(name)s' already; revoke it first, or choose another name.",
+                name=name,
             )
         number = inserted(connection, _tokens, row)
         told = {"name": name, "rights": wanted, "days": days}
@@ -122,16 +116,13 @@ def _in_order(rights: Sequence[str]) -> list[str]:
     if unknown is not None:
         raise FieldError(
             "rights",
-            Sentence(
-                "'%(unknown)s' is no right of a token: give one or more of %(known)s.",
-                unknown=unknown,
-                known=known,
-            ),
+            "'%(unknown)s' is no right of a token: give one or more of %(known)s.",
+            unknown=unknown,
+            known=known,
         )
     if not rights:
         raise FieldError(
-            "rights",
-            Sentence("A token without a right is of no use: give one or more of %(known)s.", known=known),
+            "rights", "A token without a right is of no use: give one or more of %(known)s.", known=known
         )
     return [right for right in RIGHTS if right in rights]
 
@@ -193,14 +184,8 @@ def earlier_reply(connection: Connection, token: Token, key: str, body: bytes, n
 
 def keep_reply(connection: Connection, token: Token, key: str, body: bytes, reply: str, now: int) -> None:
     """Keep the answer to a change for the case that it is sent again."""
-    row = {
-        "token_id": token.id,
-        "idempotency_key": key,
-        "sha256": _digest(body),
-        "reply": reply,
-        "created": now,
-    }
-    inserted(connection, _requests, row)
+    row = {"token_id": token.id, "idempotency_key": key, "sha256": _digest(body)}
+    inserted(connection, _requests, row | {"reply": reply, "created": now})
 
 
 def _digest(body: bytes) -> str:
@@ -218,7 +203,4 @@ def _token(row: sa.RowMapping, now: int) -> Token:
         problem = "This token was revoked."
     elif row["expires"] is not None and row["expires"] <= now:
         problem = "This token has expired."
-    return Token(
-        row["id"], row["study_id"], row["name"], tuple(json.loads(row["rights"])), row["expires"], row["revoked"],
-        row["used"], row["created"], problem,
-    )  # fmt: skip
+    return value_of(Token, row, rights=tuple(json.loads(row["rights"])), problem=problem)

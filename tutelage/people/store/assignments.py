@@ -16,7 +16,7 @@ from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
 from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_from, recount, take_place
-from tutelage.people.store.engine import Connection, inserted
+from tutelage.people.store.engine import Connection, inserted, value_of
 
 SWEEP = 200
 
@@ -80,12 +80,9 @@ def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, Locke
         return None
     row = found._mapping
     order = tuple(json.loads(row["order"]))
-    lease = Lease(
-        row["id"], row["study_id"], row["item_id"], row["rater_id"], row["version_id"], row["chosen_by"], order,
-        bool(row["repeat"]), bool(row["extra"]), bool(row["counted"]), row["state"], find_kind(row["kind"]),
-        screen_from(row, len(order)),
-    )  # fmt: skip
-    return lease, locked_from(found)
+    flags = {name: bool(row[name]) for name in ("repeat", "extra", "counted")}
+    kind, screen = find_kind(row["kind"]), screen_from(row, len(order))
+    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_from(found)
 
 
 def screen_from(version: sa.RowMapping, places: int) -> Screen:
@@ -220,10 +217,9 @@ def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment
         raise TutelageError(f"There is no assignment {assignment_id} in this database.")
     row, texts = rows[0], [each["text"] for each in rows]
     order = tuple(json.loads(row["order"]))
-    return Assignment(
-        row["id"], row["study_id"], row["rater_id"], row["key"], messages_from_text(row["messages"]),
-        tuple(texts[index] for index in order), order, row["state"], row["pool"] == "training", row["number"],
-        row["lease_ends"],
+    return value_of(
+        Assignment, row, item=row["key"], messages=messages_from_text(row["messages"]), order=order,
+        texts=tuple(texts[index] for index in order), training=row["pool"] == "training", version=row["number"],
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, record_event
+from tutelage.people.store.engine import Store, inserted, record_event, value_of
 from tutelage.people.store.votes import Snapshot
 
 
@@ -55,12 +55,12 @@ def list_exports(store: Store, study_id: int) -> tuple[ExportRecord, ...]:
     query = sa.select(table).where(table.c.study_id == study_id).order_by(table.c.id.desc())
     with store.read() as connection:
         return tuple(
-            ExportRecord(
-                row["id"],
-                row["created"],
-                Snapshot(row["last_judgement"], row["last_event"]),
-                json.loads(row["settings"]),
-                json.loads(row["manifest"]),
+            value_of(
+                ExportRecord,
+                row,
+                snapshot=value_of(Snapshot, row),
+                selection=json.loads(row["settings"]),
+                manifest=json.loads(row["manifest"]),
             )
             for row in connection.execute(query).mappings()
         )
@@ -88,8 +88,6 @@ def list_events(
         query = query.where(events.c.action == action)
     with store.read() as connection:
         return tuple(
-            Event(
-                row["id"], row["at"], row["actor"], row["action"], row["subject"], json.loads(row["detail"])
-            )
+            value_of(Event, row, detail=json.loads(row["detail"]))
             for row in connection.execute(query).mappings()
         )

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tutelage.data.records import CompletionRecord, Messages, Prompt
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
-from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.engine import Connection, Store, value_of
 from tutelage.people.store.items import Item
 
 _items, _prompts, _links, _responses = schema.item, schema.prompt, schema.item_response, schema.response
@@ -51,12 +51,7 @@ class Question:
         return tuple(completion.text for completion in self.completions)
 
 
-def list_questions(
-    store: Store,
-    study_id: int,
-    *,
-    keys: Sequence[str] | None = None,
-) -> tuple[Question, ...]:
+def list_questions(store: Store, study_id: int, *, keys: Sequence[str] | None = None) -> tuple[Question, ...]:
     """All items, or those of these keys, in the order they were added."""
     query = _QUESTIONS.where(_items.c.study_id == study_id)
     if keys is not None:
@@ -98,21 +93,10 @@ def _question(row: sa.RowMapping, parts: list[sa.Row]) -> Question:
         CompletionRecord(part.key, prompt.id, part.text, part.sampler, part.sampling, bool(part.finished))
         for part in parts
     )
-    item = Item(
-        key=row["key"],
-        prompt=prompt.id,
-        responses=tuple(completion.id for completion in completions),
-        origin=row["origin"],
-        round=row["round"],
-        pool=row["pool"],
-        gold=row["gold"],
-        explanation=row["explanation"] or "",
-        overlap=row["overlap"],
-        priority=row["priority"],
-    )
+    responses, explanation = tuple(each.id for each in completions), row["explanation"] or ""
+    item = value_of(Item, row, prompt=prompt.id, responses=responses, explanation=explanation)
     counts = {"a": row["a_votes"], "b": row["b_votes"], "tie": row["ties"], "both_bad": row["both_bad"]}
-    target, answered, leased, skipped = (row[name] for name in ("target", "answered", "leased", "skipped"))
-    return Question(item, prompt, completions, target, answered, leased, skipped, counts, row["excluded"])
+    return value_of(Question, row, item=item, prompt=prompt, completions=completions, counts=counts)
 
 
 STATES = ("open", "done", "disagreed", "excluded")

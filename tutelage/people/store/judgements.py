@@ -10,7 +10,6 @@ from tutelage.people.answers import (
     LETTERS,
     Answer,
     Canonical,
-    Correction,
     as_displayed,
     canonical,
     correction_from,
@@ -42,15 +41,10 @@ class JudgementRow:
     key: str
 
 
-_STORED = sa.select(
-    *(
-        _judgements.c[name]
-        for name in ("id", "assignment_id", "revision", "verdict", "order", "flags", "extra")
-    ),
-    _judgements.c.active_ms,
-    _judgements.c.idempotency_key,
-)
-_KNOWN = _STORED.add_columns(_judgements.c.latest).where(
+_STORED = (
+    "id", "assignment_id", "revision", "verdict", "order", "flags", "extra", "active_ms", "idempotency_key", "latest",
+)  # fmt: skip
+_KNOWN = sa.select(*(_judgements.c[name] for name in _STORED)).where(
     sa.or_(
         sa.and_(
             _judgements.c.study_id == sa.bindparam("study"),
@@ -154,15 +148,11 @@ def row_of(
         "client": answer.client,
         "idempotency_key": answer.key,
         "created": created,
-        "correction": None if answer.correction is None else _correction(answer.correction, order),
+        "correction": answer.correction and _text(correction_row(canonical(answer.correction, order))),
         "spans": _text(span_rows([canonical(span, order) for span in answer.spans]))
         if answer.spans
         else None,
     }
-
-
-def _correction(correction: Correction, order: Sequence[int]) -> str:
-    return _text(correction_row(canonical(correction, order)))
 
 
 def stored(row: sa.Row) -> JudgementRow:

@@ -1,6 +1,7 @@
 """The owners and reviewers of a study: their access taken away and given back, and those who sign in elsewhere."""
 
 from dataclasses import dataclass
+from itertools import chain, count
 
 import sqlalchemy as sa
 
@@ -13,10 +14,10 @@ from tutelage.people.store.raters import (
     LONGEST_NAME,
     Rater,
     Role,
+    free_name,
     insert_rater,
     list_raters,
     load_rater,
-    named_rater,
 )
 from tutelage.people.store.sessions import new_session, revoke_sessions
 
@@ -82,7 +83,8 @@ def sign_in(
         mine = sa.and_(_raters.c.study_id == study_id, _raters.c.identity == person.key)
         number = connection.scalar(sa.select(_raters.c.id).where(mine))
         if number is None:
-            name = _free_name(connection, study_id, person.name)
+            shown = "".join(filter(str.isprintable, person.name)).strip()[: LONGEST_NAME - 5] or "member"
+            name = free_name(connection, study_id, chain([shown], (f"{shown} {n}" for n in count(2))))
             new = insert_rater(connection, study_id, name, now=now, role=role, actor=name)
             number = new.id
         before = load_rater(connection, number)
@@ -116,13 +118,3 @@ def _refuse_last(connection: Connection, owner: Rater) -> None:
         raise TutelageError(
             Sentence("“%(name)s” is the only owner of the study; invite another one first.", name=owner.name)
         )
-
-
-def _free_name(connection: Connection, study_id: int, name: str) -> str:
-    """The name, or the name with a number where somebody has it."""
-    plain = "".join(letter for letter in name if letter.isprintable()).strip()[: LONGEST_NAME - 5] or "member"
-    found, number = plain, 1
-    while named_rater(connection, study_id, found) is not None:
-        number += 1
-        found = f"{plain} {number}"
-    return found

@@ -18,6 +18,7 @@ the name, not by the name.
 
 import json
 from dataclasses import dataclass
+from itertools import chain, count
 
 import sqlalchemy as sa
 
@@ -38,7 +39,7 @@ from tutelage.people.store.backup import (
 from tutelage.people.store.consents import load_consent
 from tutelage.people.store.engine import Connection, Store, inserted, record_event
 from tutelage.people.store.exclusions import count_again
-from tutelage.people.store.raters import Rater, folded, lock_rater, named_rater
+from tutelage.people.store.raters import Rater, folded, free_name, lock_rater
 from tutelage.people.store.turns import erase_conversations
 
 _raters, _said, _given = schema.rater, schema.judgement, schema.assignment
@@ -87,7 +88,8 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
             raise TutelageError(Sentence("“%(name)s” was forgotten already.", name=rater.name))
         now = store.now()
         erased = load_consent(connection, rater.study_id, rater.agreed).votes == "erase"
-        name = _number(connection, rater)
+        plain = f"forgotten {rater.id}"
+        name = free_name(connection, rater.study_id, chain([plain], (f"{plain}-{n}" for n in count(1))))
         mark = mark_of(connection, rater)
         by = "" if actor == rater.name else actor
         exports = _erase(connection, rater, name, by, now, erased=erased)
@@ -147,14 +149,6 @@ def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int
     _release(connection, rater, now, erased=erased)
     _rename(connection, rater, name, now, erased=erased)
     return exports
-
-
-def _number(connection: Connection, rater: Rater) -> str:
-    name, more = f"forgotten {rater.id}", 0
-    while named_rater(connection, rater.study_id, name) is not None:
-        more += 1
-        name = f"forgotten {rater.id}-{more}"
-    return name
 
 
 def _forget_words(connection: Connection, rater: Rater, actor: str, now: int) -> None:

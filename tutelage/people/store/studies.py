@@ -11,7 +11,7 @@ import hmac
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
@@ -24,7 +24,7 @@ from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, check_languages
 from tutelage.people.settings import Plan
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event
+from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
 
 State: TypeAlias = Literal["open", "paused", "closed"]
 SHUFFLES = 1 << 56
@@ -185,20 +185,16 @@ def load_study(connection: sa.Connection, study_id: int) -> Study:
 def _study(found: sa.Row) -> Study:
     """The value of a row of `_STUDY`. Every question and every answer reads it, and it seldom changes."""
     row = found._mapping
-    plan = Plan(**{field.name: row[field.name] for field in fields(Plan)})
-    presentation = presentation_from(row)
-    return Study(
-        row["id"], row["name"], find_kind(row["kind"]), row["state"], row["secret"], plan, row["number"],
-        row["version_id"], presentation, row["created"], row["consent"], tuple(json.loads(row["languages"])),
+    return value_of(
+        Study, row, kind=find_kind(row["kind"]), plan=value_of(Plan, row), version=row["number"],
+        presentation=presentation_from(row), languages=tuple(json.loads(row["languages"])),
     )  # fmt: skip
 
 
 def presentation_from(row: sa.RowMapping) -> Presentation:
     """The value of a row with the columns of a version."""
-    return Presentation(
-        row["question"], row["scale"], tuple(json.loads(row["criteria"])), row["guidelines"], bool(row["corrections"]),
-        tuple(json.loads(row["spans"])),
-    )  # fmt: skip
+    criteria, spans = (tuple(json.loads(row[name])) for name in ("criteria", "spans"))
+    return value_of(Presentation, row, criteria=criteria, corrections=bool(row["corrections"]), spans=spans)
 
 
 def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:

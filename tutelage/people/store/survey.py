@@ -10,6 +10,7 @@ from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, record_event
 
 _items, _raters = schema.item, schema.rater
+_COUNTED = ("items", "started", "complete", "wanted", "answered", "ties", "both_bad")
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def survey(store: Store, study_id: int) -> Survey:
         lineage = _lineage(connection, study_id)
     numbers = sorted({group["round"] for group in groups})
     return Survey(
-        _counts(groups, raters),
+        Counts(*(_total(groups, name) for name in _COUNTED), *map(int, raters)),
         tuple(
             _round(number, [g for g in groups if g["round"] == number], lineage.get(str(number), {}))
             for number in numbers
@@ -148,11 +149,6 @@ def _total(groups: Sequence[sa.RowMapping], name: str) -> int:
     return sum(int(group[name]) for group in groups)
 
 
-def _counts(groups: Sequence[sa.RowMapping], raters: sa.Row) -> Counts:
-    names = ("items", "started", "complete", "wanted", "answered", "ties", "both_bad")
-    return Counts(*(_total(groups, name) for name in names), *map(int, raters))
-
-
 def _lineage(connection: Connection, study_id: int) -> dict[str, dict[str, object]]:
     """The last recorded lineage of each round."""
     events = schema.event
@@ -167,12 +163,10 @@ def _round(number: int, groups: Sequence[sa.RowMapping], lineage: Mapping[str, o
     won, lost, drawn = _score(policy, _matches(groups))
     return Round(
         number=number,
-        items=_total(groups, "items"),
-        complete=_total(groups, "complete"),
-        a_votes=_total(groups, "a_votes"),
-        b_votes=_total(groups, "b_votes"),
-        ties=_total(groups, "ties"),
-        both_bad=_total(groups, "both_bad"),
+        **{
+            name: _total(groups, name)
+            for name in ("items", "complete", "a_votes", "b_votes", "ties", "both_bad")
+        },
         pairs=_total(groups, "pairs") // 2,
         equal=_total(groups, "equal") // 2,
         samplers=tuple(samplers),

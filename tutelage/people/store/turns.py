@@ -21,7 +21,7 @@ from tutelage.people.store.additions import (
     messages_from_text,
     messages_to_text,
 )
-from tutelage.people.store.engine import Connection, inserted
+from tutelage.people.store.engine import Connection, inserted, value_of
 from tutelage.people.store.live_models import LiveModels
 from tutelage.people.store.studies import Study
 
@@ -90,10 +90,9 @@ def last_turn(connection: Connection, rater_id: int) -> Turn | None:
 
 
 def _turn(row: sa.RowMapping) -> Turn:
-    return Turn(
-        row["id"], row["study_id"], row["rater_id"], row["conversation_id"], row["number"], row["live_id"],
-        row["prompt_id"], messages_from_text(row["messages"]), tuple(json.loads(row["order"])),
-        tuple(row[column.name] for column in _ANSWERS), row["item_id"], row["ended"] is not None,
+    return value_of(
+        Turn, row, messages=messages_from_text(row["messages"]), order=tuple(json.loads(row["order"])),
+        answers=tuple(row[column.name] for column in _ANSWERS), ended=row["ended"] is not None,
     )  # fmt: skip
 
 

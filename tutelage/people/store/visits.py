@@ -10,7 +10,8 @@ The platform's identifiers are kept here and nowhere else: a rater has a number 
 import hashlib
 import hmac
 import secrets
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
@@ -20,16 +21,16 @@ from tutelage.people.languages import Sentence
 from tutelage.people.recruitment import Recruitment, Visitor, Work, find_platform
 from tutelage.people.store import assignments, schema
 from tutelage.people.store.access import has_training
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.live_models import live_models
 from tutelage.people.store.open_items import count_left
 from tutelage.people.store.raters import (
     Rater,
+    free_name,
     has_stand_ins,
     insert_rater,
     load_rater,
     lock_rater,
-    named_rater,
     set_quota,
     touch_rater,
 )
@@ -69,10 +70,7 @@ def load_recruitment(connection: Connection, study_id: int) -> Recruitment | Non
         .mappings()
         .one_or_none()
     )
-    if row is None:
-        return None
-    values = {field.name: row[field.name] for field in fields(Recruitment)}
-    return Recruitment(**values | {"again": bool(row["again"])})
+    return None if row is None else value_of(Recruitment, row, again=bool(row["again"]))
 
 
 def entry_of(store: Store, study_id: int) -> str:
@@ -100,8 +98,8 @@ def work_in(store: Store, study_id: int) -> tuple[Work, Work, float | None]:
         left = sa.case((_items.c.answered < _items.c.target, _items.c.target - _items.c.answered), else_=0)
         sums = sa.select(sa.func.sum(_items.c.target), sa.func.sum(left))
         wanted, missing = connection.execute(sums.where(mine, _items.c.pool == "production")).one()
-        count = sa.select(sa.func.count()).select_from(_items).where(mine, _items.c.pool == "training")
-        practice = connection.scalar(count) or 0
+        training = sa.select(sa.func.count()).select_from(_items).where(mine, _items.c.pool == "training")
+        practice = connection.scalar(training) or 0
         times = sa.select(sa.func.sum(_raters.c.active_ms), sa.func.sum(_raters.c.timed))
         people = (_raters.c.study_id == study_id, _raters.c.kind == "human", _raters.c.role == "rater")
         active, timed = connection.execute(times.where(*people)).one()
@@ -234,7 +232,11 @@ def _come(
     _need_place(connection, study, recruitment)
     _need_question(connection, study)
     training = has_training(connection, study)
-    name = _free_name(connection, study.id, recruitment.platform)
+    visits = sa.select(sa.func.count()).select_from(_visits).where(_visits.c.study_id == study.id)
+    numbers = count(
+        (connection.scalar(visits) or 0) + 1
+    )  # the name tells the platform and how many came before
+    name = free_name(connection, study.id, (f"{recruitment.platform} {number}" for number in numbers))
     quota = None if training else recruitment.answers
     rater = insert_rater(connection, study.id, name, now=now, quota=quota, training=training, actor=name)
     _begin(connection, rater, recruitment, visitor, now)
@@ -242,12 +244,7 @@ def _come(
 
 
 def _come_again(
-    connection: Connection,
-    study: Study,
-    recruitment: Recruitment,
-    visitor: Visitor,
-    known: Visit,
-    now: int,
+    connection: Connection, study: Study, recruitment: Recruitment, visitor: Visitor, known: Visit, now: int
 ) -> Rater:
     """Go on with the visit, look at its code once more, or begin another one."""
     rater = lock_rater(connection, known.rater)
@@ -343,17 +340,5 @@ def last_visit(connection: Connection, rater_id: int) -> Visit | None:
     return None if row is None else _visit(row)
 
 
-def _free_name(connection: Connection, study_id: int, platform: str) -> str:
-    """A name that tells nothing but the platform and how many came before."""
-    count = sa.select(sa.func.count()).select_from(_visits).where(_visits.c.study_id == study_id)
-    number = (connection.scalar(count) or 0) + 1
-    while named_rater(connection, study_id, f"{platform} {number}") is not None:
-        number += 1
-    return f"{platform} {number}"
-
-
 def _visit(row: sa.RowMapping) -> Visit:
-    return Visit(
-        row["id"], row["rater_id"], row["platform"], row["worker"], row["task"], row["submission"], row["state"],
-        row["base"], row["started"], row["ended"],
-    )  # fmt: skip
+    return value_of(Visit, row, rater=row["rater_id"])

@@ -23,7 +23,7 @@ from tutelage.people.answers import (
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.kinds.kind import PairVerdict
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.engine import Connection, Store, value_of
 from tutelage.people.store.exclusions import Exclusions, exclusions_until
 from tutelage.people.store.raters import DECIDING, pseudonym_of
 
@@ -148,12 +148,7 @@ def list_votes(
 
 
 def iterate_votes(
-    connection: Connection,
-    study_id: int,
-    at: Snapshot,
-    *,
-    item: str | None = None,
-    rater: int | None = None,
+    connection: Connection, study_id: int, at: Snapshot, *, item: str | None = None, rater: int | None = None
 ) -> Iterator[Vote]:
     """Every revision of every judgement at a snapshot, row by row."""
     later = _said.alias()
@@ -225,39 +220,15 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         excluded.rater.get(row["name"]),
         excluded.item.get(row["key"]),
     )
-    return Vote(
-        id=row["id"],
-        assignment=row["assignment_id"],
-        item=row["key"],
-        rater=row["name"],
-        rater_id=row["rater_id"],
-        rater_kind=row["rater_kind"],
-        pool=row["pool"],
-        chosen_by=row["chosen_by"],
-        verdict=row["verdict"],
-        strength=row["strength"],
-        content=_mapping(row["content"] or "{}"),
-        criteria=_mapping(row["criteria"]),
-        displayed=_mapping(row["displayed"]),
-        sides=_list(row["order"]),
-        flags=_list(row["flags"]),
-        reason=row["reason"],
-        revision=row["revision"],
-        latest=not row["superseded"],
-        repeat=bool(row["repeat"]),
-        extra=bool(row["extra"]),
-        version=row["number"],
-        active_ms=row["active_ms"],
-        wall_ms=row["wall_ms"],
-        changes=row["changes"],
-        client=row["client"],
-        key=row["idempotency_key"],
+    texts = {name: _mapping(row[name] or "{}") for name in ("content", "criteria", "displayed")}
+    flags = {name: bool(row[name]) for name in ("repeat", "extra")}
+    return value_of(
+        Vote, row, assignment=row["assignment_id"], item=row["key"], rater=row["name"], sides=_list(row["order"]),
+        flags=_list(row["flags"]), latest=not row["superseded"], version=row["number"], key=row["idempotency_key"],
         excluded=next((reason for reason in reasons if reason is not None), None),
-        created=row["created"],
-        kind=row["kind"],
         correction=None if row["correction"] is None else correction_from(json.loads(row["correction"])),
-        spans=() if row["spans"] is None else spans_from(json.loads(row["spans"])),
-    )
+        spans=() if row["spans"] is None else spans_from(json.loads(row["spans"])), **texts, **flags,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
