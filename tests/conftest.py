@@ -26,8 +26,9 @@ TESTS = Path(__file__).parent
 SLOW = """
     commands compatibility demo engines examples learn models rollout train
     people/kinds people/store people/web/pages people/web/signing people/web/test_serving.py people/web/test_wheel.py
-    people/test_assign.py people/test_conversing.py people/test_corrected.py people/test_crowd.py people/test_export.py
-    people/test_faults.py people/test_importing.py people/test_load.py people/test_labels.py people/test_submission.py
+    people/test_assignment.py people/test_live_conversation.py people/test_correction_data.py people/test_crowd.py
+    people/test_export.py people/test_faults.py people/test_vote_import.py people/test_load.py
+    people/test_training_data.py people/test_submission.py
     docs/test_reference.py test_docs_python.py test_import_time.py test_typechecks.py
 """
 MARKS = {"browser": "browser", "engines/cpu": "kernels", "peers": "peers"} | dict.fromkeys(

@@ -118,7 +118,7 @@ PLANTED = [
     ("algorithms/ppo.py", "from tutelage import models"),
     ("models/policy.py", "import tutelage.algorithms.recipe"),
     ("models/heads.py", "from tutelage.rewards.reward import Reward"),
-    ("rewards/judge.py", "from tutelage.people.judging import EndpointJudge"),
+    ("rewards/judge.py", "from tutelage.people.model_judges import EndpointJudge"),
     ("commands/sft/old.py", "from tutelage.demo.rounds.round import run_round"),
     ("data/pairing.py", "from .records import Prompt"),
 ]

@@ -30,7 +30,7 @@ _NAMES = {
     "commands.terminal": ("complete",),
     "data.formats": ("load_demonstrations", "load_preferences", "load_prompts"),
     "people.programs.client": ("StudyClient",),
-    "people.programs.signing": ("verify_webhook",),
+    "people.programs.signatures": ("verify_webhook",),
 }
 _PLACES = {name: f"tutelage.{module}" for module, names in _NAMES.items() for name in names}
 for _command in COMMANDS:

@@ -63,4 +63,4 @@ from tutelage.data.formats import load_demonstrations as load_demonstrations
 from tutelage.data.formats import load_preferences as load_preferences
 from tutelage.data.formats import load_prompts as load_prompts
 from tutelage.people.programs.client import StudyClient as StudyClient
-from tutelage.people.programs.signing import verify_webhook as verify_webhook
+from tutelage.people.programs.signatures import verify_webhook as verify_webhook

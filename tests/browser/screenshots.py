@@ -23,16 +23,14 @@ from tutelage.people import (
     open_study,
 )
 from tutelage.people.chat_models import Models
-from tutelage.people.consent_text import Consent
-from tutelage.people.platforms import Visitor
-from tutelage.people.recruiting import Recruitment
+from tutelage.people.recruitment import Recruitment, Visitor
+from tutelage.people.settings import Consent
+from tutelage.people.store.api_tokens import create_token, list_tokens, revoke_token
 from tutelage.people.store.consents import ask_consent
+from tutelage.people.store.members import remove_member
 from tutelage.people.store.occasions import set_alarm
-from tutelage.people.store.recruitments import entry_of, recruit, recruitment_of
 from tutelage.people.store.sessions import end_session
-from tutelage.people.store.team import remove_member
-from tutelage.people.store.tokens import create_token, list_tokens, revoke_token
-from tutelage.people.store.visits import end_visit, enter, list_visits
+from tutelage.people.store.visits import end_visit, enter, entry_of, list_visits, recruit, recruitment_of
 from tutelage.people.store.webhooks import add_webhook
 from tutelage.people.web import Served, create_server
 from tutelage.people.web.front import mount_of

@@ -29,8 +29,8 @@ from tutelage.people import (
     submit,
     write_note,
 )
-from tutelage.people.conversing import keep_answer, next_step, say
-from tutelage.people.corrections import Correction, Span
+from tutelage.people.answers import Correction, Span
+from tutelage.people.live_conversation import keep_answer, next_step, say
 from tutelage.people.simulated_raters import TAU, SimulatedRater
 from tutelage.people.store.items import Pool
 from tutelage.people.store.live_models import LiveModels, set_live_models

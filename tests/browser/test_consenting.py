@@ -6,7 +6,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from tutelage.people import add_rater, backup, start_session
-from tutelage.people.consent_text import Consent
+from tutelage.people.settings import Consent
 from tutelage.people.store.consents import ask_consent
 from tutelage.people.web.site import cookie_name
 

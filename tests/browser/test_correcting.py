@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tutelage.people import Study, list_votes
-from tutelage.people.corrections import Correction, Span
+from tutelage.people.answers import Correction, Span
 
 from .sites import Site, open_rating, press, ready, saved, shown
 from .test_accessibility import faults

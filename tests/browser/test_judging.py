@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tutelage.people import Answer, add_rater, list_votes, next_assignment, release, start_session, submit
-from tutelage.people.store import leases
+from tutelage.people.store import assignments
 from tutelage.people.store.sessions import end_session
 
 from .sites import QUIET, Requests, Shown, Site, open_rating, press, ready, saved, shown, until
@@ -422,7 +422,7 @@ def test_what_lies_ready_too_long_is_asked_for_again(site: Site, visit: Visit) -
 
 def held(site: Site, rater: int) -> int:
     with site.store.read() as connection:
-        return len(leases.held(connection, rater))
+        return len(assignments.held(connection, rater))
 
 
 def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:

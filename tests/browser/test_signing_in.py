@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_store, submit
-from tutelage.people.store.team import list_team
+from tutelage.people.store.members import list_team
 from tutelage.people.web.signing.doors import Doors, Roles
 from tutelage.people.web.signing.oidc import Provider
 

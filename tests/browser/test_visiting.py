@@ -5,9 +5,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tutelage.people.recruiting import Recruitment
-from tutelage.people.store.recruitments import entry_of, recruit
-from tutelage.people.store.visits import list_visits
+from tutelage.people.recruitment import Recruitment
+from tutelage.people.store.visits import entry_of, list_visits, recruit
 
 from .sites import Requests, Site, is_narrow, press, shown, until
 from .test_accessibility import faults

@@ -36,12 +36,12 @@ from tutelage.people import (
     submit,
     write_note,
 )
-from tutelage.people.corrections import Correction, Span
-from tutelage.people.delivering import notice_row
-from tutelage.people.notifying import Message
+from tutelage.people.answers import Correction, Span
+from tutelage.people.delivery import notice_row
+from tutelage.people.notification import Message
+from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.inbox import list_notices
-from tutelage.people.store.team import Identity, sign_in
-from tutelage.people.store.tokens import create_token
+from tutelage.people.store.members import Identity, sign_in
 
 MARK = "zaphkiel"
 """What every name, login and address of a person in the study has in it."""

@@ -30,7 +30,7 @@ from tutelage.people import (
     present,
     submit,
 )
-from tutelage.people.assign import next_assignment
+from tutelage.people.assignment import next_assignment
 from tutelage.people.kinds.likert import rated
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 

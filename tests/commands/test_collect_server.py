@@ -26,7 +26,7 @@ from tutelage.people import (
     open_study,
     peek_invite,
 )
-from tutelage.people.store.team import remove_member
+from tutelage.people.store.members import remove_member
 from tutelage.people.web import Served, create_server
 from tutelage.rollout.serving.server import listen, server
 

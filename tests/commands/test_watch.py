@@ -17,8 +17,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
 from tutelage.commands.watch import WatchSettings
 from tutelage.people import Store, add_rater, open_store, open_study, submit
-from tutelage.people.programs.watching import DatabaseSource, Progress
-from tutelage.people.store.tokens import create_token
+from tutelage.people.programs.study_progress import DatabaseSource, Progress
+from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web import create_app
 
 PYTHON = shlex.quote(sys.executable)

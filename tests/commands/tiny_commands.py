@@ -7,7 +7,7 @@ from tutelage.base import config
 from tutelage.commands.table import find
 from tutelage.people import add_rater, open_store, open_study, submit
 from tutelage.people.answers import Answer
-from tutelage.people.assign import next_assignment
+from tutelage.people.assignment import next_assignment
 
 distill = find("distill")
 improve = find("improve")

@@ -6,7 +6,7 @@ python talker.py DATABASE RATER
 import sys
 
 from tutelage.people import Answer, Assignment, open_store, submit
-from tutelage.people.conversing import Talk, keep_answer, next_step, say
+from tutelage.people.live_conversation import Talk, keep_answer, next_step, say
 
 
 def main() -> None:

@@ -31,16 +31,15 @@ from tutelage.people import (
     recent_answers,
     submit,
 )
-from tutelage.people.consent_text import Consent
-from tutelage.people.export import export_study, file_hash
-from tutelage.people.export_rows import safe_cell
+from tutelage.people.export import export_study, file_hash, safe_cell
 from tutelage.people.manifest import FORMAT
-from tutelage.people.restoring import import_export
+from tutelage.people.restoration import import_export
+from tutelage.people.settings import Consent
 from tutelage.people.store.consents import ask_consent, list_agreements, shown_text
-from tutelage.people.store.exports import list_exports
+from tutelage.people.store.events import list_exports
 from tutelage.stats.vote_files import VoteFileColumns, read_votes
 
-from .test_labels import eventful_study
+from .test_training_data import eventful_study
 from .worlds import asked, better, raters_of, study_of, work
 
 BOTH = Selection(versions=(1, 2))

@@ -25,7 +25,7 @@ from tutelage.people import (
     open_study,
     submit,
 )
-from tutelage.people.conversing import Talk, keep_answer, next_step, open_turn
+from tutelage.people.live_conversation import Talk, keep_answer, next_step, open_turn
 from tutelage.people.store import engine
 from tutelage.people.store.live_models import LiveModels, set_live_models
 

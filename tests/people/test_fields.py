@@ -7,14 +7,12 @@ import pytest
 from offenders import for_each
 
 from tutelage.base.sentences import Sentence
-from tutelage.people.consent_text import Consent
 from tutelage.people.fields import FieldError, check_range, find_named
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.languages import LANGUAGES, say
-from tutelage.people.plan import Plan
-from tutelage.people.platforms import PLATFORMS, find_platform
-from tutelage.people.recruiting import Recruitment
-from tutelage.people.vote_columns import MEANINGS, meaning_of
+from tutelage.people.recruitment import PLATFORMS, Recruitment, find_platform
+from tutelage.people.settings import Consent, Plan
+from tutelage.people.vote_tables import MEANINGS, meaning_of
 
 NUMBERS: dict[str, tuple[Callable[[float], object], float, tuple[str, ...]]] = {
     "overlap": (lambda value: Plan(overlap=value), 101, ("1", "100")),  # type: ignore[arg-type]

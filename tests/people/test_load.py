@@ -20,8 +20,8 @@ from tutelage.people import (
     submit,
     survey,
 )
-from tutelage.people.plan import Plan, Policy
-from tutelage.people.progress import rater_progress
+from tutelage.people.rater_progress import rater_progress
+from tutelage.people.settings import Plan, Policy
 from tutelage.people.store.bulk import AnswerRecord, write_answers
 
 from .worlds import records

@@ -29,11 +29,11 @@ from tutelage.people import (
 )
 from tutelage.people.export import export_study
 from tutelage.people.redaction import look
-from tutelage.people.restoring import import_export
+from tutelage.people.restoration import import_export
 from tutelage.people.selection import Selection
 from tutelage.people.store.live_models import LiveModels, set_live_models
 
-from .test_conversing import answered
+from .test_live_conversation import answered
 from .worlds import SECRET, asked, records
 
 MAIL, PHONE, IBAN = "ada@example.org", "+49 30 901820", "DE89 3704 0044 0532 0130 00"

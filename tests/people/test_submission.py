@@ -34,8 +34,8 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.kinds import RANKING
+from tutelage.people.kinds.kind import Screen
 from tutelage.people.kinds.ranking import ranked
-from tutelage.people.kinds.values import Screen
 from tutelage.people.store import schema
 
 from .worlds import QUIET, SECRET, Clock, asked, better, raters_of, records, study_of, work

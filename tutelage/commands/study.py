@@ -14,7 +14,7 @@ from tutelage.commands.study_settings import ENDINGS, FILE
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
-    from tutelage.people.mailing import MailServer
+    from tutelage.people.mail import MailServer
 
 PASSWORD = "TUTELAGE_DB_PASSWORD"
 
@@ -91,7 +91,7 @@ def secret(name: str) -> str:
 
 def mail_server(smtp: str, sender: str) -> "MailServer | None":
     """The mail server at an address, with the password that the environment gives; None without an address."""
-    from tutelage.people.mailing import MailServer
+    from tutelage.people.mail import MailServer
 
     return MailServer(smtp, sender, secret("TUTELAGE_SMTP_PASSWORD")) if smtp else None
 

@@ -25,13 +25,13 @@ from tutelage.people import (
     open_store,
     open_study,
 )
-from tutelage.people.aggregate import pair_name
-from tutelage.people.labels import decided_votes
+from tutelage.people.aggregation import pair_name
 from tutelage.people.manifest import reconciliation
-from tutelage.people.training_rows import (
+from tutelage.people.training_data import (
     T,
     TrainingRow,
     counted,
+    decided_votes,
     training_demonstrations,
     training_pairs,
 )

@@ -45,7 +45,7 @@ def main_questions(settings: Init) -> Questions:
 
 def _ready_pairs(settings: Init) -> Questions:
     from tutelage.data.formats import load_preferences
-    from tutelage.people.importing import pairs_to_judge
+    from tutelage.people.vote_import import pairs_to_judge
 
     loaded = load_preferences(settings.from_pairs)
     found = pairs_to_judge(loaded.records[: settings.limit])
@@ -195,7 +195,7 @@ def known_questions(source: str, pool: "Pool") -> Questions:
         return Questions()
     from tutelage.data.formats import load_preferences
     from tutelage.data.tables import read_table
-    from tutelage.people.importing import pairs_to_judge
+    from tutelage.people.vote_import import pairs_to_judge
 
     loaded = load_preferences(source)
     explained = {

@@ -18,7 +18,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 
 if TYPE_CHECKING:
-    from tutelage.people.programs.watching import Condition, Progress, Source
+    from tutelage.people.programs.study_progress import Condition, Progress, Source
 
 SHORTEST = 0.1
 """Seconds between two looks, at least."""
@@ -70,7 +70,7 @@ class WatchSettings:
     @property
     def condition(self) -> "Condition":
         """What is waited for. Raises TutelageError for what makes no sense."""
-        from tutelage.people.programs.watching import Condition
+        from tutelage.people.programs.study_progress import Condition
 
         done = self.items_done
         number = int(done) if done.isascii() and done.isdecimal() and len(done) < 10 else done
@@ -94,7 +94,7 @@ class WatchSettings:
 
 def main(settings: WatchSettings) -> int:
     """Wait, run, and wait again where that is asked for."""
-    from tutelage.people.programs.watching import looks
+    from tutelage.people.programs.study_progress import looks
 
     condition = settings.condition
     with _source(settings) as source:
@@ -118,7 +118,7 @@ def main(settings: WatchSettings) -> int:
 @contextlib.contextmanager
 def _source(settings: WatchSettings) -> "Iterator[Source]":
     """Where the progress is read."""
-    from tutelage.people.programs.watching import ClientSource, DatabaseSource
+    from tutelage.people.programs.study_progress import ClientSource, DatabaseSource
 
     if settings.is_remote:
         from tutelage.people.programs.client import StudyClient

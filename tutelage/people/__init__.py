@@ -14,37 +14,33 @@
 
 For a simulation that repeats itself exactly, give `open_store` a clock and `create_study` a secret.
 
-What the modules do, in the order of an answer's life:
+The modules, in the order of an answer's life:
 
     store/          the only SQL: tables, opening with backups and migrations, transactions, queries
-    assign, chance  who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
-    progress        how far a rater is, as the rater's screen says it; quotas: those that the questions left cannot fill
+    settings        the plan of a study and the text that raters agree to; fields: ranges of settings, errors by field
+    assignment      who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
+    rater_progress  how far a rater is, and quotas that the questions left cannot fill
     kinds/          what may be asked: pairs, rankings, ratings; each says what an answer is and which pairs follow
-    conversing      next_step, say, keep_answer: live conversations, between whose messages turns are judged as pairs
+    live_conversation  next_step, say, keep_answer: between its messages turns are judged as pairs
     chat_models     the models that raters talk to, by name
-    answers         an answer as displayed and as meant; submission: submit, idempotent, revisions on top
-    corrections     better responses that raters write, and spans that they mark as wrong; corrected: rows for training
-                    of them; differences: what was changed, to read
-    review          recent_answers (the newest is the one to undo), feedback after training questions
+    answers         an answer as displayed and as meant, with its correction and marked spans
+    submission      submit, idempotent, revisions on top
     selection       which votes count, and the one fate of every judgement
-    aggregate       one label per pair: the Dawid–Skene posterior with raters weighted by reliability
-    labels          preferences, label_study: rows for training at a frozen moment (freeze)
-    training_rows   what training reads of a study: pairs and demonstrations, by where they come from
-    export          export_study: files (export_rows) with a reconciliation (manifest); restoring.import_export makes
-                    the study again
-    importing       import_votes (other tools' tables, read by vote_tables; vote_columns: where they hold what),
-                    pairs_to_judge (ready pairs)
-    recruiting      raters from platforms, what they cost (platforms: how each names people and takes them back)
-    visiting        when a visit of somebody from a platform is over, and the table to pay by
-    retention       forgetting those whose time is over (store/forgetting, by store/consents)
-    notifying       what comes into the inbox of the owners, by webhook and e-mail
-    mailing         e-mail through a server, and personal links by it
-    lookout         occasions that come into the inbox: full rounds, low agreement
-    delivering      webhooks of a study: signed, tried again, told once
+    aggregation     one label per pair: the Dawid-Skene posterior with raters weighted by reliability
+    training_data   preferences, label_study: rows for training at a frozen moment (freeze), and where they come from
+    correction_data corrections as rows for training; differences: what was changed, to read
+    export          export_study: files with a reconciliation (manifest); restoration: the study made again of them
+    vote_import     import_votes (other tools' tables, read by vote_tables), pairs_to_judge (ready pairs)
+    recruitment     platforms, the settings of recruitment, its estimated cost
+    remuneration    when a visit of a rater from a platform is over, and the table to pay by
+    retention       forgets those whose time is over (store/rater_erasure, by store/consents)
+    notification    what comes into the inbox of the owners, by webhook and e-mail (mail)
+    delivery        webhooks of a study: signed, tried again, delivered once
     programs/       what programs exchange with a study: values of the API, its client, signatures, waiting
+    statistics/     agreement, raters, labels, models
     languages/      what raters read, in each language; Sentence: a sentence that can be said in another one later
     personal_data   what texts seem to hold of it; redaction: an export without it
-    judging         judge_study: model judges (data.judging) and reward models (ScoreJudge) as raters
+    model_judges    judge_study: model judges (data.judging) and reward models (ScoreJudge) as raters
     web/            the application on top
 
 Times inside are milliseconds since the epoch; ids of studies, raters and assignments are integers of this database,
@@ -59,33 +55,10 @@ SQLAlchemy.
 from tutelage.base.lazy import lazy_names
 
 _NAMES = {
-    "people.answers": (
-        "Answer",
-        "new_key",
-    ),
-    "people.assign": (
-        "next_assignment",
-        "release",
-        "renew",
-        "reserve_item",
-        "why_nothing",
-    ),
-    "people.corrections": (
-        "Correction",
-        "Span",
-    ),
-    "people.labels": (
-        "LabelledStudy",
-        "label_study",
-        "preferences",
-    ),
-    "people.plan": ("Plan",),
-    "people.review": (
-        "Feedback",
-        "PastAnswer",
-        "feedback",
-        "recent_answers",
-    ),
+    "people.answers": ("Answer", "Correction", "Span", "new_key"),
+    "people.assignment": ("next_assignment", "release", "renew", "reserve_item", "why_nothing"),
+    "people.training_data": ("LabelledStudy", "label_study", "preferences"),
+    "people.settings": ("Plan",),
     "people.selection": ("Selection",),
     "people.store.access": (
         "Invite",
@@ -97,21 +70,12 @@ _NAMES = {
         "personal_links",
         "revoke_invite",
     ),
+    "people.store.assignments": ("Assignment",),
     "people.store.backup": ("backup",),
-    "people.store.catalogue": (
-        "Question",
-        "list_questions",
-    ),
-    "people.store.engine": (
-        "Store",
-        "Unavailable",
-    ),
-    "people.store.exclusions": (
-        "exclude",
-        "exclude_all",
-        "include",
-        "include_all",
-    ),
+    "people.store.database": ("check", "open_store"),
+    "people.store.engine": ("Store", "Unavailable"),
+    "people.store.events": ("Event", "list_events"),
+    "people.store.exclusions": ("exclude", "exclude_all", "include", "include_all"),
     "people.store.inbox": (
         "Notice",
         "close_notices",
@@ -120,29 +84,9 @@ _NAMES = {
         "reopen_notice",
         "write_note",
     ),
-    "people.store.items": (
-        "Additions",
-        "Item",
-        "add_items",
-        "set_overlap",
-        "set_priorities",
-    ),
-    "people.store.opening": (
-        "check",
-        "open_store",
-    ),
-    "people.store.overview": (
-        "Counts",
-        "Event",
-        "Match",
-        "Round",
-        "Survey",
-        "count_study",
-        "list_events",
-        "open_round",
-        "survey",
-    ),
-    "people.store.questions": ("Assignment",),
+    "people.store.item_catalogue": ("Question", "list_questions"),
+    "people.store.items": ("Additions", "Item", "add_items", "set_overlap", "set_priorities"),
+    "people.store.judgements": ("Feedback", "PastAnswer", "feedback", "recent_answers"),
     "people.store.raters": (
         "NameTaken",
         "Rater",
@@ -154,11 +98,7 @@ _NAMES = {
         "get_rater",
         "list_raters",
     ),
-    "people.store.sessions": (
-        "end_session",
-        "rater_of_session",
-        "start_session",
-    ),
+    "people.store.sessions": ("end_session", "rater_of_session", "start_session"),
     "people.store.studies": (
         "Presentation",
         "Study",
@@ -170,17 +110,9 @@ _NAMES = {
         "set_languages",
         "set_state",
     ),
-    "people.store.votes": (
-        "Snapshot",
-        "Vote",
-        "freeze",
-        "list_judgements",
-        "list_votes",
-    ),
-    "people.submission": (
-        "Receipt",
-        "submit",
-    ),
+    "people.store.survey": ("Counts", "Match", "Round", "Survey", "count_study", "open_round", "survey"),
+    "people.store.votes": ("Snapshot", "Vote", "freeze", "list_judgements", "list_votes"),
+    "people.submission": ("Receipt", "submit"),
 }
 _PLACES = {name: f"tutelage.{module}" for module, names in _NAMES.items() for name in names}
 

@@ -13,47 +13,40 @@
 
 No file names a person: raters stand under their pseudonyms (`raters.pseudonym_of`), the same in every file and every
 export of a study. Only raters.jsonl, which is about raters and trains nothing, has the names beside them, where they
-are asked for. Corrections and spans have files only where the study asks for them. `restoring.import_export` makes the
-same study of all this again, with the same posteriors.
+are asked for. Corrections and spans have files only where the study asks for them. `restoration.import_export` makes
+the same study of all this again, with the same posteriors.
 """
 
+import csv
 import hashlib
 import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.record_files import write_jsonl
-from tutelage.people.export_rows import (
-    bad_rows,
-    consent_row,
-    correction_rows,
-    demonstration_rows,
-    item_row,
-    marked_rows,
-    preference_row,
-    rater_row,
-    turn_rows,
-    write_csv,
-)
-from tutelage.people.labels import LabelledStudy, label_study
+from tutelage.data.record_files import to_row, write_jsonl
+from tutelage.data.records import Demonstration, UnpairedAnswer
+from tutelage.people.correction_data import CorrectedAnswer
+from tutelage.people.kinds import find_kind
 from tutelage.people.manifest import describe, marking
 from tutelage.people.redaction import Hints, look, redacted, redacted_rater, redacted_reasons, search_of
 from tutelage.people.selection import Selection
-from tutelage.people.store.catalogue import Question, list_questions
-from tutelage.people.store.consents import Agreements, list_agreements
+from tutelage.people.store.consents import Agreement, Agreements, list_agreements
 from tutelage.people.store.engine import Store
-from tutelage.people.store.exports import list_versions, record_export
+from tutelage.people.store.events import record_export
+from tutelage.people.store.item_catalogue import Question, list_questions
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import Rater, list_raters
-from tutelage.people.store.studies import Study, list_studies, study_of
+from tutelage.people.store.studies import Study, list_studies, list_versions, study_of
+from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Snapshot, Vote, vote_row
+from tutelage.people.training_data import LabelledStudy, Row, label_study
 
 
 def export_study(
@@ -97,7 +90,9 @@ def export_study(
         manifest["names"] = names
         contents = Contents(study, labelled, agreements, questions, raters, names)
         manifest["files"] = _write_files(partial, contents, store, selection)
-        (partial / "manifest.json").write_text(_pretty(manifest), encoding="utf-8")
+        (partial / "manifest.json").write_text(
+            json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         os.replace(partial, folder)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
@@ -187,5 +182,144 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _pretty(manifest: Mapping[str, object]) -> str:
-    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def safe_cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def preference_row(row: Row, study: str) -> dict[str, object]:
+    """A preference as a line of preferences.jsonl."""
+    chosen, rejected = row.question.completions[row.chosen], row.question.completions[row.rejected]
+    return to_row(row.preference) | {
+        "n_votes": sum(row.label.counts.values()), "votes": dict(row.label.counts), "strength": row.strength,
+        "item_id": row.question.key, "chosen_id": chosen.id, "rejected_id": rejected.id,
+        "chosen_model": chosen.sampler, "rejected_model": rejected.sampler,
+    } | _place(row.question, study)  # fmt: skip
+
+
+def turn_rows(rows: Iterable[Row], study: str) -> Iterator[dict[str, object]]:
+    """The chosen responses of turns of live conversations, as demonstrations; ties choose none."""
+    for row in rows:
+        if row.question.item.origin == LIVE and row.preference.p_chosen > 0.5:
+            shown = Demonstration(row.preference.messages, row.preference.chosen)
+            model = row.question.completions[row.chosen].sampler
+            named = {"item_id": row.question.key, "model": model}
+            yield to_row(shown) | named | _place(row.question, study)
+
+
+def bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
+    """The responses of questions that raters found bad, as lines of unpaired.jsonl."""
+    for question in questions:
+        for completion in question.completions:
+            row = to_row(UnpairedAnswer(question.messages, completion.text, False))
+            yield row | {"item_id": question.key, "completion_id": completion.id, "model": completion.sampler}
+
+
+def demonstration_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
+    """Corrections as demonstrations."""
+    for each in labelled.corrections:
+        yield to_row(each.demonstration) | _origin(each, study)
+
+
+def correction_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, object]]:
+    """Corrections as preferences over their originals."""
+    for each in labelled.corrections:
+        for index, preference in each.pairs:
+            original = each.question.completions[index]
+            named = {"rejected_id": original.id, "rejected_model": original.sampler}
+            yield to_row(preference) | named | _origin(each, study)
+
+
+def _origin(each: CorrectedAnswer, study: str) -> dict[str, object]:
+    named = {"item_id": each.question.key, "judgement": each.vote.id, "rater": each.vote.pseudonym}
+    return named | _place(each.question, study)
+
+
+def _place(question: Question, study: str) -> dict[str, object]:
+    return {"split": question.prompt.split, "round": question.item.round, "study": study}
+
+
+def marked_rows(votes: Iterable[Vote], questions: Sequence[Question]) -> Iterator[dict[str, object]]:
+    """A line per span, which names the response by its id in items.jsonl; no column holds a text to train on."""
+    by_key = {question.key: question for question in questions}
+    for vote in votes:
+        for span in vote.spans:
+            completion = by_key[vote.item].completions[span.response]
+            yield {
+                "item_id": vote.item, "completion_id": completion.id, "model": completion.sampler,
+                "judgement": vote.id, "rater": vote.pseudonym, "category": span.category, "start": span.start,
+                "end": span.end, "words": completion.text[span.start : span.end],
+            }  # fmt: skip
+
+
+def item_row(question: Question) -> dict[str, object]:
+    return {
+        "item": asdict(question.item),
+        "prompt": to_row(question.prompt),
+        "completions": [asdict(completion) for completion in question.completions],
+    }
+
+
+def consent_row(made: Agreement | None) -> dict[str, object]:
+    """What the rater of a vote had agreed to: the number of the text, its hash and language as it was shown."""
+    return {
+        "consent": made and made.number,
+        "consent_text": made.sha256 if made and made.sha256 else None,
+        "consent_language": made.language if made and made.language else None,
+    }
+
+
+def rater_row(
+    rater: Rater, labelled: LabelledStudy, agreements: Agreements, *, names: bool
+) -> dict[str, object]:
+    """A rater as a line of raters.jsonl, under the pseudonym; with `names` the name and what else the entry says of a
+    person stand beside it."""
+    row = {"rater": rater.pseudonym} | asdict(rater)
+    for private in ("id", "study_id", "identity", "contact"):
+        del row[private]
+    if not names:
+        del row["name"]
+        row["detail"] = {} if rater.kind == "human" else rater.detail
+    name, made = rater.name, agreements.by_rater.get(rater.name, (None,))[-1]
+    shown = {key: value for key, value in consent_row(made).items() if key != "consent"}
+    return row | {
+        **shown,
+        "reliability": labelled.labels.accuracy.get(name),
+        "interval": labelled.labels.interval.get(name),
+    }
+
+
+_CSV = (
+    "id", "item", "rater", "rater_kind", "pool", "verdict", "strength", "repeat", "extra", "version", "active_ms",
+)  # fmt: skip
+_MORE = ("left", "flags", "reason", "excluded", "created", "correction", "spans", "consent")
+"""Columns of votes.csv; `correction` holds the better response, `spans` their number."""
+
+
+def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
+    """Write the votes in force as a table, each with the version of the text that its rater had agreed to; returns how
+    many there are."""
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        own = [find_kind(vote.kind).cells(vote.said) for vote, _ in votes]
+        names = list(dict.fromkeys(name for cells in own for name in cells))
+        writer.writerow((*_CSV, *_MORE, *names))
+        for (vote, consent), found in zip(votes, own, strict=True):
+            if vote.latest:
+                cells = [vote.pseudonym if name == "rater" else getattr(vote, name) for name in _CSV]
+                cells += [
+                    "abcdef"[vote.sides[0]],
+                    " ".join(vote.flags),
+                    vote.reason,
+                    vote.excluded,
+                    vote.created,
+                ]
+                cells += [vote.correction and vote.correction.text, len(vote.spans), consent]
+                cells += [found.get(name) for name in names]
+                writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
+                count += 1
+    return count

@@ -28,8 +28,8 @@ class Limits(NamedTuple):
 def number(
     words: Sentence, least: float, most: float, *, share: bool = False, default: Any = dataclasses.MISSING
 ) -> Any:
-    """A field of a dataclass that holds a number from `least` to `most`, or None where its type and default say so.
-    `check_ranges` holds values against it; forms, flags and the API read it too."""
+    """A field of a dataclass for a number from `least` to `most`, or None where its type and default say so.
+    `check_ranges`, forms, flags and the API read the range."""
     return dataclasses.field(default=default, metadata={"limits": Limits(words, least, most, share)})
 
 
@@ -42,8 +42,9 @@ class FieldError(TutelageError):
     """An error in one value of those that make up a setting. `field` is the name of the value, the same in the
     dataclass or function that takes it and in the form of the page, which shows the sentence beside that input."""
 
-    def __init__(self, field: str, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, field: str, message: str, /, **values: object) -> None:
+        """`message` is a `Sentence`, or the message of one with these `values`."""
+        super().__init__(message if isinstance(message, Sentence) else Sentence(message, **values))
         self.field = field
 
 
@@ -77,3 +78,28 @@ def find_named(
         told = ", ".join(known) or ", ".join(among)
         raise FieldError(field, refusal.about(given=name[:LONGEST_SHOWN], known=told))
     return among[name]
+
+
+def storable(text: str) -> str:
+    """A text of a model without what no database stores: a zero and half a surrogate pair become U+FFFD, two halves
+    that came one after the other the character that they make up."""
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole.replace("\x00", "\ufffd")
+
+
+def refuse_unstorable(text: str, where: str, field: str = "") -> None:
+    """Raises FieldError for a text with a zero byte (PostgreSQL has no room for it) or half a surrogate pair (which
+    no encoding has); `where` says whose text it is, `field` which value of a form it is, if it is one."""
+    if "\x00" in text:
+        raise FieldError(
+            field, "%(where)s contains a zero character, which cannot be stored; remove it.", where=where
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise FieldError(
+            field,
+            "%(where)s contains half a surrogate pair at character %(number)s, which is no text; remove it.",
+            where=where,
+            number=error.start + 1,
+        ) from error

@@ -7,12 +7,11 @@ from dataclasses import asdict
 
 from tutelage.base import nouns
 from tutelage.base.version import __version__
-from tutelage.people.aggregate import agreements
-from tutelage.people.consent_text import Consent
-from tutelage.people.corrected import IN_USE
-from tutelage.people.labels import LabelledStudy
+from tutelage.people.aggregation import agreements
+from tutelage.people.correction_data import IN_USE
 from tutelage.people.languages import LANGUAGES, Sentence, Share, counted
 from tutelage.people.selection import FATES, Selection, fate
+from tutelage.people.settings import Consent
 from tutelage.people.store.consents import (
     Agreement,
     kept_texts,
@@ -22,11 +21,11 @@ from tutelage.people.store.consents import (
     text_hash,
 )
 from tutelage.people.store.engine import Store
-from tutelage.people.store.exports import list_versions
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import list_raters
-from tutelage.people.store.studies import Study
+from tutelage.people.store.studies import Study, list_versions
 from tutelage.people.store.votes import Vote, list_exclusions
+from tutelage.people.training_data import LabelledStudy
 
 FORMAT = "tutelage-export/2"
 MANY_TIES = 0.05
@@ -72,10 +71,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
             "corrections": sum(len(each.pairs) for each in labelled.corrections),
             "spans": sum(len(vote.spans) for vote in marking(labelled, selection)),
         },
-        "corrections": {
-            "total": sum(labelled.correction_fates.values()),
-            **labelled.correction_fates,
-        },
+        "corrections": {"total": sum(labelled.correction_fates.values()), **labelled.correction_fates},
         "reliability": reliability,
         "strength_agreement": labelled.labels.strength_agreement,
         "agreements": {name: alpha.value for name, alpha in agreements(counted).items()},

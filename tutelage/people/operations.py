@@ -25,10 +25,9 @@ from typing import (
     get_type_hints,
 )
 
-from tutelage.people.consent_text import Consent
 from tutelage.people.fields import Limits, limits_of
-from tutelage.people.plan import Plan
-from tutelage.people.recruiting import Recruitment
+from tutelage.people.recruitment import Recruitment
+from tutelage.people.settings import Consent, Plan
 
 if TYPE_CHECKING:
     from tutelage.people.store.engine import Store
@@ -156,8 +155,8 @@ RECRUIT = Operation(
     "recruit",
     "Recruit raters on Prolific, Mechanical Turk or SONA; what is not given stays as it is.",
     Recruitment,
-    "store.recruitments:recruitment_of",
-    "store.recruitments:recruit",
+    "store.visits:recruitment_of",
+    "store.visits:recruit",
 )
 CONSENT = Operation(
     "consent",

@@ -12,16 +12,15 @@ from functools import cache
 from typing import TypeAlias
 
 from tutelage.base.extras import MissingExtra
-from tutelage.people.corrected import CorrectedAnswer
-from tutelage.people.corrections import Correction, Span
-from tutelage.people.labels import LabelledStudy, Row
+from tutelage.people.answers import Correction, Span
 from tutelage.people.languages import Sentence
 from tutelage.people.personal_data import KINDS, Finding, Search, moved, replaced
-from tutelage.people.store.catalogue import Question
-from tutelage.people.store.conversations import LIVE
 from tutelage.people.store.engine import Store
+from tutelage.people.store.item_catalogue import Question
 from tutelage.people.store.raters import Rater, list_raters
+from tutelage.people.store.turns import LIVE
 from tutelage.people.store.votes import Vote
+from tutelage.people.training_data import LabelledStudy, Row
 
 AROUND = 30
 """Characters that are shown to each side of what was found."""
@@ -104,7 +103,12 @@ def redacted(
         rows=tuple(_row(row, after[row.question.key]) for row in labelled.rows),
         bad=tuple(after[question.key] for question in labelled.bad),
         corrections=tuple(
-            _corrected(each, by_number[each.vote.id], after[each.question.key])
+            replace(
+                each,
+                vote=by_number[each.vote.id],
+                question=after[each.question.key],
+                correction=_correction(each.correction, find),
+            )
             for each in labelled.corrections
         ),
     )
@@ -163,10 +167,14 @@ def _clean(text: str, find: _Find) -> str:
     return replaced(text, find(text))
 
 
+def _correction(correction: Correction, find: _Find) -> Correction:
+    return replace(correction, text=_clean(correction.text, find))
+
+
 def _vote(vote: Vote, before: Question, find: _Find) -> Vote:
     correction, spans = vote.correction, vote.spans
     if correction is not None:
-        correction = Correction(_clean(correction.text, find), correction.response)
+        correction = _correction(correction, find)
     if spans and before.item.origin == LIVE:
         spans = tuple(_span(span, find(before.texts[span.response])) for span in spans)
     excluded = vote.excluded and _clean(vote.excluded, find)
@@ -187,8 +195,3 @@ def _row(row: Row, question: Question) -> Row:
         rejected=question.texts[row.rejected],
     )
     return replace(row, question=question, preference=preference)
-
-
-def _corrected(each: CorrectedAnswer, vote: Vote, question: Question) -> CorrectedAnswer:
-    assert vote.correction is not None, "it was in use"
-    return replace(each, vote=vote, correction=vote.correction, question=question)

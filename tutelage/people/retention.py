@@ -7,7 +7,7 @@ import threading
 from tutelage.base.errors import TutelageError
 from tutelage.people.store.consents import raters_due
 from tutelage.people.store.engine import Store
-from tutelage.people.store.forgetting import Forgotten, finish_forgetting, forget
+from tutelage.people.store.rater_erasure import Forgotten, finish_forgetting, forget
 
 LOOK_SECONDS = 3_600
 _log = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tutelage.people.fields import FieldError
-from tutelage.people.languages import Sentence
 from tutelage.people.store.votes import Vote
 
 
@@ -35,27 +34,21 @@ class Selection:
         if self.ties not in ("drop", "keep"):
             raise FieldError(
                 "ties",
-                Sentence(
-                    "Equal pairs are left out (drop) or kept at one half (keep), not “%(given)s”.",
-                    given=str(self.ties)[:50],
-                ),
+                "Equal pairs are left out (drop) or kept at one half (keep), not “%(given)s”.",
+                given=str(self.ties)[:50],
             )
         unknown = set(self.kinds) - {"human", "llm", "simulated"}
         if unknown or not self.kinds:
             raise FieldError(
                 "kinds",
-                Sentence(
-                    "Kinds of rater are human, llm and simulated; these are %(given)s.",
-                    given=", ".join(self.kinds)[:100] or "–",
-                ),
+                "Kinds of rater are human, llm and simulated; these are %(given)s.",
+                given=", ".join(self.kinds)[:100] or "–",
             )
         if self.min_votes < 1:
             raise FieldError(
                 "min_votes",
-                Sentence(
-                    "The least number of votes is %(given)s; a pair needs at least one for a side.",
-                    given=self.min_votes,
-                ),
+                "The least number of votes is %(given)s; a pair needs at least one for a side.",
+                given=self.min_votes,
             )
 
     @property
@@ -113,9 +106,7 @@ def refuse_mixed_versions(votes: Sequence[Vote], selection: Selection) -> None:
     if selection.versions is None and len(versions) > 1:
         raise FieldError(
             "versions",
-            Sentence(
-                "The votes were made under versions %(versions)s of the question; say which of them count, or name "
-                "them all to mix them.",
-                versions=", ".join(map(str, versions)),
-            ),
+            "The votes were made under versions %(versions)s of the question; say which of them count, or name "
+            "them all to mix them.",
+            versions=", ".join(map(str, versions)),
         )

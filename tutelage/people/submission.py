@@ -10,23 +10,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.answers import Answer, check_envelope
-from tutelage.people.corrections import check_correction, check_spans
-from tutelage.people.store import inbox, judgements, leases, search, visits
-from tutelage.people.store.counting import LockedItem
+from tutelage.people.answers import Answer, check_correction, check_envelope, check_spans
+from tutelage.people.store import assignments, inbox, judgements, open_items, visits
+from tutelage.people.store.assignments import Lease, load_assignment
+from tutelage.people.store.counters import ItemFacts, LockedItem, tally
 from tutelage.people.store.engine import Connection, Store, record_event
 from tutelage.people.store.judgements import JudgementRow
-from tutelage.people.store.leases import Lease
-from tutelage.people.store.questions import load_assignment
-from tutelage.people.store.raters import (
-    DECIDING,
-    Rater,
-    add_tallies,
-    finish_training,
-    lock_rater,
-)
+from tutelage.people.store.raters import DECIDING, Rater, add_tallies, finish_training, lock_rater
 from tutelage.people.store.studies import load_study
-from tutelage.people.tallying import ItemFacts, tally
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,11 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
         locked = _lock(connection, assignment_id, rater_id)
         same, before = judgements.known(connection, locked.lease.study_id, answer.key, assignment_id)
         if same is not None:
-            return _receipt_again(same, assignment_id)
+            if same.assignment_id != assignment_id:
+                raise TutelageError(
+                    f"The idempotency key {same.key} was used for another question; every answer needs its own."
+                )
+            return Receipt(same.id, assignment_id, same.revision, same.extra, True)
         lease = locked.lease
         lease.kind.check(answer, lease.screen)
         check_envelope(answer)
@@ -71,21 +66,13 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
 
 
 def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _Locks:
-    owner = rater_id if rater_id is not None else leases.owner_of(connection, assignment_id)
+    owner = rater_id if rater_id is not None else assignments.owner_of(connection, assignment_id)
     if owner is not None:
         rater = lock_rater(connection, owner)
-        locked = leases.lock_lease(connection, assignment_id)
+        locked = assignments.lock_lease(connection, assignment_id)
         if locked is not None and locked[0].rater_id == rater.id:
             return _Locks(rater, *locked)
     raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
-
-
-def _receipt_again(known: JudgementRow, assignment_id: int) -> Receipt:
-    if known.assignment_id != assignment_id:
-        raise TutelageError(
-            f"The idempotency key {known.key} was used for another question; every answer needs its own."
-        )
-    return Receipt(known.id, assignment_id, known.revision, known.extra, True)
 
 
 def _write(
@@ -97,7 +84,7 @@ def _write(
     new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
     counted = not extra and rater.fills_places
-    counts = leases.close(connection, lease, item, state, now, extra=extra, counted=counted)
+    counts = assignments.close(connection, lease, item, state, now, extra=extra, counted=counted)
     first = judgements.first_verdict(connection, item.id, rater.id) if lease.repeat else None
     about = ItemFacts(item.pool, item.gold, item.lengths, first)
     change = Counter(tally(new, about))
@@ -120,7 +107,7 @@ def _write(
 def _graduate(connection: Connection, locked: _Locks, now: int) -> None:
     """After the last training question: on to the real ones with enough right answers."""
     rater, study = locked.rater, load_study(connection, locked.lease.study_id)
-    if search.known_item(connection, study.id, rater.id, "training", 0) is not None:
+    if open_items.known_item(connection, study.id, rater.id, "training", 0) is not None:
         return
     seen, right = judgements.training_record(connection, rater.id)
     passed = right >= study.plan.training_pass * seen

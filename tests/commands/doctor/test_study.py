@@ -29,7 +29,7 @@ from tutelage.people import (
     submit,
     write_note,
 )
-from tutelage.people.consent_text import Consent
+from tutelage.people.settings import Consent
 from tutelage.people.store import migrations
 from tutelage.people.store.consents import ask_consent
 

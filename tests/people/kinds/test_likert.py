@@ -41,15 +41,14 @@ from tutelage.people import (
     reserve_item,
     submit,
 )
-from tutelage.people.aggregate import agreements
+from tutelage.people.aggregation import agreements
 from tutelage.people.export import export_study
-from tutelage.people.importing import Columns, import_votes
+from tutelage.people.kinds.kind import ResponseValues, Screen
 from tutelage.people.kinds.likert import LIKERT, rated
-from tutelage.people.kinds.simulation import ResponseValues
-from tutelage.people.kinds.values import Screen
-from tutelage.people.restoring import import_export
+from tutelage.people.restoration import import_export
 from tutelage.people.simulated_raters import SimulatedRater
-from tutelage.people.statistics.keeping import Keeper
+from tutelage.people.statistics.cache import Keeper
+from tutelage.people.vote_import import Columns, import_votes
 from tutelage.stats.agreement import krippendorff_alpha
 from tutelage.stats.vote_codes import Votes
 

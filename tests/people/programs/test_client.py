@@ -16,8 +16,8 @@ from tutelage.data.formats import load_preferences
 from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.people import Store, Study, list_events, list_questions, preferences
 from tutelage.people.programs.client import StudyClient
-from tutelage.people.programs.signing import signed_headers
-from tutelage.people.store.tokens import RIGHTS, create_token
+from tutelage.people.programs.signatures import signed_headers
+from tutelage.people.store.api_tokens import RIGHTS, create_token
 from tutelage.people.web import create_app
 
 from ..sites import serving

@@ -23,12 +23,12 @@ from tutelage.people import (
     start_session,
     submit,
 )
-from tutelage.people.consent_text import Consent
 from tutelage.people.export import export_study
+from tutelage.people.settings import Consent
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.archive import restore_archive, write_archive
 from tutelage.people.store.consents import ask_consent
-from tutelage.people.store.forgetting import forget
+from tutelage.people.store.rater_erasure import forget
 
 from ..conftest import fresh_database
 from ..worlds import Clock, raters_of, study_of, work

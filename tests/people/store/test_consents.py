@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tutelage.people import Store, add_rater, consent, get_rater, restoring
-from tutelage.people.consent_text import Consent
+from tutelage.people import Store, add_rater, consent, get_rater, restoration
 from tutelage.people.export import export_study
 from tutelage.people.languages import LANGUAGES
-from tutelage.people.restoring import import_export
+from tutelage.people.restoration import import_export
+from tutelage.people.settings import Consent
 from tutelage.people.store.consents import agree, ask_consent, is_standard, keep_texts, shown_text, text_hash
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.store.studies import study_of
@@ -86,7 +86,7 @@ def test_a_restored_study_asks_again_who_agreed_to_a_former_text(
         add_rater(store, study.id, "old").id,
         shown_text(Consent(), live=False, language="de").replace("bessere Antwort", "Antwort"),
     )
-    monkeypatch.setattr(restoring, "is_standard", lambda text: text == former or is_standard(text))
+    monkeypatch.setattr(restoration, "is_standard", lambda text: text == former or is_standard(text))
     keep_texts(store, study.id, [former])
     consent(store, old, language="de", sha256=text_hash(former))
     made = export_study(store, study.id, folder / "former").manifest["consents"]

@@ -7,7 +7,7 @@ import pytest
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store, create_study, list_events, open_study, set_languages
 from tutelage.people.export import export_study
-from tutelage.people.restoring import import_export
+from tutelage.people.restoration import import_export
 
 from ..worlds import study_of
 

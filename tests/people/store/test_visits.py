@@ -8,11 +8,18 @@ from dataclasses import replace
 import pytest
 
 from tutelage.people import Answer, Store, Study, add_items, get_rater, next_assignment, submit
-from tutelage.people.platforms import Visitor
-from tutelage.people.recruiting import Recruitment
-from tutelage.people.store.recruitments import recruit, work_in
-from tutelage.people.store.visits import NotAdmitted, end_visit, enter, list_visits, places_taken, visit_of
-from tutelage.people.visiting import Finish, finish, payment_csv
+from tutelage.people.recruitment import Recruitment, Visitor
+from tutelage.people.remuneration import Finish, finish, payment_csv
+from tutelage.people.store.visits import (
+    NotAdmitted,
+    end_visit,
+    enter,
+    list_visits,
+    places_taken,
+    recruit,
+    visit_of,
+    work_in,
+)
 
 from ..worlds import Clock, asked, better, item_rows, records, study_of
 

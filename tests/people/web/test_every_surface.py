@@ -13,8 +13,8 @@ from tutelage.base.sentences import Sentence
 from tutelage.commands.collect import amendments as commands
 from tutelage.people.fields import FieldError, check_ranges, number
 from tutelage.people.operations import OPERATIONS, Operation
+from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.studies import study_of
-from tutelage.people.store.tokens import create_token
 from tutelage.people.web import app
 from tutelage.people.web.api.changes import operation_route as api_route
 from tutelage.people.web.api.describing import describe

@@ -15,12 +15,11 @@ from tutelage.people.export import export_study
 from tutelage.people.kinds import KINDS
 from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.languages.catalogue import catalogue
-from tutelage.people.recruiting import Recruitment
+from tutelage.people.recruitment import Recruitment
+from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.raters import RaterState
-from tutelage.people.store.recruitments import recruit
 from tutelage.people.store.studies import State as StudyState
-from tutelage.people.store.tokens import create_token
-from tutelage.people.store.visits import VisitState
+from tutelage.people.store.visits import VisitState, recruit
 from tutelage.people.store.webhooks import add_webhook
 from tutelage.people.web.actions import ACTIONS
 from tutelage.people.web.languages import accepted

@@ -25,10 +25,9 @@ from tutelage.people import (
 from tutelage.people.kinds.ranking import ranked
 from tutelage.people.selection import Selection
 from tutelage.people.statistics.ballots import BallotBox, Ballots
-from tutelage.people.statistics.computing import compute
-from tutelage.people.statistics.keeping import Keeper
-from tutelage.people.statistics.models import leaderboard
-from tutelage.people.statistics.previews import preview
+from tutelage.people.statistics.cache import Keeper
+from tutelage.people.statistics.computation import compute, preview
+from tutelage.people.statistics.leaderboard import leaderboard
 from tutelage.stats.agreement import pair_agreement
 from tutelage.stats.vote_codes import Votes
 
@@ -227,7 +226,7 @@ def test_rankings_are_counted_by_their_pairs(lite: Store) -> None:
 def test_a_keeper_never_shows_what_is_over_where_it_is_quick(
     lite: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tutelage.people.statistics.keeping.PROMPT_SECONDS", 1_000.0)
+    monkeypatch.setattr("tutelage.people.statistics.cache.PROMPT_SECONDS", 1_000.0)
     study = study_of(lite, 4)
     keeper = Keeper(lite)
     (rater,) = raters_of(lite, study, 1)
@@ -262,7 +261,7 @@ def test_a_failure_is_shown_and_not_repeated_at_every_look(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("tutelage.people.statistics.keeping.compute", fail)
+    monkeypatch.setattr("tutelage.people.statistics.cache.compute", fail)
     with pytest.raises(ZeroDivisionError):
         world.owner().get("/owner")
 

@@ -19,11 +19,10 @@ from tutelage.people import (
     set_languages,
 )
 from tutelage.people.languages import catalogue
-from tutelage.people.recruiting import Recruitment
+from tutelage.people.recruitment import Recruitment
+from tutelage.people.remuneration import Finish
 from tutelage.people.store.live_models import LiveModels, set_live_models
-from tutelage.people.store.recruitments import entry_of, recruit
-from tutelage.people.store.visits import Visit
-from tutelage.people.visiting import Finish
+from tutelage.people.store.visits import Visit, entry_of, recruit
 from tutelage.people.web import templating
 
 from .conftest import World, make_study

@@ -15,8 +15,8 @@ from tutelage.people.operations import OPERATIONS, RECRUIT, MissingSettings, Ope
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
-    from tutelage.people.consent_text import Consent
-    from tutelage.people.recruiting import Cost, Recruitment
+    from tutelage.people.recruitment import Cost, Recruitment
+    from tutelage.people.settings import Consent
 
 
 def settings_of(
@@ -112,8 +112,8 @@ def _show_consent(settings: CollectSettings, store: "Store", study: "Study", aft
 
 def _show_recruitment(settings: SiteSettings, store: "Store", study: "Study", after: "Recruitment") -> None:
     """Print the link for the platform, and what the study will cost."""
-    from tutelage.people.recruiting import estimate
-    from tutelage.people.store.recruitments import entry_of, work_in
+    from tutelage.people.recruitment import estimate
+    from tutelage.people.store.visits import entry_of, work_in
 
     print(f"{study.name} recruits on {after.platform}, {counted(after.answers, 'answer')} a visit")
     print(f"  link   {settings.url.rstrip('/')}{entry_of(store, study.id)}")

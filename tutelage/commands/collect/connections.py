@@ -71,7 +71,7 @@ class Webhook(CollectSettings):
 
 def manage_tokens(settings: Token) -> int:
     """Make a token, revoke one, or list them."""
-    from tutelage.people.store.tokens import create_token, list_tokens, revoke_token
+    from tutelage.people.store.api_tokens import create_token, list_tokens, revoke_token
 
     store, study = open_existing(settings)
     with closing(store):
@@ -99,7 +99,7 @@ def manage_tokens(settings: Token) -> int:
 
 def manage_webhooks(settings: Webhook) -> int:
     """Add a webhook; remove, test or give a new secret to one; or list them. And set the least agreement."""
-    from tutelage.people.delivering import send_test
+    from tutelage.people.delivery import send_test
     from tutelage.people.store.occasions import set_alarm
     from tutelage.people.store.webhooks import add_webhook, remove_webhook, rotate_secret
 

@@ -20,8 +20,7 @@ from tutelage.commands.collect.settings import Simulate
 from tutelage.commands.study import open_existing
 from tutelage.data.worlds.world import World
 from tutelage.people.answers import Answer
-from tutelage.people.kinds.simulation import ResponseValues
-from tutelage.people.kinds.values import Screen
+from tutelage.people.kinds.kind import ResponseValues, Screen
 from tutelage.people.simulated_raters import NAMES, SimulatedRater, panel
 from tutelage.people.store.live_models import find_live_models
 from tutelage.rollout.serving.server import listen, server

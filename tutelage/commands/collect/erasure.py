@@ -10,7 +10,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.study import CollectSettings, open_existing, operator
 
 if TYPE_CHECKING:
-    from tutelage.people.store.forgetting import Forgotten
+    from tutelage.people.store.rater_erasure import Forgotten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def forget_raters(settings: Forget) -> int:
     """Forget one rater, or everybody who is due, and print what is out of reach."""
     from tutelage.people import find_rater
     from tutelage.people.retention import forget_due
-    from tutelage.people.store.forgetting import finish_forgetting, forget
+    from tutelage.people.store.rater_erasure import finish_forgetting, forget
 
     store, study = open_existing(settings)
     with closing(store):

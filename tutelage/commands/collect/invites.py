@@ -98,7 +98,7 @@ def invite(settings: Invite) -> int:
 
 def _print_links(settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
     """Print a personal link for each name as CSV, with the address where there is one."""
-    from tutelage.people.export_rows import safe_cell
+    from tutelage.people.export import safe_cell
 
     mailed = any(addresses.values())
     table = csv.writer(sys.stdout, lineterminator="\n")
@@ -110,8 +110,8 @@ def _print_links(settings: Invite, store: "Store", study: "Study", addresses: Ma
 
 def _mail_links(settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
     """Mail a personal link to each of the names, and print as CSV what was sent. One that fails keeps up no other."""
-    from tutelage.people.export_rows import safe_cell
-    from tutelage.people.mailing import MAILED, check_address, send_link
+    from tutelage.people.export import safe_cell
+    from tutelage.people.mail import MAILED, check_address, send_link
 
     server = mail_server(settings.smtp, settings.mail_from)
     assert server is not None, "the settings name one"
@@ -140,7 +140,7 @@ def _personal(
 ) -> list[tuple[str, str, str]]:
     """The name, the address and the token of a new personal link for each of the names."""
     from tutelage.people import personal_links
-    from tutelage.people.texts import folded
+    from tutelage.people.store.raters import folded
 
     links = personal_links(store, study.id, tuple(addresses), days=settings.days, note=note, actor=operator())
     to = {folded(name): address for name, address in addresses.items()}
@@ -149,7 +149,7 @@ def _personal(
 
 def _read_names(file: Path) -> dict[str, str]:
     """The names of a file, one on each line, without addresses; or those of a table with the columns name and email."""
-    from tutelage.people.texts import folded
+    from tutelage.people.store.raters import folded
 
     try:
         lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]

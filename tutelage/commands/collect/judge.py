@@ -26,7 +26,7 @@ def judge(settings: Judge) -> int:
     """Let the judge answer, and print how many questions it answered."""
     from tutelage.commands.display import display
     from tutelage.people import list_votes
-    from tutelage.people.judging import judge_study
+    from tutelage.people.model_judges import judge_study
     from tutelage.people.store.raters import LONGEST_NAME
 
     store, study = open_existing(settings)
@@ -62,7 +62,7 @@ def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, o
 
 
 def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
-    from tutelage.people.judging import ScoreJudge
+    from tutelage.people.model_judges import ScoreJudge
 
     detail: dict[str, object] = {"reward": settings.reward, "tie": settings.tie, "step": settings.step}
     if Path(settings.reward).is_dir():

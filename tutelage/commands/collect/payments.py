@@ -20,7 +20,7 @@ class Payments(CollectSettings):
 
 def write_payments(settings: Payments) -> int:
     """Write the table, or print it."""
-    from tutelage.people.visiting import payment_csv
+    from tutelage.people.remuneration import payment_csv
 
     store, study = open_existing(settings)
     with closing(store):

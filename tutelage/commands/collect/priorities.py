@@ -14,7 +14,7 @@ from tutelage.commands.study import open_existing, operator
 
 if TYPE_CHECKING:
     from tutelage.people import Question, Store, Study
-    from tutelage.people.plan import Policy
+    from tutelage.people.settings import Policy
 
 
 def choose(settings: Next) -> int:

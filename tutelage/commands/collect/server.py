@@ -13,8 +13,8 @@ from tutelage.rollout.serving.server import listen, server, signals_handled
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
-    from tutelage.people.mailing import MailServer
-    from tutelage.people.notifying import Channel
+    from tutelage.people.mail import MailServer
+    from tutelage.people.notification import Channel
     from tutelage.people.web.signing.doors import Doors
 
 OWNER = "owner"
@@ -110,7 +110,7 @@ def _watch(
     stack: ExitStack, store: "Store", study: "Study", url: str, settings: Serve, mail: "MailServer | None"
 ) -> None:
     """Begin what goes on beside the requests of a study: messages to the owners, and forgetting who is due."""
-    from tutelage.people.notifying import Notifier
+    from tutelage.people.notification import Notifier
     from tutelage.people.retention import Retention
 
     for each in (
@@ -138,7 +138,7 @@ def _doors(settings: Serve) -> "Doors":
 
 def _channels(settings: Serve, mail: "MailServer | None") -> "list[Channel]":
     """How the owners are told what comes into the inbox."""
-    from tutelage.people.notifying import Mail, Webhook
+    from tutelage.people.notification import Mail, Webhook
 
     channels: list[Channel] = []
     if settings.webhook:
@@ -156,7 +156,7 @@ def owner_link(store: "Store", study: "Study", name: str = "") -> str:
     """
     from tutelage.base.errors import TutelageError
     from tutelage.people import add_rater, find_rater, start_session
-    from tutelage.people.store.team import list_team
+    from tutelage.people.store.members import list_team
 
     owners = [
         member for member in list_team(store, study.id) if member.role == "owner" and not member.removed

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tutelage.people import Rater, Round
-    from tutelage.people.statistics.keeping import StudyStatistics
+    from tutelage.people.statistics.cache import StudyStatistics
     from tutelage.stats.agreement import PairAgreement
 
 
@@ -21,8 +21,8 @@ def tell(settings: Status) -> int:
     from rich.console import Console
 
     from tutelage.people import list_raters
-    from tutelage.people.quotas import find_shortage
-    from tutelage.people.statistics.keeping import Keeper
+    from tutelage.people.rater_progress import find_shortage
+    from tutelage.people.statistics.cache import Keeper
 
     store, study = open_existing(settings)
     with closing(store):

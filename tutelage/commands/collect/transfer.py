@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tutelage.data.tables import Table
     from tutelage.people import Store, Study
     from tutelage.people.redaction import Hints
-    from tutelage.people.vote_columns import Columns
+    from tutelage.people.vote_tables import Columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ def read(settings: Import) -> int:
 
 def _restore(settings: Import, source: Path) -> None:
     from tutelage.people import open_store
-    from tutelage.people.restoring import import_export
+    from tutelage.people.restoration import import_export
 
     with closing(open_store(database(settings))) as store:
         named = study_name(settings) or json.loads((source / "manifest.json").read_text())["study"]["name"]
@@ -190,7 +190,7 @@ def _restore(settings: Import, source: Path) -> None:
 def _read_table(settings: Import) -> None:
     from tutelage.data.tables import read_table
     from tutelage.people import open_store
-    from tutelage.people.importing import import_votes
+    from tutelage.people.vote_import import import_votes
 
     table, columns = read_table(settings.source), _columns(settings)
     address = database(settings)
@@ -209,7 +209,7 @@ def _read_table(settings: Import) -> None:
 
 
 def _columns(settings: Import) -> "Columns":
-    from tutelage.people.vote_columns import Columns
+    from tutelage.people.vote_tables import Columns
 
     return Columns(
         prompt=settings.prompt,
@@ -239,16 +239,16 @@ def _study(store: "Store", table: "Table", columns: "Columns", settings: Import)
 
 def _check(table: "Table", columns: "Columns", settings: Import) -> None:
     from tutelage.people import Presentation
-    from tutelage.people.importing import usable_votes
     from tutelage.people.kinds import DEFAULT
-    from tutelage.people.kinds.values import Screen
+    from tutelage.people.kinds.kind import Screen
+    from tutelage.people.vote_import import usable_votes
 
     usable_votes(table, columns, DEFAULT, Screen(2, Presentation().scale), partial=settings.partial)
 
 
 def _meanings(choices: Sequence[str]) -> dict[str, tuple[str, int]]:
     """The meanings of words, from WORD=MEANING; a word may hold the sign itself."""
-    from tutelage.people.vote_columns import meaning_of
+    from tutelage.people.vote_tables import meaning_of
 
     pairs = [each.rpartition("=") for each in choices]
     return {word: meaning_of(meaning) for word, _, meaning in pairs}

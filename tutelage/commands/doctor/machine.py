@@ -16,7 +16,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.version import __version__
 from tutelage.commands.serve.settings import PORT
-from tutelage.people.store.opening import sqlite_version
+from tutelage.people.store.database import sqlite_version
 from tutelage.rollout.serving.server import listen
 
 State: TypeAlias = Literal["ok", "warning", "fault"]

@@ -18,16 +18,16 @@ from tutelage.people import (
     open_store,
     open_study,
 )
-from tutelage.people.quotas import find_shortage
-from tutelage.people.statistics.keeping import Keeper, StudyStatistics
+from tutelage.people.rater_progress import find_shortage
+from tutelage.people.statistics.cache import Keeper, StudyStatistics
 from tutelage.people.store.backup import newest_backup
-from tutelage.people.store.browsing import ItemFilter, find_items
 from tutelage.people.store.consents import raters_due
+from tutelage.people.store.database import database_revision, with_backup
 from tutelage.people.store.engine import DamagedStore
 from tutelage.people.store.inbox import QUIET
+from tutelage.people.store.item_catalogue import ItemFilter, find_items
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
-from tutelage.people.store.opening import database_revision, with_backup
 from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
 
 MIGRATION = (

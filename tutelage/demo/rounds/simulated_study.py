@@ -38,7 +38,7 @@ from tutelage.people import (
     preferences,
     submit,
 )
-from tutelage.people.aggregate import Labels, aggregate
+from tutelage.people.aggregation import Labels, aggregate
 from tutelage.people.simulated_raters import SimulatedRater
 from tutelage.stats.agreement import mirrored_alpha, pair_agreement
 from tutelage.stats.vote_codes import Votes

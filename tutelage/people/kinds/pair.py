@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tutelage.people.answers import LETTERS, Answer, Canonical
-from tutelage.people.kinds.checks import (
+from tutelage.people.kinds.answer_checks import (
     COMMON_WORDS,
     check_choice,
     check_parts,
@@ -13,8 +13,15 @@ from tutelage.people.kinds.checks import (
     check_strength,
     sides_by_letter,
 )
-from tutelage.people.kinds.simulation import PairJudge, ResponseValues
-from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
+from tutelage.people.kinds.kind import (
+    PairJudge,
+    PairVerdict,
+    ResponseValues,
+    Screen,
+    Statement,
+    Traits,
+    every_pair,
+)
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha
 

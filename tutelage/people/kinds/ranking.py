@@ -7,7 +7,7 @@ from random import Random
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer, Canonical
-from tutelage.people.kinds.checks import (
+from tutelage.people.kinds.answer_checks import (
     COMMON_WORDS,
     by_response,
     check_choice,
@@ -18,8 +18,15 @@ from tutelage.people.kinds.checks import (
     whole_number,
     whole_numbers,
 )
-from tutelage.people.kinds.simulation import PairJudge, ResponseValues
-from tutelage.people.kinds.values import PairVerdict, Screen, Statement, Traits, every_pair
+from tutelage.people.kinds.kind import (
+    PairJudge,
+    PairVerdict,
+    ResponseValues,
+    Screen,
+    Statement,
+    Traits,
+    every_pair,
+)
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha
 

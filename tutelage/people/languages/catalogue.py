@@ -66,16 +66,13 @@ def check_languages(codes: Sequence[str]) -> None:
         known = ", ".join(f"{each.code} ({each.name})" for each in LANGUAGES.values())
         raise FieldError(
             "language",
-            Sentence(
-                "There is no language '%(code)s' here; a study is asked in %(known)s.",
-                code=unknown[:50],
-                known=known,
-            ),
+            "There is no language '%(code)s' here; a study is asked in %(known)s.",
+            code=unknown[:50],
+            known=known,
         )
     if not codes or len(set(codes)) != len(codes):
         raise FieldError(
-            "language",
-            Sentence("A study is asked in at least one language; name each once, the usual one first."),
+            "language", "A study is asked in at least one language; name each once, the usual one first."
         )
 
 

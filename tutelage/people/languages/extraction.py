@@ -18,11 +18,7 @@ from tutelage.people.languages.catalogue import ENGLISH, FOLDER, LANGUAGES, cata
 PEOPLE = FOLDER.parent
 BELOW = ("data", "base/extras.py")
 """What else of the package makes sentences that these pages show: a folder or a file."""
-METHODS = (
-    ("web/templates/**.html", "jinja2"),
-    ("web/static/**.js", "javascript"),
-    ("**.py", "python"),
-)
+METHODS = (("web/templates/**.html", "jinja2"), ("web/static/**.js", "javascript"), ("**.py", "python"))
 """How messages are found."""
 OPTIONS = {"web/templates/**.html": {"trimmed": "true", "newstyle_gettext": "true"}}
 KEYWORDS: dict[str, tuple[int, ...] | None] = {
@@ -30,6 +26,7 @@ KEYWORDS: dict[str, tuple[int, ...] | None] = {
     "_": None,
     "ngettext": (1, 2),
     "Sentence": None,
+    "FieldError": (2,),
     "counted": (1, 2),
 }
 

@@ -24,7 +24,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.record_files import write_jsonl
 from tutelage.data.transport import BUSY, Transport, check_key
 from tutelage.people.answers import new_key
-from tutelage.people.programs.values import (
+from tutelage.people.programs.api_values import (
     MOST_ROWS,
     Added,
     AgreementFigures,
@@ -163,10 +163,7 @@ class StudyClient:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
 
@@ -193,7 +190,12 @@ class StudyClient:
         asked: list[tuple[str, str]] = []
         for name, value in query.items():
             values = value if isinstance(value, list | tuple) else [value]
-            asked += [(name, _text(each)) for each in values if each is not None]
+            texts = (
+                str(each).lower() if isinstance(each, bool) else str(each)
+                for each in values
+                if each is not None
+            )
+            asked += [(name, text) for text in texts]
         return f"{self.url}{ROOT}{path}{'?' if asked else ''}{urlencode(asked, quote_via=quote)}"
 
     def _converted(self, value: object, kind: type[T]) -> T:
@@ -204,7 +206,3 @@ class StudyClient:
                 f"{self.url} answered with what is no {kind.__name__} ({error}). Is it a site of Tutelage, of this "
                 "version?"
             ) from error
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,8 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tutelage.people import Store, list_votes
-from tutelage.people.store.ballots import POOLS, VERDICTS, excluded_numbers, read_ballots, read_items
-from tutelage.people.store.votes import list_exclusions
+from tutelage.people.store.votes import (
+    POOLS,
+    VERDICTS,
+    excluded_numbers,
+    list_exclusions,
+    read_ballots,
+    read_items,
+)
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -15,12 +15,11 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
 from tutelage.people.store.sessions import new_session, token_hash
 from tutelage.people.store.studies import Study, load_study
 
-_DAY_MS = 86_400_000
 PERSONAL_DAYS = 90.0
 """How long a personal link is good for, unless it is said otherwise."""
 MOST_RETURNS = 1_000
@@ -57,23 +56,11 @@ def create_invite(
     """Make an invitation; returns its token, which cannot be read again later."""
     if max_uses < 1 or days <= 0:
         raise TutelageError("An invitation is good for at least one use and a positive number of days.")
-    token, now = secrets.token_urlsafe(32), store.now()
-    row = {
-        "study_id": study_id, "role": role, "token_sha256": token_hash(token), "note": note, "max_uses": max_uses,
-        "expires": now + int(days * _DAY_MS), "created": now,
-    }  # fmt: skip
+    now = store.now()
     with store.write() as connection:
-        invite_id = inserted(connection, _invites, row)
-        record_event(
-            connection,
-            study_id,
-            now,
-            actor,
-            "invite_created",
-            f"invite {invite_id}",
-            role=role,
-            uses=max_uses,
-        )
+        invite_id, token = _insert(connection, study_id, role, note, max_uses, days, now)
+        detail = {"role": role, "uses": max_uses}
+        record_event(connection, study_id, now, actor, "invite_created", f"invite {invite_id}", **detail)
     return token
 
 
@@ -129,14 +116,28 @@ def personal_links(
 
 
 def _new_link(connection: Connection, rater: Rater, now: int, days: float, note: str, actor: str) -> str:
-    token = secrets.token_urlsafe(32)
-    row = {
-        "study_id": rater.study_id, "role": rater.role, "token_sha256": token_hash(token), "note": note,
-        "max_uses": MOST_RETURNS, "expires": now + int(days * _DAY_MS), "created": now, "rater_id": rater.id,
-    }  # fmt: skip
-    inserted(connection, _invites, row)
+    _, token = _insert(connection, rater.study_id, rater.role, note, MOST_RETURNS, days, now, rater.id)
     record_event(connection, rater.study_id, now, actor, "personal_link", rater.name, days=days)
     return token
+
+
+def _insert(
+    connection: Connection,
+    study_id: int,
+    role: Role,
+    note: str,
+    max_uses: int,
+    days: float,
+    now: int,
+    rater: int | None = None,
+) -> tuple[int, str]:
+    """The number and the token of a new invitation."""
+    token = secrets.token_urlsafe(32)
+    row = {
+        "study_id": study_id, "role": role, "token_sha256": token_hash(token), "note": note, "max_uses": max_uses,
+        "expires": now + int(days * DAY_MS), "created": now, "rater_id": rater,
+    }  # fmt: skip
+    return inserted(connection, _invites, row), token
 
 
 def list_invites(store: Store, study_id: int, *, rater: int | None = None) -> tuple[Invite, ...]:
@@ -212,14 +213,4 @@ def _invite(row: sa.RowMapping, now: int) -> Invite:
         problem = Sentence("This invitation has expired; ask whoever sent it for a new one.")
     elif row["uses"] >= row["max_uses"]:
         problem = Sentence("This invitation has been used already; ask whoever sent it for a new one.")
-    return Invite(
-        row["id"],
-        row["study_id"],
-        row["role"],
-        row["note"],
-        row["uses"],
-        row["max_uses"],
-        row["expires"],
-        problem,
-        row["rater_id"],
-    )
+    return value_of(Invite, row, problem=problem, rater=row["rater_id"])

@@ -11,15 +11,13 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Message, Messages, Prompt
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, inserted
+from tutelage.people.store.engine import Connection, chunks, inserted
 from tutelage.people.store.studies import room_for
 
 SECOND_SHARE = 0.1
 """Share of the items that get a second rater whatever the overlap: without it nothing is known about reliability."""
 UNLIMITED = 1_000_000_000
 """The target of a question with a known answer: every rater may be asked."""
-
-_CHUNK = 500
 
 
 @dataclass(frozen=True)
@@ -138,8 +136,9 @@ def _rows_by_key(
 ) -> list[sa.Row]:
     query = sa.select(table.c.key, *(table.c[name] for name in columns)).where(table.c.study_id == study_id)
     wanted = list(dict.fromkeys(keys))
-    pieces = (wanted[start : start + _CHUNK] for start in range(0, len(wanted), _CHUNK))
-    return [row for piece in pieces for row in connection.execute(query.where(table.c.key.in_(piece)))]
+    return [
+        row for piece in chunks(wanted) for row in connection.execute(query.where(table.c.key.in_(piece)))
+    ]
 
 
 def _insert_new(
@@ -170,9 +169,9 @@ def _refuse_other_responses(
 ) -> None:
     links, numbers = schema.item_response, list(expected)
     found: dict[int, list[int]] = {number: [] for number in numbers}
-    for start in range(0, len(numbers), _CHUNK):
-        query = sa.select(links.c.item_id, links.c.response_id).order_by(links.c.item_id, links.c.position)
-        for row in connection.execute(query.where(links.c.item_id.in_(numbers[start : start + _CHUNK]))):
+    query = sa.select(links.c.item_id, links.c.response_id).order_by(links.c.item_id, links.c.position)
+    for some in chunks(numbers):
+        for row in connection.execute(query.where(links.c.item_id.in_(some))):
             found[row.item_id].append(row.response_id)
     for key, number in ids.items():
         if number in expected and tuple(found[number]) != expected[number]:
@@ -208,6 +207,6 @@ def _promise_seconds(connection: Connection, study_id: int) -> None:
     query = sa.select(items.c.id).where(mine, items.c.second == 0, items.c.started == 0)
     chosen = list(connection.scalars(query.order_by(items.c.shuffle).limit(missing)))
     raised = sa.case((sa.and_(items.c.overlap.is_(None), items.c.target < 2), 2), else_=items.c.target)
-    for start in range(0, len(chosen), _CHUNK):
-        some = items.c.id.in_(chosen[start : start + _CHUNK])
-        connection.execute(items.update().where(some).values(second=1, target=raised, room=room_for(raised)))
+    values = {"second": 1, "target": raised, "room": room_for(raised)}
+    for some in chunks(chosen):
+        connection.execute(items.update().where(items.c.id.in_(some)).values(**values))

@@ -23,8 +23,8 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.base.version import __version__
 from tutelage.people.store import migrations, schema
+from tutelage.people.store.database import open_store
 from tutelage.people.store.engine import Connection, Store, connect
-from tutelage.people.store.opening import open_store
 
 FORMAT = "tutelage-backup/1"
 ROWS_AT_ONCE = 1_000
@@ -71,7 +71,11 @@ def restore_archive(url: str, path: Path) -> Archive:
     with _opened(path) as archive:
         manifest = _manifest(path, archive)
         if "://" not in url:
-            _refuse_file(Path(url))
+            if Path(url).exists():
+                raise TutelageError(
+                    f"There is a database at {url} already; restore to another place, or move that one away."
+                )
+            Path(url).parent.mkdir(parents=True, exist_ok=True)
         store = Store(connect(url))
         try:
             _refuse_tables(store)
@@ -161,14 +165,6 @@ def _check_lines(path: Path, archive: zipfile.ZipFile, name: str, told: Mapping[
         raise TutelageError(f"{path} is damaged: its table {name} cannot be read ({error}).") from error
     if not same:
         raise TutelageError(f"{path} is damaged: its table {name} is not as it was written.")
-
-
-def _refuse_file(path: Path) -> None:
-    if path.exists():
-        raise TutelageError(
-            f"There is a database at {path} already; restore to another place, or move that one away."
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _refuse_tables(store: Store) -> None:

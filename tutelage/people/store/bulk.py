@@ -2,21 +2,21 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer, Canonical
-from tutelage.people.kinds.values import Screen
+from tutelage.people.kinds.kind import Screen
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, record_event
+from tutelage.people.store.assignments import screen_from
+from tutelage.people.store.counters import ItemFacts, tally
+from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.judgements import row_of, stored
-from tutelage.people.store.leases import screen_from
 from tutelage.people.store.studies import Study, load_study
-from tutelage.people.tallying import ItemFacts, tally
 
 _CHUNK = 5_000
 _said, _given, _items, _raters = schema.judgement, schema.assignment, schema.item, schema.rater
@@ -62,7 +62,8 @@ def insert_answers(
     connection: Connection, study_id: int, told: Sequence[AnswerRecord], now: int, *, source: str, actor: str
 ) -> WriteCounts:
     """`write_answers` within a transaction that writes alone."""
-    known = _known_keys(connection, study_id)
+    keys = sa.select(_said.c.idempotency_key).where(_said.c.study_id == study_id)
+    known = set(connection.scalars(keys))
     fresh = [each for each in told if each.answer.key not in known]
     ids = _Ids.of(connection, study_id)
     assignments = _assignments(connection, study_id, fresh, ids)
@@ -106,10 +107,6 @@ def _place(each: AnswerRecord, ids: _Ids) -> _Place:
     return ids.find("item", each.item), ids.find("rater", each.rater), int(each.repeat)
 
 
-def _known_keys(connection: Connection, study_id: int) -> set[str]:
-    return set(connection.scalars(sa.select(_said.c.idempotency_key).where(_said.c.study_id == study_id)))
-
-
 def _assignments(
     connection: Connection, study_id: int, told: Sequence[AnswerRecord], ids: _Ids
 ) -> dict[_Place, tuple[int, int]]:
@@ -118,24 +115,15 @@ def _assignments(
     last = {_place(each, ids): each for each in told}
     missing = [
         {
-            "study_id": study_id,
-            "item_id": place[0],
-            "rater_id": place[1],
-            "repeat": place[2],
-            "chosen_by": each.chosen_by,
-            "state": _state(each),
-            "extra": int(each.extra),
-            "counted": 1,
-            "version_id": ids.find("version", each.version),
-            "order": str(list(each.sides)),
-            "lease_ends": each.created,
-            "created": each.created,
-            "closed": each.created,
+            "study_id": study_id, "item_id": place[0], "rater_id": place[1], "repeat": place[2],
+            "chosen_by": each.chosen_by, "state": _state(each), "extra": int(each.extra), "counted": 1,
+            "version_id": ids.find("version", each.version), "order": str(list(each.sides)),
+            "lease_ends": each.created, "created": each.created, "closed": each.created,
         }
         for place, each in last.items()
         if place not in known
-    ]
-    for rows in _chunks(missing):
+    ]  # fmt: skip
+    for rows in chunks(missing, _CHUNK):
         connection.execute(_given.insert(), rows)
     change = _given.update().where(_given.c.id == sa.bindparam("assignment"))
     for place, each in last.items():
@@ -169,10 +157,12 @@ def _judgements(
 ) -> None:
     places = [_place(each, ids) for each in told]
     touched = {assignments[place][0] for place in places if assignments[place][1]}
-    for some in _chunks(sorted(touched)):
+    for some in chunks(sorted(touched), _CHUNK):
         change = _said.update().where(_said.c.assignment_id.in_(some), _said.c.latest == 1)
         connection.execute(change.values(latest=0))
-    study, screens = load_study(connection, study_id), _screens(connection, study_id)
+    study = load_study(connection, study_id)
+    versions = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
+    screens = {row["number"]: screen_from(row, 0) for row in connection.execute(versions).mappings()}
     left, seen = Counter(places), Counter[_Place]()
     rows = []
     for place, each in zip(places, told, strict=True):
@@ -191,15 +181,8 @@ def _judgements(
             "rater_id": place[1],
         }
         rows.append(row | {"version_id": version_id, "latest": int(left[place] == 0)})
-    for some_rows in _chunks(rows):
+    for some_rows in chunks(rows, _CHUNK):
         connection.execute(_said.insert(), some_rows)
-
-
-def _screens(connection: Connection, study_id: int) -> dict[int, Screen]:
-    """The screen of each version of the question, by its number."""
-    query = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
-    rows = connection.execute(query).mappings()
-    return {row["number"]: screen_from(row, 0) for row in rows}
 
 
 def _canonical(each: AnswerRecord, study: Study, shown: Screen) -> Canonical:
@@ -229,8 +212,3 @@ def _tallies(connection: Connection, study_id: int) -> None:
     for rater_id, total in totals.items():
         values = {name: total[name] for name in schema.TALLIES}
         connection.execute(_raters.update().where(_raters.c.id == rater_id).values(**values))
-
-
-def _chunks(rows: Sequence) -> Iterator[Sequence]:
-    for start in range(0, len(rows), _CHUNK):
-        yield rows[start : start + _CHUNK]

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from tutelage.people.consent_text import Consent
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
+from tutelage.people.settings import Consent
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.raters import Rater, consent, list_raters
 
 _KEPT = Sentence("Your answers, the reasons that you give, and how long you looked.")
@@ -36,7 +36,6 @@ _FREEDOM = Sentence(
     "Stop whenever you like. You can change an answer as long as you take part. Some questions have a known answer, "
     "and some come twice: that tells how sure answers are, not how good you are."
 )
-_DAY_MS = 86_400_000
 _rows, _texts, _events = schema.consent, schema.consent_text, schema.event
 
 
@@ -245,10 +244,10 @@ def raters_due(store: Store, study_id: int) -> tuple[Rater, ...]:
     for rater in list_raters(store, study_id):
         kept, last = days.get(rater.agreed), max(rater.seen or 0, rater.consented or 0, rater.created)
         person = rater.kind == "human" and rater.role == "rater" and rater.forgotten is None
-        if person and kept is not None and last + kept * _DAY_MS <= now:
+        if person and kept is not None and last + kept * DAY_MS <= now:
             found.append(rater)
     return tuple(found)
 
 
 def _consent(row: sa.RowMapping) -> Consent:
-    return Consent(row["text"], row["votes"], row["retention_days"])
+    return value_of(Consent, row)

@@ -9,14 +9,15 @@ on the disk never stands there without its lease.
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -28,6 +29,8 @@ from tutelage.people.store import schema
 
 Connection: TypeAlias = sa.Connection
 Clock: TypeAlias = Callable[[], float]
+T = TypeVar("T")
+DAY_MS = 86_400_000
 BUSY_SECONDS = 30
 _WRITERS = 7_489_122
 _ALONE = sa.select(sa.func.pg_advisory_xact_lock(sa.bindparam("key", type_=sa.BigInteger)))
@@ -165,58 +168,53 @@ class Store:
             raise explained(error, self.address) from error
 
 
+_COMPLAINTS: tuple[tuple[tuple[str, ...], type[TutelageError], Sentence], ...] = (
+    (
+        ("SQLITE_BUSY", "SQLITE_LOCKED"),
+        Unavailable,
+        Sentence(
+            "The database %(database)s has been locked by another process for more than %(seconds)s seconds; "
+            "nothing was saved. Close the program that holds it and send the request again."
+        ),
+    ),
+    (
+        ("40001", "40P01"),
+        Unavailable,
+        Sentence("Two writers got in each other's way in %(database)s; nothing was saved. Send it again."),
+    ),
+    (
+        ("SQLITE_FULL", "SQLITE_IOERR", "53100"),
+        Unavailable,
+        Sentence(
+            "The disk under %(database)s is full or failing (%(reason)s); nothing was saved. Free some space."
+        ),
+    ),
+    (
+        ("SQLITE_CANTOPEN", "SQLITE_READONLY"),
+        TutelageError,
+        Sentence(
+            "The database %(database)s cannot be opened for writing (%(reason)s); check its permissions."
+        ),
+    ),
+    (
+        ("SQLITE_CORRUPT", "SQLITE_NOTADB"),
+        DamagedStore,
+        Sentence("The database %(database)s is damaged (%(reason)s); nothing was saved."),
+    ),
+)
+"""Codes of drivers, and the error and sentence for each."""
+_LOST = Sentence("The connection to %(database)s is lost (%(reason)s); nothing was saved.")
+
+
 def explained(error: sa.exc.DBAPIError, address: str) -> Exception:
     """The driver's complaint as a sentence for people, or the error itself where it is a defect of ours."""
-    said, code = str(error.orig).strip(), _code(error)
-    if code in ("SQLITE_BUSY", "SQLITE_LOCKED"):
-        return Unavailable(
-            Sentence(
-                "The database %(database)s has been locked by another process for more than %(seconds)s seconds; "
-                "nothing was saved. Close the program that holds it and send the request again.",
-                database=address,
-                seconds=BUSY_SECONDS,
-            )
-        )
-    if code in ("40001", "40P01"):
-        return Unavailable(
-            Sentence(
-                "Two writers got in each other's way in %(database)s; nothing was saved. Send it again.",
-                database=address,
-            )
-        )
-    if code in ("SQLITE_FULL", "SQLITE_IOERR", "53100"):
-        return Unavailable(
-            Sentence(
-                "The disk under %(database)s is full or failing (%(reason)s); nothing was saved. Free some space.",
-                database=address,
-                reason=said,
-            )
-        )
-    if code in ("SQLITE_CANTOPEN", "SQLITE_READONLY"):
-        return TutelageError(
-            Sentence(
-                "The database %(database)s cannot be opened for writing (%(reason)s); check its permissions.",
-                database=address,
-                reason=said,
-            )
-        )
-    if code in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
-        return DamagedStore(
-            Sentence(
-                "The database %(database)s is damaged (%(reason)s); nothing was saved.",
-                database=address,
-                reason=said,
-            )
-        )
+    values, code = {"database": address, "reason": str(error.orig).strip()}, _code(error)
+    for codes, kind, sentence in _COMPLAINTS:
+        if code in codes:
+            return kind(sentence.about(seconds=BUSY_SECONDS, **values))
     unreachable = isinstance(error, sa.exc.OperationalError) and not code
     if error.connection_invalidated or unreachable or code.startswith(("08", "57P")):
-        return Unavailable(
-            Sentence(
-                "The connection to %(database)s is lost (%(reason)s); nothing was saved.",
-                database=address,
-                reason=said,
-            )
-        )
+        return Unavailable(_LOST.about(**values))
     return error
 
 
@@ -320,6 +318,18 @@ def record_event(
 def several(count: int, things: Literal["items", "judgements", "notices"]) -> str:
     """The subject of an event about so many things, as it is stored; pages say it in the language of the reader."""
     return f"{count} {things}"
+
+
+def value_of(kind: type[T], row: sa.RowMapping, /, **others: object) -> T:
+    """A dataclass from the columns of a row that bear the names of its fields; `others` are the fields that differ."""
+    names = (field.name for field in dataclasses.fields(kind))  # type: ignore[arg-type]
+    return kind(**{name: row[name] for name in names if name not in others}, **others)
+
+
+def chunks(rows: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """The sequence in pieces that fit into one statement."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, record_event
+from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.studies import room_for, touched_from
 
 Scope: TypeAlias = Literal["rater", "item", "judgement"]
@@ -25,7 +25,6 @@ _items, _given, _said, _raters = schema.item, schema.assignment, schema.judgemen
 _others = _raters.alias()
 """Raters beside the one of an outer query. Made once: SQLAlchemy copies every column for each new alias, which took
 longer than the query itself."""
-_CHUNK = 500
 
 
 def people_in(study_id: sa.ColumnElement[int]) -> sa.Exists:
@@ -76,9 +75,7 @@ def exclude_all(
 ) -> None:
     """Exclude several raters, items or judgements for the same reason, all or none. Raises as `exclude` does."""
     if not reason.strip():
-        raise FieldError(
-            "reason", Sentence("Say why: it is what others will know about the exclusion later.")
-        )
+        raise FieldError("reason", "Say why: it is what others will know about the exclusion later.")
     _set(store, study_id, scope, names, reason, actor)
 
 
@@ -123,8 +120,7 @@ def _set(
     action = "include" if reason is None else "exclude"
     with store.write(alone=True) as connection:
         targets = [_find(connection, study_id, scope, name) for name in names]
-        for start in range(0, len(targets), _CHUNK):
-            some = targets[start : start + _CHUNK]
+        for some in chunks(targets):
             connection.execute(table.update().where(table.c.id.in_(some)).values(excluded=reason))
             concerned = {
                 "rater": _given.c.rater_id.in_(some),
@@ -166,8 +162,14 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
     items = _items.c.id.in_(sa.select(_given.c.item_id).where(concerned))
     states = {"answered": "done", "leased": "leased", "skipped": "skipped"}
     verdicts = {"a_votes": "a", "b_votes": "b", "ties": "tie", "both_bad": "both_bad"}
-    values: dict[str, object] = {name: _assignments_in(state) for name, state in states.items()}
-    values |= {name: _votes_for(verdict) for name, verdict in verdicts.items()}
+    mine = sa.and_(_given.c.item_id == _items.c.id, _given.c.repeat == 0, _given.c.counted == 1)
+    number = sa.select(sa.func.count())
+    values: dict[str, object] = {
+        name: number.where(mine, _given.c.state == state).scalar_subquery() for name, state in states.items()
+    }
+    for name, verdict in verdicts.items():
+        said = sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.verdict == verdict)
+        values[name] = number.select_from(_given.join(_said, said)).where(mine).scalar_subquery()
     values["started"] = sa.case(
         (sa.exists().where(_given.c.item_id == _items.c.id, _given.c.repeat == 0), 1), else_=0
     )
@@ -180,14 +182,3 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
 def has_people(connection: Connection, study_id: int) -> bool:
     """Whether a person takes part in the study as a rater."""
     return bool(connection.scalar(_HAS_PEOPLE, {"study": study_id}))
-
-
-def _assignments_in(state: str) -> sa.ScalarSelect[int]:
-    mine = sa.and_(_given.c.item_id == _items.c.id, _given.c.repeat == 0, _given.c.counted == 1)
-    return sa.select(sa.func.count()).where(mine, _given.c.state == state).scalar_subquery()
-
-
-def _votes_for(verdict: str) -> sa.ScalarSelect[int]:
-    mine = sa.and_(_given.c.item_id == _items.c.id, _given.c.repeat == 0, _given.c.counted == 1)
-    said = sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.verdict == verdict)
-    return sa.select(sa.func.count()).select_from(_given.join(_said, said)).where(mine).scalar_subquery()

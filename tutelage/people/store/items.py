@@ -1,26 +1,23 @@
 """Items: the questions of a study."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
-from tutelage.people.fields import FieldError
-from tutelage.people.kinds.values import Traits
+from tutelage.people.fields import FieldError, refuse_unstorable
+from tutelage.people.kinds.kind import Traits
 from tutelage.people.languages import counted
 from tutelage.people.store import additions, schema
-from tutelage.people.store.engine import Connection, Store, lock, record_event, several
+from tutelage.people.store.engine import Connection, Store, chunks, lock, record_event, several
 from tutelage.people.store.studies import load_study, room_for, touched_from
-from tutelage.people.texts import refuse_unstorable
 
 Pool: TypeAlias = Literal["production", "gold", "training"]
 MOST_RATERS = 100
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -160,12 +157,6 @@ def set_priorities(
             several(len(priorities), "items"),
             why=why,
         )
-
-
-def chunks(keys: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
-    """The sequence in pieces that fit into one statement."""
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]
 
 
 def _refuse_unstorable(

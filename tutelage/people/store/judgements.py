@@ -1,16 +1,27 @@
-"""The rows of judgements: appending revisions, and reading what the next one needs."""
+"""The rows of judgements: appending revisions, and reading back the past answers of a rater."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.people.answers import Answer, Canonical, displayed
-from tutelage.people.corrections import Correction, canonical, correction_row, span_rows
+from tutelage.people.answers import (
+    LETTERS,
+    Answer,
+    Canonical,
+    as_displayed,
+    canonical,
+    correction_from,
+    correction_row,
+    displayed,
+    from_displayed,
+    span_rows,
+    spans_from,
+)
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, inserted
-from tutelage.people.store.leases import Lease
+from tutelage.people.store.assignments import Assignment, Lease, load_assignment
+from tutelage.people.store.engine import Connection, Store, inserted
 
 _judgements = schema.judgement
 
@@ -30,15 +41,10 @@ class JudgementRow:
     key: str
 
 
-_STORED = sa.select(
-    *(
-        _judgements.c[name]
-        for name in ("id", "assignment_id", "revision", "verdict", "order", "flags", "extra")
-    ),
-    _judgements.c.active_ms,
-    _judgements.c.idempotency_key,
-)
-_KNOWN = _STORED.add_columns(_judgements.c.latest).where(
+_STORED = (
+    "id", "assignment_id", "revision", "verdict", "order", "flags", "extra", "active_ms", "idempotency_key", "latest",
+)  # fmt: skip
+_KNOWN = sa.select(*(_judgements.c[name] for name in _STORED)).where(
     sa.or_(
         sa.and_(
             _judgements.c.study_id == sa.bindparam("study"),
@@ -142,15 +148,11 @@ def row_of(
         "client": answer.client,
         "idempotency_key": answer.key,
         "created": created,
-        "correction": None if answer.correction is None else _correction(answer.correction, order),
+        "correction": answer.correction and _text(correction_row(canonical(answer.correction, order))),
         "spans": _text(span_rows([canonical(span, order) for span in answer.spans]))
         if answer.spans
         else None,
     }
-
-
-def _correction(correction: Correction, order: Sequence[int]) -> str:
-    return _text(correction_row(canonical(correction, order)))
 
 
 def stored(row: sa.Row) -> JudgementRow:
@@ -163,3 +165,94 @@ def stored(row: sa.Row) -> JudgementRow:
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+_said, _given, _items = schema.judgement, schema.assignment, schema.item
+
+
+@dataclass(frozen=True)
+class KnownAnswer:
+    """The known answer of a training question beside the one that was given, both canonical."""
+
+    gold: str
+    verdict: str
+    explanation: str
+
+
+def given_answers(
+    connection: Connection, rater_id: int, limit: int
+) -> Iterator[tuple[int, Answer, int, int]]:
+    """Assignment, answer in force, its revision and its time, newest first."""
+    query = (
+        sa.select(_said)
+        .where(_said.c.rater_id == rater_id, _said.c.latest == 1)
+        .order_by(_said.c.id.desc())
+        .limit(limit)
+    )
+    for row in connection.execute(query).mappings().all():
+        yield row["assignment_id"], _answer(row), row["revision"], row["created"]
+
+
+def known_answer(connection: Connection, assignment_id: int) -> KnownAnswer | None:
+    """None unless it is a training question that has been answered."""
+    query = (
+        sa.select(_items.c.gold, _items.c.explanation, _said.c.verdict)
+        .join(_items, _items.c.id == _said.c.item_id)
+        .where(_said.c.assignment_id == assignment_id, _said.c.latest == 1, _items.c.pool == "training")
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else KnownAnswer(row.gold, row.verdict, row.explanation or "")
+
+
+def _answer(row: sa.RowMapping) -> Answer:
+    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client")}
+    envelope |= {"flags": tuple(json.loads(row["flags"])), "key": row["idempotency_key"]}
+    order = json.loads(row["order"])
+    if row["correction"] is not None:
+        correction = correction_from(json.loads(row["correction"]))
+        envelope["correction"] = correction and as_displayed(correction, order)
+    spans = spans_from(json.loads(row["spans"] or "[]"))
+    envelope["spans"] = tuple(as_displayed(span, order) for span in spans)
+    return from_displayed(json.loads(row["displayed"]), envelope)
+
+
+@dataclass(frozen=True)
+class PastAnswer:
+    """A question that the rater has answered, with the answer in force as it was displayed. To change it, submit
+    another answer, with a key of its own, to the same assignment."""
+
+    assignment: Assignment
+    answer: Answer
+    revision: int
+    created: int
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """The feedback after a training question: the place of the better response (`left`, `right`, `tie`), whether the
+    rater said so, and why it is so."""
+
+    expected: str
+    right: bool
+    explanation: str
+
+
+def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAnswer, ...]:
+    """The rater's last answers, newest first: the first is the one to undo."""
+    with store.read() as connection:
+        return tuple(
+            PastAnswer(load_assignment(connection, assignment_id), answer, revision, created)
+            for assignment_id, answer, revision, created in given_answers(connection, rater_id, limit)
+        )
+
+
+def feedback(store: Store, assignment_id: int) -> Feedback | None:
+    """The feedback on an answered training question; None for any other question, and before the answer."""
+    with store.read() as connection:
+        known = known_answer(connection, assignment_id)
+        if known is None:
+            return None
+        assignment = load_assignment(connection, assignment_id)
+    places = {LETTERS[index]: side for index, side in zip(assignment.order, ("left", "right"), strict=False)}
+    expected = places.get(known.gold, known.gold)
+    return Feedback(expected, known.verdict == known.gold, known.explanation)

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
+from tutelage.people.fields import refuse_unstorable
 from tutelage.people.store import schema
 from tutelage.people.store.consents import renew_consent
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.studies import load_study
-from tutelage.people.texts import refuse_unstorable
 
 LONGEST_MESSAGE = 20_000
 MOST_TURNS = 100
@@ -120,7 +120,5 @@ def load_live_models(connection: Connection, live_id: int) -> LiveModels:
 
 
 def _live(row: sa.RowMapping) -> LiveModels:
-    return LiveModels(
-        row["model"], row["against"], row["turns"], tuple(json.loads(row["openings"])), json.loads(row["sampling"]),
-        row["round"], row["id"],
-    )  # fmt: skip
+    texts = {"openings": tuple(json.loads(row["openings"])), "sampling": json.loads(row["sampling"])}
+    return value_of(LiveModels, row, **texts)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.people.fields import FieldError
-from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 from tutelage.people.store.inbox import insert_notice
@@ -48,10 +47,8 @@ def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: st
     if agreement is not None and not 0 < agreement <= 1:
         raise FieldError(
             "bound",
-            Sentence(
-                "The least agreement is %(given)s; it is a share above 0 and at most 1.",
-                given=float(agreement),
-            ),
+            "The least agreement is %(given)s; it is a share above 0 and at most 1.",
+            given=float(agreement),
         )
     now = store.now()
     with store.write() as connection:

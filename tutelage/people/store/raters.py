@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -12,9 +13,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event
+from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
 from tutelage.people.store.exclusions import count_again, fills_no_places, has_people, people_in
-from tutelage.people.texts import folded
 
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 Role: TypeAlias = Literal["rater", "reviewer", "owner"]
@@ -98,6 +98,12 @@ class Rater:
         return pseudonym_of(self.id, self.kind, self.name)
 
 
+def folded(name: str) -> str:
+    """A name as people tell names apart: without capitals, outer or double spaces, or other forms of the same letters.
+    "Ada" and "ada " are one name."""
+    return unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
+
+
 def pseudonym_of(number: int, kind: str, name: str) -> str:
     """What stands for a rater outside the study, in exports, records and messages to programs: for a person the number
     of the rater in the database, as `rater-7`. A model judge or simulated rater, who is nobody, keeps the name, unless
@@ -162,11 +168,9 @@ def insert_rater(
     if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         raise FieldError(
             "name",
-            Sentence(
-                "A rater's name has 1 to %(most)s printable characters; %(name)s has not.",
-                most=LONGEST_NAME,
-                name=repr(name),
-            ),
+            "A rater's name has 1 to %(most)s printable characters; %(name)s has not.",
+            most=LONGEST_NAME,
+            name=repr(name),
         )
     known = named_rater(connection, study_id, name)
     if known is not None:
@@ -269,6 +273,11 @@ def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | 
     return next((rater for rater in found if rater.name == name), found[0] if found else None)
 
 
+def free_name(connection: sa.Connection, study_id: int, names: Iterable[str]) -> str:
+    """The first of the names that no rater of the study has."""
+    return next(name for name in names if named_rater(connection, study_id, name) is None)
+
+
 def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
     """All raters of a study, in the order they came."""
     with store.read() as connection:
@@ -325,9 +334,5 @@ def _one(connection: sa.Connection, query: sa.Select, rater_id: int) -> Rater:
 
 def _rater(row: sa.RowMapping) -> Rater:
     """The value of a row of `_raters`."""
-    return Rater(
-        row["id"], row["study_id"], row["name"], row["kind"], row["role"], row["state"], json.loads(row["detail"]),
-        row["quota"], row["asked"], row["consented"], row["excluded"], row["created"], row["seen"],
-        Tallies(**{name: row[name] for name in schema.TALLIES}), bool(row["fills_places"]), row["agreed"],
-        row["forgotten"], row["identity"], row["contact"], row["removed"],
-    )  # fmt: skip
+    detail, fills_places = json.loads(row["detail"]), bool(row["fills_places"])
+    return value_of(Rater, row, detail=detail, tallies=value_of(Tallies, row), fills_places=fills_places)

@@ -13,10 +13,17 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, Unavailable, inserted, record_event
+from tutelage.people.store.engine import (
+    DAY_MS,
+    Connection,
+    Store,
+    Unavailable,
+    inserted,
+    record_event,
+    value_of,
+)
 from tutelage.people.store.raters import Rater, load_rater
 
-_DAY_MS = 86_400_000
 IDLE_DAYS = 7
 """Days without use after which the session of an owner or reviewer is over."""
 SEEN_EVERY_MS = 300_000
@@ -59,7 +66,7 @@ def new_session(
     token = secrets.token_urlsafe(32)
     row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": token_hash(token)}
     row |= {"device": device, "seen": now if device is not None else None}
-    inserted(connection, _sessions, row | {"expires": now + int(days * _DAY_MS), "created": now})
+    inserted(connection, _sessions, row | {"expires": now + int(days * DAY_MS), "created": now})
     return token
 
 
@@ -155,8 +162,7 @@ def _alive(connection: Connection, row: sa.RowMapping, now: int) -> tuple[Rater,
     if row["revoked"] is not None or row["expires"] <= now:
         return None
     rater = load_rater(connection, row["rater_id"])
-    idle = rater.role != "rater" and row["seen"] is not None and row["seen"] + IDLE_DAYS * _DAY_MS <= now
+    idle = rater.role != "rater" and row["seen"] is not None and row["seen"] + IDLE_DAYS * DAY_MS <= now
     if rater.removed is not None or idle:
         return None
-    names = ("id", "rater_id", "device", "seen", "created", "expires")
-    return rater, Session(*(row[name] for name in names))
+    return rater, value_of(Session, row)

@@ -7,25 +7,28 @@ time without a new version; both leave an event.
 
 import functools
 import hashlib
+import hmac
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.corrections import check_categories
+from tutelage.people.answers import check_categories
 from tutelage.people.fields import FieldError
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, check_languages
-from tutelage.people.plan import Plan
+from tutelage.people.settings import Plan
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event
+from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
 
 State: TypeAlias = Literal["open", "paused", "closed"]
+SHUFFLES = 1 << 56
+"""Items are shuffled by numbers below this."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,17 @@ class Study:
     created: int
     consent: int = 0
     languages: tuple[str, ...] = (ENGLISH,)
+
+    def chance(self, *what: object) -> float:
+        """A pseudo-random number in [0, 1) for the decision on `what`: HMAC-SHA-256 with the secret, as a fraction.
+        Repeatable with the secret, unpredictable without it."""
+        text = "|".join(map(str, what))
+        digest = hmac.new(bytes.fromhex(self.secret), text.encode(), hashlib.sha256).digest()
+        return int.from_bytes(digest[:7], "big") / SHUFFLES
+
+    def side_order(self, item: object, rater_id: int, places: int) -> tuple[int, ...]:
+        """The canonical index of the response in each place: uniform over all orders, the same on every reload."""
+        return tuple(sorted(range(places), key=lambda index: self.chance(item, rater_id, index)))
 
 
 def create_study(
@@ -171,20 +185,16 @@ def load_study(connection: sa.Connection, study_id: int) -> Study:
 def _study(found: sa.Row) -> Study:
     """The value of a row of `_STUDY`. Every question and every answer reads it, and it seldom changes."""
     row = found._mapping
-    plan = Plan(**{field.name: row[field.name] for field in fields(Plan)})
-    presentation = presentation_from(row)
-    return Study(
-        row["id"], row["name"], find_kind(row["kind"]), row["state"], row["secret"], plan, row["number"],
-        row["version_id"], presentation, row["created"], row["consent"], tuple(json.loads(row["languages"])),
+    return value_of(
+        Study, row, kind=find_kind(row["kind"]), plan=value_of(Plan, row), version=row["number"],
+        presentation=presentation_from(row), languages=tuple(json.loads(row["languages"])),
     )  # fmt: skip
 
 
 def presentation_from(row: sa.RowMapping) -> Presentation:
     """The value of a row with the columns of a version."""
-    return Presentation(
-        row["question"], row["scale"], tuple(json.loads(row["criteria"])), row["guidelines"], bool(row["corrections"]),
-        tuple(json.loads(row["spans"])),
-    )  # fmt: skip
+    criteria, spans = (tuple(json.loads(row[name])) for name in ("criteria", "spans"))
+    return value_of(Presentation, row, criteria=criteria, corrections=bool(row["corrections"]), spans=spans)
 
 
 def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:
@@ -284,3 +294,10 @@ def touched_from(now: int) -> sa.ColumnElement[int]:
     """Times from now on for many items at once, no two alike in a row: raters pass the items in the order of these
     times, and could not pass thousands with the same."""
     return now + schema.item.c.id % 65_536
+
+
+def list_versions(store: Store, study_id: int) -> tuple[Presentation, ...]:
+    """All versions of the study's question, version 1 first."""
+    query = sa.select(_versions).where(_versions.c.study_id == study_id).order_by(_versions.c.number)
+    with store.read() as connection:
+        return tuple(presentation_from(row) for row in connection.execute(query).mappings())

@@ -1,4 +1,4 @@
-"""Visits: the stays of people who come from a platform.
+"""Recruitment of a study on a platform, and visits: the stays of people who come from there.
 
 A visit is `active` until its answers are given (`complete`), the practice went wrong (`screened`), or its rater left or
 gave no sign of life for some time (`left`). A visit that was left goes on when its rater comes back. An active visit
@@ -9,36 +9,107 @@ The platform's identifiers are kept here and nowhere else: a rater has a number 
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+import secrets
+from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
-from tutelage.people.platforms import Visitor, find_platform
-from tutelage.people.recruiting import Recruitment
-from tutelage.people.store import leases, schema
+from tutelage.people.recruitment import Recruitment, Visitor, Work, find_platform
+from tutelage.people.store import assignments, schema
 from tutelage.people.store.access import has_training
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.live_models import live_models
+from tutelage.people.store.open_items import count_left
 from tutelage.people.store.raters import (
     Rater,
+    free_name,
     has_stand_ins,
     insert_rater,
     load_rater,
     lock_rater,
-    named_rater,
     set_quota,
     touch_rater,
 )
-from tutelage.people.store.recruitments import load_recruitment
-from tutelage.people.store.remaining import count_left
 from tutelage.people.store.sessions import new_session
 from tutelage.people.store.studies import Study, load_study
 
+MEASURED = 30
+"""Answers with a time from which the mean of these times is taken for an estimate."""
+_recruitments, _items, _raters = schema.recruitment, schema.item, schema.rater
+
+
+def recruit(store: Store, study_id: int, recruitment: Recruitment, *, actor: str = "owner") -> None:
+    """Set how the study recruits, from now on. The link that the platform was given stays the same."""
+    values = asdict(recruitment) | {"again": int(recruitment.again)}
+    with store.write() as connection:
+        study = lock(connection, schema.study, study_id)
+        now = store.now()
+        mine = _recruitments.c.study_id == study_id
+        if connection.scalar(sa.select(_recruitments.c.id).where(mine)) is None:
+            row = values | {"study_id": study_id, "entry": secrets.token_urlsafe(16), "created": now}
+            inserted(connection, _recruitments, row)
+        else:
+            connection.execute(_recruitments.update().where(mine).values(**values))
+        record_event(connection, study_id, now, actor, "recruiting_changed", study["name"], **values)
+
+
+def recruitment_of(store: Store, study_id: int) -> Recruitment | None:
+    """How the study recruits; None where it does not."""
+    with store.read() as connection:
+        return load_recruitment(connection, study_id)
+
+
+def load_recruitment(connection: Connection, study_id: int) -> Recruitment | None:
+    """`recruitment_of` within a transaction."""
+    row = (
+        connection.execute(sa.select(_recruitments).where(_recruitments.c.study_id == study_id))
+        .mappings()
+        .one_or_none()
+    )
+    return None if row is None else value_of(Recruitment, row, again=bool(row["again"]))
+
+
+def entry_of(store: Store, study_id: int) -> str:
+    """The path and query that the platform is given, with its own words for what it fills in."""
+    query = sa.select(_recruitments.c.entry, _recruitments.c.platform).where(
+        _recruitments.c.study_id == study_id
+    )
+    with store.read() as connection:
+        row = connection.execute(query).one()
+    return f"/enter/{row.entry}?{find_platform(row.platform).query}"
+
+
+def study_of_entry(store: Store, entry: str) -> int | None:
+    """The study whose link has this part; None where there is none."""
+    with store.read() as connection:
+        return connection.scalar(sa.select(_recruitments.c.study_id).where(_recruitments.c.entry == entry))
+
+
+def work_in(store: Store, study_id: int) -> tuple[Work, Work, float | None]:
+    """The work in the whole study and what is left of it, and the mean seconds that people took for an answer; None
+    where too few answers tell."""
+    with store.read() as connection:
+        plan = load_study(connection, study_id).plan
+        mine = sa.and_(_items.c.study_id == study_id, _items.c.excluded.is_(None))
+        left = sa.case((_items.c.answered < _items.c.target, _items.c.target - _items.c.answered), else_=0)
+        sums = sa.select(sa.func.sum(_items.c.target), sa.func.sum(left))
+        wanted, missing = connection.execute(sums.where(mine, _items.c.pool == "production")).one()
+        training = sa.select(sa.func.count()).select_from(_items).where(mine, _items.c.pool == "training")
+        practice = connection.scalar(training) or 0
+        times = sa.select(sa.func.sum(_raters.c.active_ms), sa.func.sum(_raters.c.timed))
+        people = (_raters.c.study_id == study_id, _raters.c.kind == "human", _raters.c.role == "rater")
+        active, timed = connection.execute(times.where(*people)).one()
+    besides = plan.gold_rate + plan.repeat_rate
+    whole, rest = (Work(int(votes or 0), besides, practice) for votes in (wanted, missing))
+    return whole, rest, int(active) / int(timed) / 1000 if timed and timed >= MEASURED else None
+
+
 VisitState: TypeAlias = Literal["active", "complete", "screened", "left"]
-_visits, _raters = schema.visit, schema.rater
+_visits = schema.visit
 _LATEST = (
     sa.select(_visits)
     .where(_visits.c.rater_id == sa.bindparam("rater"))
@@ -113,8 +184,8 @@ def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
         visit = last_visit(connection, rater_id)
         if visit is None or visit.state != "active":
             return visit
-        for assignment_id in leases.held(connection, rater_id):
-            leases.give_back(connection, assignment_id, "released", store.now())
+        for assignment_id in assignments.held(connection, rater_id):
+            assignments.give_back(connection, assignment_id, "released", store.now())
         _end(connection, visit, state, store.now())
         return last_visit(connection, rater_id)
 
@@ -161,7 +232,11 @@ def _come(
     _need_place(connection, study, recruitment)
     _need_question(connection, study)
     training = has_training(connection, study)
-    name = _free_name(connection, study.id, recruitment.platform)
+    visits = sa.select(sa.func.count()).select_from(_visits).where(_visits.c.study_id == study.id)
+    numbers = count(
+        (connection.scalar(visits) or 0) + 1
+    )  # the name tells the platform and how many came before
+    name = free_name(connection, study.id, (f"{recruitment.platform} {number}" for number in numbers))
     quota = None if training else recruitment.answers
     rater = insert_rater(connection, study.id, name, now=now, quota=quota, training=training, actor=name)
     _begin(connection, rater, recruitment, visitor, now)
@@ -169,12 +244,7 @@ def _come(
 
 
 def _come_again(
-    connection: Connection,
-    study: Study,
-    recruitment: Recruitment,
-    visitor: Visitor,
-    known: Visit,
-    now: int,
+    connection: Connection, study: Study, recruitment: Recruitment, visitor: Visitor, known: Visit, now: int
 ) -> Rater:
     """Go on with the visit, look at its code once more, or begin another one."""
     rater = lock_rater(connection, known.rater)
@@ -270,17 +340,5 @@ def last_visit(connection: Connection, rater_id: int) -> Visit | None:
     return None if row is None else _visit(row)
 
 
-def _free_name(connection: Connection, study_id: int, platform: str) -> str:
-    """A name that tells nothing but the platform and how many came before."""
-    count = sa.select(sa.func.count()).select_from(_visits).where(_visits.c.study_id == study_id)
-    number = (connection.scalar(count) or 0) + 1
-    while named_rater(connection, study_id, f"{platform} {number}") is not None:
-        number += 1
-    return f"{platform} {number}"
-
-
 def _visit(row: sa.RowMapping) -> Visit:
-    return Visit(
-        row["id"], row["rater_id"], row["platform"], row["worker"], row["task"], row["submission"], row["state"],
-        row["base"], row["started"], row["ended"],
-    )  # fmt: skip
+    return value_of(Visit, row, rater=row["rater_id"])

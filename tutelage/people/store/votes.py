@@ -1,7 +1,8 @@
-"""The judgements of a study, as they stand now or stood at a snapshot."""
+"""The judgements of a study, now or at a snapshot: as votes with everything known about them, and as rows of numbers
+for statistics over millions."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from types import MappingProxyType
@@ -10,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from tutelage.data.records import Judgement
-from tutelage.people.answers import Canonical
-from tutelage.people.corrections import (
+from tutelage.people.answers import (
+    Canonical,
     Correction,
     Span,
     correction_from,
@@ -20,9 +21,9 @@ from tutelage.people.corrections import (
     spans_from,
 )
 from tutelage.people.kinds import KINDS, find_kind
-from tutelage.people.kinds.values import PairVerdict
+from tutelage.people.kinds.kind import PairVerdict
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.engine import Connection, Store, value_of
 from tutelage.people.store.exclusions import Exclusions, exclusions_until
 from tutelage.people.store.raters import DECIDING, pseudonym_of
 
@@ -147,12 +148,7 @@ def list_votes(
 
 
 def iterate_votes(
-    connection: Connection,
-    study_id: int,
-    at: Snapshot,
-    *,
-    item: str | None = None,
-    rater: int | None = None,
+    connection: Connection, study_id: int, at: Snapshot, *, item: str | None = None, rater: int | None = None
 ) -> Iterator[Vote]:
     """Every revision of every judgement at a snapshot, row by row."""
     later = _said.alias()
@@ -224,39 +220,15 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
         excluded.rater.get(row["name"]),
         excluded.item.get(row["key"]),
     )
-    return Vote(
-        id=row["id"],
-        assignment=row["assignment_id"],
-        item=row["key"],
-        rater=row["name"],
-        rater_id=row["rater_id"],
-        rater_kind=row["rater_kind"],
-        pool=row["pool"],
-        chosen_by=row["chosen_by"],
-        verdict=row["verdict"],
-        strength=row["strength"],
-        content=_mapping(row["content"] or "{}"),
-        criteria=_mapping(row["criteria"]),
-        displayed=_mapping(row["displayed"]),
-        sides=_list(row["order"]),
-        flags=_list(row["flags"]),
-        reason=row["reason"],
-        revision=row["revision"],
-        latest=not row["superseded"],
-        repeat=bool(row["repeat"]),
-        extra=bool(row["extra"]),
-        version=row["number"],
-        active_ms=row["active_ms"],
-        wall_ms=row["wall_ms"],
-        changes=row["changes"],
-        client=row["client"],
-        key=row["idempotency_key"],
+    texts = {name: _mapping(row[name] or "{}") for name in ("content", "criteria", "displayed")}
+    flags = {name: bool(row[name]) for name in ("repeat", "extra")}
+    return value_of(
+        Vote, row, assignment=row["assignment_id"], item=row["key"], rater=row["name"], sides=_list(row["order"]),
+        flags=_list(row["flags"]), latest=not row["superseded"], version=row["number"], key=row["idempotency_key"],
         excluded=next((reason for reason in reasons if reason is not None), None),
-        created=row["created"],
-        kind=row["kind"],
         correction=None if row["correction"] is None else correction_from(json.loads(row["correction"])),
-        spans=() if row["spans"] is None else spans_from(json.loads(row["spans"])),
-    )
+        spans=() if row["spans"] is None else spans_from(json.loads(row["spans"])), **texts, **flags,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
@@ -269,3 +241,68 @@ def _list(text: str) -> tuple[Any, ...]:
 def _mapping(text: str) -> Mapping[str, Any]:
     """A JSON object, shared between the votes that say the same: nobody may change it."""
     return MappingProxyType(json.loads(text))
+
+
+POOLS = ("production", "gold", "training")
+ANSWERS = ("a", "b", "tie")
+
+
+def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int, ...]]:
+    """Judgements numbered above `after`, in order: id, assignment, item, rater, verdict (its place in `VERDICTS`, or
+    their number where the answer is all in its content), strength, the canonical index of the response on the left,
+    repeat, whether it is an adjudication, version, active milliseconds (-1 unknown), time (milliseconds since the
+    epoch), flagged. Several revisions of an answer may be among them: the last one is in force."""
+    left = sa.cast(sa.func.substr(_said.c.order, 2, 1), sa.Integer)
+    query = (
+        sa.select(
+            _said.c.id,
+            _said.c.assignment_id,
+            _said.c.item_id,
+            _said.c.rater_id,
+            _code(_said.c.verdict, VERDICTS, len(VERDICTS)),
+        )
+        .add_columns(
+            _said.c.strength, left, _said.c.repeat, sa.case((_given.c.chosen_by.in_(DECIDING), 1), else_=0)
+        )
+        .add_columns(_said.c.version_id, sa.func.coalesce(_said.c.active_ms, -1), _said.c.created)
+        .add_columns(sa.case((_said.c.flags == "[]", 0), else_=1))
+        .join(_given, _given.c.id == _said.c.assignment_id)
+        .where(_said.c.study_id == study_id, _said.c.id > after)
+        .order_by(_said.c.id)
+    )
+    with store.read() as connection:
+        return [tuple(row) for row in connection.execute(query)]
+
+
+def read_items(store: Store, study_id: int, after: int) -> Sequence[tuple[int, ...]]:
+    """Items numbered above `after`: id, prompt, pool (its place in `POOLS`), known answer (its place in `ANSWERS`, -1
+    for none), round."""
+    gold = sa.case((_items.c.gold.is_(None), -1), else_=_code(_items.c.gold, ANSWERS))
+    query = (
+        sa.select(_items.c.id, _items.c.prompt_id, _code(_items.c.pool, POOLS), gold, _items.c.round)
+        .where(_items.c.study_id == study_id, _items.c.id > after)
+        .order_by(_items.c.id)
+    )
+    with store.read() as connection:
+        return [tuple(row) for row in connection.execute(query)]
+
+
+def item_keys(store: Store, study_id: int, ids: Sequence[int]) -> dict[int, str]:
+    """The keys of some items, by number."""
+    query = sa.select(_items.c.id, _items.c.key).where(_items.c.study_id == study_id, _items.c.id.in_(ids))
+    with store.read() as connection:
+        return {row.id: row.key for row in connection.execute(query)}
+
+
+def excluded_numbers(store: Store, study_id: int) -> tuple[frozenset[int], frozenset[int]]:
+    """The numbers of the items and of the raters that are excluded at present."""
+    with store.read() as connection:
+        found = []
+        for table in (_items, schema.rater):
+            query = sa.select(table.c.id).where(table.c.study_id == study_id, table.c.excluded.is_not(None))
+            found.append(frozenset(connection.scalars(query)))
+    return found[0], found[1]
+
+
+def _code(column: sa.Column, words: Sequence[str], other: int = -1) -> sa.Case[int]:
+    return sa.case({word: place for place, word in enumerate(words)}, value=column, else_=other)

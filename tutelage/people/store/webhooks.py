@@ -19,7 +19,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event
+from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
 
 Topic: TypeAlias = Literal["round", "agreement", "inbox"]
@@ -113,13 +113,12 @@ def check_address(url: str) -> None:
     if not usable or not url.isprintable() or " " in url or len(url) > 2_000:
         raise FieldError(
             "url",
-            Sentence(
-                "The webhook '%(url)s' is no address; write it as https://hooks.example.org/….", url=url[:200]
-            ),
+            "The webhook '%(url)s' is no address; write it as https://hooks.example.org/….",
+            url=url[:200],
         )
     if parts.username or parts.password:
         raise FieldError(
-            "url", Sentence("Leave name and password out of the webhook; its messages are signed instead.")
+            "url", "Leave name and password out of the webhook; its messages are signed instead."
         )
 
 
@@ -260,15 +259,12 @@ def _address(connection: Connection, row: sa.RowMapping, now: int) -> WebhookAdd
     waiting = sa.select(sa.func.count()).where(mine, _deliveries.c.due.is_not(None))
     last = sa.select(sa.func.max(_deliveries.c.delivered)).where(mine)
     failed = sa.select(_deliveries.c.error).where(mine, _deliveries.c.error != "")
-    return WebhookAddress(
-        row["id"],
-        row["url"],
-        tuple(json.loads(row["topics"])),
-        connection.scalar(waiting) or 0,
-        connection.scalar(last),
-        connection.scalar(failed.order_by(_deliveries.c.id.desc()).limit(1)) or "",
-        row["former_until"] if len(_in_force(row, now)) > 1 else None,
-    )
+    newest = failed.order_by(_deliveries.c.id.desc()).limit(1)
+    return value_of(
+        WebhookAddress, row, topics=tuple(json.loads(row["topics"])), waiting=connection.scalar(waiting) or 0,
+        delivered=connection.scalar(last), error=connection.scalar(newest) or "",
+        former_until=row["former_until"] if len(_in_force(row, now)) > 1 else None,
+    )  # fmt: skip
 
 
 def _row(connection: Connection, study_id: int, number: int) -> sa.RowMapping:

@@ -19,8 +19,8 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Store, Study
 from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.languages import Sentence, choose_language
-from tutelage.people.mailing import MailServer
-from tutelage.people.statistics.keeping import Keeper
+from tutelage.people.mail import MailServer
+from tutelage.people.statistics.cache import Keeper
 from tutelage.people.web.api import admitting
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import Attempts

@@ -14,10 +14,10 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Rater, Store, Study, Unavailable, count_notices
 from tutelage.people.languages import LANGUAGES, Sentence, choose_language, say
 from tutelage.people.store.inbox import QUIET
+from tutelage.people.store.members import Identity
 from tutelage.people.store.raters import DECIDING, Role
 from tutelage.people.store.sessions import use_session
 from tutelage.people.store.studies import study_of
-from tutelage.people.store.team import Identity
 from tutelage.people.web.auth import csrf_matches, csrf_token, is_own_origin
 from tutelage.people.web.devices import device_of
 from tutelage.people.web.languages import wanted_languages

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tutelage.people import Question, Vote
-from tutelage.people.corrections import Span
+from tutelage.people.answers import Span
 from tutelage.people.differences import Piece, word_differences
 
 

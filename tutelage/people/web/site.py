@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store
 from tutelage.people.languages import ENGLISH
-from tutelage.people.mailing import MailServer
-from tutelage.people.statistics.keeping import Keeper
+from tutelage.people.mail import MailServer
+from tutelage.people.statistics.cache import Keeper
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.signing.doors import Doors
 from tutelage.people.web.streams import AnswerStreams

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import jsonschema
 
-from tutelage.people.store.tokens import RIGHTS, create_token
+from tutelage.people.store.api_tokens import RIGHTS, create_token
 from tutelage.people.web.api.admitting import ROOT, ApiRoute
 from tutelage.people.web.api.describing import describe
 from tutelage.people.web.api.table import API_ROUTES

@@ -17,8 +17,8 @@ from tutelage.people import (
     next_assignment,
     submit,
 )
-from tutelage.people.export_rows import preference_row
-from tutelage.people.store.exports import list_exports
+from tutelage.people.export import preference_row
+from tutelage.people.store.events import list_exports
 from tutelage.people.store.votes import vote_row
 from tutelage.people.web.api import admitting
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tutelage.people import create_study
-from tutelage.people.store.tokens import RIGHTS, create_token, list_tokens, revoke_token
+from tutelage.people.store.api_tokens import RIGHTS, create_token, list_tokens, revoke_token
 from tutelage.people.web.api.admitting import ROOT, ApiRoute
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import csrf_token

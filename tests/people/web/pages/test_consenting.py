@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tutelage.people import add_rater, backup, find_rater, get_rater, set_languages
-from tutelage.people.consent_text import Consent
 from tutelage.people.export import export_study
-from tutelage.people.restoring import import_export
+from tutelage.people.restoration import import_export
+from tutelage.people.settings import Consent
 from tutelage.people.store.consents import shown_text
 from tutelage.people.store.live_models import LiveModels, set_live_models
 

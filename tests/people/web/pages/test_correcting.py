@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 
 from tutelage.people import Store, list_votes, open_study
-from tutelage.people.store.exports import list_versions
+from tutelage.people.store.studies import list_versions
 
 from ..conftest import Browser, World, make_study
 
@@ -16,7 +16,7 @@ HOSTILE = "better <script>alert(1)</script> & more"
 
 @pytest.fixture
 def correcting(lite: Store, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("tutelage.people.statistics.keeping.PROMPT_SECONDS", 1_000.0)
+    monkeypatch.setattr("tutelage.people.statistics.cache.PROMPT_SECONDS", 1_000.0)
     return World(lite, make_study(lite, 3, **SHOWN))
 
 

@@ -19,8 +19,8 @@ from tutelage.people import (
     rater_of_session,
     start_session,
 )
-from tutelage.people.recruiting import Recruitment
-from tutelage.people.store.recruitments import entry_of, recruit
+from tutelage.people.recruitment import Recruitment
+from tutelage.people.store.visits import entry_of, recruit
 from tutelage.people.web import create_app
 from tutelage.people.web.auth import Attempts, csrf_token, is_own_origin
 

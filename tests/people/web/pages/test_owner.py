@@ -35,9 +35,10 @@ from tutelage.people import (
     open_study,
     submit,
 )
-from tutelage.people.mailing import MailServer
+from tutelage.people.mail import MailServer
 from tutelage.people.selection import Selection
-from tutelage.people.store.exports import list_exports, list_versions
+from tutelage.people.store.events import list_exports
+from tutelage.people.store.studies import list_versions
 from tutelage.people.web.pages.owner import exports
 from tutelage.people.web.pages.owner.items import item_address
 
@@ -51,7 +52,7 @@ PAGES = ["", "/inbox", "/history", "/raters", "/items", "/models", "/settings", 
 def judged(lite: Store, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three raters of eight items: two who know, one who always says left. Statistics are computed while a page waits,
     as they are on a machine that is not busy."""
-    monkeypatch.setattr("tutelage.people.statistics.keeping.PROMPT_SECONDS", 1_000.0)
+    monkeypatch.setattr("tutelage.people.statistics.cache.PROMPT_SECONDS", 1_000.0)
     study = make_study(lite, 8, Plan(overlap=3, gold_rate=0, repeat_rate=0), criteria=("clear",))
     careful = raters_of(lite, study, 2)
     work(lite, careful, lambda question: Answer(better(question).choice, 2, active_ms=20_000))

@@ -8,9 +8,8 @@ import pytest
 
 from tutelage.people import list_questions, list_raters, set_overlap, set_state
 from tutelage.people.export import export_study
-from tutelage.people.recruiting import Recruitment
-from tutelage.people.store.recruitments import entry_of, recruit
-from tutelage.people.store.visits import list_visits, places_taken
+from tutelage.people.recruitment import Recruitment
+from tutelage.people.store.visits import entry_of, list_visits, places_taken, recruit
 
 from ..conftest import Browser, World, add_known
 

@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store
-from tutelage.people.store.team import list_team
+from tutelage.people.store.members import list_team
 from tutelage.people.web import create_app
 from tutelage.people.web.signing.doors import Doors, Proxy, Roles
 

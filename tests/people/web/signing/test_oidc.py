@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store, list_events, list_raters, rater_of_session
-from tutelage.people.store.team import list_team, remove_member
+from tutelage.people.store.members import list_team, remove_member
 from tutelage.people.web import Served, create_app, create_server
 from tutelage.people.web.signing.doors import Doors, Roles
 from tutelage.people.web.signing.oidc import Provider

@@ -5,63 +5,45 @@ internal; `key` and `name` columns hold the identifiers that files and people us
 computed from is named in the file of its table, and changes in the same transaction.
 """
 
-from tutelage.people.store.schema.columns import metadata
-from tutelage.people.store.schema.conversations import conversation, live, turn
-from tutelage.people.store.schema.history import erasure, event, export, revision
-from tutelage.people.store.schema.items import (
+from tutelage.people.store.schema.item_tables import (
     FRESH,
     OPEN,
     STARTED,
     VERDICTS,
+    conversation,
     item,
     item_response,
+    live,
     prompt,
     response,
     started,
+    turn,
 )
-from tutelage.people.store.schema.judgements import LEASED, NOTICES, WAITING, assignment, judgement, notice
-from tutelage.people.store.schema.programs import alarm, api_request, delivery, token, webhook
-from tutelage.people.store.schema.raters import TALLIES, invite, rater, session
-from tutelage.people.store.schema.recruitment import recruitment, visit
-from tutelage.people.store.schema.studies import consent, consent_text, study, study_version
+from tutelage.people.store.schema.judgement_tables import (
+    LEASED,
+    NOTICES,
+    WAITING,
+    assignment,
+    judgement,
+    notice,
+)
+from tutelage.people.store.schema.program_tables import alarm, api_request, delivery, token, webhook
+from tutelage.people.store.schema.rater_tables import TALLIES, invite, rater, recruitment, session, visit
+from tutelage.people.store.schema.shared_columns import metadata
+from tutelage.people.store.schema.study_tables import (
+    consent,
+    consent_text,
+    erasure,
+    event,
+    export,
+    revision,
+    study,
+    study_version,
+)
 
 __all__ = [
-    "FRESH",
-    "LEASED",
-    "NOTICES",
-    "OPEN",
-    "STARTED",
-    "TALLIES",
-    "VERDICTS",
-    "WAITING",
-    "alarm",
-    "api_request",
-    "assignment",
-    "consent",
-    "consent_text",
-    "conversation",
-    "delivery",
-    "erasure",
-    "event",
-    "export",
-    "invite",
-    "item",
-    "item_response",
-    "judgement",
-    "live",
-    "metadata",
-    "notice",
-    "prompt",
-    "rater",
-    "recruitment",
-    "response",
-    "revision",
-    "session",
-    "started",
-    "study",
-    "study_version",
-    "token",
-    "turn",
-    "visit",
-    "webhook",
-]
+    "FRESH", "LEASED", "NOTICES", "OPEN", "STARTED", "TALLIES", "VERDICTS", "WAITING", "alarm", "api_request",
+    "assignment", "consent", "consent_text", "conversation", "delivery", "erasure", "event", "export", "invite",
+    "item", "item_response", "judgement", "live", "metadata", "notice", "prompt", "rater", "recruitment",
+    "response", "revision", "session", "started", "study", "study_version", "token", "turn", "visit", "webhook",
+]  # fmt: skip

@@ -148,10 +148,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "uses": "people it has let in",
         "rater_id": "the rater whom it brings back; NULL where it makes a new one",
     },
-    "session": {
-        "device": "what uses it, in a few words; NULL until a browser does",
-        "seen": "its last use",
-    },
+    "session": {"device": "what uses it, in a few words; NULL until a browser does", "seen": "its last use"},
     "assignment": {
         "repeat": "1 where the rater gets the item a second time",
         "chosen_by": "why it was this item: the policy, known answer, repeat, owner, ...",

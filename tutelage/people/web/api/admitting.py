@@ -20,9 +20,9 @@ from starlette.responses import Response, StreamingResponse
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store, Study, Unavailable
 from tutelage.people.operations import Right
-from tutelage.people.programs.values import NoQuery, Problem, Refused
+from tutelage.people.programs.api_values import NoQuery, Problem, Refused
+from tutelage.people.store.api_tokens import KeyReused, Token, find_token, note_use
 from tutelage.people.store.studies import study_of
-from tutelage.people.store.tokens import KeyReused, Token, find_token, note_use
 from tutelage.people.web.site import Site
 
 ROOT = "/api/v1"

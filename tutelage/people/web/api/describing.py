@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tutelage.base.version import __version__
-from tutelage.people.programs.values import NoQuery, Refused
+from tutelage.people.programs.api_values import NoQuery, Refused
 from tutelage.people.web.api.admitting import JSON_LINES, ROOT, ApiRoute
 
 ABOUT = (

@@ -5,11 +5,9 @@ from dataclasses import asdict
 
 from tutelage.base import nouns
 from tutelage.people import Rater, Selection, label_study, list_raters, list_votes
-from tutelage.people.export_rows import preference_row
+from tutelage.people.export import preference_row
 from tutelage.people.manifest import describe
-from tutelage.people.programs.adding import add_rows
-from tutelage.people.programs.reading import agreement_figures, study_overview
-from tutelage.people.programs.values import (
+from tutelage.people.programs.api_values import (
     AgreementFigures,
     ItemPage,
     ItemQuery,
@@ -24,10 +22,11 @@ from tutelage.people.programs.values import (
     ResponseValue,
     VoteQuery,
 )
-from tutelage.people.store.browsing import ItemFilter, items_after
-from tutelage.people.store.catalogue import Question
+from tutelage.people.programs.new_rows import add_rows
+from tutelage.people.programs.study_progress import agreement_figures, study_overview
 from tutelage.people.store.engine import several
-from tutelage.people.store.exports import record_export, record_reading
+from tutelage.people.store.events import record_export, record_reading
+from tutelage.people.store.item_catalogue import ItemFilter, Question, items_after
 from tutelage.people.store.votes import vote_row
 from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, Reply
 from tutelage.people.web.pages.owner.exports import TOO_MANY

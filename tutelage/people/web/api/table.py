@@ -2,7 +2,7 @@
 made from this table."""
 
 from tutelage.people.operations import OPERATIONS
-from tutelage.people.programs.values import (
+from tutelage.people.programs.api_values import (
     Added,
     AgreementFigures,
     ItemPage,

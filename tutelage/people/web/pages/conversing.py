@@ -6,8 +6,8 @@ As everywhere on the rater's screen, nothing is sent that tells which model writ
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.conversing import end_conversation, open_turn, say
 from tutelage.people.languages import Sentence
+from tutelage.people.live_conversation import end_conversation, open_turn, say
 from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, sentence
 from tutelage.people.web.pages.rating import messages_data, refuse_strangers

@@ -17,6 +17,7 @@ from tutelage.people import (
     start_session,
 )
 from tutelage.people.languages import LANGUAGES, Sentence, counted
+from tutelage.people.remuneration import finish
 from tutelage.people.store import consents
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of, standard_points
@@ -24,7 +25,6 @@ from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import DECIDING
 from tutelage.people.store.studies import Study, study_of
 from tutelage.people.store.visits import end_visit, visit_of
-from tutelage.people.visiting import finish
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import form_page

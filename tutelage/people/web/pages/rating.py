@@ -22,15 +22,14 @@ from tutelage.people import (
     why_nothing,
     write_note,
 )
-from tutelage.people.answers import FLAGS, displayed
-from tutelage.people.conversing import Talk, next_step
-from tutelage.people.corrections import correction_from, correction_row, span_rows, spans_from
+from tutelage.people.answers import FLAGS, correction_from, correction_row, displayed, span_rows, spans_from
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence, say
-from tutelage.people.progress import rater_progress
+from tutelage.people.live_conversation import Talk, next_step
+from tutelage.people.rater_progress import rater_progress
+from tutelage.people.remuneration import finish
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import DECIDING
-from tutelage.people.visiting import finish
 from tutelage.people.web import values
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.pages.joining import must_agree

@@ -5,8 +5,8 @@ from starlette.responses import Response
 from tutelage.base.errors import TutelageError
 from tutelage.people import list_studies
 from tutelage.people.languages import Sentence
+from tutelage.people.store.members import Identity, sign_in
 from tutelage.people.store.studies import Study, open_study, study_of
-from tutelage.people.store.team import Identity, sign_in
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.pages.joining import signed_in

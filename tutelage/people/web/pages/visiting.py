@@ -4,12 +4,10 @@ from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
-from tutelage.people.platforms import Platform, Visitor, find_platform
-from tutelage.people.recruiting import Recruitment
-from tutelage.people.store.recruitments import recruitment_of, study_of_entry
+from tutelage.people.recruitment import Platform, Recruitment, Visitor, find_platform
+from tutelage.people.remuneration import finish
 from tutelage.people.store.studies import Study, study_of
-from tutelage.people.store.visits import NotAdmitted, enter, visit_of
-from tutelage.people.visiting import finish
+from tutelage.people.store.visits import NotAdmitted, enter, recruitment_of, study_of_entry, visit_of
 from tutelage.people.web.auth import SESSION_DAYS
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.pages.joining import no_such_link, signed_in

@@ -7,8 +7,8 @@ from ipaddress import ip_address, ip_network
 from starlette.requests import Request
 
 from tutelage.base.errors import TutelageError
+from tutelage.people.store.members import Identity
 from tutelage.people.store.raters import Rater, Role
-from tutelage.people.store.team import Identity
 from tutelage.people.web.signing.oidc import Provider
 
 _BY_PROXY = "proxy "

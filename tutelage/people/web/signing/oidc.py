@@ -18,7 +18,7 @@ import httpx
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
-from tutelage.people.store.team import Identity
+from tutelage.people.store.members import Identity
 
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client

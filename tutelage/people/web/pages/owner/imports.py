@@ -13,12 +13,11 @@ from tutelage.data.tables import Table
 from tutelage.people import list_raters
 from tutelage.people.answers import Answer
 from tutelage.people.fields import FieldError
-from tutelage.people.importing import ImportReport, import_votes, study_screen
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence
-from tutelage.people.texts import folded
-from tutelage.people.vote_columns import Columns, meaning_of
-from tutelage.people.vote_tables import VotesRead, read_votes
+from tutelage.people.store.raters import folded
+from tutelage.people.vote_import import ImportReport, import_votes, study_screen
+from tutelage.people.vote_tables import Columns, VotesRead, meaning_of, read_votes
 from tutelage.people.web.call import Call, Refusal
 from tutelage.people.web.forms import form_page
 from tutelage.people.web.uploads import ENDINGS, LONGEST_UPLOAD, Upload

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from tutelage.people.statistics.models import FEW, leaderboard
+from tutelage.people.statistics.leaderboard import FEW, leaderboard
 from tutelage.people.web.call import Call
 from tutelage.people.web.drawings import strength_interval
 from tutelage.stats.intervals import Interval

@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 from tutelage.people import Event, Rater, list_events, list_raters
 from tutelage.people.languages import Sentence, say
-from tutelage.people.quotas import find_shortage
-from tutelage.people.statistics.computing import Statistics
-from tutelage.people.store.browsing import ItemFilter, find_items
-from tutelage.people.store.overview import Counts
+from tutelage.people.rater_progress import find_shortage
+from tutelage.people.statistics.computation import Statistics
+from tutelage.people.store.item_catalogue import ItemFilter, find_items
+from tutelage.people.store.survey import Counts
 from tutelage.people.web.call import Call
 from tutelage.people.web.drawings import agreement_scale, share_interval
 from tutelage.people.web.pages.owner.items import counts_bar, item_address

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.delivering import send_test
+from tutelage.people.delivery import send_test
 from tutelage.people.languages import Sentence
+from tutelage.people.store.api_tokens import RIGHTS, create_token, list_tokens, revoke_token
 from tutelage.people.store.occasions import alarm_of, set_alarm
-from tutelage.people.store.tokens import RIGHTS, create_token, list_tokens, revoke_token
 from tutelage.people.store.webhooks import (
     OVERLAP_HOURS,
     TOPICS,

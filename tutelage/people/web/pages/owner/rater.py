@@ -20,12 +20,12 @@ from tutelage.people import (
 )
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence, say
-from tutelage.people.mailing import MAILED, check_address, send_link
-from tutelage.people.statistics.previews import preview
+from tutelage.people.mail import MAILED, check_address, send_link
+from tutelage.people.statistics.computation import preview
 from tutelage.people.store.access import PERSONAL_DAYS
 from tutelage.people.store.consents import consent_of
 from tutelage.people.store.exclusions import Scope
-from tutelage.people.store.forgetting import forget
+from tutelage.people.store.rater_erasure import forget
 from tutelage.people.store.raters import crowd_kinds
 from tutelage.people.store.sessions import end_sessions, list_sessions
 from tutelage.people.web.call import Call, Refusal, see

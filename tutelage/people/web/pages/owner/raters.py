@@ -14,8 +14,8 @@ from tutelage.people import (
 )
 from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
-from tutelage.people.statistics.raters import RaterStatistics
-from tutelage.people.texts import folded
+from tutelage.people.statistics.rater_statistics import RaterStatistics
+from tutelage.people.store.raters import folded
 from tutelage.people.web.call import Call, see
 from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import form_page, reason_of

@@ -5,11 +5,9 @@ from collections import Counter
 from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.platforms import PLATFORMS
-from tutelage.people.recruiting import estimate
-from tutelage.people.store.recruitments import entry_of, recruitment_of, work_in
-from tutelage.people.store.visits import list_visits
-from tutelage.people.visiting import payment_csv
+from tutelage.people.recruitment import PLATFORMS, estimate
+from tutelage.people.remuneration import payment_csv
+from tutelage.people.store.visits import entry_of, list_visits, recruitment_of, work_in
 from tutelage.people.web.call import Call
 from tutelage.people.web.forms import form_page
 

@@ -5,8 +5,8 @@ from starlette.responses import Response
 from tutelage.base.errors import TutelageError
 from tutelage.people import Rater
 from tutelage.people.languages import Sentence
+from tutelage.people.store.members import list_team, remove_member, restore_member
 from tutelage.people.store.sessions import end_sessions, list_sessions
-from tutelage.people.store.team import list_team, remove_member, restore_member
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import form_page
 

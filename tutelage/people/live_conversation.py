@@ -1,0 +1,224 @@
+"""Live conversations: a rater talks to two models, and says of each turn which of them answered better.
+
+The rater writes a message (`say`), both models answer it (`keep_answer`, one by one), and the turn is a question like
+any other, reserved for this rater. The conversation goes on from the better answer as long as there are turns left.
+Between conversations, and only there, the rater is asked what a study asks anyway: practice, known answers, repeats,
+and the turns of others that need a second rater.
+
+Whatever happens in between, the state is in the database: a message that was sent waits for its answers, an answer that
+was completed for the other one, and a turn for its rater.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.records import Message, Messages
+from tutelage.people.answers import LONGEST_NAME
+from tutelage.people.assignment import next_assignment, refusal, reserve_turn
+from tutelage.people.fields import refuse_unstorable
+from tutelage.people.languages import Sentence
+from tutelage.people.store import turns
+from tutelage.people.store.assignments import Assignment
+from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.live_models import LiveModels, check_message, live_models, load_live_models
+from tutelage.people.store.raters import Rater, load_rater, lock_rater, touch_rater
+from tutelage.people.store.studies import Study, load_study
+from tutelage.people.store.turns import Turn, displayed_order, last_turn, load_turn, texts_of, went_on
+
+OPENINGS = 3
+"""Suggested openings that a rater sees at a time."""
+
+
+@dataclass(frozen=True)
+class Talk:
+    """The state of a rater's conversation while there is no question. `messages` is the conversation so far; it is the
+    rater's turn to write unless `writing` names the turn that is being answered. `turn` is the number of that turn, or
+    of the next one, of `turns`; `conversation` is None where a new one begins, perhaps with one of the `openings`."""
+
+    conversation: int | None
+    turn: int
+    turns: int
+    messages: Messages = ()
+    openings: tuple[str, ...] = ()
+    writing: int | None = None
+
+
+@dataclass(frozen=True)
+class OpenTurn:
+    """A turn as its answers are written: the models by name, what each has answered already (None where it has not),
+    and the seed of the requests."""
+
+    turn: Turn
+    live: LiveModels
+    texts: tuple[str | None, ...]
+    seed: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether both models have answered."""
+        return None not in self.texts
+
+
+def next_step(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> Assignment | Talk | None:
+    """The next question, or the state of the conversation where it is not a question that comes next; None where there
+    is nothing for the rater (`why_nothing` says why), or where that depends on an answer among `besides`.
+
+    Raises:
+        TutelageError: there is no such rater.
+        Unavailable: the database cannot be written just now.
+    """
+    with store.read() as connection:
+        rater = load_rater(connection, rater_id)
+        study = load_study(connection, rater.study_id)
+        live = live_models(connection, study.id)
+        last = last_turn(connection, rater_id) if live is not None else None
+        found = _state(connection, study, last)
+    if live is None or rater.state != "active" or refusal(study, rater) is not None:
+        return next_assignment(store, rater_id, besides=besides)
+    if isinstance(found, Turn):
+        return _ask_turn(store, rater_id, found.id, besides)
+    if found is not None:
+        return found
+    question = next_assignment(store, rater_id, besides=besides)
+    if question is not None or besides:
+        return question
+    return Talk(None, 1, live.turns, openings=_suggested(study, rater, last, live))
+
+
+def _state(connection: Connection, study: Study, last: Turn | None) -> Talk | Turn | None:
+    """The open conversation of a rater, by its last turn: one that waits for answers or a message, or the turn that is
+    to be judged; None where none is open."""
+    if last is None or last.ended:
+        return None
+    talk, turns = last.conversation_id, load_live_models(connection, last.live_id).turns
+    if last.item_id is None:
+        return Talk(talk, last.number, turns, last.messages, writing=last.id)
+    messages = went_on(connection, study, last)
+    if messages is None:
+        return last
+    return Talk(talk, last.number + 1, turns, messages) if last.number < turns else None
+
+
+def _ask_turn(store: Store, rater_id: int, turn_id: int, besides: Collection[int]) -> Assignment | None:
+    with store.write(lasting=False) as connection:
+        rater = lock_rater(connection, rater_id)
+        study = load_study(connection, rater.study_id)
+        turn = load_turn(connection, turn_id)
+        assert turn is not None  # turns are never deleted
+        assert turn.item_id is not None  # and keep their items
+        question = reserve_turn(store, connection, study, rater, turn.item_id, displayed_order(study, turn))
+    return None if question.id in besides else question
+
+
+def _suggested(study: Study, rater: Rater, last: Turn | None, live: LiveModels) -> tuple[str, ...]:
+    """A few of the openings, drawn anew for each conversation and the same on every reload."""
+    number = 0 if last is None else last.conversation_id
+    order = sorted(range(len(live.openings)), key=lambda index: study.chance(rater.id, number, index))
+    return tuple(live.openings[index] for index in order[:OPENINGS])
+
+
+def say(store: Store, rater_id: int, conversation: int | None, text: str, key: str) -> Turn:
+    """Keep a message of the rater as the next turn of the conversation, or of a new one, and return the turn. The same
+    key twice is one message.
+
+    Raises:
+        TutelageError: the message is empty or too long, nothing can be said now (the last turn is not judged, the
+            conversation is over, the study paused), or another conversation is open.
+        Unavailable: the database cannot be written just now; nothing was saved, send the same message again.
+    """
+    check_message(text)
+    if not 1 <= len(key) <= LONGEST_NAME:
+        raise TutelageError(f"A message needs an idempotency key of 1 to {LONGEST_NAME} characters.")
+    with store.write() as connection:
+        rater = lock_rater(connection, rater_id)
+        known = turns.turn_of_key(connection, rater.study_id, key)
+        if known is not None:
+            if known.rater_id != rater_id or known.messages[-1].content != text:
+                raise TutelageError(
+                    "The idempotency key was used for another message; every message needs its own."
+                )
+            return known
+        study = load_study(connection, rater.study_id)
+        live = live_models(connection, study.id)
+        told = refusal(study, rater)
+        if live is None:
+            raise TutelageError(f"'{study.name}' has no models to talk to.")
+        if told is not None:
+            raise TutelageError(told)
+        before, messages = _before(connection, study, rater_id, conversation)
+        messages = (*messages, Message("user", text))
+        touch_rater(connection, rater_id, store.now())
+        return turns.begin_turn(connection, study, rater_id, before, messages, live, key, store.now())
+
+
+def _before(
+    connection: Connection, study: Study, rater_id: int, conversation: int | None
+) -> tuple[Turn | None, Messages]:
+    """The turn that a message follows, and the conversation up to there."""
+    last = last_turn(connection, rater_id)
+    state = _state(connection, study, last)
+    known = None if last is None or state is None else last.conversation_id
+    if known != conversation:
+        raise TutelageError(
+            Sentence("This conversation has gone on or ended in another window: load the page again.")
+        )
+    if state is None:
+        return None, ()
+    if isinstance(state, Turn) or state.writing is not None:
+        raise TutelageError(Sentence("Say which of the last two answers is better first."))
+    return last, state.messages
+
+
+def end_conversation(store: Store, rater_id: int, conversation: int) -> None:
+    """Break a conversation off: the next message begins a new one. What was judged stays.
+
+    Raises:
+        TutelageError: it is not the rater's newest conversation.
+    """
+    with store.write() as connection:
+        lock_rater(connection, rater_id)
+        last = last_turn(connection, rater_id)
+        if last is None or last.conversation_id != conversation:
+            raise TutelageError(Sentence("This conversation has ended already: load the page again."))
+        turns.end_conversation(connection, conversation, store.now())
+
+
+def open_turn(store: Store, turn_id: int, rater_id: int) -> OpenTurn:
+    """A turn of the rater with what it needs to be answered. Raises TutelageError where there is no such turn."""
+    with store.read() as connection:
+        turn = load_turn(connection, turn_id)
+        if turn is None or turn.rater_id != rater_id:
+            raise TutelageError(f"There is no turn {turn_id} of yours; load the page again.")
+        study = load_study(connection, turn.study_id)
+        live = load_live_models(connection, turn.live_id)
+        seed = int(study.chance("seed", turn.id) * 2**31)
+        return OpenTurn(turn, live, texts_of(connection, turn), seed)
+
+
+def keep_answer(
+    store: Store, turn: Turn, place: int, text: str, *, sampling: Mapping[str, object], finished: bool = True
+) -> bool:
+    """Keep what a model (0 or 1) has answered; returns whether the turn is complete. With the second answer the turn
+    becomes a question, reserved for its rater, unless the conversation was broken off meanwhile. An answer that is
+    there already stays as it is.
+
+    Raises:
+        TutelageError: the text holds what no database stores.
+        Unavailable: the database cannot be written just now; nothing was saved.
+    """
+    refuse_unstorable(text, Sentence("The answer"))
+    with store.write() as connection:
+        rater = lock_rater(connection, turn.rater_id)
+        live = load_live_models(connection, turn.live_id)
+        told = ", ".join(f"{name} {value}" for name, value in sampling.items())
+        turn = turns.write_answer(
+            connection, turn, place, text, sampler=live.names[place], sampling=told, finished=finished
+        )
+        if None in turn.answers:
+            return False
+        if turn.item_id is None and not turn.ended:
+            study = load_study(connection, turn.study_id)
+            item_id = turns.add_item_of(connection, study, turn, live.round, store.now())
+            reserve_turn(store, connection, study, rater, item_id, displayed_order(study, turn))
+        return True

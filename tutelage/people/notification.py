@@ -1,0 +1,261 @@
+"""Notification of owners outside the browser about what comes into the inbox: by webhook and e-mail.
+
+Every `LOOK_SECONDS` a thread puts occasions into the inbox (full rounds, low agreement), sends new notices to each
+channel, all in one message, and delivers each notice that a webhook of the study asks for as a message of its own
+(`delivery`). A channel that fails gets everything that it missed at the next look; nothing else waits for it.
+"""
+
+import hashlib
+import hmac
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from tutelage.base.errors import TutelageError
+from tutelage.people.answers import FLAGS
+from tutelage.people.delivery import TIMEOUT_SECONDS, deliver, notice_row
+from tutelage.people.languages import ENGLISH, Sentence, check_languages, say
+from tutelage.people.mail import MailServer, check_header
+from tutelage.people.statistics.cache import Keeper
+from tutelage.people.store.engine import Store
+from tutelage.people.store.inbox import Notice, count_notices, list_notices
+from tutelage.people.store.live_models import find_live_models
+from tutelage.people.store.occasions import alarm_of, notice_agreement, notice_round
+from tutelage.people.store.studies import study_of
+from tutelage.people.store.survey import survey
+from tutelage.people.store.votes import Snapshot, last_moment
+
+LOOK_SECONDS = 60.0
+MOST_NOTICES = 200
+LINES = 20
+"""Notices that a message quotes; it counts the others."""
+WORDS = {
+    "flag": Sentence("flagged"),
+    "skip": Sentence("could not be judged"),
+    "practice": Sentence("failed practice"),
+    "note": Sentence("note"),
+    "disagreement": Sentence("undecided item"),
+    "model": Sentence("model that does not answer"),
+    "round": Sentence("full round"),
+    "agreement": Sentence("low agreement"),
+}
+
+_log = logging.getLogger("tutelage")
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is new in the inbox of a study: the notices, oldest first, and how many of each kind wait in all. `address`
+    is that of the inbox, empty where it is not known; `language` the usual one of the study."""
+
+    study: str
+    notices: tuple[Notice, ...]
+    waiting: Mapping[str, int]
+    address: str
+    language: str = ENGLISH
+
+    def subject(self, language: str = ENGLISH) -> str:
+        """One line that names the study and counts what is new by kind."""
+        counts = Counter(WORDS.get(notice.kind, notice.kind) for notice in self.notices)
+        told = ", ".join(f"{count} × {say(words, language)}" for words, count in counts.items())
+        return f"{self.study}: {told}"
+
+    def text(self, language: str = ENGLISH, *, names: bool = True) -> str:
+        """The message for people to read; without `names` raters stand in it under their pseudonyms."""
+        lines = [say(_line(notice, language, names), language) for notice in self.notices[:LINES]]
+        more = len(self.notices) - LINES
+        lines += [say(Sentence("and %(count)s more", count=more), language)] if more > 0 else []
+        listed = [f"- {line}" for line in lines]
+        return "\n".join([self.subject(language), "", *listed, "", self.address]).rstrip() + "\n"
+
+
+class Channel(Protocol):
+    """A way to reach the owners."""
+
+    @property
+    def name(self) -> str:
+        """The channel, for the log; without secrets."""
+
+    def send(self, message: Message) -> None:
+        """Send the message, or raise an OSError or a TutelageError."""
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """An address that takes messages as JSON. With a `secret`, the header `X-Tutelage-Signature` is `sha256=` and the
+    HMAC of the body, so that the receiver can tell who sent it."""
+
+    url: str
+    secret: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise TutelageError(
+                f"The webhook '{self.url}' is no address; write it as https://hooks.example.org/…."
+            )
+
+    @property
+    def name(self) -> str:
+        return f"the webhook at {urlsplit(self.url).hostname}"
+
+    def send(self, message: Message) -> None:
+        import httpx
+
+        body = json.dumps(_as_json(message), ensure_ascii=False).encode()
+        headers = {"content-type": "application/json"}
+        if self.secret:
+            signature = hmac.new(self.secret.encode(), body, hashlib.sha256).hexdigest()
+            headers["x-tutelage-signature"] = f"sha256={signature}"
+        try:
+            reply = httpx.post(self.url, content=body, headers=headers, timeout=TIMEOUT_SECONDS)
+        except httpx.HTTPError as error:
+            raise TutelageError(f"it cannot be reached ({error})") from error
+        if not reply.is_success:
+            raise TutelageError(f"it answered {reply.status_code}")
+
+
+@dataclass(frozen=True)
+class Mail:
+    """E-mail to an address or several, in `language` or the usual one of the study."""
+
+    to: str
+    server: MailServer
+    language: str = ""
+
+    def __post_init__(self) -> None:
+        if self.language:
+            check_languages((self.language,))
+        check_header(self.to)
+
+    @property
+    def name(self) -> str:
+        return f"mail to {self.to}"
+
+    def send(self, message: Message) -> None:
+        language = self.language or message.language
+        self.server.send(self.to, message.subject(language), message.text(language))
+
+
+class Notifier:
+    """Sends what comes into the inbox of a study to channels, and to the webhooks that its owner set. `start` begins a
+    thread, `close` ends it."""
+
+    def __init__(self, store: Store, study_id: int, channels: Sequence[Channel], address: str = "") -> None:
+        self._store, self._study, self._address = store, study_id, address
+        newest = max((notice.id for notice in self._new(0)), default=0)
+        self._told = dict.fromkeys(channels, newest)
+        self._lookout = Lookout(store, study_id)
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._work, daemon=True, name="notifier").start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+
+    def look(self) -> None:
+        """Look out for occasions, and send what is new to each channel and webhook; one that fails is told again at a
+        later look."""
+        self._lookout.look()
+        for channel, last in self._told.items():
+            new = self._new(last)
+            if not new:
+                continue
+            study = study_of(self._store, self._study)
+            waiting = count_notices(self._store, self._study)
+            message = Message(study.name, new, waiting, self._address, study.languages[0])
+            try:
+                channel.send(message)
+            except (OSError, TutelageError) as error:
+                _log.warning("The inbox could not be sent to %s: %s.", channel.name, error)
+            else:
+                self._told[channel] = new[-1].id
+        deliver(self._store, self._study, self._address)
+
+    def _new(self, after: int) -> tuple[Notice, ...]:
+        found = list_notices(self._store, self._study, after=after, limit=MOST_NOTICES)
+        return found[::-1]
+
+    def _work(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except TutelageError as error:  # the database is busy: the next look will do
+                _log.warning("The inbox could not be read: %s", error)
+
+
+def _line(notice: Notice, language: str, names: bool) -> str:
+    """A notice in a line: what, by whom, on what, and what was said."""
+    told: str = WORDS.get(notice.kind, notice.kind)
+    if notice.flags:
+        flags = ", ".join(say(FLAGS.get(flag, flag.replace("_", " ")), language) for flag in notice.flags)
+        told = Sentence("%(what)s (%(flags)s)", what=told, flags=flags)
+    if notice.name:
+        who = notice.name if names else notice.pseudonym
+        told = Sentence("%(what)s by %(name)s", what=told, name=who)
+    if notice.asked:
+        told = Sentence("%(what)s on “%(asked)s”", what=told, asked=_short(notice.asked))
+    if notice.text:
+        told = Sentence("%(what)s: %(text)s", what=told, text=_short(say(notice.text, language)))
+    return told
+
+
+def _short(text: str, most: int = 200) -> str:
+    one = " ".join(text.split())
+    return one if len(one) <= most else one[: most - 1] + "…"
+
+
+def _as_json(message: Message) -> dict[str, object]:
+    """The message as a webhook takes it, without names of raters; `text` is what chat services show."""
+    return {
+        "text": message.text(names=False),
+        "study": message.study,
+        "inbox": message.address,
+        "waiting": dict(message.waiting),
+        "notices": [notice_row(notice) for notice in message.notices],
+    }
+
+
+LEAST_ITEMS = 20
+"""Items with two raters or more below which agreement is too uncertain to be told of."""
+
+
+class Lookout:
+    """Puts occasions of a study into its inbox. Losing it costs time, never an occasion: what was told is in the
+    database."""
+
+    def __init__(self, store: Store, study_id: int) -> None:
+        self._store, self._study = store, study_id
+        self._keeper = Keeper(store)
+        self._moment: Snapshot | None = None
+
+    def look(self) -> None:
+        """Look whether there is an occasion, and put it into the inbox."""
+        with self._store.read() as connection:
+            moment = last_moment(connection, self._study)
+        if moment != self._moment:
+            self._look_at_rounds()
+            self._moment = moment
+        if alarm_of(self._store, self._study) is not None:
+            self._look_at_agreement()
+
+    def _look_at_rounds(self) -> None:
+        live = find_live_models(self._store, self._study)
+        for each in survey(self._store, self._study).rounds:
+            grows = live is not None and each.number == live.round  # with every turn of a conversation
+            if each.items and each.complete == each.items and not grows:
+                notice_round(self._store, self._study, each.number, each.items)
+
+    def _look_at_agreement(self) -> None:
+        kept = self._keeper.whole(study_of(self._store, self._study))
+        found = kept.value.statistics.agreement if kept.value is not None else None
+        if found is not None and found.value is not None and found.items >= LEAST_ITEMS:
+            notice_agreement(self._store, self._study, found.value, found.items)

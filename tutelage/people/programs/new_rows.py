@@ -1,0 +1,109 @@
+"""Rows that a program sends, as questions: all of them or none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.formats import preferences_of
+from tutelage.data.readers import RowPlace, TableRow
+from tutelage.data.record_files import from_row
+from tutelage.data.records import CompletionRecord, Prompt
+from tutelage.data.tables import Table
+from tutelage.people.programs.api_values import Added, NewRows
+from tutelage.people.store.api_tokens import Token, earlier_reply, keep_reply
+from tutelage.people.store.engine import Store
+from tutelage.people.store.items import Item, insert_items
+from tutelage.people.vote_import import pairs_to_judge
+
+SOURCE = "the request"
+LINES = "lines of items.jsonl"
+_PARTS = {"item", "prompt", "completions"}
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What rows come to: questions for `add_items`, and the format that the rows were read as."""
+
+    prompts: tuple[Prompt, ...]
+    completions: tuple[CompletionRecord, ...]
+    items: tuple[Item, ...]
+    read_as: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Line:
+    item: Item
+    prompt: Mapping[str, Any]
+    completions: tuple[CompletionRecord, ...]
+
+
+def questions_of(sent: NewRows) -> Questions:
+    """The questions that rows hold.
+
+    Raises:
+        TutelageError: the rows are of no known format, or one of them cannot be used; it is named by its number.
+    """
+    if any(row.keys() >= _PARTS for row in sent.rows):
+        return _lines(sent.rows)
+    rows = tuple(TableRow(RowPlace("row", number), values) for number, values in enumerate(sent.rows, 1))
+    loaded = preferences_of(Table(SOURCE, rows, ()))
+    if loaded.skipped:
+        reasons = "; ".join(map(str, loaded.skipped))
+        raise TutelageError(
+            f"Nothing was added: rows cannot be used (read as {loaded.format}): {reasons}. Correct them or leave them "
+            "out, and send all the rows again."
+        )
+    found = pairs_to_judge(loaded.records, origin="added by a program")
+    items = tuple(replace(item, round=sent.round) for item in found.items)
+    return Questions(found.prompts, found.completions, items, loaded.format, loaded.notes)
+
+
+def add_rows(store: Store, token: Token, sent: NewRows, body: bytes, key: str = "") -> tuple[Added, bool]:
+    """Add the questions of rows, all or none; whether they had been added by an earlier request under the same `key`,
+    whose answer is given again then. `body` is what was sent, byte by byte.
+
+    Raises:
+        TutelageError: as `questions_of` and `add_items`.
+        KeyReused: the key came with another body.
+    """
+    questions, now = questions_of(sent), store.now()
+    with store.write() as connection:
+        earlier = earlier_reply(connection, token, key, body, now) if key else None
+        if earlier is not None:
+            return msgspec.json.decode(earlier, type=Added), True
+        new = insert_items(
+            connection,
+            token.study_id,
+            questions.prompts,
+            questions.completions,
+            questions.items,
+            now,
+            token.actor,
+        )
+        added = Added(new.items, new.known, new.prompts, new.responses, questions.read_as, questions.notes)
+        if key:
+            keep_reply(connection, token, key, body, msgspec.json.encode(added).decode(), now)
+    return added, False
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> Questions:
+    """Questions of any kind, as an export writes them."""
+    prompts: dict[str, Prompt] = {}
+    completions: dict[str, CompletionRecord] = {}
+    items: list[Item] = []
+    for number, row in enumerate(rows, 1):
+        try:
+            line = msgspec.convert(row, _Line)
+            prompt = from_row(Prompt, line.prompt)
+        except (msgspec.ValidationError, TutelageError) as error:
+            raise TutelageError(
+                f"Nothing was added: row {number} is no line of items.jsonl: {error}"
+            ) from error
+        prompts[prompt.id] = prompt
+        completions |= {each.id: each for each in line.completions}
+        items.append(line.item)
+    return Questions(tuple(prompts.values()), tuple(completions.values()), tuple(items), LINES)

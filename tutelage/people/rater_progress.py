@@ -1,0 +1,113 @@
+"""The progress of raters: how far each is, and whether the questions left can fill their quotas."""
+
+import math
+from dataclasses import dataclass
+
+from tutelage.people.assignment import refusal
+from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.judgements import training_record
+from tutelage.people.store.live_models import find_live_models, live_models
+from tutelage.people.store.open_items import count_left, count_practice_left, room_of
+from tutelage.people.store.raters import Rater, crowd_kinds, list_raters, load_rater
+from tutelage.people.store.studies import Study, load_study
+from tutelage.people.store.visits import last_visit, list_visits
+
+COUNT_AGAIN_MS = 30_000
+"""How old the count of what is left may be: others answer meanwhile, and owners add questions."""
+
+
+@dataclass(frozen=True)
+class PracticeProgress:
+    """The practice questions that a rater has answered, and all that there are."""
+
+    answered: int
+    all: int
+
+
+@dataclass(frozen=True)
+class RaterProgress:
+    """The progress of a rater, in the active visit where there is one.
+
+    `answered` are the answers given, without practice and without what could not be judged, of `quota` where the rater
+    has one. `left` is about the number of questions that the rater may still be asked, where the quota does not end
+    before them; None where that is not known: in a live conversation, in practice, and where nothing is asked at
+    present. `practice` is None outside it.
+    """
+
+    answered: int
+    quota: int | None
+    left: int | None = None
+    practice: PracticeProgress | None = None
+
+
+def rater_progress(store: Store, rater_id: int) -> RaterProgress:
+    """The progress of a rater. Raises TutelageError where there is no such rater."""
+    with store.read() as connection:
+        rater, visit = load_rater(connection, rater_id), last_visit(connection, rater_id)
+        base = visit.base if visit is not None and visit.state == "active" else 0
+        answered = rater.tallies.answered - base
+        if rater.state == "training":
+            quota = None if rater.quota is None else rater.quota - base
+            seen, _ = training_record(connection, rater.id)
+            practice = PracticeProgress(
+                seen, seen + count_practice_left(connection, rater.study_id, rater.id)
+            )
+            return RaterProgress(answered, quota, practice=practice)
+        left = _left(store, connection, rater)
+        if rater.quota is None:
+            return RaterProgress(answered, None, left)
+        enough = left is None or left >= rater.quota - rater.tallies.answered
+        return RaterProgress(answered, rater.quota - base, None if enough else left)
+
+
+def _left(store: Store, connection: Connection, rater: Rater) -> int | None:
+    """The count of what is left. Between two counts the rater's own answers are taken from it: their sum does not
+    change by an answer."""
+    study = load_study(connection, rater.study_id)
+    if rater.role == "reviewer" or refusal(study, rater) is not None:
+        return None
+    if live_models(connection, study.id) is not None:
+        return None
+    counted, whole = ("counted", rater.id), ("whole", rater.id)
+    said, now = rater.tallies.answered + rater.tallies.skipped, store.now()
+    if whole not in store.hints or abs(now - store.hints[counted]) >= COUNT_AGAIN_MS:
+        store.hints[counted] = now
+        store.hints[whole] = said + count_left(connection, study.id, rater.id)
+    return max(0, store.hints[whole] - said)
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """More answers `asked` of raters by their quotas than the `left` that items still take from them, known answers and
+    repeats not among them."""
+
+    asked: int
+    left: int
+
+
+def find_shortage(store: Store, study: Study) -> Shortage | None:
+    """The shortage of questions in a study; None where the quotas of its raters can be filled, or where conversations
+    with models bring as many questions as are wanted."""
+    if find_live_models(store, study.id) is not None:
+        return None
+    everybody = list_raters(store, study.id)
+    away = {visit.rater: visit.state != "active" for visit in list_visits(store, study.id)}
+    kinds = crowd_kinds(everybody)
+    asked = [rater for rater in everybody if rater.kind in kinds and not away.get(rater.id)]
+    needs = {rater.id: _need(study, rater) for rater in asked}
+    if not any(needs.values()):
+        return None
+    with store.read() as connection:
+        room = room_of(connection, study.id)
+    found = sum(min(need, room.left_of(rater)) for rater, need in needs.items())
+    shortage = Shortage(sum(needs.values()), min(room.answers, found))
+    return shortage if shortage.left < shortage.asked else None
+
+
+def _need(study: Study, rater: Rater) -> int:
+    """The answers to items of which nobody knows the answer that the quota of a rater still asks for."""
+    ended = rater.state == "paused" or rater.excluded is not None or rater.role == "reviewer"
+    if rater.quota is None or ended:
+        return 0
+    besides = study.plan.gold_rate + study.plan.repeat_rate
+    return math.floor(max(0, rater.quota - rater.tallies.answered) * (1 - besides))

@@ -1,0 +1,165 @@
+"""Restoring a study from its export: the same items, raters, judgements, versions and exclusions."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.record_files import from_row
+from tutelage.data.records import CompletionRecord, Prompt
+from tutelage.people.answers import as_displayed, correction_from, from_displayed, spans_from
+from tutelage.people.export import file_hash
+from tutelage.people.manifest import FORMAT
+from tutelage.people.settings import Consent, Plan
+from tutelage.people.store.bulk import AnswerRecord, write_answers
+from tutelage.people.store.consents import (
+    Agreement,
+    Agreements,
+    ask_consent,
+    is_standard,
+    keep_texts,
+    renew_if_former,
+    restore_agreements,
+)
+from tutelage.people.store.engine import Store
+from tutelage.people.store.exclusions import exclude
+from tutelage.people.store.items import Item, add_items
+from tutelage.people.store.raters import insert_rater
+from tutelage.people.store.studies import Presentation, Study, create_study, present, study_of
+from tutelage.people.store.votes import list_votes
+
+
+def import_export(store: Store, folder: Path, *, name: str | None = None, actor: str = "owner") -> Study:
+    """Make the study that was exported to this folder, under its own name or another. Its posteriors are the same; its
+    chance (order of sides, golds) is its own.
+
+    Raises:
+        TutelageError: the folder holds no export, a file of it is missing or was changed, or the name is taken.
+    """
+    manifest = _manifest(folder)
+    told = manifest["study"]
+    versions = [
+        Presentation(**row | {name: tuple(row[name]) for name in ("criteria", "spans")})
+        for row in manifest["versions"]
+    ]
+    study = create_study(
+        store,
+        name or told["name"],
+        kind=told["kind"],
+        presentation=versions[0],
+        plan=Plan(**told["plan"]),
+        languages=told["languages"],
+        actor=actor,
+    )
+    for version in versions[1:]:
+        present(store, study.id, version, actor=actor)
+    _add_items(store, study, folder, actor)
+    # An export without names leaves raters their pseudonyms.
+    raters = [row | {"name": row.get("name", row["rater"])} for row in _lines(folder, "raters.jsonl")]
+    names = {row["rater"]: row["name"] for row in raters}
+    with store.write(alone=True) as connection:
+        for row in raters:
+            insert_rater(
+                connection, study.id, row["name"], now=store.now(), kind=row["kind"], role=row["role"],
+                quota=row["quota"], detail=row["detail"], actor=actor,
+            )  # fmt: skip
+    rows = [row | {"rater": names[row["rater"]]} for row in _lines(folder, "votes.jsonl")]
+    write_answers(store, study.id, [_told(row) for row in rows], source=str(folder), actor=actor)
+    _agree_again(store, study, manifest["consents"], raters, rows, actor)
+    excluded = manifest["excluded"]
+    by_name = {names.get(rater, rater): reason for rater, reason in excluded["rater"].items()}
+    _exclude_again(store, study, excluded | {"rater": by_name}, folder, actor)
+    return study_of(store, study.id)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TutelageError(f"{folder} holds no export of Tutelage: {error}.") from error
+    if manifest.get("format") != FORMAT:
+        raise TutelageError(
+            f"{folder} is in the format {manifest.get('format')!r}; this program reads {FORMAT!r}. Import it by the "
+            "version of Tutelage that exported it, or export the study by this one."
+        )
+    for name, told in manifest["files"].items():
+        path = folder / name
+        if not path.exists():
+            raise TutelageError(f"{path} is missing from the export.")
+        if file_hash(path) != told["sha256"]:
+            raise TutelageError(f"{path} was changed after it was exported; import an untouched copy.")
+    return manifest
+
+
+def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
+    with (folder / name).open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
+    rows = _lines(folder, "items.jsonl")
+    prompts = {row["prompt"]["id"]: from_row(Prompt, row["prompt"]) for row in rows}
+    completions = {each["id"]: CompletionRecord(**each) for row in rows for each in row["completions"]}
+    items = [Item(**row["item"] | {"responses": tuple(row["item"]["responses"])}) for row in rows]
+    add_items(store, study.id, prompts.values(), completions.values(), items, actor=actor)
+
+
+def _told(row: Mapping[str, Any]) -> AnswerRecord:
+    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
+    sides, correction = tuple(row["sides"]), correction_from(row["correction"])
+    envelope |= {
+        "flags": tuple(row["flags"]),
+        "correction": correction and as_displayed(correction, sides),
+        "spans": tuple(as_displayed(span, sides) for span in spans_from(row["spans"])),
+    }
+    answer = from_displayed(row["displayed"], envelope)
+    return AnswerRecord(
+        row["item"], row["rater"], sides, answer, row["created"], row["version"], row["chosen_by"],
+        row["repeat"], row["extra"],
+    )  # fmt: skip
+
+
+def _agree_again(
+    store: Store,
+    study: Study,
+    texts: Iterable[Mapping[str, Any]],
+    raters: Iterable[Mapping[str, Any]],
+    votes: Iterable[Mapping[str, Any]],
+    actor: str,
+) -> None:
+    """Bring back the texts about consent, and who agreed to which: as votes tell, and raters for the newest."""
+    rows = [row for row in texts if row["version"] is not None]
+    numbered = {row["version"]: row for row in rows if row["version"]}
+    for _, row in sorted(numbered.items()):
+        text = "" if is_standard(row["text"]) else row["text"]
+        ask_consent(store, study.id, Consent(text, row["votes"], row["retention_days"]), actor=actor)
+    keep_texts(store, study.id, [row["text"] for row in rows if "languages" in row])
+    found: dict[str, dict[tuple[int, str], Agreement]] = {}
+
+    def agreed(name: str, row: Mapping[str, Any], number: int, moment: int) -> None:
+        shown = row["consent_language"] or "", row["consent_text"] or ""
+        made = found.setdefault(name, {})
+        known = made.get((number, shown[1]))
+        made[number, shown[1]] = Agreement(min(moment, known.at) if known else moment, number, *shown)
+
+    for row in raters:
+        if row["consented"] is not None:
+            agreed(row["name"], row, row["agreed"], row["consented"])
+    for row in votes:
+        if row["consent"] is not None:
+            agreed(row["rater"], row, row["consent"], row["created"])
+    agreements = Agreements({name: tuple(sorted(made.values())) for name, made in found.items()})
+    restore_agreements(store, study.id, agreements)
+    renew_if_former(store, study.id, agreements, actor=actor)
+
+
+def _exclude_again(store: Store, study: Study, excluded: Mapping[str, Any], folder: Path, actor: str) -> None:
+    for scope in ("rater", "item"):
+        for name, reason in excluded[scope].items():
+            exclude(store, study.id, scope, name, reason, actor=actor)
+    if excluded["judgement"]:
+        keys = {str(row["id"]): row["key"] for row in _lines(folder, "votes.jsonl")}
+        numbers = {vote.key: str(vote.id) for vote in list_votes(store, study.id, every_revision=True)}
+        for number, reason in excluded["judgement"].items():
+            exclude(store, study.id, "judgement", numbers[keys[number]], reason, actor=actor)

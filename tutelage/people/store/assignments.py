@@ -1,0 +1,233 @@
+"""Assignments: items reserved for raters, and the questions that raters see.
+
+An assignment is the reservation and, later, the place of its answers. The database enforces one per item and rater, and
+one more for a planned repeat.
+"""
+
+import json
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.records import Messages
+from tutelage.people.kinds import find_kind
+from tutelage.people.kinds.kind import Kind, Screen
+from tutelage.people.store import schema
+from tutelage.people.store.additions import messages_from_text
+from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_from, recount, take_place
+from tutelage.people.store.engine import Connection, inserted, value_of
+
+SWEEP = 200
+
+_given, _versions = schema.assignment, schema.study_version
+_items, _prompts = schema.item, schema.prompt
+_links, _responses = schema.item_response, schema.response
+
+
+@dataclass(frozen=True)
+class Lease:
+    """An assignment as the server sees it; `order` is that of display. `kind` and `screen` say what may be answered, by
+    the version that was shown."""
+
+    id: int
+    study_id: int
+    item_id: int
+    rater_id: int
+    version_id: int
+    chosen_by: str
+    order: tuple[int, ...]
+    repeat: bool
+    extra: bool
+    counted: bool
+    state: str
+    kind: Kind
+    screen: Screen
+
+
+_LEASE = (
+    sa.select(_given, schema.study.c.kind, *COLUMNS)
+    .add_columns(_versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans)
+    .join(_versions, _versions.c.id == _given.c.version_id)
+    .join(schema.study, schema.study.c.id == _given.c.study_id)
+    .join(_items, _items.c.id == _given.c.item_id)
+    .where(_given.c.id == sa.bindparam("id"))
+    .with_for_update(of=(_given, _items))
+)
+_OWNER = sa.select(_given.c.rater_id).where(_given.c.id == sa.bindparam("id"))
+_CLOSE = _given.update().where(_given.c.id == sa.bindparam("assignment"))
+_HELD = (
+    sa.select(_given.c.id)
+    .where(schema.LEASED, _given.c.rater_id == sa.bindparam("rater"))
+    .order_by(_given.c.id)
+)
+_SAME = sa.select(_given.c.id).where(
+    _given.c.item_id == sa.bindparam("item_id"),
+    _given.c.rater_id == sa.bindparam("rater_id"),
+    _given.c.repeat == sa.bindparam("repeat"),
+)
+
+
+def owner_of(connection: Connection, assignment_id: int) -> int | None:
+    """The rater whose assignment it is, without locking anything."""
+    return connection.scalar(_OWNER, {"id": assignment_id})
+
+
+def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, LockedItem] | None:
+    """Wait for the assignment and its item, and hold both until the transaction ends; None where there is none."""
+    found = connection.execute(_LEASE, {"id": assignment_id}).one_or_none()
+    if found is None:
+        return None
+    row = found._mapping
+    order = tuple(json.loads(row["order"]))
+    flags = {name: bool(row[name]) for name in ("repeat", "extra", "counted")}
+    kind, screen = find_kind(row["kind"]), screen_from(row, len(order))
+    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_from(found)
+
+
+def screen_from(version: sa.RowMapping, places: int) -> Screen:
+    """What a version of the question shows with so many responses."""
+    criteria, spans = (tuple(json.loads(version[name])) for name in ("criteria", "spans"))
+    return Screen(places, version["scale"], criteria, bool(version["corrections"]), spans)
+
+
+def close(
+    connection: Connection,
+    lease: Lease,
+    item: LockedItem,
+    state: str,
+    now: int,
+    *,
+    extra: bool = False,
+    counted: bool = True,
+) -> ItemCounts:
+    """End a reservation as `done`, `skipped`, `expired` or `released`, and count the item again."""
+    values = {"state": state, "extra": int(extra), "counted": int(counted), "closed": now}
+    connection.execute(_CLOSE, values | {"assignment": lease.id})
+    return recount(connection, item, now)
+
+
+def give_back(connection: Connection, assignment_id: int, state: str, now: int) -> None:
+    """End a reservation without an answer."""
+    locked = lock_lease(connection, assignment_id)
+    assert locked is not None  # assignments are never deleted
+    lease, item = locked
+    close(connection, lease, item, state, now, extra=lease.extra, counted=lease.counted)
+
+
+def overdue(connection: Connection, study_id: int, now: int, lease_ms: int) -> bool:
+    """Whether `expire` has anything to do."""
+    late = sa.or_(_given.c.lease_ends <= now, _given.c.lease_ends > now + lease_ms)
+    query = sa.select(_given.c.id).where(schema.LEASED, _given.c.study_id == study_id, late)
+    return connection.scalar(query.limit(1)) is not None
+
+
+def expire(connection: Connection, study_id: int, now: int, lease_ms: int) -> None:
+    """Return the items whose reservation ran out, at most `SWEEP` of them.
+
+    No reservation reaches further than one lease from now: if the clock was set back, the surplus is cut off, so that
+    an item is blocked for one lease at most.
+    """
+    mine = sa.and_(schema.LEASED, _given.c.study_id == study_id)
+    far = sa.and_(mine, _given.c.lease_ends > now + lease_ms)
+    connection.execute(_given.update().where(far).values(lease_ends=now + lease_ms))
+    due = sa.select(_given.c.id).where(mine, _given.c.lease_ends <= now)
+    due = due.order_by(_given.c.item_id).limit(SWEEP).with_for_update(skip_locked=True)
+    for assignment_id in connection.scalars(due).all():
+        give_back(connection, assignment_id, "expired", now)
+
+
+def held(connection: Connection, rater_id: int) -> list[int]:
+    """The assignments that the rater has on the screen, oldest first."""
+    return list(connection.scalars(_HELD, {"rater": rater_id}))
+
+
+def renew(connection: Connection, assignment_ids: list[int], lease_ends: int) -> None:
+    """Renew leases until `lease_ends`."""
+    change = _given.update().where(_given.c.id.in_(assignment_ids), schema.LEASED)
+    connection.execute(change.values(lease_ends=lease_ends))
+
+
+def assignment_of(connection: Connection, item_id: int, rater_id: int) -> int | None:
+    """The rater's assignment for the item, unless it was given back unanswered."""
+    query = _SAME.where(_given.c.state.in_(("leased", "done", "skipped")))
+    return connection.scalar(query, {"item_id": item_id, "rater_id": rater_id, "repeat": 0})
+
+
+def lease(connection: Connection, row: dict[str, object], item: LockedItem, now: int) -> int:
+    """Reserve: a new assignment, or the rater's own that ran out unanswered. Returns its id."""
+    row = row | {"item_id": item.id, "state": "leased", "created": now, "closed": None}
+    same = {name: row[name] for name in ("item_id", "rater_id", "repeat")}
+    known = connection.scalar(_SAME, same) if item.started else None
+    if known is None:
+        known = inserted(connection, _given, row)
+    else:
+        connection.execute(_CLOSE, row | {"assignment": known})
+    if not row["repeat"]:
+        take_place(connection, item, now, counted=bool(row["counted"]))
+    return known
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A question on a rater's screen. Nothing here tells a model's name, a known answer or why it was asked.
+
+    `texts` are in the order of display; `order[k]` is the canonical index of the response in place k from the left.
+    `training` questions are followed by an explanation. `lease_ends` is in milliseconds since the epoch; `state` is
+    leased, done, skipped, expired or released.
+    """
+
+    id: int
+    study_id: int
+    rater_id: int
+    item: str
+    messages: Messages
+    texts: tuple[str, ...]
+    order: tuple[int, ...]
+    state: str
+    training: bool
+    version: int
+    lease_ends: int
+
+    @property
+    def left(self) -> str:
+        return self.texts[0]
+
+    @property
+    def right(self) -> str:
+        return self.texts[1]
+
+
+_ASSIGNMENT = (
+    sa.select(_given, _items.c.key, _items.c.pool, _prompts.c.messages, _versions.c.number, _responses.c.text)
+    .join(_items, _items.c.id == _given.c.item_id)
+    .join(_prompts, _prompts.c.id == _items.c.prompt_id)
+    .join(_versions, _versions.c.id == _given.c.version_id)
+    .join(_links, _links.c.item_id == _items.c.id)
+    .join(_responses, _responses.c.id == _links.c.response_id)
+    .where(_given.c.id == sa.bindparam("id"))
+    .order_by(_links.c.position)
+)
+
+
+def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment:
+    """Raises TutelageError where there is no such assignment."""
+    rows = connection.execute(_ASSIGNMENT, {"id": assignment_id}).mappings().all()
+    if not rows:
+        raise TutelageError(f"There is no assignment {assignment_id} in this database.")
+    row, texts = rows[0], [each["text"] for each in rows]
+    order = tuple(json.loads(row["order"]))
+    return value_of(
+        Assignment, row, item=row["key"], messages=messages_from_text(row["messages"]), order=order,
+        texts=tuple(texts[index] for index in order), training=row["pool"] == "training", version=row["number"],
+    )  # fmt: skip
+
+
+def find_item(connection: sa.Connection, study_id: int, key: str) -> int:
+    """The internal number of an item. Raises TutelageError where there is none of that key."""
+    found = connection.scalar(
+        sa.select(_items.c.id).where(_items.c.study_id == study_id, _items.c.key == key)
+    )
+    if found is None:
+        raise TutelageError(f"There is no item '{key}' in this study.")
+    return found

@@ -1,0 +1,150 @@
+"""The counters of items and raters, and the lock on an item while they change.
+
+They follow from assignments and the answers in force; every transaction that changes those changes them too, so that
+nothing ever counts over the whole study.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection
+
+_items, _given, _said = schema.item, schema.assignment, schema.judgement
+
+
+@dataclass(frozen=True)
+class ItemCounts:
+    """The answers in force that an item has, and its votes for either side."""
+
+    answered: int
+    a_votes: int
+    b_votes: int
+
+
+@dataclass(frozen=True)
+class LockedItem:
+    """An item whose counters nobody else changes until the transaction ends. `room` is how many more raters it may be
+    given to, `started` whether it was ever given to one, `lengths` the characters of its responses in canonical
+    order."""
+
+    id: int
+    pool: str
+    gold: str | None
+    target: int
+    lengths: tuple[int, ...]
+    excluded: bool
+    room: int
+    started: bool
+
+
+COLUMNS = (
+    _items.c.id.label("item"),
+    *(_items.c[name] for name in ("pool", "gold", "target", "lengths", "excluded", "room", "started")),
+)
+"""What a statement that finds and locks an item selects, for `locked_from`."""
+
+_ITEM = sa.select(*COLUMNS).where(_items.c.id == sa.bindparam("id")).with_for_update()
+_COUNTS = (
+    sa.select(_given.c.state, _given.c.counted, _said.c.verdict, sa.func.count().label("number"))
+    .outerjoin(_said, sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1))
+    .where(_given.c.item_id == sa.bindparam("id"), _given.c.repeat == 0)
+    .group_by(_given.c.state, _given.c.counted, _said.c.verdict)
+)
+_THIS = _items.update().where(_items.c.id == sa.bindparam("item"))
+_TOUCH = _THIS.values(started=1, touched=sa.bindparam("now"))
+_TAKE_PLACE = _TOUCH.values(
+    leased=_items.c.leased + 1, room=sa.case((_items.c.room > 0, _items.c.room - 1), else_=0)
+)
+
+
+def lock_item(connection: Connection, item_id: int) -> LockedItem:
+    """Wait for the item, and hold it until the transaction ends."""
+    return locked_from(connection.execute(_ITEM, {"id": item_id}).one())
+
+
+def locked_from(row: sa.Row) -> LockedItem:
+    """The value of a locked row with `COLUMNS`."""
+    lengths = tuple(json.loads(row.lengths))
+    return LockedItem(
+        row.item, row.pool, row.gold, row.target, lengths, row.excluded is not None, row.room, bool(row.started)
+    )  # fmt: skip
+
+
+def take_place(connection: Connection, item: LockedItem, now: int, *, counted: bool) -> None:
+    """Count one reservation more; one that does not count takes no room, but the item is no longer fresh."""
+    connection.execute(_TAKE_PLACE if counted else _TOUCH, {"item": item.id, "now": now})
+
+
+def recount(connection: Connection, item: LockedItem, now: int) -> ItemCounts:
+    """Set the counters from the item's assignments. Repeats, and what does not count, take no room."""
+    rows = connection.execute(_COUNTS, {"id": item.id}).all()
+    states, verdicts = Counter[str](), Counter[str]()
+    for row in rows:
+        if row.counted:
+            states[row.state] += row.number
+            verdicts[row.verdict or ""] += row.number
+    values = {
+        "answered": states["done"],
+        "leased": states["leased"],
+        "skipped": states["skipped"],
+        "a_votes": verdicts["a"],
+        "b_votes": verdicts["b"],
+        "ties": verdicts["tie"],
+        "both_bad": verdicts["both_bad"],
+        "room": 0 if item.excluded else max(0, item.target - states["done"] - states["leased"]),
+        "started": int(bool(rows)),
+        "touched": now,
+    }
+    connection.execute(_THIS, values | {"item": item.id})
+    return ItemCounts(states["done"], verdicts["a"], verdicts["b"])
+
+
+class CountedJudgement(Protocol):
+    """The parts of a judgement that are counted; `order` is that of display."""
+
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def order(self) -> tuple[int, ...]: ...
+    @property
+    def flagged(self) -> bool: ...
+    @property
+    def active_ms(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class ItemFacts:
+    """The item that a judgement is about: its pool and known answer, the lengths of its responses in canonical order,
+    and, for a repeat, the rater's verdict at the first showing."""
+
+    pool: str
+    gold: str | None
+    lengths: tuple[int, ...]
+    first: str | None = None
+
+
+def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
+    """The increments of the counters by one judgement, by the names of `Tallies`; others stay as they are.
+    Practice is counted nowhere."""
+    if about.pool == "training":
+        return {}
+    counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
+    if said.verdict in ("a", "b"):
+        chosen = "ab".index(said.verdict)
+        counts["left_chosen" if said.order[0] == chosen else "right_chosen"] = 1
+        counts["longer_chosen"] = int(about.lengths[chosen] > about.lengths[1 - chosen])
+        counts["shorter_chosen"] = int(about.lengths[chosen] < about.lengths[1 - chosen])
+    if said.verdict == "tie":
+        counts["ties"] = 1
+    if about.gold is not None and said.verdict != "skip":
+        counts |= {"gold_seen": 1, "gold_right": int(said.verdict == about.gold)}
+    if about.first is not None and said.verdict != "skip":
+        counts |= {"repeat_seen": 1, "repeat_same": int(said.verdict == about.first)}
+    if said.active_ms is not None:
+        counts |= {"timed": 1, "active_ms": said.active_ms}
+    return counts

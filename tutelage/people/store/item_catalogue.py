@@ -1,0 +1,254 @@
+"""Items with everything known about them, for owners and exports, never for raters; found by content, rater or state,
+page by page.
+
+A search for text reads every prompt and response of the study; every other filter uses counters.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.data.records import CompletionRecord, Messages, Prompt
+from tutelage.people.store import schema
+from tutelage.people.store.additions import messages_from_text
+from tutelage.people.store.engine import Connection, Store, value_of
+from tutelage.people.store.items import Item
+
+_items, _prompts, _links, _responses = schema.item, schema.prompt, schema.item_response, schema.response
+_said, _given = schema.judgement, schema.assignment
+_QUESTIONS = sa.select(
+    _items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split
+).join(_prompts, _prompts.c.id == _items.c.prompt_id)
+
+
+@dataclass(frozen=True)
+class Question:
+    """An item as it stands. `counts` are the votes that count at present, by verdict (a, b, tie, both_bad); `answered`
+    is their sum, `skipped` how often it could not be judged."""
+
+    item: Item
+    prompt: Prompt
+    completions: tuple[CompletionRecord, ...]
+    target: int
+    answered: int
+    leased: int
+    skipped: int
+    counts: Mapping[str, int]
+    excluded: str | None
+
+    @property
+    def key(self) -> str:
+        return self.item.key
+
+    @property
+    def messages(self) -> Messages:
+        return self.prompt.messages
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(completion.text for completion in self.completions)
+
+
+def list_questions(store: Store, study_id: int, *, keys: Sequence[str] | None = None) -> tuple[Question, ...]:
+    """All items, or those of these keys, in the order they were added."""
+    query = _QUESTIONS.where(_items.c.study_id == study_id)
+    if keys is not None:
+        query = query.where(_items.c.key.in_(keys))
+    with store.read() as connection:
+        rows = connection.execute(query.order_by(_items.c.id)).mappings().all()
+        few = [row["id"] for row in rows] if len(rows) <= 500 else None
+        parts = _parts(connection, study_id, few)
+    return tuple(_question(row, parts[row["id"]]) for row in rows)
+
+
+def questions_of(connection: Connection, study_id: int, ids: Sequence[int]) -> tuple[Question, ...]:
+    """The items of these numbers, in this order."""
+    rows = {row["id"]: row for row in connection.execute(_QUESTIONS.where(_items.c.id.in_(ids))).mappings()}
+    parts = _parts(connection, study_id, ids)
+    return tuple(_question(rows[number], parts[number]) for number in ids)
+
+
+def _parts(connection: Connection, study_id: int, item_ids: Sequence[int] | None) -> dict[int, list[sa.Row]]:
+    """The responses of these items, or of all, in canonical order."""
+    query = (
+        sa.select(_links.c.item_id, _responses.c.key, _responses.c.text, _responses.c.sampler)
+        .add_columns(_responses.c.sampling, _responses.c.finished)
+        .join(_responses, _responses.c.id == _links.c.response_id)
+        .where(_responses.c.study_id == study_id)
+        .order_by(_links.c.item_id, _links.c.position)
+    )
+    if item_ids is not None:
+        query = query.where(_links.c.item_id.in_(item_ids))
+    parts: dict[int, list[sa.Row]] = {}
+    for row in connection.execute(query):
+        parts.setdefault(row.item_id, []).append(row)
+    return parts
+
+
+def _question(row: sa.RowMapping, parts: list[sa.Row]) -> Question:
+    prompt = Prompt(row["prompt_key"], messages_from_text(row["messages"]), row["split"])
+    completions = tuple(
+        CompletionRecord(part.key, prompt.id, part.text, part.sampler, part.sampling, bool(part.finished))
+        for part in parts
+    )
+    responses, explanation = tuple(each.id for each in completions), row["explanation"] or ""
+    item = value_of(Item, row, prompt=prompt.id, responses=responses, explanation=explanation)
+    counts = {"a": row["a_votes"], "b": row["b_votes"], "tie": row["ties"], "both_bad": row["both_bad"]}
+    return value_of(Question, row, item=item, prompt=prompt, completions=completions, counts=counts)
+
+
+STATES = ("open", "done", "disagreed", "excluded")
+ORDERS = ("disagreement", "added", "newest", "answered", "skipped")
+
+
+@dataclass(frozen=True)
+class ItemFilter:
+    """What is asked of items; what is left empty is not asked.
+
+    text: a part of the prompt, of a response or of the key. rater: the number of a rater who answered or skipped it.
+    flag: a flag of an answer in force, or `any`. skipped: somebody could not judge it. model: the name of a model of
+    its responses. pool: production, gold or training. state: open (answers are wanted still), done, disagreed (votes
+    for both sides), excluded. corrected: an answer in force has a better response or marked words.
+    """
+
+    text: str = ""
+    rater: int | None = None
+    flag: str = ""
+    skipped: bool = False
+    model: str | None = None
+    pool: str = ""
+    round: int | None = None
+    state: str = ""
+    corrected: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """The items of one page, and how many there are in all."""
+
+    questions: tuple[Question, ...]
+    total: int
+
+
+def find_items(
+    store: Store,
+    study_id: int,
+    wanted: ItemFilter,
+    *,
+    order: str = "added",
+    among: Sequence[int] | None = None,
+    limit: int = 25,
+    offset: int = 0,
+) -> Found:
+    """A page of the items that the filter lets through, in one of `ORDERS`. With `among`, only the items of these
+    numbers, in their order."""
+    where = _conditions(store, study_id, wanted)
+    if among is not None:
+        where.append(_items.c.id.in_(among))
+    counted = sa.select(sa.func.count()).select_from(_items.join(_prompts)).where(*where)
+    chosen = sa.select(_items.c.id).join(_prompts).where(*where).order_by(*_order(order, among), _items.c.id)
+    with store.read() as connection:
+        total = connection.scalar(counted) or 0
+        ids = list(connection.scalars(chosen.limit(limit).offset(offset)))
+        return Found(questions_of(connection, study_id, ids), total)
+
+
+def items_after(
+    store: Store, study_id: int, wanted: ItemFilter, *, after: int = 0, limit: int = 100
+) -> tuple[tuple[int, Question], ...]:
+    """The items that the filter lets through and whose numbers are above `after`, with their numbers, in the order they
+    were added."""
+    where = [*_conditions(store, study_id, wanted), _items.c.id > after]
+    query = sa.select(_items.c.id).join(_prompts).where(*where).order_by(_items.c.id).limit(limit)
+    with store.read() as connection:
+        ids = list(connection.scalars(query))
+        return tuple(zip(ids, questions_of(connection, study_id, ids), strict=True))
+
+
+def find_keys(store: Store, study_id: int, wanted: ItemFilter) -> tuple[str, ...]:
+    """The keys of all items that the filter lets through, in the order they were added."""
+    query = sa.select(_items.c.key).join(_prompts).where(*_conditions(store, study_id, wanted))
+    with store.read() as connection:
+        return tuple(connection.scalars(query.order_by(_items.c.id)))
+
+
+def _order(name: str, among: Sequence[int] | None) -> list[sa.ColumnElement]:
+    if among:
+        return [sa.case({number: place for place, number in enumerate(among)}, value=_items.c.id)]
+    minority = sa.case((_items.c.a_votes < _items.c.b_votes, _items.c.a_votes), else_=_items.c.b_votes)
+    orders: dict[str, list[sa.ColumnElement]] = {
+        "disagreement": [minority.desc()],
+        "newest": [_items.c.touched.desc()],
+        "answered": [_items.c.answered.desc()],
+        "skipped": [_items.c.skipped.desc()],
+    }
+    return orders.get(name, [])
+
+
+def _conditions(store: Store, study_id: int, wanted: ItemFilter) -> list[sa.ColumnElement[bool]]:
+    found: list[sa.ColumnElement[bool]] = [_items.c.study_id == study_id]
+    if wanted.text:
+        found.append(_holds(store, wanted.text))
+    if wanted.rater is not None:
+        found.append(
+            sa.exists().where(
+                _given.c.rater_id == wanted.rater,
+                _given.c.item_id == _items.c.id,
+                _given.c.state.in_(("done", "skipped")),
+            )
+        )
+    if wanted.flag:
+        named = (
+            _said.c.flags != "[]" if wanted.flag == "any" else _like(_said.c.flags, json.dumps(wanted.flag))
+        )
+        found.append(sa.exists().where(_said.c.item_id == _items.c.id, _said.c.latest == 1, named))
+    if wanted.corrected:
+        said = sa.or_(_said.c.correction.is_not(None), _said.c.spans.is_not(None))
+        found.append(sa.exists().where(_said.c.item_id == _items.c.id, _said.c.latest == 1, said))
+    if wanted.skipped:
+        found.append(_items.c.skipped > 0)
+    if wanted.model is not None:
+        found.append(_like(_items.c.samplers, json.dumps(wanted.model, ensure_ascii=False)))
+    if wanted.pool:
+        found.append(_items.c.pool == wanted.pool)
+    if wanted.round is not None:
+        found.append(_items.c.round == wanted.round)
+    if wanted.state:
+        found += _of_state(wanted.state)
+    return found
+
+
+def _of_state(state: str) -> list[sa.ColumnElement[bool]]:
+    states: dict[str, list[sa.ColumnElement[bool]]] = {
+        "open": [_items.c.excluded.is_(None), _items.c.answered < _items.c.target],
+        "done": [_items.c.excluded.is_(None), _items.c.answered >= _items.c.target],
+        "disagreed": [_items.c.a_votes > 0, _items.c.b_votes > 0],
+        "excluded": [_items.c.excluded.is_not(None)],
+    }
+    return states.get(state, [])
+
+
+def _holds(store: Store, text: str) -> sa.ColumnElement[bool]:
+    """The text is a part of the prompt, of a response or of the key, whatever the capitals."""
+    if store.sqlite:
+        turn = sa.func.json_each(_prompts.c.messages).table_valued("value", name="turn")
+        content = sa.func.json_extract(turn.c.value, "$.content")
+    else:
+        turn = sa.func.json_array_elements(sa.cast(_prompts.c.messages, sa.JSON)).table_valued(
+            "value", name="turn"
+        )
+        content = sa.func.json_extract_path_text(turn.c.value, "content")
+    answers = sa.exists().where(
+        _links.c.item_id == _items.c.id,
+        _responses.c.id == _links.c.response_id,
+        _like(_responses.c.text, text),
+    )
+    asked = sa.exists(sa.select(sa.literal(1)).select_from(turn).where(_like(content, text)))
+    return sa.or_(_like(_items.c.key, text), asked, answers)
+
+
+def _like(column: sa.ColumnElement, text: str) -> sa.ColumnElement[bool]:
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return column.ilike(f"%{escaped}%", escape="\\")

@@ -1,0 +1,120 @@
+"""The owners and reviewers of a study: their access taken away and given back, and those who sign in elsewhere."""
+
+from dataclasses import dataclass
+from itertools import chain, count
+
+import sqlalchemy as sa
+
+from tutelage.base.errors import TutelageError
+from tutelage.people.languages import Sentence
+from tutelage.people.store import schema
+from tutelage.people.store.engine import Connection, Store, lock, record_event
+from tutelage.people.store.raters import (
+    DECIDING,
+    LONGEST_NAME,
+    Rater,
+    Role,
+    free_name,
+    insert_rater,
+    list_raters,
+    load_rater,
+)
+from tutelage.people.store.sessions import new_session, revoke_sessions
+
+_raters = schema.rater
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A person as a sign-in elsewhere knows them: `key` never changes and is theirs alone, `contact` is what roles are
+    given by (an e-mail address, or a user's name of a proxy), `name` what others may see."""
+
+    key: str
+    contact: str
+    name: str
+
+
+def list_team(store: Store, study_id: int) -> tuple[Rater, ...]:
+    """The owners and reviewers, in the order they came; those whose access was taken away are among them."""
+    return tuple(rater for rater in list_raters(store, study_id) if rater.role in DECIDING)
+
+
+def remove_member(store: Store, rater_id: int, *, actor: str) -> None:
+    """Take the access of an owner or reviewer away, and end every session of theirs. What they did stays.
+
+    Raises:
+        TutelageError: it is a rater, or the last owner.
+    """
+    with store.write(alone=True) as connection:
+        member = _member(connection, rater_id)
+        if member.role == "owner" and member.removed is None:
+            _refuse_last(connection, member)
+        now = store.now()
+        change = _raters.update().where(_raters.c.id == member.id)
+        connection.execute(change.values(removed=now))
+        revoke_sessions(connection, member, now)
+        record_event(connection, member.study_id, now, actor, f"{member.role}_removed", member.name)
+
+
+def restore_member(store: Store, rater_id: int, *, actor: str) -> None:
+    """Give the access back to an owner or reviewer; sessions that were ended stay so.
+
+    Raises:
+        TutelageError: it is a rater.
+    """
+    with store.write() as connection:
+        member = _member(connection, rater_id)
+        connection.execute(_raters.update().where(_raters.c.id == member.id).values(removed=None))
+        event = f"{member.role}_restored"
+        record_event(connection, member.study_id, store.now(), actor, event, member.name)
+
+
+def sign_in(
+    store: Store, study_id: int, person: Identity, role: Role, *, days: float, device: str
+) -> tuple[Rater, str]:
+    """The member whose identity this is, who is made where there is none, with the role, and the token of a session.
+
+    Raises:
+        TutelageError: the access of this member was taken away.
+    """
+    now = store.now()
+    with store.write() as connection:
+        lock(connection, schema.study, study_id)
+        mine = sa.and_(_raters.c.study_id == study_id, _raters.c.identity == person.key)
+        number = connection.scalar(sa.select(_raters.c.id).where(mine))
+        if number is None:
+            shown = "".join(filter(str.isprintable, person.name)).strip()[: LONGEST_NAME - 5] or "member"
+            name = free_name(connection, study_id, chain([shown], (f"{shown} {n}" for n in count(2))))
+            new = insert_rater(connection, study_id, name, now=now, role=role, actor=name)
+            number = new.id
+        before = load_rater(connection, number)
+        values = {"identity": person.key, "contact": person.contact, "role": role}
+        connection.execute(_raters.update().where(_raters.c.id == number).values(**values))
+        if before.role != role:
+            detail = {"before": before.role, "role": role}
+            record_event(connection, study_id, now, before.name, "role_changed", before.name, **detail)
+        member = load_rater(connection, number)
+        return member, new_session(connection, member, now, days, device)
+
+
+def _member(connection: Connection, rater_id: int) -> Rater:
+    lock(connection, schema.study, load_rater(connection, rater_id).study_id)
+    member = load_rater(connection, rater_id)
+    if member.role not in DECIDING:
+        raise TutelageError(
+            Sentence("“%(name)s” is a rater; pause or exclude raters on their page.", name=member.name)
+        )
+    return member
+
+
+def _refuse_last(connection: Connection, owner: Rater) -> None:
+    others = sa.select(sa.func.count()).where(
+        _raters.c.study_id == owner.study_id,
+        _raters.c.role == "owner",
+        _raters.c.removed.is_(None),
+        _raters.c.id != owner.id,
+    )
+    if not connection.scalar(others):
+        raise TutelageError(
+            Sentence("“%(name)s” is the only owner of the study; invite another one first.", name=owner.name)
+        )

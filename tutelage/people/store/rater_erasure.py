@@ -1,0 +1,267 @@
+"""Forgetting a rater: the one place where what a person said is erased.
+
+Erased everywhere in the study: the name, the platform's identifiers, reasons, notes, better responses that the rater
+wrote, the kind of browser, sessions and personal links, and the free text of the audit trail about the rater. The
+votes, and where words were marked, stay under a number or are erased too, as the text says that the rater agreed to;
+and so do live conversations, which are what the votes are about. The audit trail records that a rater was forgotten,
+not who it was.
+
+The file is rewritten afterwards, because a database keeps what it deleted until it needs the room. The same is erased
+in the backups of the database, or they are deleted where that is asked for. Backups that are damaged or of another
+version, copies beside the database, and files of `collect backup` that are where they were written, are named. Files of
+exports, and copies elsewhere, are out of reach.
+
+What is left to do after the change of the database stands in it as an `erasure`, in the same transaction: where the
+program dies in between, `finish_forgetting` goes on with it at the next start. An erasure knows the rater by a code of
+the name, not by the name.
+"""
+
+import json
+from dataclasses import dataclass
+from itertools import chain, count
+
+import sqlalchemy as sa
+
+from tutelage.base.errors import TutelageError
+from tutelage.people.languages import Sentence
+from tutelage.people.store import schema
+from tutelage.people.store.backup import (
+    ARCHIVED,
+    Mark,
+    archives_since,
+    backups_since,
+    copies_beside,
+    delete_backups,
+    erase_in_backups,
+    mark_of,
+    rewrite_file,
+)
+from tutelage.people.store.consents import load_consent
+from tutelage.people.store.engine import Connection, Store, inserted, record_event
+from tutelage.people.store.exclusions import count_again
+from tutelage.people.store.raters import Rater, folded, free_name, lock_rater
+from tutelage.people.store.turns import erase_conversations
+
+_raters, _said, _given = schema.rater, schema.judgement, schema.assignment
+_pending = schema.erasure
+_notices, _events, _exports = schema.notice, schema.event, schema.export
+_WITH_WORDS = (
+    "rater", "judgement", "notice", "event", "visit", "session", "invite", "export", "prompt", "response",
+)  # fmt: skip
+_FREE_TEXT = ("why", "reason", "note")
+_STANDS_IN = "forgotten rater"
+"""The text in place of reasons that owners gave about the rater."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was done: the `name` that stands in for the rater's, whether the votes were erased, the `backups` and other
+    copies that still hold the rater, with the reason where one could not be changed, the number of `exports` made since
+    the rater came, whose files may hold the rater, and whether the database file was `rewritten`: not where other
+    programs were reading it; forgetting the next rater does it."""
+
+    name: str
+    erased: bool
+    backups: tuple[str, ...]
+    exports: int
+    rewritten: bool
+
+
+def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str = "owner") -> Forgotten:
+    """Forget a rater; with `backups_too` delete the backups that were made since the rater came.
+
+    Raises:
+        TutelageError: there is no such rater, it is no person, or a member with access, or was forgotten before.
+        Unavailable: the database, or a backup, cannot be written just now.
+    """
+    with store.write(alone=True) as connection:
+        rater = lock_rater(connection, rater_id)
+        if rater.kind != "human" or (rater.role != "rater" and rater.removed is None):
+            raise TutelageError(
+                Sentence(
+                    "“%(name)s” is an owner, a reviewer or no person; only raters who are people are forgotten, and "
+                    "owners and reviewers once their access was taken away.",
+                    name=rater.name,
+                )
+            )
+        if rater.forgotten is not None:
+            raise TutelageError(Sentence("“%(name)s” was forgotten already.", name=rater.name))
+        now = store.now()
+        erased = load_consent(connection, rater.study_id, rater.agreed).votes == "erase"
+        plain = f"forgotten {rater.id}"
+        name = free_name(connection, rater.study_id, chain([plain], (f"{plain}-{n}" for n in count(1))))
+        mark = mark_of(connection, rater)
+        by = "" if actor == rater.name else actor
+        exports = _erase(connection, rater, name, by, now, erased=erased)
+        done = {"votes": "erased" if erased else "kept"}
+        record_event(connection, rater.study_id, now, by or name, "forgotten", name, **done)
+        row = {"study_id": rater.study_id, "rater_id": rater.id, "mark": mark, "name": name, "actor": by}
+        row |= {"votes_too": int(erased), "backups_too": int(backups_too), "since": rater.created}
+        inserted(connection, _pending, row | {"exports": exports, "created": now})
+    (finished,) = finish_forgetting(store, rater.study_id, only=rater_id)
+    return finished
+
+
+def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -> tuple[Forgotten, ...]:
+    """Do what is left of forgetting raters of a study: all of them, or `only` that one. To do it twice does no harm.
+
+    Raises:
+        Unavailable: a backup cannot be written or deleted just now; it is tried again at the next start.
+    """
+    query = sa.select(_pending).where(_pending.c.study_id == study_id).order_by(_pending.c.id)
+    if only is not None:
+        query = query.where(_pending.c.rater_id == only)
+    with store.read() as connection:
+        rows = connection.execute(query).mappings().all()
+    return tuple(_finish(store, row) for row in rows)
+
+
+def _finish(store: Store, row: sa.RowMapping) -> Forgotten:
+    """Erase in the backups who was erased in the database, and strike the erasure off."""
+    mark, erased = Mark(row["rater_id"], row["study_id"], row["mark"]), bool(row["votes_too"])
+    rewritten = _rewrite(store)
+    made = backups_since(store, row["since"])
+    if row["backups_too"]:
+        delete_backups(store, made)
+        made = ()
+
+    def erase(connection: Connection, rater: Rater) -> None:
+        _erase(connection, rater, row["name"], row["actor"], row["created"], erased=erased)
+
+    left = erase_in_backups(store, made, mark, erase)
+    archives = archives_since(store, row["study_id"], row["since"])
+    beside = (copy for copy in copies_beside(store, mark) if copy not in archives)
+    kept = (*(f"{place} ({why})" for place, why in left.items()), *beside, *archives)
+    with store.write() as connection:
+        connection.execute(_pending.delete().where(_pending.c.id == row["id"]))
+    return Forgotten(row["name"], erased, kept, row["exports"], rewritten)
+
+
+def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int, *, erased: bool) -> int:
+    """Let `name` stand in for the rater, in the database or in a backup of it; returns how many exports were made since
+    the rater came."""
+    _forget_words(connection, rater, actor, now)
+    _forget_doors(connection, rater)
+    _rewrite_trail(connection, rater, name, erased=erased)
+    if erased:
+        erase_conversations(connection, rater.id, now)
+    exports = _rewrite_exports(connection, rater)
+    _release(connection, rater, now, erased=erased)
+    _rename(connection, rater, name, now, erased=erased)
+    return exports
+
+
+def _forget_words(connection: Connection, rater: Rater, actor: str, now: int) -> None:
+    mine = _said.c.rater_id == rater.id
+    connection.execute(_said.update().where(mine).values(reason="", client="", correction=None))
+    connection.execute(_said.update().where(mine, _said.c.excluded.is_not(None)).values(excluded=_STANDS_IN))
+    notes = _notices.update().where(_notices.c.rater_id == rater.id)
+    connection.execute(notes.values(text="", closed=now, closed_by=actor))
+
+
+def _forget_doors(connection: Connection, rater: Rater) -> None:
+    for table in (schema.session, schema.invite):
+        connection.execute(table.delete().where(table.c.rater_id == rater.id))
+    visits = schema.visit.update().where(schema.visit.c.rater_id == rater.id)
+    connection.execute(visits.values(worker="", task="", submission=""))
+    active = visits.where(schema.visit.c.state == "active")
+    connection.execute(active.values(state="left"))
+
+
+def _rewrite_trail(connection: Connection, rater: Rater, name: str, *, erased: bool) -> None:
+    """Let the audit trail name the number, and take the free text from what it says about the rater."""
+    mine = _events.c.study_id == rater.study_id
+    change = _events.update().where(mine)
+    about = sa.select(_events.c.id, _events.c.detail, _events.c.action).where(
+        mine, _events.c.subject == rater.name
+    )
+    for row in connection.execute(about).all():
+        detail = json.loads(row.detail)
+        if row.action in _NOT_ABOUT_RATERS or detail.get("scope", "rater") != "rater":
+            continue
+        kept = {key: _STANDS_IN if key in _FREE_TEXT and value else value for key, value in detail.items()}
+        values = {"subject": name, "detail": json.dumps(kept, ensure_ascii=False, sort_keys=True)}
+        connection.execute(change.where(_events.c.id == row.id).values(**values))
+    connection.execute(change.where(_events.c.actor == rater.name).values(actor=name))
+    _rewrite_exclusions(connection, rater, erased=erased)
+
+
+def _rewrite_exclusions(connection: Connection, rater: Rater, *, erased: bool) -> None:
+    """Take the reasons from the exclusions of single judgements; those of judgements that go exclude nothing more."""
+    about = sa.select(_events.c.id, _events.c.action, _events.c.subject, _events.c.detail).where(
+        _events.c.study_id == rater.study_id, _events.c.action.in_(("exclude", "include"))
+    )
+    numbers = _numbers_of_judgements(connection, rater)
+    for row in connection.execute(about).all():
+        detail = json.loads(row.detail)
+        if detail["scope"] != "judgement" or row.subject not in numbers:
+            continue
+        detail["reason"] = _STANDS_IN if detail["reason"] else detail["reason"]
+        values = {
+            "action": f"{row.action}_erased" if erased else row.action,
+            "detail": json.dumps(detail, ensure_ascii=False, sort_keys=True),
+        }
+        connection.execute(_events.update().where(_events.c.id == row.id).values(**values))
+
+
+_NOT_ABOUT_RATERS = (
+    "study_created", "study_version", "plan_changed", "study_open", "study_paused", "study_closed", "items_added",
+    "recruiting_changed", "votes_imported", "consent_version", "round_opened", ARCHIVED,
+)  # fmt: skip
+"""Actions whose subject is a study, a file or a number, which may read like a rater's name."""
+
+
+def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
+    return set(map(str, connection.scalars(sa.select(_said.c.id).where(_said.c.rater_id == rater.id))))
+
+
+def _rewrite_exports(connection: Connection, rater: Rater) -> int:
+    """Take the reasons from the manifests that are kept; returns how many exports were made since the
+    rater came."""
+    mine = sa.and_(_exports.c.study_id == rater.study_id, _exports.c.created >= rater.created)
+    rows = connection.execute(sa.select(_exports.c.id, _exports.c.manifest).where(mine)).all()
+    numbers = _numbers_of_judgements(connection, rater)
+    for row in rows:
+        manifest = json.loads(row.manifest)
+        reasons = manifest["excluded"]["judgement"]
+        reasons |= dict.fromkeys(reasons.keys() & numbers, _STANDS_IN)
+        known = manifest["excluded"]["rater"]
+        if rater.pseudonym in known:
+            known[rater.pseudonym] = _STANDS_IN
+        text = json.dumps(manifest, ensure_ascii=False)
+        connection.execute(_exports.update().where(_exports.c.id == row.id).values(manifest=text))
+    return len(rows)
+
+
+def _release(connection: Connection, rater: Rater, now: int, *, erased: bool) -> None:
+    """Give back what the rater holds, and what was answered too where the votes go."""
+    mine = _given.c.rater_id == rater.id
+    given_back = mine if erased else sa.and_(mine, _given.c.state == "leased")
+    if erased:
+        unlinked = _notices.update().where(_notices.c.rater_id == rater.id)
+        connection.execute(unlinked.values(judgement_id=None))
+        connection.execute(_said.delete().where(_said.c.rater_id == rater.id))
+    connection.execute(_given.update().where(given_back).values(state="released", closed=now))
+    count_again(connection, mine, now)
+
+
+def _rename(connection: Connection, rater: Rater, name: str, now: int, *, erased: bool) -> None:
+    values: dict[str, object] = {
+        "name": name, "folded": folded(name), "detail": "{}", "state": "paused", "quota": None, "seen": None,
+        "forgotten": now, "identity": None, "contact": "",
+    }  # fmt: skip
+    if rater.excluded is not None:
+        values["excluded"] = _STANDS_IN
+    if erased:
+        values |= dict.fromkeys(schema.TALLIES, 0)
+    connection.execute(_raters.update().where(_raters.c.id == rater.id).values(**values))
+
+
+def _rewrite(store: Store) -> bool:
+    """Free the room of what was deleted, so that it stands nowhere in the database; whether that was possible."""
+    if store.path is not None:
+        return rewrite_file(store.path)
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for table in _WITH_WORDS:
+            connection.exec_driver_sql(f"VACUUM {table}")
+    return True

@@ -1,0 +1,166 @@
+"""Tables of what raters compare: prompts, responses, items, and live conversations with two models.
+
+Kept beside what they could be computed from are an item's `answered`, `leased`, `skipped` and votes by verdict, and
+`room` and `started`, which follow from them.
+
+A study with a row in `live` lets raters talk to two models; the newest row is in force. Only the newest conversation of
+a rater may be open. A turn is a message of the rater, kept from the moment it was sent as the last one of a `prompt`.
+Each model's answer is a `response` to it, and once both are there, the turn has an `item`.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Float,
+    ForeignKey,
+    FromClause,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    literal_column,
+)
+
+from tutelage.people.store.schema.shared_columns import Key, count, id_, metadata, of_study, one_of, partial
+
+prompt = Table(
+    "prompt",
+    metadata,
+    id_(),
+    of_study(),
+    Column("key", Text, nullable=False),
+    Column("messages", Text, nullable=False),
+    Column("split", Text, nullable=False),
+    UniqueConstraint("study_id", "key"),
+    one_of("split", "train", "held_out"),
+    sqlite_autoincrement=True,
+)
+
+response = Table(
+    "response",
+    metadata,
+    id_(),
+    of_study(),
+    Column("prompt_id", Key, ForeignKey("prompt.id"), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("sampler", Text, nullable=False),
+    Column("sampling", Text, nullable=False),
+    Column("finished", Integer, nullable=False),
+    UniqueConstraint("study_id", "key"),
+    sqlite_autoincrement=True,
+)
+
+VERDICTS = ("a_votes", "b_votes", "ties", "both_bad")
+
+item = Table(
+    "item",
+    metadata,
+    id_(),
+    of_study(),
+    Column("key", Text, nullable=False),
+    Column("prompt_id", Key, ForeignKey("prompt.id"), nullable=False),
+    Column("lengths", Text, nullable=False),
+    Column("samplers", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("gold", Text),
+    Column("explanation", Text),
+    Column("overlap", Integer),
+    Column("second", Integer, nullable=False),
+    Column("target", Integer, nullable=False),
+    Column("priority", Float, nullable=False),
+    Column("shuffle", BigInteger, nullable=False),
+    Column("excluded", Text),
+    Column("created", BigInteger, nullable=False),
+    count("answered"),
+    count("leased"),
+    count("skipped"),
+    *(count(name) for name in VERDICTS),
+    Column("room", Integer, nullable=False),
+    count("started"),
+    Column("touched", BigInteger, nullable=False),
+    UniqueConstraint("study_id", "key"),
+    one_of("pool", "production", "gold", "training"),
+    sqlite_autoincrement=True,
+)
+
+
+def started(items: FromClause) -> ColumnElement[bool]:
+    """The condition that an item was asked and is open, of the table or of an alias of it."""
+    return and_(items.c.started == literal_column("1"), items.c.room > literal_column("0"))
+
+
+FRESH = item.c.started == literal_column("0")
+STARTED = started(item)
+OPEN = item.c.room > literal_column("0")
+"""Conditions of the partial indexes; a query uses the index only if it repeats the condition word for word."""
+
+_round = (item.c.study_id, item.c.pool, item.c.round)
+partial("item_started", STARTED, *_round, item.c.room, item.c.touched)
+partial("item_fresh", FRESH, *_round, item.c.shuffle)
+partial("item_fresh_priority", FRESH, *_round, item.c.priority, item.c.shuffle)
+partial("item_open_round", OPEN, *_round)
+partial("item_open", OPEN, item.c.study_id, item.c.pool, item.c.shuffle)
+Index("item_of_round", item.c.study_id, item.c.pool, item.c.round)
+
+item_response = Table(
+    "item_response",
+    metadata,
+    Column("item_id", Key, ForeignKey("item.id"), primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("response_id", Key, ForeignKey("response.id"), nullable=False),
+)
+
+
+live = Table(
+    "live",
+    metadata,
+    id_(),
+    of_study(),
+    Column("model", Text, nullable=False),
+    Column("against", Text, nullable=False),
+    Column("turns", Integer, nullable=False),
+    Column("openings", Text, nullable=False),
+    Column("sampling", Text, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("live_of_study", live.c.study_id, live.c.id)
+
+conversation = Table(
+    "conversation",
+    metadata,
+    id_(),
+    of_study(),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("ended", BigInteger),
+    sqlite_autoincrement=True,
+)
+Index("conversation_of_rater", conversation.c.rater_id, conversation.c.id)
+
+turn = Table(
+    "turn",
+    metadata,
+    id_(),
+    of_study(),
+    Column("conversation_id", Key, ForeignKey("conversation.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("live_id", Key, ForeignKey("live.id"), nullable=False),
+    Column("prompt_id", Key, ForeignKey("prompt.id"), nullable=False),
+    Column("order", Text, nullable=False),
+    Column("model_response_id", Key, ForeignKey("response.id")),
+    Column("against_response_id", Key, ForeignKey("response.id")),
+    Column("item_id", Key, ForeignKey("item.id")),
+    Column("idempotency_key", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("conversation_id", "number"),
+    UniqueConstraint("study_id", "idempotency_key"),
+    sqlite_autoincrement=True,
+)

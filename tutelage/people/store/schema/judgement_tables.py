@@ -1,0 +1,111 @@
+"""Tables of answers: who was asked what, the judgements, and what an owner should look at.
+
+An assignment is `counted` among an item's unless it is extra, a model judge's, a simulated rater's in a study that
+people take part in, or its rater or judgement is excluded. A judgement's `latest` is kept beside what it could be
+computed from; its `correction` and `spans` are canonical, and NULL where there is none. A notice is what an owner
+should look at; it is closed, never deleted.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal_column,
+)
+
+from tutelage.people.store.schema.shared_columns import Key, id_, metadata, of_study, one_of, partial
+
+assignment = Table(
+    "assignment",
+    metadata,
+    id_(),
+    of_study(),
+    Column("item_id", Key, ForeignKey("item.id"), nullable=False),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("repeat", Integer, nullable=False),
+    Column("chosen_by", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("extra", Integer, nullable=False),
+    Column("counted", Integer, nullable=False),
+    Column("version_id", Key, ForeignKey("study_version.id"), nullable=False),
+    Column("order", Text, nullable=False),
+    Column("lease_ends", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("closed", BigInteger),
+    UniqueConstraint("item_id", "rater_id", "repeat"),
+    one_of("state", "leased", "done", "skipped", "expired", "released"),
+    sqlite_autoincrement=True,
+)
+LEASED = assignment.c.state == literal_column("'leased'")
+partial("assignment_leased", LEASED, assignment.c.study_id, assignment.c.lease_ends)
+partial("assignment_held", LEASED, assignment.c.rater_id)
+Index("assignment_of_rater", assignment.c.rater_id, assignment.c.state, assignment.c.closed)
+Index("assignment_by_item", assignment.c.rater_id, assignment.c.item_id)
+
+judgement = Table(
+    "judgement",
+    metadata,
+    id_(),
+    of_study(),
+    Column("assignment_id", Key, ForeignKey("assignment.id"), nullable=False),
+    Column("item_id", Key, ForeignKey("item.id"), nullable=False),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("version_id", Key, ForeignKey("study_version.id"), nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("latest", Integer, nullable=False),
+    Column("displayed", Text, nullable=False),
+    Column("order", Text, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("strength", Integer, nullable=False),
+    Column("content", Text),
+    Column("criteria", Text, nullable=False),
+    Column("flags", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("repeat", Integer, nullable=False),
+    Column("extra", Integer, nullable=False),
+    Column("active_ms", BigInteger),
+    Column("wall_ms", BigInteger),
+    Column("changes", Integer, nullable=False),
+    Column("client", Text, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("excluded", Text),
+    Column("created", BigInteger, nullable=False),
+    Column("correction", Text),
+    Column("spans", Text),
+    UniqueConstraint("assignment_id", "revision"),
+    UniqueConstraint("study_id", "idempotency_key"),
+    CheckConstraint("strength BETWEEN 0 AND 3", name="known_strength"),
+    sqlite_autoincrement=True,
+)
+Index("judgement_of_study", judgement.c.study_id, judgement.c.id)
+Index("judgement_of_item", judgement.c.item_id)
+Index("judgement_of_rater", judgement.c.rater_id, judgement.c.id)
+
+NOTICES = ("flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement")
+
+notice = Table(
+    "notice",
+    metadata,
+    id_(),
+    of_study(),
+    Column("kind", Text, nullable=False),
+    Column("item_id", Key, ForeignKey("item.id")),
+    Column("rater_id", Key, ForeignKey("rater.id")),
+    Column("judgement_id", Key, ForeignKey("judgement.id")),
+    Column("text", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("closed", BigInteger),
+    Column("closed_by", Text),
+    one_of("kind", *NOTICES),
+    sqlite_autoincrement=True,
+)
+WAITING = notice.c.closed.is_(None)
+partial("notice_waiting", WAITING, notice.c.study_id, notice.c.kind, notice.c.id)
+Index("notice_of_item", notice.c.item_id)
+Index("notice_of_rater", notice.c.rater_id)

@@ -1,0 +1,82 @@
+"""Tables of programs: tokens for the API, webhooks, and what is told to them.
+
+A `token` lets a program use the API; an `api_request` is what was answered to a change under an idempotency key. An
+`alarm` is the least agreement of a study; `low` says that an owner was told that the agreement is below. A `webhook` is
+told of notices numbered above `since`: each is a `delivery`, tried again when it is `due`, which is NULL in the end.
+"""
+
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
+
+from tutelage.people.store.schema.shared_columns import Key, id_, metadata, of_study, partial
+
+token = Table(
+    "token",
+    metadata,
+    id_(),
+    of_study(),
+    Column("name", Text, nullable=False),
+    Column("rights", Text, nullable=False),
+    Column("token_sha256", Text, nullable=False, unique=True),
+    Column("expires", BigInteger),
+    Column("revoked", BigInteger),
+    Column("used", BigInteger),
+    Column("created", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("token_of_study", token.c.study_id, token.c.id)
+
+api_request = Table(
+    "api_request",
+    metadata,
+    id_(),
+    Column("token_id", Key, ForeignKey("token.id"), nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("reply", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("token_id", "idempotency_key"),
+    sqlite_autoincrement=True,
+)
+
+alarm = Table(
+    "alarm",
+    metadata,
+    id_(),
+    Column("study_id", Key, ForeignKey("study.id"), nullable=False, unique=True),
+    Column("agreement", Float, nullable=False),
+    Column("low", Integer, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+webhook = Table(
+    "webhook",
+    metadata,
+    id_(),
+    of_study(),
+    Column("url", Text, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("topics", Text, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("removed", BigInteger),
+    Column("former_secret", Text, nullable=False, server_default=""),
+    Column("former_until", BigInteger),
+    sqlite_autoincrement=True,
+)
+Index("webhook_of_study", webhook.c.study_id, webhook.c.id)
+
+delivery = Table(
+    "delivery",
+    metadata,
+    id_(),
+    Column("webhook_id", Key, ForeignKey("webhook.id"), nullable=False),
+    Column("notice_id", Key, ForeignKey("notice.id"), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due", BigInteger),
+    Column("delivered", BigInteger),
+    Column("error", Text, nullable=False),
+    UniqueConstraint("webhook_id", "notice_id"),
+    sqlite_autoincrement=True,
+)
+partial("delivery_due", delivery.c.due.is_not(None), delivery.c.webhook_id, delivery.c.due)

@@ -1,0 +1,134 @@
+"""Tables of raters, their invites, sessions, and visits from recruiting platforms.
+
+A rater's tallies are kept beside what they could be computed from. A rater's `folded` name is what two names are
+compared by (`raters.folded`); `agreed` is the number of the text about consent that the rater agreed to. A rater is
+`forgotten` at a time; what could tell who it was is erased then. An invite with a `rater_id` brings that rater back.
+
+Owners and reviewers who sign in elsewhere have the `identity` by which that place knows them, and a `contact`, their
+e-mail address; whose access was taken away is `removed` at a time. A session's `device` is NULL until a browser uses
+it.
+
+A study may recruit on a platform (`recruitment`, one row at most). A visit is a stay of somebody who came from there;
+`worker`, `task` and `submission` are the platform's identifiers, the only place where they are kept.
+"""
+
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
+
+from tutelage.people.recruitment import PLATFORMS
+from tutelage.people.store.schema.shared_columns import Key, count, id_, metadata, of_study, one_of
+
+TALLIES = (
+    "answered", "skipped", "left_chosen", "right_chosen", "ties", "longer_chosen", "shorter_chosen",
+    "gold_seen", "gold_right", "repeat_seen", "repeat_same", "flagged", "timed", "active_ms",
+)  # fmt: skip
+
+rater = Table(
+    "rater",
+    metadata,
+    id_(),
+    of_study(),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("quota", Integer),
+    Column("consented", BigInteger),
+    Column("excluded", Text),
+    Column("created", BigInteger, nullable=False),
+    Column("seen", BigInteger),
+    count("asked"),
+    *(Column(name, BigInteger, nullable=False, server_default="0") for name in TALLIES),
+    Column("folded", Text, nullable=False, server_default=""),
+    Column("agreed", Integer, nullable=False, server_default="0"),
+    Column("forgotten", BigInteger),
+    Column("identity", Text),
+    Column("contact", Text, nullable=False, server_default=""),
+    Column("removed", BigInteger),
+    UniqueConstraint("study_id", "name"),
+    one_of("kind", "human", "llm", "simulated"),
+    one_of("role", "rater", "reviewer", "owner"),
+    one_of("state", "training", "active", "paused"),
+    sqlite_autoincrement=True,
+)
+Index("rater_of_name", rater.c.study_id, rater.c.folded)
+Index("rater_of_identity", rater.c.study_id, rater.c.identity, unique=True)
+
+invite = Table(
+    "invite",
+    metadata,
+    id_(),
+    of_study(),
+    Column("role", Text, nullable=False),
+    Column("token_sha256", Text, nullable=False, unique=True),
+    Column("note", Text, nullable=False),
+    Column("max_uses", Integer, nullable=False),
+    count("uses"),
+    Column("expires", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
+    Column("created", BigInteger, nullable=False),
+    Column("rater_id", Key, ForeignKey("rater.id")),
+    sqlite_autoincrement=True,
+)
+Index("invite_of_rater", invite.c.rater_id)
+
+session = Table(
+    "session",
+    metadata,
+    id_(),
+    of_study(),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("token_sha256", Text, nullable=False, unique=True),
+    Column("expires", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
+    Column("created", BigInteger, nullable=False),
+    Column("device", Text),
+    Column("seen", BigInteger),
+    sqlite_autoincrement=True,
+)
+Index("session_of_rater", session.c.rater_id)
+
+
+recruitment = Table(
+    "recruitment",
+    metadata,
+    id_(),
+    Column("study_id", Key, ForeignKey("study.id"), nullable=False, unique=True),
+    Column("platform", Text, nullable=False),
+    Column("entry", Text, nullable=False, unique=True),
+    Column("code", Text, nullable=False),
+    Column("screened_code", Text, nullable=False),
+    Column("return_url", Text, nullable=False),
+    Column("answers", Integer, nullable=False),
+    Column("places", Integer),
+    Column("again", Integer, nullable=False),
+    Column("minutes", Integer, nullable=False),
+    Column("pay", Float, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("fee", Float, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    one_of("platform", *PLATFORMS),
+    sqlite_autoincrement=True,
+)
+
+visit = Table(
+    "visit",
+    metadata,
+    id_(),
+    of_study(),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("submission", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("base", BigInteger, nullable=False),
+    Column("started", BigInteger, nullable=False),
+    Column("ended", BigInteger),
+    one_of("platform", *PLATFORMS),
+    one_of("state", "active", "complete", "screened", "left"),
+    sqlite_autoincrement=True,
+)
+Index("visit_of_worker", visit.c.study_id, visit.c.worker)
+Index("visit_of_rater", visit.c.rater_id, visit.c.id)

@@ -1,0 +1,143 @@
+"""Tables of studies, and of what happened in them.
+
+A version's `spans` are the categories of words that raters may mark, its `corrections` whether they may write a better
+response. A study's `consent` is the number of its present text about consent; 0 is the standard text. Its `languages`
+are those in which raters may see its pages, the usual one first.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from tutelage.people.store.schema.shared_columns import Key, id_, metadata, of_study, one_of
+
+study = Table(
+    "study",
+    metadata,
+    id_(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),
+    Column("overlap", Integer, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("gold_rate", Float, nullable=False),
+    Column("repeat_rate", Float, nullable=False),
+    Column("training_pass", Float, nullable=False),
+    Column("lease_seconds", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("consent", Integer, nullable=False, server_default="0"),
+    Column("languages", Text, nullable=False, server_default='["en"]'),
+    one_of("state", "open", "paused", "closed"),
+    one_of("policy", "finish_first", "random", "priority"),
+    sqlite_autoincrement=True,
+)
+
+study_version = Table(
+    "study_version",
+    metadata,
+    id_(),
+    of_study(),
+    Column("number", Integer, nullable=False),
+    Column("question", Text, nullable=False),
+    Column("scale", Integer, nullable=False),
+    Column("criteria", Text, nullable=False),
+    Column("guidelines", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("corrections", Integer, nullable=False, server_default="0"),
+    Column("spans", Text, nullable=False, server_default="[]"),
+    UniqueConstraint("study_id", "number"),
+    sqlite_autoincrement=True,
+)
+
+consent = Table(
+    "consent",
+    metadata,
+    id_(),
+    of_study(),
+    Column("number", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("votes", Text, nullable=False),
+    Column("retention_days", Integer),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("study_id", "number"),
+    one_of("votes", "keep", "erase"),
+    sqlite_autoincrement=True,
+)
+
+consent_text = Table(
+    "consent_text",
+    metadata,
+    id_(),
+    of_study(),
+    Column("sha256", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("study_id", "sha256"),
+    sqlite_autoincrement=True,
+)
+
+
+revision = Table(
+    "tutelage_revision",
+    metadata,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="tutelage_revision_pkc"),
+)
+"""Written by Alembic, under a name that no other program's Alembic uses in the same database."""
+
+event = Table(
+    "event",
+    metadata,
+    id_(),
+    Column("study_id", Key, ForeignKey("study.id")),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("event_of_study", event.c.study_id, event.c.action, event.c.id)
+
+export = Table(
+    "export",
+    metadata,
+    id_(),
+    of_study(),
+    Column("last_judgement", BigInteger, nullable=False),
+    Column("last_event", BigInteger, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("manifest", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+erasure = Table(
+    "erasure",
+    metadata,
+    id_(),
+    of_study(),
+    Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
+    Column("mark", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("votes_too", Integer, nullable=False),
+    Column("backups_too", Integer, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("exports", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Raters who are forgotten in the database, and not yet in its backups. The mark stands for the name that is gone."""

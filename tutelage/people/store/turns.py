@@ -1,0 +1,251 @@
+"""The turns of live conversations.
+
+A turn is kept from the moment a message was sent. Its prompt is the whole conversation up to that message; the answers
+of the two models are responses to it, kept one by one as they are completed; with the second one the turn has an item,
+and everything from there on (leases, judgements, exports) is as for any other pair.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tutelage.data.records import Message, Messages
+from tutelage.people.store import schema
+from tutelage.people.store.additions import (
+    SECOND_SHARE,
+    NewItem,
+    Response,
+    add_talked_item,
+    messages_from_text,
+    messages_to_text,
+)
+from tutelage.people.store.engine import Connection, inserted, value_of
+from tutelage.people.store.live_models import LiveModels
+from tutelage.people.store.studies import Study
+
+LIVE = "live"
+"""The origin of items that are turns."""
+ERASED = "(erased)"
+"""What stands in place of the words of somebody who was forgotten."""
+_talks, _turns = schema.conversation, schema.turn
+_given, _said, _responses = schema.assignment, schema.judgement, schema.response
+_ANSWERS = (_turns.c.model_response_id, _turns.c.against_response_id)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn. `messages` end with the rater's; `order[k]` is the model (0 or 1) whose answer stands in place k from the
+    left; `answers` holds the number of each model's response, None where there is none yet. `ended` says that the
+    rater broke the conversation off."""
+
+    id: int
+    study_id: int
+    rater_id: int
+    conversation_id: int
+    number: int
+    live_id: int
+    prompt_id: int
+    messages: Messages
+    order: tuple[int, ...]
+    answers: tuple[int | None, ...]
+    item_id: int | None
+    ended: bool
+
+
+_TURN = (
+    sa.select(_turns, _talks.c.rater_id, _talks.c.ended, schema.prompt.c.messages)
+    .join(_talks, _talks.c.id == _turns.c.conversation_id)
+    .join(schema.prompt, schema.prompt.c.id == _turns.c.prompt_id)
+)
+_TURN_OF = _TURN.where(_turns.c.id == sa.bindparam("turn"))
+_NEWEST = sa.select(sa.func.max(_talks.c.id)).where(_talks.c.rater_id == sa.bindparam("rater"))
+_LAST = (
+    _TURN.where(_turns.c.conversation_id == _NEWEST.scalar_subquery())
+    .order_by(_turns.c.number.desc())
+    .limit(1)
+)
+_OF_KEY = sa.select(_turns.c.id).where(
+    _turns.c.study_id == sa.bindparam("study"), _turns.c.idempotency_key == sa.bindparam("key")
+)
+
+
+def load_turn(connection: Connection, turn_id: int) -> Turn | None:
+    """The turn of that number, if there is one."""
+    row = connection.execute(_TURN_OF, {"turn": turn_id}).mappings().one_or_none()
+    return None if row is None else _turn(row)
+
+
+def turn_of_key(connection: Connection, study_id: int, key: str) -> Turn | None:
+    """The turn that was sent under this idempotency key, if there is one."""
+    turn_id = connection.scalar(_OF_KEY, {"study": study_id, "key": key})
+    return None if turn_id is None else load_turn(connection, turn_id)
+
+
+def last_turn(connection: Connection, rater_id: int) -> Turn | None:
+    """The last turn of the rater's newest conversation: no other one can be open."""
+    row = connection.execute(_LAST, {"rater": rater_id}).mappings().one_or_none()
+    return None if row is None else _turn(row)
+
+
+def _turn(row: sa.RowMapping) -> Turn:
+    return value_of(
+        Turn, row, messages=messages_from_text(row["messages"]), order=tuple(json.loads(row["order"])),
+        answers=tuple(row[column.name] for column in _ANSWERS), ended=row["ended"] is not None,
+    )  # fmt: skip
+
+
+_JUDGED = (
+    sa.select(_said.c.verdict, _said.c.correction)
+    .join(_given, _given.c.id == _said.c.assignment_id)
+    .where(
+        _given.c.item_id == sa.bindparam("item"),
+        _given.c.rater_id == sa.bindparam("rater"),
+        _given.c.repeat == 0,
+        _said.c.latest == 1,
+    )
+)
+_TEXTS = (
+    sa.select(_responses.c.text)
+    .join(schema.item_response, schema.item_response.c.response_id == _responses.c.id)
+    .where(schema.item_response.c.item_id == sa.bindparam("item"))
+    .order_by(schema.item_response.c.position)
+)
+
+
+def went_on(connection: Connection, study: Study, turn: Turn) -> Messages | None:
+    """The conversation up to and with the answer that it goes on from: the better response that the rater wrote, else
+    the better one, as the rater says at present; where neither was better, one that is drawn. None as long as the rater
+    has not judged."""
+    if turn.item_id is None:
+        return None
+    said = connection.execute(_JUDGED, {"item": turn.item_id, "rater": turn.rater_id}).one_or_none()
+    if said is None:
+        return None
+    if said.correction is not None:
+        return (*turn.messages, Message("assistant", json.loads(said.correction)["text"]))
+    texts = list(connection.scalars(_TEXTS, {"item": turn.item_id}))
+    drawn = int(study.chance("goes on", turn.id) < 0.5)
+    place = {"a": 0, "b": 1}.get(said.verdict, drawn)
+    return (*turn.messages, Message("assistant", texts[place]))
+
+
+def begin_turn(
+    connection: Connection,
+    study: Study,
+    rater_id: int,
+    before: Turn | None,
+    messages: Messages,
+    live: LiveModels,
+    key: str,
+    now: int,
+) -> Turn:
+    """Keep a message as the next turn: of the conversation that `before` is the last turn of, or of a new one."""
+    if before is None:
+        row = {"study_id": study.id, "rater_id": rater_id, "created": now}
+        conversation, number = inserted(connection, _talks, row), 1
+    else:
+        conversation, number = before.conversation_id, before.number + 1
+    prompt = {"study_id": study.id, "key": f"talk-{conversation}-{number}", "split": "train"}
+    prompt_id = inserted(connection, schema.prompt, prompt | {"messages": messages_to_text(messages)})
+    turn_id = inserted(
+        connection,
+        _turns,
+        {
+            "study_id": study.id, "conversation_id": conversation, "number": number, "live_id": live.id,
+            "prompt_id": prompt_id, "idempotency_key": key, "created": now,
+            "order": json.dumps(study.side_order(f"talk {conversation}.{number}", rater_id, len(_ANSWERS))),
+        },
+    )  # fmt: skip
+    found = load_turn(connection, turn_id)
+    assert found is not None
+    return found
+
+
+def write_answer(
+    connection: Connection, turn: Turn, place: int, text: str, *, sampler: str, sampling: str, finished: bool
+) -> Turn:
+    """Keep the answer of a model (0 or 1), unless there is one already; returns the turn as it is then."""
+    now = load_turn(connection, turn.id)
+    assert now is not None
+    if now.answers[place] is not None:
+        return now
+    key = f"talk-{turn.conversation_id}-{turn.number}-{'ab'[place]}"
+    row = {
+        "study_id": turn.study_id,
+        "prompt_id": turn.prompt_id,
+        "key": key,
+        "text": text,
+        "sampler": sampler,
+    }
+    response = inserted(connection, _responses, row | {"sampling": sampling, "finished": int(finished)})
+    _set(connection, turn, {_ANSWERS[place].name: response})
+    changed = load_turn(connection, turn.id)
+    assert changed is not None
+    return changed
+
+
+def displayed_order(study: Study, turn: Turn) -> tuple[int, ...]:
+    """The canonical index of the answer in each place. Which model's answer is the canonical first is drawn for each
+    turn, so that it does not tell the model."""
+    models = _canonical(study, turn)
+    return tuple(models.index(model) for model in turn.order)
+
+
+def _canonical(study: Study, turn: Turn) -> tuple[int, ...]:
+    """The model of each canonical index."""
+    return (1, 0) if study.chance("canonical", turn.id) < 0.5 else (0, 1)
+
+
+def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, now: int) -> int:
+    """Make the item of a turn with both answers; returns its number. Whether a second rater is asked where one would be
+    enough is drawn."""
+    found = {
+        row.id: row
+        for row in connection.execute(sa.select(_responses).where(_responses.c.id.in_(turn.answers)))
+    }
+    rows = [found[turn.answers[model]] for model in _canonical(study, turn)]
+    parts = tuple(Response(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows)
+    second = study.chance("second", turn.id) < SECOND_SHARE
+    row = {
+        "prompt_id": turn.prompt_id, "origin": LIVE, "round": round, "pool": "production", "gold": None,
+        "explanation": "", "overlap": None, "priority": 0.0,
+    }  # fmt: skip
+    item_id = add_talked_item(
+        connection, study.id, f"talk-{turn.conversation_id}-{turn.number}", NewItem(row, parts),
+        study.plan.overlap, now, second=second,
+    )  # fmt: skip
+    _set(connection, turn, {"item_id": item_id})
+    return item_id
+
+
+def texts_of(connection: Connection, turn: Turn) -> tuple[str | None, ...]:
+    """The answer of each model, None where there is none yet."""
+    known = [number for number in turn.answers if number is not None]
+    query = sa.select(_responses.c.id, _responses.c.text).where(_responses.c.id.in_(known))
+    found = {row.id: row.text for row in connection.execute(query)}
+    return tuple(None if number is None else found[number] for number in turn.answers)
+
+
+def end_conversation(connection: Connection, conversation_id: int, now: int) -> None:
+    """Note that the rater broke the conversation off."""
+    change = _talks.update().where(_talks.c.id == conversation_id, _talks.c.ended.is_(None))
+    connection.execute(change.values(ended=now))
+
+
+def erase_conversations(connection: Connection, rater_id: int, now: int) -> None:
+    """Erase what was said in the conversations of a rater, by the rater and by the models. Nobody is asked about them
+    any more."""
+    mine = sa.select(_talks.c.id).where(_talks.c.rater_id == rater_id)
+    prompts = sa.select(_turns.c.prompt_id).where(_turns.c.conversation_id.in_(mine))
+    empty = messages_to_text((Message("user", ERASED),))
+    connection.execute(schema.prompt.update().where(schema.prompt.c.id.in_(prompts)).values(messages=empty))
+    connection.execute(_responses.update().where(_responses.c.prompt_id.in_(prompts)).values(text=ERASED))
+    items = schema.item.update().where(schema.item.c.prompt_id.in_(prompts))
+    connection.execute(items.values(excluded=ERASED, room=0))
+    connection.execute(_talks.update().where(_talks.c.rater_id == rater_id).values(ended=now))
+
+
+def _set(connection: Connection, turn: Turn, values: Mapping[str, object]) -> None:
+    connection.execute(_turns.update().where(_turns.c.id == turn.id).values(**values))

@@ -1,0 +1,225 @@
+"""The training data of a study at a frozen moment: labels, preferences, demonstrations, and the fate of every vote.
+
+A preference also demonstrates its better response, unless the question was corrected: then its corrections do.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from tutelage.data.records import Demonstration, Preference
+from tutelage.data.study_rows import ALL_ROWS, StudyRows
+from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, pair_name, pair_votes, pairs_of
+from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
+from tutelage.people.selection import Selection, fate, refuse_mixed_versions
+from tutelage.people.store.engine import Store
+from tutelage.people.store.item_catalogue import Question, list_questions
+from tutelage.people.store.turns import LIVE
+from tutelage.people.store.votes import Snapshot, Vote, freeze, list_votes
+from tutelage.stats.vote_codes import Votes
+
+PairKey: TypeAlias = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A preference with its origin: `chosen` and `rejected` index the question's completions; `strength` is the mean
+    strength in favour of the chosen one."""
+
+    preference: Preference
+    question: Question
+    label: Label
+    chosen: int
+    rejected: int
+    strength: float
+
+
+@dataclass(frozen=True)
+class LabelledStudy:
+    """A study at a snapshot, with the labels of its pairs and the rows for training. `bad` are the questions whose pair
+    most raters found bad on both sides; `fates` counts all judgements by what became of them. `corrections` are the
+    better responses in use, and `correction_fates` counts all that stand."""
+
+    rows: tuple[Row, ...]
+    bad: tuple[Question, ...]
+    labels: Labels
+    fates: Mapping[str, int]
+    votes: tuple[Vote, ...]
+    snapshot: Snapshot
+    corrections: tuple[CorrectedAnswer, ...]
+    correction_fates: Mapping[str, int]
+
+
+def preferences(
+    store: Store,
+    study_id: int,
+    selection: Selection | None = None,
+    *,
+    split: str | None = None,
+    at: Snapshot | None = None,
+) -> tuple[Preference, ...]:
+    """The study's preferences as training reads them; only those of one split if it is named, and as things stood at
+    a snapshot if one is given."""
+    labelled = label_study(store, study_id, selection or Selection(), at)
+    return tuple(
+        row.preference for row in labelled.rows if split is None or row.question.prompt.split == split
+    )
+
+
+def label_study(
+    store: Store, study_id: int, selection: Selection, at: Snapshot | None = None
+) -> LabelledStudy:
+    """Aggregate the votes of a study and account for every one of them.
+
+    Raises:
+        TutelageError: the votes were made under several versions of the question and the selection names none.
+    """
+    at = at or freeze(store, study_id)
+    questions = {question.key: question for question in list_questions(store, study_id)}
+    votes = list_votes(store, study_id, at=at, every_revision=True)
+    fates = [fate(vote, selection) for vote in votes]
+    heard = [v for v, what in zip(votes, fates, strict=True) if what in ("counts", "gold", "adjudication")]
+    refuse_mixed_versions(heard, selection)
+    decisions = [v for v, what in zip(votes, fates, strict=True) if what == "adjudication"]
+    settled = {pair_name(pair): pair.verdict for pair in pair_votes(decisions)}
+    gold = {key: question.item.gold for key, question in questions.items() if question.item.gold is not None}
+    labels = aggregate(heard, gold | settled, use_strength=selection.use_strength)
+    decided = {_pair(label) for label in labels.labels if _kind(label, settled) == "decided"}
+    outcomes = {
+        _pair(label): _outcome(label, questions[label.item], settled, selection) for label in labels.labels
+    }
+    production = [label for label in labels.labels if questions[label.item].item.pool == "production"]
+    kept = [label for label in production if outcomes[_pair(label)] == "used"]
+    final = Counter(_final(vote, what, outcomes, decided) for vote, what in zip(votes, fates, strict=True))
+    bad = dict.fromkeys(label.item for label in production if outcomes[_pair(label)] == "both_bad")
+    rows = tuple(_rows(kept, questions, settled, selection))
+    return LabelledStudy(
+        rows,
+        tuple(questions[key] for key in bad),
+        labels,
+        dict(final),
+        votes,
+        at,
+        corrected_answers(votes, fates, questions, labels.accuracy),
+        correction_fates(votes, fates, labels.accuracy),
+    )
+
+
+def decided_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
+    """The votes for a side that count, on pairs in production: what agreement and the ceiling are measured on. Items
+    are named by their key; the pairs of more responses by its key, a unit separator and their letters."""
+    heard = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
+    decided = [pair for pair in pair_votes(heard) if pair.verdict in SIDES]
+    return Votes.of(
+        [pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES
+    )
+
+
+def _pair(label: Label) -> PairKey:
+    return label.item, label.first, label.second
+
+
+def _kind(label: Label, settled: Mapping[str, str]) -> str:
+    """`decided`, `tie` or `both_bad`: an owner's word, else what most raters found."""
+    word = settled.get(pair_name(label))
+    return label.kind if word is None else "decided" if word in ("a", "b") else word
+
+
+def _outcome(label: Label, question: Question, settled: Mapping[str, str], selection: Selection) -> str:
+    kind, decisive = _kind(label, settled), label.counts["a"] + label.counts["b"]
+    if kind == "both_bad":
+        return "both_bad"
+    if question.texts[label.first] == question.texts[label.second]:
+        return "identical"
+    if kind == "tie":
+        return "used" if selection.ties == "keep" else "tied"
+    return "used" if pair_name(label) in settled or decisive >= selection.min_votes else "too_few"
+
+
+def _final(vote: Vote, what: str, outcomes: Mapping[PairKey, str], decided: Set[PairKey]) -> str:
+    """The fate of a vote that counts is that of its pair; an answer about several pairs is used if any of them is."""
+    if what != "counts":
+        return what
+    pairs = [(vote.item, first, second) for first, second in pairs_of(vote)]
+    found = {outcomes[pair] for pair in pairs}
+    outcome = "used" if "used" in found else min(found)
+    beside = vote.verdict == "both_bad" or (vote.verdict == "tie" and pairs[0] in decided)
+    return "outvoted" if outcome == "used" and beside else outcome
+
+
+def _rows(
+    labels: Sequence[Label],
+    questions: Mapping[str, Question],
+    settled: Mapping[str, str],
+    selection: Selection,
+) -> Iterator[Row]:
+    mean = sum(abs(label.strength) for label in labels) / max(1, len(labels)) or 1.0
+    for label in labels:
+        question = questions[label.item]
+        p_first = label.p_first if _kind(label, settled) == "decided" else 0.5
+        ahead = p_first >= 0.5
+        chosen, rejected = (label.first, label.second) if ahead else (label.second, label.first)
+        strength = max(0.0, label.strength if ahead else -label.strength)
+        weight = (strength / mean if selection.weights else 1.0) / math.comb(len(question.texts), 2)
+        preference = Preference(
+            question.messages,
+            question.texts[chosen],
+            question.texts[rejected],
+            p_chosen=max(p_first, 1 - p_first),
+            weight=weight,
+            margin=strength if selection.margins else 0.0,
+        )
+        yield Row(preference, question, label, chosen, rejected, strength)
+
+
+T = TypeVar("T", Preference, Demonstration)
+
+
+@dataclass(frozen=True)
+class TrainingRow(Generic[T]):
+    """A record to train on, the question that it is about, and where it comes from."""
+
+    record: T
+    question: Question
+    rows: StudyRows
+
+
+def training_pairs(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[TrainingRow[Preference]]:
+    """The preferences of a study that come from `rows`."""
+    found = [TrainingRow(row.preference, row.question, source_of(row)) for row in labelled.rows]
+    for each in labelled.corrections:
+        found += [TrainingRow(pair, each.question, "corrections") for _, pair in each.pairs]
+    return [row for row in found if row.rows in rows]
+
+
+def training_demonstrations(
+    labelled: LabelledStudy, rows: Sequence[StudyRows]
+) -> list[TrainingRow[Demonstration]]:
+    """The demonstrations of a study that come from `rows`, with the weights of their preferences and corrections; what
+    was found equal shows nothing."""
+    found = [
+        TrainingRow(each.demonstration, each.question, "corrections")
+        for each in labelled.corrections
+        if "corrections" in rows
+    ]
+    corrected = {row.question.key for row in found}
+    for row in labelled.rows:
+        shown = row.preference
+        if row.question.key not in corrected and shown.p_chosen > 0.5 and source_of(row) in rows:
+            better = Demonstration(shown.messages, shown.chosen, shown.weight)
+            found.append(TrainingRow(better, row.question, source_of(row)))
+    return found
+
+
+def source_of(row: Row) -> StudyRows:
+    """Where a preference that votes decided comes from."""
+    return "live" if row.question.item.origin == LIVE else "votes"
+
+
+def counted(found: Iterable[TrainingRow[T]]) -> str:
+    """How many rows there are and where they come from, as a sum."""
+    counts = Counter(row.rows for row in found)
+    parts = [f"{counts[name]:,} {name}" for name in ALL_ROWS if counts[name]]
+    return f"{counts.total():,} = {' + '.join(parts) or '0'}"

@@ -1,0 +1,169 @@
+"""Import of votes from tables, and of ready pairs as questions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from tutelage.base.errors import TutelageError
+from tutelage.data.records import CompletionRecord, Preference, Prompt
+from tutelage.data.tables import Table
+from tutelage.people.kinds.kind import Kind, Screen
+from tutelage.people.languages import Sentence
+from tutelage.people.store.bulk import insert_answers
+from tutelage.people.store.engine import Connection, Store
+from tutelage.people.store.items import Item, insert_items
+from tutelage.people.store.raters import insert_rater, named_rater
+from tutelage.people.store.studies import list_versions, study_of
+from tutelage.people.vote_tables import Columns, VotesRead, completion_of, item_of, prompt_of, read_votes
+
+__all__ = [
+    "Columns",
+    "ImportReport",
+    "Pairs",
+    "import_votes",
+    "pairs_to_judge",
+    "study_screen",
+    "usable_votes",
+]
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """The result of an import. `revised` votes replace an earlier one of the same rater on the same pair; `known` ones
+    had been imported before; `dropped` counts the votes that could not be used, with the first few places."""
+
+    votes: int
+    revised: int
+    known: int
+    items: int
+    raters: int
+    dropped: Mapping[str, tuple[int, tuple[str, ...]]]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Questions made of ready pairs, for `add_items`; `identical` counts pairs of equal texts, which ask nothing."""
+
+    prompts: tuple[Prompt, ...]
+    completions: tuple[CompletionRecord, ...]
+    items: tuple[Item, ...]
+    identical: int
+
+
+def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported") -> Pairs:
+    """Ready pairs as questions, whatever was preferred: which response is a depends on the texts alone, so that the
+    imported label cannot be guessed from the order."""
+    prompts: dict[str, Prompt] = {}
+    completions: dict[str, CompletionRecord] = {}
+    items: dict[str, Item] = {}
+    identical = 0
+    for pair in preferences:
+        if pair.chosen == pair.rejected:
+            identical += 1
+            continue
+        prompt = prompt_of(pair.messages)
+        both = [completion_of(prompt, text, "") for text in (pair.chosen, pair.rejected)]
+        item = item_of(prompt, [completion.id for completion in both], origin)
+        prompts[prompt.id], items[item.key] = prompt, item
+        completions |= {completion.id: completion for completion in both}
+    return Pairs(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical)
+
+
+def study_screen(store: Store, study_id: int) -> Screen:
+    """What the first version of a study shows beside two responses: imported votes count as given under it."""
+    shown = list_versions(store, study_id)[0]
+    return Screen(2, shown.scale, shown.criteria)
+
+
+def import_votes(
+    store: Store,
+    study_id: int,
+    table: Table,
+    columns: Columns,
+    *,
+    partial: bool = False,
+    actor: str = "owner",
+) -> ImportReport:
+    """Take votes from a table (`data.tables.read_table`), all or none. Prompts, responses, items and raters are made as
+    they occur; names that differ in capitals only are one rater; the same table again adds nothing. A second vote of a
+    rater on a pair counts as a change of mind: the last one is in force.
+
+    Raises:
+        TutelageError: a column is missing, no vote can be used, or, without `partial`, some vote cannot be used.
+    """
+    study = study_of(store, study_id)
+    read = usable_votes(table, columns, study.kind, study_screen(store, study_id), partial=partial)
+    now = store.now()
+    with store.write(alone=True) as connection:
+        added = insert_items(
+            connection,
+            study_id,
+            read.prompts.values(),
+            read.completions.values(),
+            read.items.values(),
+            now,
+            actor,
+        )
+        names, new = _raters(connection, study_id, read, table.source, now, actor)
+        told = [replace(vote, rater=names[vote.rater]) for vote in read.votes]
+        written = insert_answers(connection, study_id, told, now, source=table.source, actor=actor)
+    revised = len(told) - len({(vote.item, vote.rater) for vote in told})
+    return ImportReport(written.new, revised, written.known, added.items, new, read.dropped)
+
+
+def _told(dropped: Mapping[str, tuple[int, tuple[str, ...]]]) -> str:
+    """Reasons why votes cannot be used, with the first few places, in one sentence."""
+    each = [
+        Sentence(
+            "%(reason)s (%(count)s: %(places)s)",
+            reason=reason,
+            count=count,
+            places=", ".join(places) + (", …" if count > len(places) else ""),
+        )
+        for reason, (count, places) in dropped.items()
+    ]
+    return (
+        reduce(lambda one, more: Sentence("%(first)s; %(rest)s", first=one, rest=more), each) if each else ""
+    )
+
+
+def usable_votes(
+    table: Table, columns: Columns, kind: Kind, screen: Screen, *, partial: bool = False
+) -> VotesRead:
+    """The votes of a table that is fit to be imported. Raises as `import_votes` does."""
+    read = read_votes(table, columns, kind, screen)
+    reasons = _told(read.faults if read.votes else read.dropped)
+    if not read.votes:
+        raise TutelageError(
+            Sentence(
+                "No row of %(source)s holds a vote that can be used: %(reasons)s.",
+                source=str(table.source),
+                reasons=reasons,
+            )
+        )
+    if read.faults and not partial:
+        count = sum(number for number, _ in read.faults.values())
+        raise TutelageError(
+            Sentence(
+                "Nothing was imported: %(count)s of the votes in %(source)s cannot be used: %(reasons)s. Say what "
+                "choices mean (--choice 1=a), or leave such votes out (--partial).",
+                count=count,
+                source=str(table.source),
+                reasons=reasons,
+            )
+        )
+    return read
+
+
+def _raters(
+    connection: Connection, study_id: int, read: VotesRead, source: str, now: int, actor: str
+) -> tuple[dict[str, str], int]:
+    """The names of the raters as the study has them, by those in the table; new ones are made, and counted."""
+    names, new = {}, 0
+    for name in dict.fromkeys(vote.rater for vote in read.votes):
+        known = named_rater(connection, study_id, name)
+        if known is None:
+            known = insert_rater(connection, study_id, name, now=now, detail={"source": source}, actor=actor)
+            new += 1
+        names[name] = known.name
+    return names, new
