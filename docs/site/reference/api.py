@@ -104,7 +104,8 @@ INTRODUCTION = """\
 data; heavy imports happen when a name is first used. [Tutelage from Python](../../python.md) shows how to use them.
 The settings of each function are those of its command ([command line](../cli/README.md)).
 
-The other pages describe the lower layers, for algorithms and loops of your own. Names that begin with `_` are internal."""
+The other pages describe the lower layers, for algorithms and loops of your own. Names that begin with `_` are
+internal."""
 
 
 def pages() -> dict[str, str]:
