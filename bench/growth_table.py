@@ -5,10 +5,10 @@ from pathlib import Path
 from bench.curves import MARGIN, Curve, curves
 from bench.exponents import Exponents
 
-HEAD = f"""How costs grow: exponents of the power law nearest to the points, over all of them and over the upper half,
-which constant costs flatten less. The needed work is that of `bench/flops.py`; a question and a vote need the same
-whatever the study, a survey reads every item once, and ranks share the work. *Faster*: our exponent over the upper half
-is more than {MARGIN:g} above that of the work.
+HEAD = f"""Growth of costs: exponents of a power law fitted to all points and to the upper half, which constant costs
+flatten less. The needed work is that of `bench/flops.py`; a question and a vote need the same in every study, a survey
+reads every item once, and ranks share the work. *Faster*: our exponent over the upper half is more than {MARGIN:g}
+above that of the work.
 
 | over | of | from – to | ours | upper half | peer | upper half | work | upper half | faster than the work |
 |---|---|---|---|---|---|---|---|---|---|

@@ -15,23 +15,23 @@ Result = Mapping[str, Any]
 WASTE = 1.25
 """Operations of an update over those that it needs at least: the most that is aimed at."""
 
-HEAD = """# Tutelage beside its peers
+HEAD = """# Benchmarks against other tools
 
-Written by `make bench`, with tables of each machine that was asked. Seconds are medians of the steps after the first,
-with the least and the most in brackets; memory is the peak of the whole process; *faster* is the peer's time over ours,
-*memory* our memory over the peer's, *processors* what each side had of the machine: a number well below the threads
-says that others had it too. Both sides have the same model with random weights, the same data in the same batches and
-order, seed and precision, and processes of their own on one machine, which has a C++ compiler (see
+Written by `make bench`, with tables for each machine. Seconds are medians of the steps after the first, with the
+minimum and the maximum in brackets; memory is the peak of the whole process; *faster* is the peer's time over ours,
+*memory* our memory over the peer's, *CPUs* the mean number of CPUs that each side used: a number well below the threads
+means that other programs used the machine too. Both sides have the same model with random weights, the same data in the
+same batches and order, seed and precision, and separate processes on one machine, which has a C++ compiler (see
 `--engine`).
 
-The second table of a machine says what our side reaches of it. Updates: the operations that are needed if no token is
+The second table of a machine shows the efficiency of our side. Updates: the operations that are needed if no token is
 computed twice, at the measured rate of a matrix product (GRPO: before and after each update, elsewhere before and after
-each process), the middle of all steps; what was kept from sampling is not counted again. Decoding: the larger of
+each process), the median of all steps; activations kept from sampling are not counted again. Decoding: the larger of
 arithmetic and reading, at the measured rates. The rate is that of the fastest library of the machine; shares with a
-star are older and refer to torch's own product (MKL), which reaches half of it on some processors. *Performed*: the
-operations of the products that an update really makes, counted in a run that is not timed, over those that it needs,
-and for each token of the step. The ratio can be less than 1: the needed ones have every layer compute every token, but
-of the last layer only the states that are read need its second half.
+star are older and refer to torch's own product (MKL), which reaches half of it on some CPUs. *Performed*: the
+operations of the products that an update really makes, counted in a separate run without a clock, over those that it
+needs, and for each token of the step. The ratio can be less than 1: the needed ones have every layer compute every
+token, but of the last layer only the states that are read need its second half.
 """
 
 
@@ -70,7 +70,7 @@ def _machine(results: Mapping[str, Result]) -> list[str]:
 
 def _times(results: Mapping[str, Result]) -> str:
     rows = [
-        "| job | peer | its step | ours | faster | its memory | ours | memory | processors |",
+        "| job | peer | its step | ours | faster | its memory | ours | memory | CPUs |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, told in results.items():
@@ -108,7 +108,7 @@ def _aimed(value: float, target: float | None, sign: str) -> str:
 def _efficiency(results: Mapping[str, Result]) -> str:
     """How near our side comes to what the machine could do."""
     columns = ("job", "tokens per second", "needed in the update", "performed", "a token")
-    columns += ("of the matrix rate", "of the floor in decoding")
+    columns += ("of the matrix rate", "of the bound in decoding")
     rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, told in results.items():
         needs, ours = told["needs"], told["ours"]

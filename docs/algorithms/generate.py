@@ -28,12 +28,12 @@ NOTE = "<!-- written by docs/algorithms/generate.py -->\n"
 
 
 INTRODUCTION = """\
-Every algorithm is a value: a `Recipe` that names its pieces. Two lines of the table show how two algorithms differ.
-`tutelage recipes` prints the same; [adding one](../howto/custom_algorithm.md) takes one file."""
+Every algorithm is a value: a `Recipe` that names its pieces. Compare two lines of the table to see how two algorithms
+differ. `tutelage recipes` prints the same table; [adding an algorithm](../howto/custom_algorithm.md) takes one file."""
 
 
 OWN_STATE = """\
-A piece that remembers something from one step to the next has two methods, as in
+A piece with a state has two methods, as in
 [optax](https://optax.readthedocs.io/en/latest/api/transformations.html): `init() -> state`, and a call that takes the
 state last and returns it after its result. A piece without `init` is called without a state. This controller holds the
 KL to the reference at a target:
@@ -65,13 +65,12 @@ class Pid:
 Saved as `pid.py` somewhere on `PYTHONPATH`, it runs with `--set penalty.controller=pid:Pid` and takes
 `--set penalty.controller.target=3`.
 
-- A state is made of numbers, texts, lists, and dicts with texts as keys, and it is never changed in place. The run's
-  checkpoints keep it as JSON. One that does not fit the recipe it is restored for is refused.
+- A state consists of numbers, strings, lists, and dicts with string keys, and it is never changed in place. The run's
+  checkpoints keep it as JSON. Restoring a state into a recipe that it does not fit is an error.
 - Baselines, advantages, shapings and controllers may have a state.
-  [An algorithm of your own](../howto/custom_algorithm.md) lists what each is called
-  with.
-- What a piece may know beside its inputs comes in one `Context`: the prompt's id of each row, the limit on tokens, the
-  scores of greedy answers. So a mean per prompt is a baseline with a state:
+  [An algorithm of your own](../howto/custom_algorithm.md) lists the arguments of each.
+- Further inputs of a piece come in one `Context`: the prompt's id of each row, the limit on tokens, the scores of
+  greedy completions. So a mean per prompt is a baseline with a state:
   [examples/6_own_algorithm.py](../../examples/6_own_algorithm.py) is one file with such a piece, a recipe and a loop.
 - A surrogate is called once per minibatch, and all minibatches of a step see the same state. One with a state has
   `at(state) -> surrogate` and `observe(observation, state) -> state`, which is called after the step
@@ -95,8 +94,14 @@ def page(file: str, names: tuple[str, ...]) -> str:
         f"# {re.split(r' [(]|: |[.]$', title)[0]}",
         words(title),
         words(rest),
-        f"## Slots\n\n{slots(names)}",
-        f"## The whole of it\n\n```python\n{code}\n```",
+        f"## Slots
+
+{slots(names)}",
+        f"## Source
+
+```python
+{code}
+```",
         f"Run it with `{command}` {called}; change a slot with `--set`, as in `--set {EXAMPLES.get(command, USUAL)}`.",
     ]
     return NOTE + "\n\n".join(parts) + "\n"
@@ -151,7 +156,7 @@ def loss_page(cls: str, words: Any) -> str:
     called = " or ".join(f"`--loss {name}`" for name in words.names)
     told = (
         f"{words.paper}. With h = [log π(chosen) − log π_ref(chosen)] − [log π(rejected) − log π_ref(rejected)], of "
-        "whole answers, and s the logistic function:"
+        "whole completions, and s the logistic function:"
     )
     parts = [
         f"# {words.title}",
@@ -159,7 +164,7 @@ def loss_page(cls: str, words: Any) -> str:
         f"```\n{words.equation}\n```",
         "\n".join(points),
         "## Settings\n\n" + "\n".join(settings),
-        f"## The whole of it\n\n```python\n{bare}\n```",
+        f"## Source\n\n```python\n{bare}\n```",
         f"Run it with `tutelage dpo` {called}; change a setting with `--set`, as in `--set {known[0]}=0.05`.",
     ]
     return NOTE + "\n\n".join(parts) + "\n"

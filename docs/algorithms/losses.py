@@ -1,7 +1,7 @@
-"""The words of the pages about preference losses: everything else on them is taken from the code by `generate.py`.
+"""Texts of the pages about preference losses; `generate.py` takes everything else from the code.
 
-Each names its loss class: equation, paper, what it differs in, when it degenerates, what to watch. In the equations h
-is the log-ratio of the chosen answer less that of the rejected one, and s the logistic function.
+For each loss class: equation, paper, differences, degenerate cases, what to watch. In the equations h is the log-ratio
+of the chosen completion minus that of the rejected one, and s the logistic function.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Words:
-    """What is said about one loss. `names` are those that `tutelage dpo --loss` takes."""
+    """Texts about one loss. `names` are the values of `tutelage dpo --loss`."""
 
     title: str
     paper: str
@@ -30,18 +30,18 @@ LOSSES: dict[str, Words] = {
         (
             (
                 "a reward model with PPO",
-                "no sampling: only answers that somebody wrote down teach, and off them nothing.",
+                "no sampling: only the completions of the data are trained on, and no others.",
             ),
             (
                 "ipo",
-                "the loss never ends; a pair that is told apart is pushed further apart, more and more weakly.",
+                "the loss never reaches its minimum; separated pairs are pushed further apart, more and more weakly.",
             ),
-            ("cdpo", "believes every label; cdpo has its minimum where the implied probability is 1 - e."),
+            ("cdpo", "trusts every label; cdpo has its minimum at an implied probability of 1 - e."),
         ),
-        "with hard labels and without smoothing the minimum lies at h = infinity: given time, rejected answers are "
-        "driven out of the distribution, whatever that does to the chosen ones.",
-        "kl/chosen, by how many nats the better answers became less likely: small is healthy, a steady rise says stop; "
-        "held_out/loss, which turns up long before held_out/accuracy turns down.",
+        "with hard labels and without smoothing the minimum lies at h = infinity: given time, rejected "
+        "completions are driven out of the distribution, regardless of the effect on the chosen ones.",
+        "kl/chosen, by how many nats the chosen completions became less likely: small is healthy, a steady rise is a "
+        "reason to stop; held_out/loss, which begins to rise long before held_out/accuracy begins to fall.",
     ),
     "RobustDpo": Words(
         "Robust DPO",
@@ -53,25 +53,28 @@ LOSSES: dict[str, Words] = {
                 "cdpo",
                 "corrects for flipped labels instead of hedging: its mean over flips is the loss on clean labels.",
             ),
-            ("dpo", "subtracts what flipped pairs would add, so single pairs may have a negative loss."),
+            (
+                "dpo",
+                "subtracts the expected contribution of flipped pairs, so single pairs may have a negative loss.",
+            ),
         ),
-        "with flips = 0 it would be dpo; near one half the correction divides by nothing and multiplies the noise.",
-        "loss below 0 is normal; the margin grows faster than dpo's, so look at kl/chosen sooner.",
+        "with flips = 0 it would be dpo; near one half the correction divides by almost zero and multiplies the noise.",
+        "loss below 0 is normal; the margin grows faster than dpo's, so check kl/chosen sooner.",
     ),
     "Ipo": Words(
         "Identity Preference Optimization",
         "Azar et al. 2023, arXiv 2310.12036",
         ("ipo",),
-        "loss = (h - 1/(2 beta))^2      with h per token where per_token = true",
+        "loss = (h - 1/(2 beta))^2      with h per token if per_token = true",
         (
             (
                 "dpo",
-                "a finite target for the margin, however sure the label: certainty cannot buy more distance.",
+                "a finite target for the margin, however certain the label.",
             ),
             ("hinge", "a pair beyond the target is pulled back."),
         ),
         "with labels of one half both orders pull, and the minimum is h = 0: the reference itself.",
-        "margin, which should settle near 1/2 (beta times its target); a large beta asks for hardly any.",
+        "margin, which should settle near 1/2 (beta times its target); with a large beta it is close to 0.",
     ),
     "Hinge": Words(
         "Hinge loss on log-ratios",
@@ -79,11 +82,11 @@ LOSSES: dict[str, Words] = {
         ("hinge",),
         "loss = max(0, 1 - beta h)",
         (
-            ("dpo", "a pair that is told apart by 1/beta nats is left alone."),
-            ("slic", "measures against the reference."),
+            ("dpo", "a pair with a margin of 1/beta nats or more has no gradient."),
+            ("slic", "measures relative to the reference."),
         ),
         "once all margins are beyond 1/beta the gradient is exactly 0.",
-        "loss, the share of pairs still at work times their distance; accuracy stops growing before it is 0.",
+        "loss, the share of pairs with a gradient times their distance; accuracy stops growing before it is 0.",
     ),
     "Slic": Words(
         "Sequence Likelihood Calibration",
@@ -91,28 +94,28 @@ LOSSES: dict[str, Words] = {
         ("slic",),
         "loss = max(0, delta - [log pi(chosen) - log pi(rejected)]) - imitation * log pi(chosen) / length",
         (
-            ("hinge", "no reference: what holds the policy is imitation of the better answers."),
-            ("orpo", "a margin in nats of whole answers, so long answers count more."),
+            ("hinge", "no reference: imitation of the chosen completions restrains the policy."),
+            ("orpo", "a margin in nats of whole completions, so long completions count more."),
         ),
-        "with imitation = 0 nothing keeps the policy from making both answers unlikely.",
-        "kl/chosen, which imitation should keep below 0: the better answers become likelier.",
+        "with imitation = 0 the policy can make both completions unlikely.",
+        "kl/chosen, which imitation should keep below 0: the chosen completions become more likely.",
     ),
     "Kto": Words(
         "Kahneman-Tversky Optimization",
         "Ethayarajh et al. 2024, arXiv 2402.01306",
         ("kto",),
-        "loss = desirable   * (1 - s(beta (log-ratio - z)))    of a good answer\n"
+        "loss = desirable   * (1 - s(beta (log-ratio - z)))    of a good completion\n"
         "       undesirable * (1 - s(beta (z - log-ratio)))    of a bad one\n"
-        "z = max(0, mean log-ratio of answers to other prompts), an estimate of the KL, held constant",
+        "z = max(0, mean log-ratio of completions of other prompts), an estimate of the KL, held constant",
         (
             (
                 "dpo",
-                "judges answers one by one against z, so it learns from thumbs up and down without pairs (--unpaired).",
+                "judges completions one by one against z, so it can use thumbs up and down without pairs (--unpaired).",
             ),
-            ("ipo", "saturates on both sides: hopeless and settled answers both stop teaching."),
+            ("ipo", "saturates on both sides: very bad and very good completions have no gradient."),
         ),
-        "when all answers are far on one side of z every sigmoid is flat and nothing moves.",
-        "the drift z, and the balance of good and bad answers, which desirable and undesirable make up for.",
+        "if all completions are far on one side of z, every sigmoid is flat and the gradient vanishes.",
+        "the drift z, and the balance of good and bad completions, for which desirable and undesirable compensate.",
     ),
     "Orpo": Words(
         "Odds Ratio Preference Optimization",
@@ -122,9 +125,12 @@ LOSSES: dict[str, Words] = {
         "odds = p / (1 - p),  p = exp(log pi / length)",
         (
             ("dpo", "no reference and no SFT before: imitation and preference in one loss."),
-            ("slic", "odds of the mean token instead of nats of the whole answer, so length does not count."),
+            (
+                "slic",
+                "odds of the mean token instead of nats of the whole completion, so length does not matter.",
+            ),
         ),
-        "for answers of small probability odds and probability are the same, and it is simpo with imitation.",
+        "for completions of small probability, odds and probability are the same, and it is simpo with imitation.",
         "kl/chosen below 0; the first term is most of the loss, so read accuracy, not loss.",
     ),
     "SimPo": Words(
@@ -133,10 +139,10 @@ LOSSES: dict[str, Words] = {
         ("simpo",),
         "loss = -log s(beta [log pi(chosen)/length - log pi(rejected)/length - gap])",
         (
-            ("dpo", "no reference, and per token: the score of an answer is what sampling would rank it by."),
-            ("orpo", "nothing imitates: only differences are trained."),
+            ("dpo", "no reference, and per token: the score is the mean log-probability per token."),
+            ("orpo", "no imitation: only differences are trained."),
         ),
-        "without a reference nothing limits the distance but beta and the number of steps.",
-        "length/mean of fresh samples (tutelage evaluate), and kl/chosen, which nothing holds back.",
+        "without a reference only beta and the number of steps limit the distance.",
+        "length/mean of fresh samples (tutelage evaluate), and kl/chosen, which is unconstrained.",
     ),
 }

@@ -14,44 +14,44 @@ HERE = Path(__file__).parent
 INTRODUCTION = """\
 # The laboratory
 
-Five experiments on the demonstration's world, in which gold, what the raters want, is known and so is everything that
-RLHF does to it. Each is one command; a finished `tutelage demo` saves making the models again:
+Five experiments on the demonstration's world. Gold, the raters' true utility, is known there, and so is every effect of
+RLHF on it. Each is one command; with a finished `tutelage demo` the models need not be trained again:
 
 ```sh
 tutelage demo --out runs/demo
 tutelage lab kl --from runs/demo        # advantages, estimators, overoptimisation, recipes likewise
 ```
 
-Every experiment leaves `report.html` (self-contained, light and dark), `data.jsonl` with all measurements, the figures
-as SVG, and `summary.json`. What is finished is skipped, so an interrupted one goes on with the same command; `--quick`
-is a minute's form of each. What follows was computed from one run of each at full size, each on one core of a machine
-with other work beside it: small models, one world, mostly one seed, and seconds that only tell the order of magnitude.
-The sentences are the experiments' own, written from their numbers.
+Every experiment writes `report.html` (self-contained, light and dark), `data.jsonl` with all measurements, the figures
+as SVG, and `summary.json`. Finished parts are skipped, so the same command continues an interrupted experiment;
+`--quick` takes about a minute. The results below are from one run of each at full size, each on one core of a busy
+machine: small models, one world, mostly one seed, and seconds that show only the order of magnitude. The experiments
+wrote the sentences from their numbers.
 
-[RLHF in one sitting](../rlhf_in_one_sitting.md) tells what the figures mean to someone who has not seen any of it."""
+[RLHF in one sitting](../rlhf_in_one_sitting.md) explains the figures to beginners."""
 
 WORDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "kl": (
         "What does the KL do? (`tutelage lab kl`)",
         ("score", "gold", "frontier", "prices", "kl", "length"),
         (
-            "Not shown: one reward model, one optimiser and one seed; how fast a free policy falls depends on the "
-            "learning rate as much as on β, and with fewer steps no price would have been needed at all."
+            "Not shown: one reward model, one optimiser and one seed; how fast an unconstrained policy degrades "
+            "depends on the learning rate as much as on β, and with fewer steps no penalty would have been needed."
         ),
     ),
     "advantages": (
         "How noisy is the policy gradient? (`tutelage lab advantages`)",
         ("noise", "gae-trained", "gae-fresh"),
         (
-            "Not shown: whitening and dividing by a group's spread, which change the scale of a gradient and so cannot "
-            "be compared by its noise; and that Adam and clipping forgive much of what is measured here."
+            "Not shown: whitening and dividing by a group's spread, which change the scale of a gradient and so "
+            "cannot be compared by its noise. Adam and clipping also compensate for much of the noise measured here."
         ),
     ),
     "estimators": (
         "Which estimator of the KL, and where? (`tutelage lab estimators`)",
         ("bias", "spread", "angles", "training-reward", "training-loss"),
         (
-            "Not shown: other coefficients. One number for all is not equally strict for all: abs charges for every "
+            "Not shown: other coefficients. One coefficient is not equally strict for all: abs penalises every "
             "difference, however small, and k2 and k3 are flat near the reference."
         ),
     ),
@@ -68,8 +68,8 @@ WORDS: dict[str, tuple[str, tuple[str, ...], str]] = {
         "All recipes at equal tokens (`tutelage lab recipes`)",
         ("gold-kl", "gold-seconds", "gold"),
         (
-            "Not shown: what each recipe reaches when it is tuned, or runs longer. Recipes made for long answers that "
-            "are right or wrong (dapo, gspo, vapo and their kin) are far from home here."
+            "Not shown: the results of tuned recipes or longer runs. Recipes designed for long completions that are "
+            "right or wrong (dapo, gspo, vapo and their kin) are far from their purpose here."
         ),
     ),
 }

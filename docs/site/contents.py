@@ -1,4 +1,4 @@
-"""The order of the pages: below each page, headings and the pages under them. Every page stands here once."""
+"""The order of the pages: below each page, headings and the pages under them. Every page appears once."""
 
 CONTENTS: dict[str, dict[str, list[str]]] = {
     "index": {
@@ -53,4 +53,4 @@ CONTENTS: dict[str, dict[str, list[str]]] = {
     "reference/api/README": {"": ["*"]},
 }
 VISIBLE = {"reference/README"}
-"""Pages that list the pages under them in their text; elsewhere these stand in the sidebar alone."""
+"""Pages that list the pages under them in their text; elsewhere these appear in the sidebar alone."""

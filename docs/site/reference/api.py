@@ -11,7 +11,7 @@ from reference import types
 from reference.markdown import cell, code, docstring, fenced, page, table
 from reference.source import package
 
-ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
+TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "workflows": (
         "Workflows",
         (
@@ -100,22 +100,23 @@ ROOMS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """The pages: file, title, modules in order. A package stands for its modules."""
 INTRODUCTION = """\
-`import tutelage as tt` has the functions of the command line, their settings and results, and what loads models and
-data; it imports nothing heavy until a name is used. [Tutelage from Python](../../python.md) shows how they are used.
-The settings of each workflow are those of its command ([command line](../cli/README.md)).
+`import tutelage as tt` has the functions of the command line, their settings and results, and loaders of models and
+data; heavy imports happen when a name is first used. [Tutelage from Python](../../python.md) shows how to use them.
+The settings of each function are those of its command ([command line](../cli/README.md)).
 
-The other pages are the floors below, for algorithms and loops of your own. Names that begin with `_` are internal."""
+The other pages describe the lower layers, for algorithms and loops of your own. Names that begin with `_` are
+internal."""
 
 
 def pages() -> dict[str, str]:
     """The pages, and `types.json`: where the types in their signatures are described, for the links of the site."""
-    found = {f"reference/api/{name}.md": room(*entry) for name, entry in ROOMS.items()}
+    found = {f"reference/api/{name}.md": topic(*entry) for name, entry in TOPICS.items()}
     places = types.described(found, is_alias)
     return found | {"reference/api/README.md": index(places), "types.json": types.links(places)}
 
 
 def index(places: Mapping[str, str]) -> str:
-    listed = "\n".join(f"- [{title}]({name}.md)" for name, (title, _) in ROOMS.items())
+    listed = "\n".join(f"- [{title}]({name}.md)" for name, (title, _) in TOPICS.items())
     return page("Python", INTRODUCTION, listed, "## The names of the package", names(places))
 
 
@@ -142,7 +143,7 @@ def first_sentence(found: griffe.Object | griffe.Alias) -> str:
     return " ".join(said.split("\n\n")[0].split())
 
 
-def room(title: str, modules: tuple[str, ...]) -> str:
+def topic(title: str, modules: tuple[str, ...]) -> str:
     parts = [part for name in modules for module in modules_of(name) for part in of_module(module)]
     return page(title, *parts)
 

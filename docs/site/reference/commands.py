@@ -24,13 +24,13 @@ KINDS: Mapping[object, str] = {
 }
 REQUIRED = "**required**"
 COMMON = """\
-Every command takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or from
-the `config.json` of a run; flags win. Commands marked ∥ take `--processes N`, which shares the work among N processes
-of this machine ([several GPUs](../../howto/several_gpus.md)). Commands that train take `--dry-run`, which prints [the
-plan](../../scale.md) of the run in place of running it. `--model`, `--dtype`, `--device` and `--engine` are short
-for `--model.path`, `--model.dtype`, `--model.device` and `--model.engine`.
+Every command takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or
+from the `config.json` of a run; flags take precedence. Commands marked ∥ take `--processes N`, which distributes the
+work over N processes of this machine ([several GPUs](../../howto/several_gpus.md)). Commands that train take
+`--dry-run`, which prints [the plan](../../scale.md) of the run instead of running it. `--model`, `--dtype`,
+`--device` and `--engine` are short for `--model.path`, `--model.dtype`, `--model.device` and `--model.engine`.
 
-A flag of several values takes them one after the other: `--reward a b`. A switch has two flags, `--quiet` and
+A flag with several values takes them separated by spaces: `--reward a b`. A switch has two flags, `--quiet` and
 `--no-quiet`. The names of settings in Python and in files are those of the flags, with `_` for `-`."""
 
 

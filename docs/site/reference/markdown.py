@@ -21,7 +21,7 @@ def cell(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Words of a docstring, in which what Markdown would read otherwise stands as it was written."""
+    """Text of a docstring, with Markdown's special characters escaped."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(r"([<*\[\]_])", r"\\\1", part) for part in parts)
 
@@ -32,7 +32,7 @@ def code(text: str) -> str:
 
 
 def docstring(text: str) -> str:
-    """A docstring as Markdown: indented blocks and columns are as they stand, everything else is words."""
+    """A docstring as Markdown: indented blocks and columns are verbatim, everything else is prose."""
     blocks = []
     for block in re.split(r"\n{2,}", text.strip("\n")):
         if all(line.startswith("    ") for line in block.splitlines()):

@@ -6,9 +6,9 @@ from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Panel
 
 INTRODUCTION = """\
 A run writes one line for each step to `metrics.jsonl` in its folder, and the same to its trackers. `tutelage
-report` draws them, and `tutelage doctor` says what stands out in them ([when training does not
-learn](../not_learning.md)). `<part>` stands for the name of a part of the reward. A metric that a run has no use
-for is left out of its lines."""
+report` draws them, and `tutelage doctor` looks for problems in them ([when training does not
+learn](../not_learning.md)). `<part>` is the name of a part of the reward. Metrics that do not apply to a run are
+absent from its lines."""
 
 
 def pages() -> dict[str, str]:

@@ -16,23 +16,23 @@ from tutelage.core.preferences import PREFERENCE_LOSSES
 INTRODUCTION = """\
 A recipe is a value with a slot for each choice of an algorithm. `--set SLOT=VALUE`, of `improve` and `distill`,
 changes a slot of the recipe that `--recipe` names: `--set penalty.coef=0.02 advantage=Gae advantage.lam=0.9
-critic=none`. A value is a number, `true`, `false`, `none`, a word that the slot knows, the class of a piece, or
+critic=none`. A value is a number, `true`, `false`, `none`, a keyword of the slot, the class of a piece, or
 `module:NAME` for a piece of your own ([a custom algorithm](../howto/custom_algorithm.md)).
 [Algorithms](../algorithms/README.md) shows what every recipe sets. `dpo` has no recipe: its `--set` changes the
 settings of the loss."""
 
 WORDS = {
-    "name": "What the recipe is called.",
+    "name": "Name of the recipe.",
     "critic": "The network that predicts returns, for recipes that need one.",
     "update": "How the policy moves: gradient steps, or one natural step.",
     "epochs": "Passes over the rollout.",
     "minibatches": "Optimiser steps in each pass.",
-    "baseline": "What is subtracted from the return.",
+    "baseline": "Baseline that is subtracted from the return.",
     "gamma": "Discount per token.",
-    "lam": "λ: 1 waits for the truth, 0 believes the critic.",
+    "lam": "λ: 1 uses the actual return, 0 the critic's estimate.",
     "value_lam": "λ of the critic's target; None takes `lam`.",
     "whiten": "Scale the advantages of a batch to mean 0 and spread 1.",
-    "n": "Steps of reward before the critic's word.",
+    "n": "Steps of reward before the critic's estimate.",
 }
 """What a setting means in every piece that has it without a text of its own."""
 

@@ -1,4 +1,4 @@
-"""The page about the addresses of the rating server, from its table of routes."""
+"""The page about the routes of the rating server, from its table of routes."""
 
 from collections.abc import Mapping
 
@@ -7,13 +7,13 @@ from tutelage.people.web.call import Route, Who
 from tutelage.people.web.routes import ROUTES
 
 INTRODUCTION = """\
-Every address of `tutelage collect serve`, from the table that the server and the tests of its authorisation are
-made from. Of several studies on one server each has them below `/s/NAME`. The server speaks to browsers: `page` answers
-with HTML, `form` takes a form with the token that its page holds and redirects, `json` takes and returns JSON with the
-same token in the header `x-csrf-token`, `file` takes the body as a file. A refusal has its status (400, 403, 404, 409,
-413, 429) and a sentence, as HTML or as `{"error": ...}`.
+Every route of `tutelage collect serve`, from the table used by the server and by the tests of its authorisation. If
+one server has several studies, each has them below `/s/NAME`. The server is made for browsers: `page` returns HTML,
+`form` takes a form with the token that its page holds and redirects, `json` takes and returns JSON with the same
+token in the header `x-csrf-token`, `file` takes the body as a file. An error has its status (400, 403, 404, 409, 413,
+429) and a sentence, as HTML or as `{"error": ...}`.
 
-The cookie of a session is what a browser gets by `POST /join/TOKEN`. Addresses may change with versions; `tutelage
+A browser gets the cookie of a session by `POST /join/TOKEN`. Routes may change with versions; `tutelage
 collect simulate` is a client of them, `tutelage/people/web/client.py` its code.
 
 Programs use [an API of their own](../collecting_api.md). The server of models, `tutelage serve`, has [a page of its
@@ -32,7 +32,7 @@ def pages() -> dict[str, str]:
         f"## {name}\n\n{table(('request', 'takes', ''), (row(route) for route in ROUTES if route.who == who))}"
         for who, name in WHO.items()
     ]
-    return {"reference/http.md": page("Addresses of the rating server", INTRODUCTION, *parts)}
+    return {"reference/http.md": page("Routes of the rating server", INTRODUCTION, *parts)}
 
 
 def row(route: Route) -> tuple[str, str, str]:

@@ -11,10 +11,9 @@ A study is one database, SQLite in a file or PostgreSQL, with the same tables. T
 way ([collecting](../collecting.md#for-owners)): the tables change with releases, by migrations that run when a
 database is opened. Do not write to it.
 
-Times are milliseconds since the epoch; what is said to be JSON is stored as text. Columns are NOT NULL unless they
-are marked with `?`. Keys named `id` are internal; `key` and `name` are what files and people use. What people said
-is only ever added; whatever else changes, changes together with an `event`. Counts that stand beside what they
-could be counted from change in the same transaction."""
+Times are milliseconds since the epoch; JSON is stored as text. Columns are NOT NULL unless they are marked with `?`.
+Keys named `id` are internal; files and people use `key` and `name`. Answers of people are only ever added; every other
+change comes with an `event`. Redundant counts change in the same transaction as the rows that they count."""
 
 
 def pages() -> dict[str, str]:
