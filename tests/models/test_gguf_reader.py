@@ -151,7 +151,9 @@ def test_the_tokenizer_of_a_file_speaks_as_the_original(folder, tmp_path) -> Non
 
 def test_text_is_split_as_the_file_says(folder, tmp_path, caplog, monkeypatch) -> None:
     """transformers passes over llama.cpp's names of splits with single digits, SmolLM's among them."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # a file that was unpacked before gives no warning
+    monkeypatch.setenv(
+        "XDG_CACHE_HOME", str(tmp_path / "cache")
+    )  # a file that was unpacked before gives no warning
     splits = {}
     for split in ("smollm", "qwen2", "gpt-2", "deepseek-llm"):
         file = write_gguf(folder, tmp_path / f"{split}.gguf", split=split)

@@ -49,15 +49,15 @@ def trunk(model: nn.Module) -> Any:
 
 def layers(model: nn.Module) -> list[nn.Module]:
     """The layers of a transformer, in order. Raises TutelageError where its architecture does not mark them."""
-    found: list[nn.Module] = [
-        one for one in trunk(model).modules() if isinstance(one, GradientCheckpointingLayer)
+    marked: list[nn.Module] = [
+        each for each in trunk(model).modules() if isinstance(each, GradientCheckpointingLayer)
     ]
-    if not found:
+    if not marked:
         raise TutelageError(
             f"{type(inner(model)).__name__} does not mark its layers, so they cannot be treated one by one: leave "
             "--activation-checkpointing out."
         )
-    return found
+    return marked
 
 
 def context_of(model: nn.Module) -> int | None:

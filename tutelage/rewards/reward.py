@@ -63,7 +63,19 @@ class CompositeReward(Protocol):
     def breakdown(self, completions: Sequence[Completion], /) -> Breakdown: ...
 
 
-class RewardWrapper(ABC):
+class BreakdownReward(ABC):
+    """A reward whose scores are the totals of its breakdown."""
+
+    def __call__(self, completions: Sequence[Completion]) -> Tensor:
+        """Float[B]"""
+        return self.breakdown(completions).total
+
+    @abstractmethod
+    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
+        """The scores, and those of the parts."""
+
+
+class RewardWrapper(BreakdownReward):
     """A reward around another: it has the name of that one, and computes or changes its scores."""
 
     reward: Reward
@@ -77,14 +89,6 @@ class RewardWrapper(ABC):
     def made_of(self) -> tuple[Reward, ...]:
         """The reward inside."""
         return (self.reward,)
-
-    def __call__(self, completions: Sequence[Completion]) -> Tensor:
-        """Float[B]"""
-        return self.breakdown(completions).total
-
-    @abstractmethod
-    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The scores, and those of the parts."""
 
 
 def reward_name(reward: Reward) -> str:

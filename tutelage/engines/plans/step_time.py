@@ -81,25 +81,18 @@ def phases(
 
 
 def _phase(
-    name: str, work: Workload, cluster: Cluster, operations: float, traffic: float, **more: float
+    name: str,
+    work: Workload,
+    cluster: Cluster,
+    operations: float,
+    traffic: float,
+    *,
+    sent: float = 0.0,
+    overhead: float = 0.0,
+    waiting: float = 0.0,
 ) -> StepPhase:
-    device = cluster.device
-    return StepPhase(
-        name,
-        operations,
-        traffic,
-        more.get("sent", 0.0),
-        operations / device.rate(half=work.half),
-        traffic / device.reading,
-        more.get("overhead", 0.0),
-        more.get("waiting", 0.0),
-    )
-
-
-def _forward_traffic(work: Workload, model: Transformer, batch: BatchShape, *, logits: bool) -> float:
-    """Bytes of element-wise work in one forward pass over a batch."""
-    each = model.kept(half=work.half)
-    return FORWARD * batch.tokens * each + LOGITS_FORWARD * batch.scored * model.vocabulary * logits
+    products, reading = operations / cluster.device.rate(half=work.half), traffic / cluster.device.reading
+    return StepPhase(name, operations, traffic, sent, products, reading, overhead, waiting)
 
 
 def _sampled(
@@ -109,11 +102,7 @@ def _sampled(
     assert work.sampling is not None
     model, sampling, shards = work.model, work.sampling, setting.shards(cluster)
     gathered = 4.0 * model.parameters * (shards - 1) / shards
-    prompt = (
-        BatchShape(share.prompts, 1, 0, share.prompt)
-        if share.shared
-        else BatchShape(share.rows, 1, 0, share.prompt)
-    )
+    prompt = BatchShape(share.prompts if share.shared else share.rows, 1, 0, share.prompt)
     rounds = sampling.rounds
     prefill = _phase(
         "prefill",
@@ -175,8 +164,10 @@ def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
 def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting) -> StepPhase:
     """Forward passes without gradients: log-probabilities, the reference, values, reward models."""
     passes = [(work.model, work.scorings + work.rescorings + work.reference, not work.is_scalar)]
-    passes += [(teacher, 1.0, True) for teacher in (work.teacher,) if teacher]
-    passes += [(critic, 1.0, False) for critic in (work.critic,) if critic]
+    if work.teacher:
+        passes.append((work.teacher, 1.0, True))
+    if work.critic:
+        passes.append((work.critic, 1.0, False))
     passes += [(reward, 1.0, False) for reward in work.rewards]
     operations = traffic = weights = 0.0
     judges = {id(reward) for reward in work.rewards}
@@ -184,7 +175,8 @@ def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanS
         forward = model.forward(share.tokens, share.pairs, share.scored * logits)
         is_scalar = work.is_scalar or id(model) in judges
         operations += times * (forward - _unread(work, model, share, is_scalar=is_scalar))
-        traffic += times * _forward_traffic(work, model, share, logits=logits)
+        element_wise = FORWARD * share.tokens * model.kept(half=work.half)
+        traffic += times * (element_wise + LOGITS_FORWARD * share.scored * model.vocabulary * logits)
         weights += times * model.parameters
     shards = setting.shards(cluster)
     sent = (2.0 if work.half else 4.0) * weights * (shards - 1) / shards

@@ -91,7 +91,9 @@ def talk(
             case "/new":
                 histories = dict.fromkeys(models, start)
             case "/undo":
-                histories = {name: _without_last(past, start) for name, past in histories.items()}
+                histories = {
+                    name: past[:-2] if len(past) > len(start) else past for name, past in histories.items()
+                }
             case "/help":
                 write(HELP + "\n")
             case _:
@@ -100,10 +102,6 @@ def talk(
                     write(f"\n{name if len(models) > 1 else 'model'}: ")
                     messages = (*histories[name], Message("user", line))
                     histories[name] = _continued(policy, messages, sampling, seed + turn, write)
-
-
-def _without_last(history: Messages, start: Messages) -> Messages:
-    return history[:-2] if len(history) > len(start) else history
 
 
 def _continued(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.transport import HttpRefusal, InvalidAddress, Transport, check_key
@@ -97,7 +96,9 @@ def _found(connection: Connection) -> RolloutServer:
         raise _no_address(connection.url) from error
     except HttpRefusal as error:
         raise TutelageError(f"{error} --rollouts takes the addresses of vLLM or SGLang servers.") from error
-    base = next((card for card in _cards(models) if not card.get("parent")), None)
+    data = models.get("data") if isinstance(models, dict) else None
+    cards = [card for card in data or () if isinstance(card, dict) and "id" in card]
+    base = next((card for card in cards if not card.get("parent")), None)
     if base is None:
         raise TutelageError(f"The server {connection.url} lists no model at /v1/models.")
     return RolloutServer(
@@ -108,11 +109,6 @@ def _found(connection: Connection) -> RolloutServer:
         str(base["id"]),
         base.get("max_model_len"),
     )
-
-
-def _cards(models: Any) -> list[dict[str, Any]]:
-    data = models.get("data") if isinstance(models, dict) else None
-    return [card for card in data or () if isinstance(card, dict) and "id" in card]
 
 
 def _kind(connection: Connection) -> tuple[ServerKind, str]:

@@ -10,8 +10,7 @@ from tutelage.base import config
 from tutelage.base.config.bases import RunSettings
 from tutelage.base.progress.phases import phase
 from tutelage.models.budget import Budget
-from tutelage.models.heads import ScalarModel
-from tutelage.models.policy import Policy
+from tutelage.models.engine_model import EngineModel
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import STATE, Loop, Monitor, load_state
@@ -66,7 +65,7 @@ class Job:
 
 def job_loop(
     run: Run,
-    model: Policy | ScalarModel,
+    model: EngineModel,
     job: Job,
     settings: RunSettings,
     optimiser: config.Optimiser,

@@ -37,9 +37,17 @@ def preference_loss(name: str, assignments: Sequence[str] = ()) -> PreferenceLos
     piece: object = loss
     if not is_dataclass(piece):
         raise TutelageError(f"The loss {name} has no settings, so {', '.join(assignments)} would do nothing.")
-    given = to_mapping(piece) | dict(_parsed(text) for text in assignments)
+    settings = to_mapping(piece)
+    for assignment in assignments:
+        setting, equals, text = (part.strip() for part in assignment.partition("="))
+        if not equals or not setting or not text:
+            raise TutelageError(f"{assignment!r} is not an assignment; write it as beta=0.1.")
+        try:
+            settings[setting] = json.loads(text)
+        except json.JSONDecodeError:
+            settings[setting] = text
     try:
-        return from_mapping(type(loss), given, source=f"--loss {name}")
+        return from_mapping(type(loss), settings, source=f"--loss {name}")
     except ValueError as error:
         raise TutelageError(f"--loss {name}: {error}") from error
 
@@ -56,17 +64,6 @@ def _named(name: str) -> PreferenceLoss:
     near = get_close_matches(name.lower(), PREFERENCE_LOSSES, n=1)
     hint = f"Did you mean {near[0]}?" if near else "One of your own is given as module:NAME."
     raise TutelageError(f"There is no loss {name!r}; known are {', '.join(PREFERENCE_LOSSES)}. {hint}")
-
-
-def _parsed(assignment: str) -> tuple[str, object]:
-    path, equals, text = assignment.partition("=")
-    if not equals or not path.strip() or not text.strip():
-        raise TutelageError(f"{assignment!r} is not an assignment; write it as beta=0.1.")
-    try:
-        value: object = json.loads(text.strip())
-    except json.JSONDecodeError:
-        value = text.strip()
-    return path.strip(), value
 
 
 SHOW = ("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy")

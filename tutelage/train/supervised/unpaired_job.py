@@ -125,10 +125,8 @@ def unpaired_job(
     """The job of learning from single labelled answers; `items` gives those of a step, counted from 0."""
 
     def batch(items: Sequence[LabelledCompletion]) -> LabelledRows:
-        known = [item.ref_unrelated for item in items]
-        return labelled_batch(
-            policy, items, mean_drift(policy, [item.unrelated for item in items], known, budget)
-        )
+        rows, ref_logps = [item.unrelated for item in items], [item.ref_unrelated for item in items]
+        return labelled_batch(policy, items, mean_drift(policy, rows, ref_logps, budget))
 
     def objective(rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
         return single_loss(policy, loss, rows)
