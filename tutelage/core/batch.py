@@ -118,8 +118,10 @@ class TokenScores:
 
     def rows(self, index: Int[Tensor, " b"]) -> Self:
         """The scores of the rows at `index`, in which a row may occur more than once."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        chosen: dict[str, Any] = {name: x if x is None else embedding(index, x) for name, x in found.items()}
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        chosen: dict[str, Any] = {
+            name: x if x is None else embedding(index, x) for name, x in columns.items()
+        }
         return replace(self, **chosen)
 
 

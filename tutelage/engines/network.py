@@ -130,11 +130,11 @@ def verified_head(model: nn.Module) -> Head:
     expected = model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)).logits
     head = head_of(model)
     try:
-        found = head.logits(run_trunk(model, tokens, mask)[0])
+        logits = head.logits(run_trunk(model, tokens, mask)[0])
     except (RuntimeError, TypeError, AttributeError):
         return Head()
-    same = found.shape == expected[0].shape and torch.allclose(
-        found, expected[0].float(), rtol=1e-3, atol=1e-3
+    same = logits.shape == expected[0].shape and torch.allclose(
+        logits, expected[0].float(), rtol=1e-3, atol=1e-3
     )
     return head if same else Head()
 

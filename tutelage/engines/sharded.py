@@ -95,7 +95,7 @@ class ShardedEngine(PlainEngine):
         known = None if reference is None else self._known(reference, rows)
 
         def tensors() -> tuple[Tensor | None, ...]:
-            found = super(ShardedEngine, self).score(
+            scores = super(ShardedEngine, self).score(
                 rows,
                 temperature=temperature,
                 entropy=entropy,
@@ -103,7 +103,7 @@ class ShardedEngine(PlainEngine):
                 reference=known,
                 mixture=mixture,
             )
-            return found.logp, found.entropy, found.value, found.divergence
+            return scores.logp, scores.entropy, scores.value, scores.divergence
 
         logp, entropies, values, divergence = self._together(tensors)
         return TokenScores(logp=logp, entropy=entropies, value=values, divergence=divergence)

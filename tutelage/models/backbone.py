@@ -155,25 +155,25 @@ def load_weights(model: nn.Module, path: str) -> None:
     weights than the model.
     """
     source = _load_adapter(path, load_tokenizer(path)) if is_adapter(path) else load_whole(path)
-    found = dict(source.named_parameters())
+    weights = dict(source.named_parameters())
     own = {
         name.replace(".base_layer.", "."): parameter
         for name, parameter in inner(model).named_parameters()
         if ".lora_" not in name
     }
-    for name in sorted(own.keys() ^ found.keys()):
+    for name in sorted(own.keys() ^ weights.keys()):
         where = "is missing in" if name in own else "is only in"
         raise TutelageError(
             f"{path!r} holds a model of another shape: the weight {name} {where} this folder."
         )
     for name, parameter in own.items():
-        if parameter.shape != found[name].shape:
+        if parameter.shape != weights[name].shape:
             raise TutelageError(
                 f"{path!r} holds a model of another shape: the weight {name} has the shape "
-                f"{tuple(found[name].shape)} instead of {tuple(parameter.shape)}."
+                f"{tuple(weights[name].shape)} instead of {tuple(parameter.shape)}."
             )
     for name, parameter in own.items():
-        parameter.copy_(found[name])
+        parameter.copy_(weights[name])
 
 
 def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:

@@ -115,8 +115,8 @@ class Budget:
         owner = batch.owner
         if owner is None:
             costs = map(self._cost, batch.lengths().tolist(), batch.response_lengths().tolist())
-            dealt = deal(list(costs), batch.families().tolist(), self.ranks.size)
-            owner = torch.tensor(dealt, dtype=torch.long)
+            owners = deal(list(costs), batch.families().tolist(), self.ranks.size)
+            owner = torch.tensor(owners, dtype=torch.long)
         return (owner == self.ranks.rank).nonzero().squeeze(1)
 
     def spend(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -79,8 +79,8 @@ class ScalarModel(EngineModel):
     def save(self, folder: Path) -> None:
         """Write the model with its head, and the scores of a few canned inputs to know it again by."""
         loading.save_model(self.model, self.tokenizer, folder)
-        known = {"scores": self.fingerprint(), "dtype": str(self.dtype).removeprefix("torch.")}
-        (folder / FINGERPRINT).write_text(json.dumps(known))
+        content = {"scores": self.fingerprint(), "dtype": str(self.dtype).removeprefix("torch.")}
+        (folder / FINGERPRINT).write_text(json.dumps(content))
 
     def save_whole(self, folder: Path) -> None:
         """`save`, with an adapter folded into the weights, a chat template that ends where the score is read, and a
@@ -202,14 +202,14 @@ def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
     if not file.is_file():  # a reward model from elsewhere
         warn_of_template(model.tokenizer, str(folder))
         return
-    known = json.loads(file.read_text())
-    if known.keys() != {"scores", "dtype"}:
+    content = json.loads(file.read_text())
+    if content.keys() != {"scores", "dtype"}:
         raise TutelageError(
             f"{file} is not in the format of this version of Tutelage: use the version that wrote it, or train the "
             "reward model again."
         )
-    saved, now = torch.tensor(known["scores"]), torch.tensor(model.fingerprint())
-    half = "bfloat16" in (str(model.dtype).removeprefix("torch."), known["dtype"])
+    saved, now = torch.tensor(content["scores"]), torch.tensor(model.fingerprint())
+    half = "bfloat16" in (str(model.dtype).removeprefix("torch."), content["dtype"])
     if not _is_close(saved, now, half=half):
         raise TutelageError(
             f"{str(folder)!r} does not score its canned inputs as it did when it was saved "

@@ -119,8 +119,8 @@ def columns_by_name(names: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 
 def rewards_without_model(names: Sequence[str]) -> Mapping[str, Reward]:
     """The rules, judges and functions among rewards, by name; no reward model is loaded."""
-    known = {name: _without_model(name) for name, _ in map(_weighted, names)}
-    return {name: reward for name, reward in known.items() if reward is not None}
+    rewards = {name: _without_model(name) for name, _ in map(_weighted, names)}
+    return {name: reward for name, reward in rewards.items() if reward is not None}
 
 
 def _weighted(spec: str) -> tuple[str, float]:
@@ -137,9 +137,9 @@ def _weighted(spec: str) -> tuple[str, float]:
 
 
 def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward:
-    found = _without_model(name)
-    if found is not None:
-        return found
+    reward = _without_model(name)
+    if reward is not None:
+        return reward
     if name.partition("(")[0] in RULES and not Path(name).exists():
         raise TutelageError(f"There is no reward model {name!r}; the rule of this name is rule:{name}.")
     scalar = load_reward_model(replace(model, path=name))

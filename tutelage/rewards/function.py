@@ -78,9 +78,9 @@ def argument_count(function: Callable[..., object], name: str) -> int:
     positional = [one for one in required if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     keywords = [one.name for one in required if one.kind is one.KEYWORD_ONLY]
     if len(positional) not in (1, 2) or keywords:
-        asked = ", ".join([one.name for one in positional] + keywords) or "nothing"
+        names = ", ".join([one.name for one in positional] + keywords) or "nothing"
         raise TutelageError(
-            f"The reward function {name} asks for {asked}; it must take (completions), or (prompts, answers) as texts."
+            f"The reward function {name} asks for {names}; it must take (completions), or (prompts, answers) as texts."
         )
     return len(positional)
 

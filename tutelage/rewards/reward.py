@@ -161,10 +161,10 @@ class Completions(Sequence[Completion]):
         count = len(self)
         empty: list[tuple[int, ...]] = [()] * count
         rows = self.rows
-        asked = empty if rows is None else _token_ids(rows.prompt, rows.prompt_mask)
+        prompt_ids = empty if rows is None else _token_ids(rows.prompt, rows.prompt_mask)
         answered = empty if rows is None else _token_ids(rows.response, rows.mask)
         ended = [True] * count if self.terminated is None else self.terminated
-        columns = zip(self.prompts, self.answers, ended, asked, answered, strict=True)
+        columns = zip(self.prompts, self.answers, ended, prompt_ids, answered, strict=True)
         return tuple(
             Completion(prompt.id, prompt.messages, answer, prompt.data, end, prompt_tokens, tokens)
             for prompt, answer, end, prompt_tokens, tokens in columns

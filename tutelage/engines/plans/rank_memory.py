@@ -208,10 +208,10 @@ def _activations(
     if not work.trains:
         return together * model.kept(half=work.half) / model.layers, 4 * chunk
     logits = 4 * (chunk + (all_logits if all_logits <= KEPT_ELEMENTS else chunk))
-    recorded, kept = recorded_tokens(work, share), 0.0
+    recorded, activations = recorded_tokens(work, share), 0.0
     if recorded < share.tokens:
-        kept = together * model.kept(half=work.half, checkpointing=setting.checkpointing)
-    return max(model.recorded(half=work.half) * recorded, kept), logits
+        activations = together * model.kept(half=work.half, checkpointing=setting.checkpointing)
+    return max(model.recorded(half=work.half) * recorded, activations), logits
 
 
 def _kv_cache(work: Workload, share: BatchShape, rows: int) -> float:

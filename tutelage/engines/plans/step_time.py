@@ -65,19 +65,19 @@ def phases(
 ) -> tuple[StepPhase, ...]:
     """The phases of one step on each rank; `servers` are other devices that generate the responses."""
     share = work.batch.share(cluster.count)
-    found = []
+    steps = []
     if work.sampling:
-        found += _served(work, servers) if servers else _sampled(work, share, cluster, setting, held)
+        steps += _served(work, servers) if servers else _sampled(work, share, cluster, setting, held)
     if work.scorings + work.rescorings or work.reference or work.teacher or work.critic or work.rewards:
-        found.append(_scoring(work, share, cluster, setting))
+        steps.append(_scoring(work, share, cluster, setting))
     if work.trains:
-        found += _update(work, share, cluster, setting, held)
+        steps += _update(work, share, cluster, setting, held)
     if servers and work.trains:
         sent = 2.0 * work.model.parameters
-        found.append(
+        steps.append(
             StepPhase("weights to servers", 0, 0, sent, 0, 0, waiting=sent / cluster.link(cluster.count + 1))
         )
-    return tuple(found)
+    return tuple(steps)
 
 
 def _phase(
@@ -129,10 +129,10 @@ def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) 
     assert work.sampling is not None
     model, steps = work.model, work.sampling.limit
     rows = share.scored / steps  # those that have not ended, on average
-    seen = rows * (share.prompt + share.response / 2)
+    pairs = rows * (share.prompt + share.response / 2)
     prompts = share.prompts if share.shared else rows
     positions = prompts * share.prompt + rows * share.response / 2
-    operations = 2 * (model.matrices + model.head) * rows + 4 * model.layers * model.attention * seen
+    operations = 2 * (model.matrices + model.head) * rows + 4 * model.layers * model.attention * pairs
     traffic = (
         weights * (model.matrices + model.head)
         + cached * model.key_values * positions
@@ -238,11 +238,11 @@ def _training(
     frozen = bool(work.lora) and model is work.model
     scored = pass_tokens(share, held.tokens, work.minibatches) * share.scored / share.tokens
     chunked = heads and scored * model.vocabulary > KEPT_ELEMENTS
-    known = recorded_tokens(work, share) / share.tokens if model is work.model else 0.0
-    times = (2 if frozen else 3) + setting.checkpointing - known
+    spared = recorded_tokens(work, share) / share.tokens if model is work.model else 0.0
+    times = (2 if frozen else 3) + setting.checkpointing - spared
     operations = times * trunk + ((2 if frozen else 3) + chunked) * head
     if frozen:
         operations += 6 * work.lora * model.adapter * share.tokens
-    element_wise = (FORWARD * (1 + setting.checkpointing - known) + BACKWARD) * model.kept(half=work.half)
+    element_wise = (FORWARD * (1 + setting.checkpointing - spared) + BACKWARD) * model.kept(half=work.half)
     logits = (LOGITS_FORWARD * (1 + chunked) + LOGITS_BACKWARD) * model.vocabulary * heads
     return work.epochs * operations, work.epochs * (share.tokens * element_wise + share.scored * logits)

@@ -24,11 +24,11 @@ def reply(
     """
     tokens = _fitting(policy, messages, sampling.max_new_tokens)
     sampling = replace(sampling, stop=(*sampling.stop, *stop_strings(policy.tokenizer)))
-    text, said = TextStream(policy.tokenizer, sampling.stop, strips=True), ""
+    text, written = TextStream(policy.tokenizer, sampling.stop, strips=True), ""
 
     def say(piece: str) -> None:
-        nonlocal said
-        said += piece
+        nonlocal written
+        written += piece
         show(piece)
 
     def on_token(token: Tensor) -> None:
@@ -38,7 +38,7 @@ def reply(
     prompts = PromptTokens((tokens,), ("chat",))
     LocalGenerator(policy).generate(prompts, 1, sampling, seed=seed, on_token=on_token)
     say(text.finish())
-    return said
+    return written
 
 
 def _fitting(policy: Policy, messages: Messages, room: int) -> tuple[int, ...]:

@@ -171,21 +171,21 @@ def _scored(
     reward: Reward, found: Sequence[SearchResult], replies: Sequence[Sequence[EndpointReply]], number: int
 ) -> list[list[ScoredReply]]:
     """The replies as candidates; only texts that are new to their prompt are asked about."""
-    known = [{one.text: one.score for one in item.candidates} for item in found]
+    score_of = [{one.text: one.score for one in item.candidates} for item in found]
     fresh = [
         (place, reply)
         for place, group in enumerate(replies)
         for reply in {reply.text: reply for reply in group}.values()
-        if reply.text not in known[place]
+        if reply.text not in score_of[place]
     ]
     prompts = [found[place].prompt for place, _ in fresh]
     answers, ended = [reply.text for _, reply in fresh], [reply.finished for _, reply in fresh]
     completions = Completions(prompts, answers, terminated=ended)
     scores = scores_of(reward, completions).tolist() if fresh else []
     for (place, reply), value in zip(fresh, scores, strict=True):
-        known[place][reply.text] = value
+        score_of[place][reply.text] = value
     return [
-        [ScoredReply(reply.text, known[place][reply.text], reply.finished, number) for reply in group]
+        [ScoredReply(reply.text, score_of[place][reply.text], reply.finished, number) for reply in group]
         for place, group in enumerate(replies)
     ]
 

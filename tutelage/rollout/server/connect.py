@@ -72,20 +72,20 @@ def connect(
     Raises TutelageError for an address without a server, for one that gives no token ids, and for servers that differ.
     """
     check_key(key, "the rollout servers")
-    found = [
+    servers = [
         _found(Connection(url, Transport(f"The server {url}", key, TIMEOUT, retries, wait))) for url in urls
     ]
-    for other in found[1:]:
+    for other in servers[1:]:
         for what, here, there in (
-            ("runs", found[0].release, other.release),
-            ("serves", found[0].model, other.model),
+            ("runs", servers[0].release, other.release),
+            ("serves", servers[0].model, other.model),
         ):
             if here != there:
                 raise TutelageError(
-                    f"The server {found[0].url} {what} {here} and {other.url} {there}: rollouts of one run come from "
+                    f"The server {servers[0].url} {what} {here} and {other.url} {there}: rollouts of one run come from "
                     "one release and one model. Start the same on both, or leave one of them out of --rollouts."
                 )
-    return found
+    return servers
 
 
 def _found(connection: Connection) -> RolloutServer:

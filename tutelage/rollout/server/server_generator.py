@@ -85,12 +85,12 @@ class ServerGenerator:
         pool = ThreadPoolExecutor(max(1, min(len(requests), self.fleet.width)))
         try:
             with phase("generate", len(requests)) as generating:
-                found = list(generating.counted(pool.map(self.fleet.ask, requests)))
+                answers = list(generating.counted(pool.map(self.fleet.ask, requests)))
         finally:
             pool.shutdown(cancel_futures=True)
         responses = [
             self._response(server, one, request, ends)
-            for request, (server, group) in zip(requests, found, strict=True)
+            for request, (server, group) in zip(requests, answers, strict=True)
             for one in group * (n // samples)
         ]
         return assemble(prompts, responses, pad=pad_token_id(self.vocabulary.tokenizer), device=self.device)
@@ -102,28 +102,28 @@ class ServerGenerator:
         the last that was handed over."""
         if self.weights is None:
             return None
-        known = self.weights.versions
+        versions = self.weights.versions
         if request.adapter:
-            return (known[request.adapter],) * len(response.tokens)
+            return (versions[request.adapter],) * len(response.tokens)
         if response.labels is None:
             return (self.version,) * len(response.tokens)
-        for label in set(response.labels) - set(known):
+        for label in set(response.labels) - set(versions):
             raise RolloutError(
                 f"The server {server.url} wrote a response with the weights {label!r}, which this run did not put "
                 "there. Was it restarted, or does another run use it?"
             )
-        return tuple(known[label] for label in response.labels)
+        return tuple(versions[label] for label in response.labels)
 
     def _response(
         self, server: RolloutServer, response: TokenResponse, request: TokenRequest, ends: StopCondition
     ) -> SampledCompletion:
         """The response up to its end."""
         sampling, version = request.sampling, self._versions(server, response, request)
-        kept, ended = _end(response, ends, sampling.max_new_tokens)
-        tokens = response.tokens[:kept]
-        logp = response.logp[:kept] if sampling.temperature else (0.0,) * kept
+        length, ended = _end(response, ends, sampling.max_new_tokens)
+        tokens = response.tokens[:length]
+        logp = response.logp[:length] if sampling.temperature else (0.0,) * length
         text = text_of(tokens, self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop)
-        return SampledCompletion(tokens, logp, ended, text, None if version is None else version[:kept])
+        return SampledCompletion(tokens, logp, ended, text, None if version is None else version[:length])
 
 
 @contextmanager

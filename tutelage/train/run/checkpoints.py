@@ -73,9 +73,9 @@ class CheckpointFolder:
         partial.rename(place)
         _sync_folder(self.path)
         shutil.rmtree(old, ignore_errors=True)
-        kept = {*self.all()[-self.keep :], self.best()}
+        keep = {*self.all()[-self.keep :], self.best()}
         for path in self.all():
-            if path not in kept:
+            if path not in keep:
                 shutil.rmtree(path.rename(unfinished(path)), ignore_errors=True)
         return place
 

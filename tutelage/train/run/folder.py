@@ -66,11 +66,11 @@ class Run:
         logged = [
             step for row in read_lines(path / "metrics.jsonl") if isinstance(step := row.get("step"), int)
         ]
-        kept = keep_until(path / "metrics.jsonl", last)
+        rows = keep_until(path / "metrics.jsonl", last)
         keep_until(path / "samples.jsonl", last)
         self._metrics = JsonLines(path / "metrics.jsonl")
         self._samples = JsonLines(path / "samples.jsonl")
-        self.last = kept[-1] if kept else {}
+        self.last = rows[-1] if rows else {}
         """The metrics of the step to go on after, empty for a new run."""
         self.past = Past(max(logged, default=-1), reached)
         """What trackers have seen of the run."""

@@ -74,14 +74,14 @@ def keep_until(path: Path, step: float) -> list[dict[str, object]]:
 
     A run that goes on from a checkpoint writes the dropped lines again.
     """
-    kept = []
+    lines = []
     for line, row in _complete(path):
         number = row.get("step")
         if (number if isinstance(number, int) else 0) <= step:
-            kept.append((line, row))
+            lines.append((line, row))
     if path.exists():
-        write_atomically(path, "".join(line for line, _ in kept))
-    return [row for _, row in kept]
+        write_atomically(path, "".join(line for line, _ in lines))
+    return [row for _, row in lines]
 
 
 def _finite(content: Mapping[str, object]) -> tuple[dict[str, object], dict[str, float]]:

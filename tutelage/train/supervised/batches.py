@@ -66,12 +66,12 @@ def encode_demonstrations(
     cuts = Cuts()
     rows = encode_rows([(r.messages, r.response) for r in records], tokenizer, max_length, cuts)
     pairs = zip(rows, records, strict=True)
-    kept = [replace(row, weight=record.weight) for row, record in pairs if row is not None]
-    if not kept:
+    encoded = [replace(row, weight=record.weight) for row, record in pairs if row is not None]
+    if not encoded:
         raise TutelageError(
             f"No demonstration fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
         )
-    return kept, cuts
+    return encoded, cuts
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,11 @@ def _groups(
     """The places of items, group by group; each by itself where nothing puts them together."""
     if together is None:
         return [(place,) for place in range(len(items))]
-    found: dict[Hashable, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for place, item in enumerate(items):
-        found.setdefault(together(item), []).append(place)
+        groups.setdefault(together(item), []).append(place)
     return [
         tuple(places[start : start + largest])
-        for places in found.values()
+        for places in groups.values()
         for start in range(0, len(places), largest)
     ]

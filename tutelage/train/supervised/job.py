@@ -86,12 +86,12 @@ def job_loop(
     history = None if job.patience is None else EarlyStopping(job.patience, **extra)
 
     def look(step: Step) -> Mapping[str, float]:
-        told = dict(job.tell(step.index - 1))
+        metrics = dict(job.tell(step.index - 1))
         if job.look is not None and (step.index % max(1, look_every) == 0 or step.index == job.steps):
-            told |= _held_out(job)
+            metrics |= _held_out(job)
             if history is not None:
-                history.record(told["held_out/loss"])
-        return told
+                history.record(metrics["held_out/loss"])
+        return metrics
 
     return Loop(
         run=run,

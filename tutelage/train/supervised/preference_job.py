@@ -54,8 +54,8 @@ def preference_loss(name: str, assignments: Sequence[str] = ()) -> PreferenceLos
 
 def _named(name: str) -> PreferenceLoss:
     if ":" in name:
-        found = imported(name)
-        loss = found() if isinstance(found, type) else found
+        loss_or_type = imported(name)
+        loss = loss_or_type() if isinstance(loss_or_type, type) else loss_or_type
         if not callable(loss):
             raise TutelageError(f"{name} is a {type(loss).__name__}, which cannot be called with pairs.")
         return loss
@@ -119,10 +119,10 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tupl
     count, length = len(pairs), rows.mask.sum(1)
     chosen = Answers(logp=logp[:count], length=length[:count], ref_logp=pairs.ref_chosen)
     rejected = Answers(logp=logp[count:], length=length[count:], ref_logp=pairs.ref_rejected)
-    given = AnswerPairs(
+    answers = AnswerPairs(
         chosen=chosen, rejected=rejected, p_chosen=pairs.p_chosen, margin=pairs.margin, drift=pairs.drift[0]
     )
-    value = (pairs.weight * loss(given)).sum()
+    value = (pairs.weight * loss(answers)).sum()
     ahead, behind = chosen.log_ratio().detach(), rejected.log_ratio().detach()
     difference = ahead - behind
     difference = difference.where(difference.abs() > ROUNDING, 0.0)
@@ -156,13 +156,13 @@ def refer(
 
 def unrelated(rows: Sequence[EncodedRow], max_length: int) -> list[EncodedRow]:
     """Each prompt with the answer to the next other prompt (its own, where there is no other)."""
-    found = []
+    others = []
     for number, row in enumerate(rows):
         later = (rows[(number + step) % len(rows)] for step in range(1, len(rows)))
         other = next((candidate for candidate in later if candidate.prompt != row.prompt), row)
         room = max(1, max_length - len(row.prompt))
-        found.append(EncodedRow(row.prompt, other.response[:room]))
-    return found
+        others.append(EncodedRow(row.prompt, other.response[:room]))
+    return others
 
 
 def mean_drift(
@@ -204,8 +204,8 @@ def paired_job(
     def batch(items: Sequence[ReferencePair]) -> ReferencePairs:
         drift = 0.0
         if DRIFT in getattr(loss, "needs", ()):
-            known = [item.ref_unrelated for item in items]
-            drift = mean_drift(policy, [item.unrelated for item in items], known, budget)
+            ref_logps = [item.ref_unrelated for item in items]
+            drift = mean_drift(policy, [item.unrelated for item in items], ref_logps, budget)
         return referred_batch(policy, items, drift)
 
     def objective(pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:

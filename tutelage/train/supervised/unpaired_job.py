@@ -54,12 +54,12 @@ def encode_unpaired(
     """Labelled completions as token ids, and what had to be cut."""
     cuts = Cuts()
     rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
-    kept = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
-    if not kept:
+    encoded = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
+    if not encoded:
         raise TutelageError(
             f"No answer fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
         )
-    return kept, cuts
+    return encoded, cuts
 
 
 def label(
