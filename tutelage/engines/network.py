@@ -60,6 +60,13 @@ def layers(model: nn.Module) -> list[nn.Module]:
     return marked
 
 
+def feed_forward_width(settings: Any) -> int:
+    """The width inside a feed-forward block, by the text configuration of a model: 4 · hidden where it names none."""
+    names = ("intermediate_size", "ffn_dim", "n_inner")
+    sizes = (int(size) for name in names if (size := getattr(settings, name, None)))
+    return next(sizes, 4 * int(settings.hidden_size))
+
+
 def context_of(model: nn.Module) -> int | None:
     """The number of tokens that a model can attend to, where its configuration says."""
     return getattr(inner(model).config.get_text_config(), "max_position_embeddings", None)

@@ -273,7 +273,11 @@ def write_gguf(model: Any, tokenizer: Any, file: Path, kind: str, *, name: str) 
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         architecture.add(writer, settings)
         add_tokenizer(writer, tokenizer, settings.vocab_size)
-        writer.add_string(FILES, json.dumps(_small_files(model, tokenizer), ensure_ascii=False))
+        with tempfile.TemporaryDirectory() as folder:
+            settings.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            files = {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())}
+        writer.add_string(FILES, json.dumps(files, ensure_ascii=False))
         for place, weight in _weights(model, architecture):
             _add_tensor(writer, place, weight, kind)
         writer.write_header_to_file()
@@ -300,14 +304,6 @@ def text_of(reader: GGUFReader, key: str) -> str:
     """The text of a key; empty where the file lacks it."""
     field = reader.get_field(key)
     return "" if field is None else str(field.contents())
-
-
-def _small_files(model: Any, tokenizer: Any) -> dict[str, str]:
-    """The configuration and the tokenizer as transformers writes them: the texts by the names of the files."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.config.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        return {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())}
 
 
 def _weights(model: Any, architecture: Architecture) -> Iterator[tuple[str, Tensor]]:

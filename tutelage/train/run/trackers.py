@@ -59,6 +59,18 @@ class _RunTracker(ABC):
     def close(self) -> None: ...
 
 
+class _ServiceTracker(_RunTracker):
+    """A tracker whose service takes metrics by `log` and ends by `finish`, once everything is sent."""
+
+    _run: Any
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
 class KeptTracker:
     """A tracker whose failures are logged once and otherwise ignored."""
 
@@ -149,7 +161,7 @@ def _named(name: str) -> Start:
     return start
 
 
-class _Wandb(_RunTracker):
+class _Wandb(_ServiceTracker):
     """A run of Weights & Biases in its project `tutelage`; a run that goes on does so under its id."""
 
     def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
@@ -163,13 +175,6 @@ class _Wandb(_RunTracker):
             config=dict(settings),
             resume="allow",
         )
-
-    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        """Wait until everything is sent."""
-        self._run.finish()
 
 
 class _TensorBoard(_RunTracker):
@@ -195,7 +200,7 @@ class _TensorBoard(_RunTracker):
         self._writer.close()
 
 
-class _Trackio(_RunTracker):
+class _Trackio(_ServiceTracker):
     """A run of trackio, in its project `tutelage`. Trackio goes on in the latest run of a name, so an id is part of
     it."""
 
@@ -203,13 +208,6 @@ class _Trackio(_RunTracker):
         trackio: Any = importlib.import_module("trackio")
         self.id = past.id or f"{path.name}-{secrets.token_hex(2)}"
         self._run = trackio.init(project="tutelage", name=self.id, config=dict(settings), resume="allow")
-
-    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        """Wait until everything is sent."""
-        self._run.finish()
 
 
 class _MLflow(_RunTracker):
