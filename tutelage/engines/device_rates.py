@@ -19,8 +19,8 @@ SECONDS = 0.25
 """Seconds of repetitions of one measurement."""
 RUNTIME = 410e6
 """Bytes of a process with torch, transformers and this package, before it has a model."""
-PROCESSOR_SHARE = 0.85
-"""Share of the rate of repeated products that a training pass reaches on a processor: see bench/NOTES.md."""
+CPU_SHARE = 0.85
+"""Share of the rate of repeated products that a training pass reaches on a CPU: see bench/NOTES.md."""
 
 
 def this_device(
@@ -28,8 +28,8 @@ def this_device(
 ) -> Device:
     """A device of this machine: its free memory, the rate of products of a feed-forward layer, the rate of reading.
 
-    On a processor the products are measured with the shapes of the model, since small ones are slower. `clock` tells
-    seconds: those of the processor alone where others use the machine.
+    On a CPU the products are measured with the shapes of the model, since small ones are slower. `clock` tells
+    seconds: those of the CPU alone where others use the machine.
     """
     gpu = device.type == "cuda"
     if gpu:
@@ -49,7 +49,7 @@ def this_device(
         link=GPUS["h100"].link if gpu else 10e9,
         runtime=Device.runtime if gpu else RUNTIME,
         source="measured",
-        matrix_share=0.9 if gpu else PROCESSOR_SHARE,
+        matrix_share=0.9 if gpu else CPU_SHARE,
         memory_share=1.0,
         is_gpu=gpu,
     )

@@ -203,7 +203,7 @@ class ShardedEngine(PlainEngine):
                 self.root.reshard()
 
     def _idle_forward(self, *, grad: bool) -> None:
-        """A forward pass of another rank, over a token that nobody asked for."""
+        """Take part in a forward pass of another rank, with a single token."""
         token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
         mask = torch.ones_like(token, dtype=torch.bool)
         rows = Rows(prompt=token, prompt_mask=mask, response=token, mask=mask)

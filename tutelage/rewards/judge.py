@@ -53,7 +53,7 @@ def round_robin(players: int, played: Sequence[PairResult]) -> Sequence[tuple[in
 
 
 def swiss(players: int, played: Sequence[PairResult]) -> Sequence[tuple[int, int]]:
-    """A Swiss tournament of ⌈log2 n⌉ rounds: each player meets one that has won as much, and nobody twice.
+    """A Swiss tournament of ⌈log2 n⌉ rounds: each player meets one that has won as much, and none twice.
 
     It takes about n/2 · log2 n comparisons, so 12 for 8 answers where all pairs are 28, and tells the best from the
     worst, but not every neighbour. With an odd number the lowest player that played as often as the others sits out.

@@ -141,7 +141,7 @@ class Completions(Sequence[Completion]):
 
     @property
     def device(self) -> torch.device:
-        """The device of the tokens; the processor where there are none."""
+        """The device of the tokens; the CPU where there are none."""
         return torch.device("cpu") if self.rows is None else self.rows.prompt.device
 
     def __len__(self) -> int:

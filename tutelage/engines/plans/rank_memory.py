@@ -130,7 +130,7 @@ def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bo
 
 
 def saving(work: Workload) -> float:
-    """Bytes in the memory of the first rank's processor while a checkpoint of a sharded run is written: the gathered
+    """Bytes in the memory of the first rank's CPU while a checkpoint of a sharded run is written: the gathered
     weights. Moments are written by every rank."""
     critic = work.critic.parameters if work.critic else 0
     return 4.0 * (work.model.parameters + critic)

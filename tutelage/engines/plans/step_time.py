@@ -9,7 +9,7 @@ from tutelage.engines.plans.token_budget import KEPT_ELEMENTS
 from tutelage.engines.plans.workload import BatchShape, Transformer, Workload
 
 FORWARD, BACKWARD = 3.0, 6.0
-"""How often the bytes of an activation are read or written by element-wise work: measured on two processors."""
+"""How often the bytes of an activation are read or written by element-wise work: measured on two CPUs."""
 LOGITS_FORWARD, LOGITS_BACKWARD = 16.0, 16.0
 """Bytes that are read and written for a logit in a forward and in a backward pass."""
 DRAW = 80.0
@@ -17,7 +17,7 @@ DRAW = 80.0
 ADAM = 28.0
 """Bytes that AdamW reads and writes for a weight: weight, gradient and two moments in, weight and two moments out."""
 STEP_SECONDS = 2e-3
-"""Seconds of a decoded token outside the layers, on a processor: masks, streams, finished rows."""
+"""Seconds of a decoded token outside the layers, on a CPU: masks, streams, finished rows."""
 GRAPH_OVERHEAD = 2e-5
 """Seconds per layer and decoded token of a server with CUDA graphs."""
 

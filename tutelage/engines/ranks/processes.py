@@ -33,7 +33,7 @@ def world_rank() -> int:
 
 
 def ranks_on_this_machine() -> int:
-    """The number of ranks that share the processors and the memory of this machine."""
+    """The number of ranks that share the CPUs and the memory of this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 

@@ -108,7 +108,7 @@ class Handover(Protocol):
         ...
 
     def drop(self, connection: Connection, label: str) -> None:
-        """Forget weights that nobody asks for any more."""
+        """Unload weights that are requested no longer."""
         ...
 
 

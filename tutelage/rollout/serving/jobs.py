@@ -122,7 +122,7 @@ class Line:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the client has left."""
         return self.ticket.cancelled.is_set()
 
     def add(self, token: TokenLogp) -> bool:

@@ -23,7 +23,7 @@ OPEN_PATHS = frozenset({"/health", "/ping"})
 class Guard:
     """Middleware that refuses requests without the `key`, if any, and requests of pages of other sites.
 
-    With `only_local`, the address that a request names has to be one of this machine: a name that somebody else's DNS
+    With `only_local`, the address that a request names has to be one of this machine: a name that a foreign DNS
     points here is refused.
     """
 

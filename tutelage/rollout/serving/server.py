@@ -75,14 +75,14 @@ def signals_handled() -> Iterator[None]:
 
 
 GRACE = 10.0
-"""Seconds that the server has to end by itself once nobody holds the pipe."""
+"""Seconds that the server has to end by itself once the pipe is closed."""
 
 
 def end_with_parent() -> None:
     """Watch standard input from a thread, and end this process when the pipe is closed."""
 
     def watch() -> None:
-        with suppress(OSError):  # there is no standard input, so nobody holds it
+        with suppress(OSError):  # there is no standard input
             while os.read(0, 4096):
                 pass
         os.kill(os.getpid(), signal.SIGTERM)

@@ -20,7 +20,7 @@ class Service:
     """A policy that answers requests.
 
     Args:
-        policy: the model; nobody else may use it from here on.
+        policy: the model, for the service alone from here on.
         name: the name that requests call it by.
         path: where it came from.
         rows: answers that are computed at the same time.
@@ -76,7 +76,7 @@ class Service:
 
 
 class Results:
-    """What comes of a request, in the event loop that asked. `cancel` is called when nobody waits any more."""
+    """The results of a request, in its event loop. `cancel` is called when its client has left."""
 
     def __init__(self, request: Reply) -> None:
         self.request = request
@@ -90,7 +90,7 @@ class Results:
         """The function that takes the results of job number `place` from the worker's thread."""
 
         def receive(result: Any) -> None:
-            with suppress(RuntimeError):  # the loop is closed, so nobody waits
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, (place, result))
 
         return receive

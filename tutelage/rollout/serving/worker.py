@@ -47,7 +47,7 @@ class Worker:
     """Computes jobs on one policy, in one thread.
 
     Args:
-        policy: the model that is served. Nobody else may use it.
+        policy: the model that is served, for the worker alone.
         rows: answers that are computed at the same time.
         queue: jobs that may wait.
     """
