@@ -21,7 +21,7 @@ from bench.jobs import grpo, ppo
 from bench.jobs.dpo import BATCH
 from bench.shapes import SHAPES, Shape
 from tutelage.commands.plan.run import COPIES
-from tutelage.engines.device_rates import PROCESSOR_SHARE, RUNTIME
+from tutelage.engines.device_rates import CPU_SHARE, RUNTIME
 from tutelage.engines.plans.estimate import CostEstimate, estimate
 from tutelage.engines.plans.hardware import Cluster, Device
 from tutelage.engines.plans.rank_memory import PlanSetting
@@ -122,7 +122,7 @@ TEXTS: dict[str, dict[str, Any]] = {"sft": {}, "dpo": {"reference": 1.0}, "rewar
 
 
 def compare(
-    job: str, result: dict[str, Any], lengths: Lengths = (), share: float = PROCESSOR_SHARE
+    job: str, result: dict[str, Any], lengths: Lengths = (), share: float = CPU_SHARE
 ) -> Comparison:
     """The plan of a job on the machine of its result, whose products reach `share` of the measured rate."""
     machine, ours = result["machine"], result["ours"]

@@ -94,14 +94,8 @@ def page(file: str, names: tuple[str, ...]) -> str:
         f"# {re.split(r' [(]|: |[.]$', title)[0]}",
         words(title),
         words(rest),
-        f"## Slots
-
-{slots(names)}",
-        f"## Source
-
-```python
-{code}
-```",
+        f"## Slots\n\n{slots(names)}",
+        f"## Source\n\n```python\n{code}\n```",
         f"Run it with `{command}` {called}; change a slot with `--set`, as in `--set {EXAMPLES.get(command, USUAL)}`.",
     ]
     return NOTE + "\n\n".join(parts) + "\n"

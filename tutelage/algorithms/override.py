@@ -105,8 +105,8 @@ def _assign(draft: _Draft, path: str, text: str) -> None:
         inner = draft.values[name]
         if not isinstance(inner, _Draft):
             place, choices = ".".join(done), _choices(get_type_hints(draft.cls)[name])
-            known = f"; choose one first: {place}={'|'.join(choices)}" if choices else ""
-            raise TutelageError(f"{path}: {place} is {_shown(inner)} and has no settings{known}.")
+            hint = f"; choose one first: {place}={'|'.join(choices)}" if choices else ""
+            raise TutelageError(f"{path}: {place} is {_shown(inner)} and has no settings{hint}.")
         draft = inner
     _check_name(draft, last, done)
     draft.values[last] = _read(text, get_type_hints(draft.cls)[last], path)
@@ -116,10 +116,10 @@ def _check_name(draft: _Draft, name: str, done: list[str]) -> None:
     if name in draft.values:
         return
     place = ".".join([*done, name])
-    known = ", ".join(draft.values) or "nothing to set"
+    names = ", ".join(draft.values) or "nothing to set"
     near = get_close_matches(name, draft.values, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise TutelageError(f"there is no {place}: {draft.cls.__name__} has {known}.{hint}")
+    raise TutelageError(f"there is no {place}: {draft.cls.__name__} has {names}.{hint}")
 
 
 def _read(text: str, hint: Any, path: str) -> Any:
@@ -154,13 +154,13 @@ def _plain(text: str, hint: Any) -> bool | int | float | str | None:
 
 def _choices(hint: Any) -> dict[str, type]:
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    found: list[type] = []
+    choices: list[type] = []
     for member in members:
         if member in PIECES:
-            found += PIECES[member]
+            choices += PIECES[member]
         elif isinstance(member, type) and is_dataclass(member):
-            found.append(member)
-    return {cls.__name__: cls for cls in found}
+            choices.append(member)
+    return {cls.__name__: cls for cls in choices}
 
 
 def _expected(members: tuple[Any, ...], choices: dict[str, type]) -> list[str]:

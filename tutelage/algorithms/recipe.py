@@ -254,8 +254,8 @@ def prepare(
         psi = psi * scored.importance
     if scored.given is not None:  # a policy gradient is that of responses that were drawn
         psi = torch.where(scored.given[:, None], 0.0, psi)
-    known = {f.name: getattr(scored, f.name) for f in fields(ScoredRollout)}
-    return Batch(**known, advantage=psi, target=target), state, metrics
+    columns = {f.name: getattr(scored, f.name) for f in fields(ScoredRollout)}
+    return Batch(**columns, advantage=psi, target=target), state, metrics
 
 
 def objective(

@@ -97,9 +97,11 @@ class Rollout(Rows):
     truncated: RowMask  # the response was cut at the limit
     group: int  # G, samples per prompt; meaningful as long as the rows of a prompt are together
     ids: tuple[str, ...]  # the prompt's id, one per row
-    texts: tuple[str, ...] = ()  # the text of each response, one per row; empty where nobody decoded them
+    texts: tuple[str, ...] = ()  # the text of each response, one per row; empty where they were not decoded
     version: Int[Tensor, "B R"] | None = None  # the version of the weights that wrote each token
-    given: RowMask | None = None  # responses that nobody drew: their logp is that of the policy as it was
+    given: RowMask | None = (
+        None  # responses that were not sampled: their logp is that of the policy as it was
+    )
 
     @property
     def drawn(self) -> RowMask:
@@ -118,8 +120,10 @@ class TokenScores:
 
     def rows(self, index: Int[Tensor, " b"]) -> Self:
         """The scores of the rows at `index`, in which a row may occur more than once."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        chosen: dict[str, Any] = {name: x if x is None else embedding(index, x) for name, x in found.items()}
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        chosen: dict[str, Any] = {
+            name: x if x is None else embedding(index, x) for name, x in columns.items()
+        }
         return replace(self, **chosen)
 
 

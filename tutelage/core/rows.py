@@ -253,7 +253,7 @@ def _neighbours(items: Sequence[Sequence[Share]], which: Sequence[int]) -> list[
 
 def _tokens(items: Sequence[Sequence[Share]], which: Sequence[int], common: int) -> int:
     """Tokens of a forward pass over some items."""
-    asked = [share for number in which for share in items[number]]
-    prompts = {share.prompt: share.prompt_tokens for share in asked}
-    answers = {share.answer: share.own_tokens for share in asked}
+    spans = [share for number in which for share in items[number]]
+    prompts = {share.prompt: share.prompt_tokens for share in spans}
+    answers = {share.answer: share.own_tokens for share in spans}
     return sum(prompts.values()) - common * (len(prompts) - 1) + sum(answers.values())

@@ -115,7 +115,7 @@ UNFINISHED = "\ufffd"
 class TextStream:
     """Turns tokens into text piece by piece, up to the first stop string.
 
-    The pieces add up to the text of the whole answer: with `strips`, that of `engines.stopping.text_of`. White space at
+    The pieces add up to the text of the whole answer: with `strips`, that of `engines.sampling.text_of`. White space at
     the end and what may be the beginning of a stop string are held back until it is certain that they belong to the
     text.
     """

@@ -23,12 +23,12 @@ VARIABLE = "TUTELAGE_ENGINE"
 
 
 LEAST_FEATURES = 512
-"""Features of a hidden state from which on `auto` takes bf16 on a processor: see docs/explanation/numerics.md."""
+"""Features of a hidden state from which on `auto` takes bf16 on a CPU: see docs/explanation/numerics.md."""
 
 
 @dataclass(frozen=True)
 class ProcessorEngine:
-    """The engine that `auto` is on this machine's processor. `kernels` is the file of its compiled kernels; None with
+    """The engine that `auto` is on this machine's CPU. `kernels` is the file of its compiled kernels; None with
     the reason in `missing` where they cannot be compiled, and None without one for the reference engine."""
 
     name: config.EngineName
@@ -52,19 +52,19 @@ class LayerProducts(NamedTuple):
 def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     """The engine that `backbone.engine` names, for a transformer on its device.
 
-    `auto` is the CPU engine on a processor and the reference engine elsewhere; the environment variable
+    `auto` is the CPU engine on a CPU and the reference engine elsewhere; the environment variable
     `TUTELAGE_ENGINE` replaces `auto`. `head` is the verified output head of a language model, None for a transformer of
     which only states are used. Raises TutelageError where `--engine cpu` is set and the model is on another device or
     the kernels cannot be compiled, and where the environment variable has another value.
     """
     name = backbone.engine if backbone.engine != "auto" else _from_environment()
-    on_processor = backbone.device.type == "cpu"
-    if name == "cpu" and not on_processor:
+    on_cpu = backbone.device.type == "cpu"
+    if name == "cpu" and not on_cpu:
         raise TutelageError(
-            f"--engine cpu computes on a processor, but the model is on {backbone.device}. Use --engine plain, or "
+            f"--engine cpu computes on a CPU, but the model is on {backbone.device}. Use --engine plain, or "
             "--model.device cpu."
         )
-    if name == "plain" or not on_processor:
+    if name == "plain" or not on_cpu:
         return PlainEngine(backbone, head)
     from tutelage.engines.cpu.cpu_engine import CpuEngine
 
@@ -76,8 +76,8 @@ def choose_dtype(
 ) -> torch.dtype:
     """The precision called `name`, for a model with `hidden` features on a device.
 
-    `auto` is bf16 on a GPU that has it. On a processor it is bf16 for a model of at least `LEAST_FEATURES`, where the
-    CPU engine computes and the processor has products of bf16. Elsewhere it is float32.
+    `auto` is bf16 on a GPU that has it. On a CPU it is bf16 for a model of at least `LEAST_FEATURES`, where the
+    CPU engine computes and the CPU has products of bf16. Elsewhere it is float32.
     """
     if name != "auto":
         return torch.bfloat16 if name == "bf16" else torch.float32
@@ -99,7 +99,7 @@ def _multiplies_bf16(engine: config.EngineName, hidden: int) -> bool:
 
 
 def processor_engine() -> ProcessorEngine:
-    """The engine that `auto` is on this machine's processor.
+    """The engine that `auto` is on this machine's CPU.
 
     Compiles the kernels where they are not there yet, which takes about half a minute, and measures products, a second.
 

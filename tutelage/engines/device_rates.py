@@ -19,8 +19,8 @@ SECONDS = 0.25
 """Seconds of repetitions of one measurement."""
 RUNTIME = 410e6
 """Bytes of a process with torch, transformers and this package, before it has a model."""
-PROCESSOR_SHARE = 0.85
-"""Share of the rate of repeated products that a training pass reaches on a processor: see bench/NOTES.md."""
+CPU_SHARE = 0.85
+"""Share of the rate of repeated products that a training pass reaches on a CPU: see bench/NOTES.md."""
 
 
 def this_device(
@@ -28,32 +28,31 @@ def this_device(
 ) -> Device:
     """A device of this machine: its free memory, the rate of products of a feed-forward layer, the rate of reading.
 
-    On a processor the products are measured with the shapes of the model, since small ones are slower. `clock` tells
-    seconds: those of the processor alone where others use the machine.
+    On a CPU the products are measured with the shapes of the model, since small ones are slower. `clock` tells
+    seconds: those of the CPU alone where others use the machine.
     """
     gpu = device.type == "cuda"
+    if gpu:
+        name = torch.cuda.get_device_name(device)
+        memory = float(torch.cuda.get_device_properties(device).total_memory)
+    else:
+        name = f"this machine, {counted(torch.get_num_threads(), 'thread')}"
+        memory = available_memory(device)
+    matrix, vector = torch.ones(16_384, 4_096, device=device), torch.ones(4_096, device=device)
+    seconds = _quickest(lambda: matrix @ vector, device, clock)  # larger than any cache, as in decoding
     return Device(
-        name=torch.cuda.get_device_name(device)
-        if gpu
-        else f"this machine, {counted(torch.get_num_threads(), 'thread')}",
-        memory=_memory(device),
+        name=name,
+        memory=memory,
         bf16=_product_rate(device, torch.bfloat16, hidden, feed_forward, clock),
         float32=_product_rate(device, torch.float32, hidden, feed_forward, clock),
-        bandwidth=_reading_rate(device, clock),
+        bandwidth=matrix.numel() * matrix.element_size() / seconds,
         link=GPUS["h100"].link if gpu else 10e9,
         runtime=Device.runtime if gpu else RUNTIME,
         source="measured",
-        matrix_share=PROCESSOR_SHARE if not gpu else 0.9,
+        matrix_share=0.9 if gpu else CPU_SHARE,
         memory_share=1.0,
         is_gpu=gpu,
     )
-
-
-def _memory(device: torch.device) -> float:
-    """Bytes that a process may use: all of a GPU, what is free of a processor's memory."""
-    if device.type == "cuda":
-        return float(torch.cuda.get_device_properties(device).total_memory)
-    return available_memory(device)
 
 
 def _product_rate(
@@ -72,13 +71,6 @@ def _product_rate(
         products.weight_gradient(y, x, slopes)
 
     return 3 * 2.0 * rows * hidden * feed_forward / _quickest(layer, device, clock)
-
-
-def _reading_rate(device: torch.device, clock: Clock) -> float:
-    """Bytes per second at which a matrix larger than any cache is read by a product with a vector, as in decoding."""
-    matrix = torch.ones(16_384, 4_096, device=device)
-    vector = torch.ones(4_096, device=device)
-    return matrix.numel() * matrix.element_size() / _quickest(lambda: matrix @ vector, device, clock)
 
 
 def _quickest(work: Callable[[], object], device: torch.device, clock: Clock) -> float:

@@ -49,15 +49,22 @@ def trunk(model: nn.Module) -> Any:
 
 def layers(model: nn.Module) -> list[nn.Module]:
     """The layers of a transformer, in order. Raises TutelageError where its architecture does not mark them."""
-    found: list[nn.Module] = [
-        one for one in trunk(model).modules() if isinstance(one, GradientCheckpointingLayer)
+    marked: list[nn.Module] = [
+        each for each in trunk(model).modules() if isinstance(each, GradientCheckpointingLayer)
     ]
-    if not found:
+    if not marked:
         raise TutelageError(
             f"{type(inner(model)).__name__} does not mark its layers, so they cannot be treated one by one: leave "
             "--activation-checkpointing out."
         )
-    return found
+    return marked
+
+
+def feed_forward_width(settings: Any) -> int:
+    """The width inside a feed-forward block, by the text configuration of a model: 4 · hidden where it names none."""
+    names = ("intermediate_size", "ffn_dim", "n_inner")
+    sizes = (int(size) for name in names if (size := getattr(settings, name, None)))
+    return next(sizes, 4 * int(settings.hidden_size))
 
 
 def context_of(model: nn.Module) -> int | None:
@@ -130,11 +137,11 @@ def verified_head(model: nn.Module) -> Head:
     expected = model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)).logits
     head = head_of(model)
     try:
-        found = head.logits(run_trunk(model, tokens, mask)[0])
+        logits = head.logits(run_trunk(model, tokens, mask)[0])
     except (RuntimeError, TypeError, AttributeError):
         return Head()
-    same = found.shape == expected[0].shape and torch.allclose(
-        found, expected[0].float(), rtol=1e-3, atol=1e-3
+    same = logits.shape == expected[0].shape and torch.allclose(
+        logits, expected[0].float(), rtol=1e-3, atol=1e-3
     )
     return head if same else Head()
 

@@ -146,8 +146,8 @@ def pack(rows: Rows, *, with_last: bool, apart: bool = False, common: bool = Fal
         cell=cell,
     )
     starts = where[first, width - 1] + 1 - prompts[first]
-    found = _common_tokens(distinct, starts, len(cell)) if common else None
-    return packed if found is None else _without_copies(packed, found)
+    shared = _common_tokens(distinct, starts, len(cell)) if common else None
+    return packed if shared is None else _without_copies(packed, shared)
 
 
 def _common_tokens(prompts: Int[Tensor, "P Q"], starts: Int[Tensor, " P"], count: int) -> CommonTokens | None:
@@ -238,12 +238,12 @@ def _buckets(
         if not groups or span[1] < SIMILAR * groups[-1][0][1]:
             groups.append([])
         groups[-1].append(span)
-    found = []
+    buckets = []
     for group in groups:
         start, length = torch.tensor(group, device=device).T
         step = torch.arange(int(group[0][1]), device=device)
         token = torch.where(step < length[:, None], start[:, None] + step, padding)
         first = group[0][0]
         consecutive = group == [(first + i * group[0][1], group[0][1]) for i in range(len(group))]
-        found.append(Bucket(token, are_suffixes, first if consecutive else None))
-    return found
+        buckets.append(Bucket(token, are_suffixes, first if consecutive else None))
+    return buckets

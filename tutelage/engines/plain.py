@@ -102,9 +102,9 @@ class PlainEngine:
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """See `Engine.last_states`. Equal rows are read once."""
-        kept, same = distinct(rows)
-        if len(kept) < len(rows):
-            return embedding(same, self.last_states(rows.rows(kept)))
+        first, same = distinct(rows)
+        if len(first) < len(rows):
+            return embedding(same, self.last_states(rows.rows(first)))
         last = rows.prompt.shape[1] - 1 + rows.mask.sum(1)
         with self.precision():
             return self._padded(rows)[torch.arange(len(rows), device=last.device), last]
@@ -234,11 +234,11 @@ class PlainEngine:
     def _packed(self, packed: PackedRows) -> Tensor:
         """Last hidden states of a packed sequence of N tokens, by one attention with a mask. Float[N, d]"""
         sequence, prefix = packed.layout.sequence, packed.layout.prefix
-        seen = ((sequence[:, None] == sequence) | (prefix[:, None] == sequence)).tril()
+        visible = ((sequence[:, None] == sequence) | (prefix[:, None] == sequence)).tril()
         states: Tensor = trunk(self.model)(
             input_ids=packed.tokens[None],
             position_ids=packed.positions[None],
-            attention_mask=seen[None, None],
+            attention_mask=visible[None, None],
             use_cache=False,
         ).last_hidden_state
         return states.squeeze(0)
@@ -262,12 +262,12 @@ class PlainEngine:
         expected = before_each_response_token(self._padded(rows), rows)[rows.mask]
         packed = pack(rows, with_last=False)
         try:
-            found = self._packed(packed)[packed.before[rows.mask]]
+            states = self._packed(packed)[packed.before[rows.mask]]
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
             return False
         largest = expected.abs().max()
         return bool(
-            (found - expected).abs().max() <= (1e-4 if self.dtype == torch.float32 else 0.05) * largest
+            (states - expected).abs().max() <= (1e-4 if self.dtype == torch.float32 else 0.05) * largest
         )
 
     def _padded(self, rows: Rows) -> Tensor:

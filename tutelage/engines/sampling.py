@@ -52,7 +52,7 @@ def sample(
     if n < 1 or not prompts.tokens:
         raise ValueError("sampling needs at least one prompt and one sample")
     limit = sampling.max_new_tokens
-    _check_room(context_of(backbone.model), max(map(len, prompts.tokens)), limit)
+    check_room(prompts, limit, context_of(backbone.model), "the model has {}")
     buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
     written, batches = 0, prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit))
     with phase("generate", n * len(prompts.tokens)) as generating:
@@ -78,11 +78,14 @@ def _rows_at_once(backbone: Backbone, limit: int) -> int:
     )
 
 
-def _check_room(context: int | None, longest: int, limit: int) -> None:
+def check_room(prompts: PromptTokens, limit: int, context: int | None, place: str) -> None:
+    """Raise TutelageError where the longest prompt with a completion of up to `limit` tokens exceeds the `context`.
+    `place` says what has that context, with {} for its number."""
+    longest = max(map(len, prompts.tokens))
     if context is not None and longest + limit > context:
         raise TutelageError(
             f"A prompt of {counted(longest, 'token')} and an answer of up to {limit} need "
-            f"{counted(longest + limit, 'position')}, but the model has {context}. Shorten the prompts or set a "
+            f"{counted(longest + limit, 'position')}, but {place.format(context)}. Shorten the prompts or set a "
             "smaller --sampling.max-new-tokens."
         )
 

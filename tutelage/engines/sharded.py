@@ -95,7 +95,7 @@ class ShardedEngine(PlainEngine):
         known = None if reference is None else self._known(reference, rows)
 
         def tensors() -> tuple[Tensor | None, ...]:
-            found = super(ShardedEngine, self).score(
+            scores = super(ShardedEngine, self).score(
                 rows,
                 temperature=temperature,
                 entropy=entropy,
@@ -103,7 +103,7 @@ class ShardedEngine(PlainEngine):
                 reference=known,
                 mixture=mixture,
             )
-            return found.logp, found.entropy, found.value, found.divergence
+            return scores.logp, scores.entropy, scores.value, scores.divergence
 
         logp, entropies, values, divergence = self._together(tensors)
         return TokenScores(logp=logp, entropy=entropies, value=values, divergence=divergence)
@@ -203,7 +203,7 @@ class ShardedEngine(PlainEngine):
                 self.root.reshard()
 
     def _idle_forward(self, *, grad: bool) -> None:
-        """A forward pass of another rank, over a token that nobody asked for."""
+        """Take part in a forward pass of another rank, with a single token."""
         token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
         mask = torch.ones_like(token, dtype=torch.bool)
         rows = Rows(prompt=token, prompt_mask=mask, response=token, mask=mask)

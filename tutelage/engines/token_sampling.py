@@ -109,7 +109,7 @@ def truncated(logits: Float[Tensor, "B V"], sampling: config.Sampling) -> Float[
 
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
     """Keep the likeliest tokens until their probabilities sum to `top_p`. All tokens are sorted only where needed."""
-    kept = torch.full_like(logits, -torch.inf)
+    nucleus = torch.full_like(logits, -torch.inf)
     total = logits.logsumexp(-1, keepdim=True)
     rows = torch.arange(len(logits), device=logits.device)
     for size in (min(LIKELIEST, logits.shape[-1]), logits.shape[-1]):
@@ -118,8 +118,8 @@ def _nucleus(logits: Tensor, top_p: float) -> Tensor:
         before = reached.roll(1, -1)
         before[:, 0] = 0.0
         inside = highest.masked_fill(before >= top_p, -torch.inf)
-        kept[rows] = torch.full_like(kept[rows], -torch.inf).scatter(-1, order, inside)
+        nucleus[rows] = torch.full_like(nucleus[rows], -torch.inf).scatter(-1, order, inside)
         rows = rows[reached[:, -1] < top_p]
         if len(rows) == 0:
             break
-    return kept
+    return nucleus

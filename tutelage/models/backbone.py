@@ -18,7 +18,6 @@ from transformers.utils import logging as transformers_logging
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.engines.choose import choose_dtype
 from tutelage.engines.network import Backbone, checkpointed, inner
@@ -30,8 +29,10 @@ from tutelage.models.model_files import (
     check_saved,
     check_unused_weights,
     check_vocabulary,
+    first_line,
     is_classifier,
     loading_adapter,
+    refuse_missing,
     save_files,
     without_warnings,
 )
@@ -79,7 +80,7 @@ def load_tokenizer(path: str) -> Any:
     try:
         return AutoTokenizer.from_pretrained(path)
     except Exception as error:  # transformers raises many kinds for the same fault
-        raise TutelageError(f"No tokenizer could be loaded from {path!r}: {_first_line(error)}") from error
+        raise TutelageError(f"No tokenizer could be loaded from {path!r}: {first_line(error)}.") from error
 
 
 def base_of(path: str) -> str:
@@ -115,17 +116,12 @@ def load_backbone(
     check_vocabulary(inner(model), tokenizer, settings.path)
     switch_off_dropout(model)
     dtype = pick_dtype(settings, device, model)
-    weights = torch.float32 if lora is not None else dtype
-    _round_weights(model, weights)
+    # Buffers stay as they are: with the frequencies of rotary positions rounded to bfloat16, the angle of a token would
+    # be off by up to a radian after some hundred others.
+    for weight in model.parameters():
+        weight.data = weight.data.to(torch.float32 if lora is not None else dtype)
     loaded = Backbone(model.to(device), tokenizer, device, dtype, settings.engine)
     return checkpointed(loaded) if checkpointing else loaded
-
-
-def _round_weights(model: nn.Module, dtype: torch.dtype) -> None:
-    """Take the weights to a precision. Buffers stay as they are: with the frequencies of rotary positions rounded to
-    bfloat16, the angle of a token would be off by up to a radian after some hundred others."""
-    for weight in model.parameters():
-        weight.data = weight.data.to(dtype)
 
 
 def load_whole(path: str) -> PreTrainedModel:
@@ -137,12 +133,7 @@ def load_whole(path: str) -> PreTrainedModel:
             "such as the one that the reward model was trained from."
         )
     model, missing = load_exactly(AutoModelForCausalLM, path, "causal language model")
-    if missing:
-        raise TutelageError(
-            f"{path!r} lacks {counted(len(missing), 'weight')} of a {type(model).__name__} ({', '.join(missing[:3])}"
-            f"{', …' if len(missing) > 3 else ''}), which would be random. "
-            "Is it a reward model or a model of another shape?"
-        )
+    refuse_missing(path, model, missing)
     return model
 
 
@@ -155,25 +146,22 @@ def load_weights(model: nn.Module, path: str) -> None:
     weights than the model.
     """
     source = _load_adapter(path, load_tokenizer(path)) if is_adapter(path) else load_whole(path)
-    found = dict(source.named_parameters())
+    weights = dict(source.named_parameters())
     own = {
         name.replace(".base_layer.", "."): parameter
         for name, parameter in inner(model).named_parameters()
         if ".lora_" not in name
     }
-    for name in sorted(own.keys() ^ found.keys()):
+    refusal = f"{path!r} holds a model of another shape: the weight"
+    for name in sorted(own.keys() ^ weights.keys()):
         where = "is missing in" if name in own else "is only in"
-        raise TutelageError(
-            f"{path!r} holds a model of another shape: the weight {name} {where} this folder."
-        )
+        raise TutelageError(f"{refusal} {name} {where} this folder.")
     for name, parameter in own.items():
-        if parameter.shape != found[name].shape:
-            raise TutelageError(
-                f"{path!r} holds a model of another shape: the weight {name} has the shape "
-                f"{tuple(found[name].shape)} instead of {tuple(parameter.shape)}."
-            )
+        there, here = tuple(weights[name].shape), tuple(parameter.shape)
+        if there != here:
+            raise TutelageError(f"{refusal} {name} has the shape {there} instead of {here}.")
     for name, parameter in own.items():
-        parameter.copy_(found[name])
+        parameter.copy_(weights[name])
 
 
 def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
@@ -187,7 +175,7 @@ def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
             path, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
         )
     except Exception as error:  # transformers raises many kinds for the same fault
-        raise TutelageError(f"{path!r} could not be loaded as a {what}: {_first_line(error)}") from error
+        raise TutelageError(f"{path!r} could not be loaded as a {what}: {first_line(error)}.") from error
     for name, there, wanted in sorted(report["mismatched_keys"]):
         raise TutelageError(
             f"{path!r} is not the {what} that its config.json describes: {name} has the shape {tuple(there)} instead "
@@ -291,19 +279,12 @@ def switch_off_dropout(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout) and "lora_dropout" not in name:
             module.p = 0.0
-    settings = inner(model).config
-    for key in (
-        "attention_dropout",
-        "attn_pdrop",
-        "resid_pdrop",
-        "embd_pdrop",
-        "dropout",
-        "activation_dropout",
-    ):
-        if isinstance(getattr(settings, key, None), float):
-            setattr(settings, key, 0.0)
+    rates = ("dropout", "attention_dropout", "activation_dropout")
+    for key in (*rates, "attn_pdrop", "resid_pdrop", "embd_pdrop"):
+        if isinstance(getattr(inner(model).config, key, None), float):
+            setattr(inner(model).config, key, 0.0)
     for module in model.modules():
-        for key in ("dropout", "attention_dropout", "activation_dropout"):
+        for key in rates:
             if isinstance(getattr(module, key, None), float):
                 setattr(module, key, 0.0)
 
@@ -326,7 +307,3 @@ def context_length(path: str) -> int | None:
     """How many tokens a model can attend to, where its configuration says."""
     settings = AutoConfig.from_pretrained(base_of(path)).get_text_config()
     return getattr(settings, "max_position_embeddings", None)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:300] or type(error).__name__

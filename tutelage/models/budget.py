@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.engines.device_memory import available_memory
-from tutelage.engines.network import inner
+from tutelage.engines.network import feed_forward_width, inner
 from tutelage.engines.plans.token_budget import bytes_per_token, tokens_at_once
 from tutelage.engines.ranks.passes import DONE, FAILED, OUT_OF_MEMORY, BrokenPass, Exhausted, Passes
 from tutelage.engines.ranks.ranks import ALONE, PeerError, PeerLost, Ranks, deal
@@ -115,8 +115,8 @@ class Budget:
         owner = batch.owner
         if owner is None:
             costs = map(self._cost, batch.lengths().tolist(), batch.response_lengths().tolist())
-            dealt = deal(list(costs), batch.families().tolist(), self.ranks.size)
-            owner = torch.tensor(dealt, dtype=torch.long)
+            owners = deal(list(costs), batch.families().tolist(), self.ranks.size)
+            owner = torch.tensor(owners, dtype=torch.long)
         return (owner == self.ranks.rank).nonzero().squeeze(1)
 
     def spend(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -130,7 +130,8 @@ class Budget:
         `BrokenPass` where memory ran out in the middle of a pass over shards.
         """
         while True:
-            random = _random_state()
+            on_cpu = torch.get_rng_state()
+            on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
             try:
                 return step(*args, **kwargs)
             except Exhausted:
@@ -147,7 +148,9 @@ class Budget:
             gc.collect()
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
-            _set_random_state(random)
+            torch.set_rng_state(on_cpu)
+            if on_gpus:
+                torch.cuda.set_rng_state_all(on_gpus)
             self._lower()
 
     def _confer(self, error: Exception | None) -> None:
@@ -246,20 +249,5 @@ def automatic_budget(
 def bytes_of_token(model: nn.Module, dtype: torch.dtype, checkpointing: bool = False) -> int:
     """Bytes per token of a training pass through a model: see `engines.plans.token_budget.bytes_per_token`."""
     settings = inner(model).config.get_text_config()
-    hidden = int(settings.hidden_size)
-    names = ("intermediate_size", "ffn_dim", "n_inner")
-    inside = next((int(size) for name in names if (size := getattr(settings, name, None))), 4 * hidden)
-    layers, half = int(settings.num_hidden_layers), dtype == torch.bfloat16
-    return bytes_per_token(layers, hidden, inside, half=half, checkpointing=checkpointing)
-
-
-def _random_state() -> tuple[Tensor, list[Tensor]]:
-    """Of the processor and, where one is in use, of every GPU."""
-    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return torch.get_rng_state(), on_gpu
-
-
-def _set_random_state(state: tuple[Tensor, list[Tensor]]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1]:
-        torch.cuda.set_rng_state_all(state[1])
+    sizes = (int(settings.num_hidden_layers), int(settings.hidden_size), feed_forward_width(settings))
+    return bytes_per_token(*sizes, half=dtype == torch.bfloat16, checkpointing=checkpointing)

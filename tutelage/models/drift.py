@@ -16,17 +16,17 @@ def response_logp(
     policy: Policy, rows: Rows, *, temperature: float = 1.0, budget: int | Budget = 8192
 ) -> Float[Tensor, "B R"]:
     """log π of every response token under `policy`."""
-    budget = Budget.of(budget)
-    return budget.spend(_response_logp, policy, rows, temperature, budget)
+    shared = Budget.of(budget)
 
+    def compute() -> Tensor:
+        logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
+        for index in shared.parts(policy.split, rows):
+            part = rows.rows(index).trimmed()
+            logp[index, : part.mask.shape[1]] = policy.scores(part, temperature=temperature).logp
+        shared.ranks.sum_([logp])
+        return logp
 
-def _response_logp(policy: Policy, rows: Rows, temperature: float, budget: Budget) -> Tensor:
-    logp = torch.zeros(rows.mask.shape, device=rows.mask.device)
-    for index in budget.parts(policy.split, rows):
-        part = rows.rows(index).trimmed()
-        logp[index, : part.mask.shape[1]] = policy.scores(part, temperature=temperature).logp
-    budget.ranks.sum_([logp])
-    return logp
+    return shared.spend(compute)
 
 
 def sequence_kl(

@@ -27,8 +27,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
-from tutelage.models.model_files import save_files
+from tutelage.models.model_files import first_line, refuse_missing, save_files
 
 log = logging.getLogger(__name__)
 
@@ -93,10 +92,15 @@ def _unpacked(file: Path) -> Path:
 
     The folder gets its name when it is complete, so two processes may unpack at once and neither sees half a model.
     """
-    folder = _cache() / f"{file.stem}-{_fingerprint(file)}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "tutelage" / "gguf" / f"{file.stem}-{_fingerprint(file)}"
     if folder.is_dir():
         return folder
-    _need_gguf(file)
+    if importlib.util.find_spec("gguf") is None:
+        raise TutelageError(
+            f"Reading {file.name} takes the Python package gguf, which is not installed: "
+            "pip install 'tutelage[gguf]'."
+        )
     log.info(f"Unpacking {file.name} into {folder}, once.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +109,11 @@ def _unpacked(file: Path) -> Path:
         raise _unwritable(folder.parent, error) from error
     try:
         _unpack(file, unfinished)
-        _move(unfinished, folder)
+        try:
+            unfinished.rename(folder)
+        except OSError as error:
+            if not folder.is_dir():  # else another process was first
+                raise _unwritable(folder.parent, error) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
@@ -137,17 +145,11 @@ def _unpack(file: Path, folder: Path) -> None:
         if not files and text_of(reader, "tokenizer.ggml.model") == "gpt2":
             set_split(tokenizer, text_of(reader, "tokenizer.ggml.pre"))
     except Exception as error:  # transformers raises many kinds for the same fault
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
         raise TutelageError(
-            f"transformers {transformers.__version__} cannot read the GGUF file {str(file)!r}: {reason}. "
+            f"transformers {transformers.__version__} cannot read the GGUF file {str(file)!r}: {first_line(error)}. "
             "Give the folder of the same model with *.safetensors files instead."
         ) from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise TutelageError(
-            f"{str(file)!r} lacks {counted(len(missing), 'weight')} of a {type(model).__name__} "
-            f"({', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}), which would be random."
-        )
+    refuse_missing(str(file), model, sorted(report["missing_keys"]))
     _forget_origin(model, tokenizer)
     try:
         save_files(model, tokenizer, folder)
@@ -177,33 +179,12 @@ def _forget_origin(model: Any, tokenizer: Any) -> None:
     )
 
 
-def _move(unfinished: Path, folder: Path) -> None:
-    """Give a complete folder its name, unless another process was first."""
-    try:
-        unfinished.rename(folder)
-    except OSError as error:
-        if not folder.is_dir():
-            raise _unwritable(folder.parent, error) from error
-
-
 def _fingerprint(file: Path) -> str:
     """A hash of the file's content and of what decides how it is read: the version of transformers, and READING."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
     digest.update(f"{transformers.__version__} {READING}".encode())
     return digest.hexdigest()[:20]
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tutelage" / "gguf"
-
-
-def _need_gguf(file: Path) -> None:
-    if importlib.util.find_spec("gguf") is None:
-        raise TutelageError(
-            f"Reading {file.name} takes the Python package gguf, which is not installed: "
-            "pip install 'tutelage[gguf]'."
-        )
 
 
 def _unwritable(folder: Path, error: OSError) -> TutelageError:

@@ -106,15 +106,15 @@ def add_tokenizer(writer: GGUFWriter, tokenizer: Any, rows: int) -> None:
     Raises TutelageError for a tokenizer that llama.cpp cannot compute.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    told = json.loads(backend.to_str()) if backend is not None else {}
-    model = told.get("model", {})
+    description = json.loads(backend.to_str()) if backend is not None else {}
+    model = description.get("model", {})
     if model.get("type") != "BPE":
         raise _refused(f"of the kind {model.get('type') or type(tokenizer).__name__}")
     if model.get("byte_fallback"):
-        _add_sentencepiece(writer, told)
+        _add_sentencepiece(writer, description)
     else:
         writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre(_split_name(told))
+        writer.add_tokenizer_pre(_split_name(description))
         writer.add_token_merges([" ".join(pair) for pair in _merges(model)])
     tokens = _tokens(tokenizer, rows)
     writer.add_token_list([token for token, _ in tokens])
@@ -131,7 +131,7 @@ def _tokens(tokenizer: Any, rows: int) -> list[tuple[str, int]]:
     byte_level = json.loads(tokenizer.backend_tokenizer.to_str())["model"].get("byte_fallback") is not True
     added = tokenizer.added_tokens_decoder
     vocabulary = {number: token for token, number in tokenizer.get_vocab().items()}
-    found = []
+    tokens = []
     for number in range(max(rows, max(vocabulary) + 1)):
         token = vocabulary.get(number, f"[PAD{number}]")
         kind = TokenType.NORMAL
@@ -141,8 +141,8 @@ def _tokens(tokenizer: Any, rows: int) -> list[tuple[str, int]]:
             kind = TokenType.CONTROL if added[number].special else TokenType.USER_DEFINED
         elif not byte_level and len(token) == 6 and token.startswith("<0x"):
             kind = TokenType.BYTE
-        found.append((token, int(kind)))
-    return found
+        tokens.append((token, int(kind)))
+    return tokens
 
 
 def _merges(model: Mapping[str, Any]) -> list[Sequence[str]]:

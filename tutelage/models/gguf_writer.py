@@ -59,12 +59,12 @@ def architecture_of(settings: Any) -> Architecture:
             f"A model of the architecture {kind} cannot be written as a GGUF file here; these can: "
             f"{', '.join(sorted(ARCHITECTURES))}. {INSTEAD}."
         )
-    found = ARCHITECTURES[kind]
-    for name, wanted in found.required.items():
-        value = getattr(settings, name, wanted)
-        if value != wanted:
-            raise _refused(kind, name, value, repr(wanted))
-    return found
+    architecture = ARCHITECTURES[kind]
+    for name, expected in architecture.required.items():
+        value = getattr(settings, name, expected)
+        if value != expected:
+            raise _refused(kind, name, value, repr(expected))
+    return architecture
 
 
 def frequency_factors(settings: Any) -> Float[Tensor, " half"] | None:
@@ -235,10 +235,10 @@ ARCHITECTURES = {
 
 def file_name(name: str, names: gguf.TensorNameMap) -> str:
     """What a weight of transformers is called in the file. Raises TutelageError for one that has no name there."""
-    found = names.get_name(name, try_suffixes=(".weight", ".bias"))
-    if found is None:
+    place = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    if place is None:
         raise TutelageError(f"llama.cpp has no place for the weight {name}. {INSTEAD}.")
-    return found
+    return place
 
 
 FILES = "tutelage.files"
@@ -273,7 +273,11 @@ def write_gguf(model: Any, tokenizer: Any, file: Path, kind: str, *, name: str) 
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         architecture.add(writer, settings)
         add_tokenizer(writer, tokenizer, settings.vocab_size)
-        writer.add_string(FILES, json.dumps(_small_files(model, tokenizer), ensure_ascii=False))
+        with tempfile.TemporaryDirectory() as folder:
+            settings.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            files = {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())}
+        writer.add_string(FILES, json.dumps(files, ensure_ascii=False))
         for place, weight in _weights(model, architecture):
             _add_tensor(writer, place, weight, kind)
         writer.write_header_to_file()
@@ -298,16 +302,8 @@ def small_files(reader: GGUFReader) -> Mapping[str, str]:
 
 def text_of(reader: GGUFReader, key: str) -> str:
     """The text of a key; empty where the file lacks it."""
-    found = reader.get_field(key)
-    return "" if found is None else str(found.contents())
-
-
-def _small_files(model: Any, tokenizer: Any) -> dict[str, str]:
-    """The configuration and the tokenizer as transformers writes them: the texts by the names of the files."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.config.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        return {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())}
+    field = reader.get_field(key)
+    return "" if field is None else str(field.contents())
 
 
 def _weights(model: Any, architecture: Architecture) -> Iterator[tuple[str, Tensor]]:

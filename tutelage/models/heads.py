@@ -7,8 +7,6 @@ A reward model is transformers' sequence classifier with one label, so that plai
 import copy
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +21,11 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.core.batch import Pairs, Rows
-from tutelage.core.rows import RowList, spread
-from tutelage.engines.choose import engine_for
-from tutelage.engines.interface import Engine
-from tutelage.engines.network import Backbone, checkpointed, context_of, inner, precision, trunk
-from tutelage.engines.ranks.passes import Passes
+from tutelage.core.batch import Rows
+from tutelage.core.rows import spread
+from tutelage.engines.network import Backbone, checkpointed, inner, precision, trunk
 from tutelage.models import backbone as loading
+from tutelage.models.engine_model import EngineModel
 from tutelage.models.gguf_reader import model_folder
 from tutelage.models.merging import merge, output_of, refuse_difference
 from tutelage.models.model_files import (
@@ -46,57 +42,25 @@ FINGERPRINT = "fingerprint.json"
 CANNED_INPUTS, CANNED_LENGTH = 8, 12
 
 
-class ScalarModel:
+class ScalarModel(EngineModel):
     """A transformer with a linear map to one number: `scores` reads it at the last token, `values` before each."""
 
-    def __init__(self, loaded: Backbone) -> None:
-        self.backbone = loaded
-        self.model, self.tokenizer = loaded.model, loaded.tokenizer
-        self.device, self.dtype = loaded.device, loaded.dtype
-        self.engine: Engine = engine_for(loaded)
-        self.gathered: Callable[[], AbstractContextManager[None]] = nullcontext
-        """The context in which all weights are on this rank; of a model in shards see `models.sharding`. Collective."""
-        self.gathered_to_save: Callable[[], AbstractContextManager[None]] = nullcontext
-        """The same on rank 0 alone, in the memory of the processor."""
-        self.passes: Passes | None = None
-        """The passes through a model in shards, which all ranks take together."""
-
-    def parameters(self) -> list[nn.Parameter]:
-        """The parameters that training may change."""
-        return [p for p in self.model.parameters() if p.requires_grad]
-
     def outside_parameters(self) -> list[nn.Parameter]:
-        """The parameters that are used beside the engine: those of the scalar head."""
+        """Those of the scalar head."""
         return list(self.head.parameters())
 
     def head_in(self, model: nn.Module) -> None:
-        """The head that an engine computes with: none, its states are what is read."""
+        """None: the states of the engine are read."""
 
     @property
-    def context(self) -> int | None:
-        """How many tokens the model can attend to, where its configuration says."""
-        return context_of(self.model)
+    def vocabulary(self) -> int:
+        """The number of tokens that both the tokenizer and the embedding have."""
+        return min(len(self.tokenizer), int(inner(self.model).config.get_text_config().vocab_size))
 
     @property
     def head(self) -> Any:
-        """The linear layer d → 1, inside whatever PEFT put around it."""
+        """The linear layer d → 1, inside any PEFT wrapper."""
         return inner(self.model).score
-
-    def backward(self, loss: Float[Tensor, ""]) -> None:
-        """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
-        self.engine.backward(loss)
-
-    def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
-        """√ Σ g² over all gradients. Float[]"""
-        return self.engine.total_norm(gradients)
-
-    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
-        """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
-        return self.engine.split(batch, tokens)
-
-    def metrics(self) -> dict[str, float]:
-        """Figures of the engine about the last step."""
-        return self.engine.metrics()
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """The hidden state at the last token of each row. Float[B, d]"""
@@ -115,8 +79,8 @@ class ScalarModel:
     def save(self, folder: Path) -> None:
         """Write the model with its head, and the scores of a few canned inputs to know it again by."""
         loading.save_model(self.model, self.tokenizer, folder)
-        known = {"scores": self.fingerprint(), "dtype": str(self.dtype).removeprefix("torch.")}
-        (folder / FINGERPRINT).write_text(json.dumps(known))
+        content = {"scores": self.fingerprint(), "dtype": str(self.dtype).removeprefix("torch.")}
+        (folder / FINGERPRINT).write_text(json.dumps(content))
 
     def save_whole(self, folder: Path) -> None:
         """`save`, with an adapter folded into the weights, a chat template that ends where the score is read, and a
@@ -131,25 +95,14 @@ class ScalarModel:
 
     def verify(self, folder: Path) -> None:
         """Raise TutelageError where the whole model in a folder, as transformers loads it, scores otherwise."""
-        trained, saved = (
-            output_of(self.model, self.tokenizer),
-            output_of(_load_scalar(str(folder)), self.tokenizer),
-        )
-        refuse_difference(trained, saved, self.tokenizer, "The saved model")
+        saved = output_of(_load_scalar(str(folder)), self.tokenizer)
+        refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
 
     @torch.no_grad()
     def fingerprint(self) -> list[float]:
         """Scores of eight canned inputs: a head that was lost or re-initialised on the way changes them."""
-        vocabulary = min(len(self.tokenizer), int(inner(self.model).config.get_text_config().vocab_size))
-        tokens = _canned_tokens(CANNED_INPUTS, vocabulary).to(self.device)
-        everywhere = torch.ones_like(tokens, dtype=torch.bool)
-        rows = Rows(
-            prompt=tokens[:, :4],
-            prompt_mask=everywhere[:, :4],
-            response=tokens[:, 4:],
-            mask=everywhere[:, 4:],
-        )
-        return [float(score) for score in self.scores(rows)]
+        tokens = _canned_tokens(CANNED_INPUTS, self.vocabulary).to(self.device)
+        return [float(score) for score in self.scores(_as_rows(tokens, prompt=4))]
 
 
 @phase("load")
@@ -167,8 +120,7 @@ def new_reward_model(
             "Start from a whole model (a finished run has one in model/), or train all weights with --lora.rank 0."
         )
     whole = loading.load_backbone(settings, config.Lora(rank=0))
-    model = whole.model
-    tokenizer = whole.tokenizer
+    model, tokenizer = whole.model, whole.tokenizer
     ensure_own_pad(model, tokenizer)
     scalar_config = type(model.config).from_dict(model.config.to_dict() | {"num_labels": 1})
     scalar_config.pad_token_id = tokenizer.pad_token_id
@@ -250,14 +202,14 @@ def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
     if not file.is_file():  # a reward model from elsewhere
         warn_of_template(model.tokenizer, str(folder))
         return
-    known = json.loads(file.read_text())
-    if known.keys() != {"scores", "dtype"}:
+    content = json.loads(file.read_text())
+    if content.keys() != {"scores", "dtype"}:
         raise TutelageError(
             f"{file} is not in the format of this version of Tutelage: use the version that wrote it, or train the "
             "reward model again."
         )
-    saved, now = torch.tensor(known["scores"]), torch.tensor(model.fingerprint())
-    half = "bfloat16" in (str(model.dtype).removeprefix("torch."), known["dtype"])
+    saved, now = torch.tensor(content["scores"]), torch.tensor(model.fingerprint())
+    half = "bfloat16" in (str(model.dtype).removeprefix("torch."), content["dtype"])
     if not _is_close(saved, now, half=half):
         raise TutelageError(
             f"{str(folder)!r} does not score its canned inputs as it did when it was saved "
@@ -280,19 +232,26 @@ def _canned_tokens(count: int, vocabulary: int) -> Int[Tensor, "count length"]:
     return (numbers * 7919 + 13) % (vocabulary - 1)
 
 
+def _as_rows(tokens: Int[Tensor, "count length"], *, prompt: int) -> Rows:
+    """Rows without padding, whose first `prompt` tokens are the prompt."""
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    return Rows(
+        prompt=tokens[:, :prompt],
+        prompt_mask=mask[:, :prompt],
+        response=tokens[:, prompt:],
+        mask=mask[:, prompt:],
+    )
+
+
 @torch.no_grad()
 def _checked(model: ScalarModel) -> ScalarModel:
     """Compare our score with transformers' own on a row, so that the saved folder means the same to everyone."""
-    vocabulary = min(len(model.tokenizer), int(inner(model.model).config.get_text_config().vocab_size))
-    tokens = _canned_tokens(1, vocabulary).to(model.device)
+    tokens = _canned_tokens(1, model.vocabulary).to(model.device)
     tokens += tokens == model.tokenizer.pad_token_id
-    everywhere = torch.ones_like(tokens, dtype=torch.bool)
-    rows = Rows(
-        prompt=tokens[:, :2], prompt_mask=everywhere[:, :2], response=tokens[:, 2:], mask=everywhere[:, 2:]
-    )
     with precision(model.device, model.dtype):
-        theirs = model.model(input_ids=tokens, attention_mask=everywhere.long()).logits.float().squeeze(-1)
-    if not _is_close(model.scores(rows), theirs, half=model.dtype == torch.bfloat16):
+        out = model.model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+    theirs, ours = out.logits.float().squeeze(-1), model.scores(_as_rows(tokens, prompt=2))
+    if not _is_close(ours, theirs, half=model.dtype == torch.bfloat16):
         raise TutelageError(
             f"{type(inner(model.model)).__name__} does not read its score at the last token, so its reward head "
             "cannot be used here."

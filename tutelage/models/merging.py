@@ -94,8 +94,8 @@ def _tokens(model: nn.Module, tokenizer: Any) -> tuple[int, ...]:
     vocabulary = min(len(tokenizer), int(inner(model).config.get_text_config().vocab_size))
     text, special = tokenizer.encode(TEXT)[:TEXT_TOKENS], tokenizer.all_special_ids[:SPECIAL_TOKENS]
     spread = (number * vocabulary // SPREAD_TOKENS for number in range(SPREAD_TOKENS))
-    found = [*text, *special, *spread][: context_of(model)]
-    return tuple(token for token in found if token < vocabulary and token != tokenizer.pad_token_id)
+    tokens = [*text, *special, *spread][: context_of(model)]
+    return tuple(token for token in tokens if token < vocabulary and token != tokenizer.pad_token_id)
 
 
 def tied_layers(model: nn.Module) -> dict[str, nn.Module]:

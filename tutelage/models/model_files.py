@@ -71,7 +71,10 @@ def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterabl
 def check_finite(model: nn.Module, action: str) -> None:
     """Raise TutelageError where a weight is not a finite number; `action` begins the message."""
     for name, weight in model.named_parameters():
-        if weight.is_floating_point() and weight.numel() and not weight.is_meta and not _is_finite(weight):
+        if not weight.is_floating_point() or not weight.numel() or weight.is_meta:
+            continue
+        low, high = torch.aminmax(weight.detach())  # both are nan where any element is
+        if not (low.isfinite() & high.isfinite()):
             raise TutelageError(
                 f"{action}: weights of {name} are not finite numbers. Where training did it, a lower learning rate is "
                 "the usual cure; the checkpoints before it are good."
@@ -146,9 +149,18 @@ def check_vocabulary(model: Any, tokenizer: Any, path: str) -> None:
         )
 
 
-def _is_finite(weight: torch.Tensor) -> bool:
-    low, high = torch.aminmax(weight.detach())  # both are nan where any element is
-    return bool(low.isfinite() & high.isfinite())
+def refuse_missing(path: str, model: nn.Module, names: list[str]) -> None:
+    """Refuse a checkpoint that lacks weights of its model."""
+    if names:
+        raise TutelageError(
+            f"{path!r} lacks {counted(len(names), 'weight')} of a {type(model).__name__} ({_listed(names)}), which "
+            "would be random. Is it a reward model or a model of another shape?"
+        )
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message; the name of its type where it has none."""
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:300].rstrip(".")
 
 
 def _without_numbers(name: str) -> str:

@@ -1,7 +1,5 @@
 """Models in numbers, read from a configuration alone: no weight is read and no memory is taken."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +9,11 @@ from transformers.pytorch_utils import Conv1D
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.engines.network import inner, trunk
+from tutelage.engines.network import feed_forward_width, inner, trunk
 from tutelage.engines.plans.workload import Transformer
-from tutelage.models.backbone import is_adapter
+from tutelage.models.backbone import base_of
 from tutelage.models.fresh import llama_config
+from tutelage.models.model_files import first_line
 
 
 def outline(path: str) -> Transformer:
@@ -22,17 +21,15 @@ def outline(path: str) -> Transformer:
 
     Raises TutelageError where there is no configuration of a causal language model.
     """
-    if is_adapter(path):
-        path = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
+    path = base_of(path)
     try:
         settings = AutoConfig.from_pretrained(path).get_text_config()
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings)
     except Exception as error:  # transformers raises many kinds for the same fault
-        first = str(error).strip().split("\n")[0][:200].rstrip(".")
         raise TutelageError(
-            f"{path!r} has no configuration of a causal language model: {first}. Give a model folder, its config.json, "
-            "or a name on the hub."
+            f"{path!r} has no configuration of a causal language model: {first_line(error)}. Give a model folder, its "
+            "config.json, or a name on the hub."
         ) from error
     return outline_of(model)
 
@@ -62,7 +59,7 @@ def outline_of(model: nn.Module) -> Transformer:
         largest_layer=max(map(_weights, decoders)),
         layers=layers,
         hidden=hidden,
-        feed_forward=_feed_forward(settings, hidden),
+        feed_forward=_feed_forward(settings),
         attention=heads * width,
         key_values=2 * layers * shared * width,
         vocabulary=int(settings.vocab_size),
@@ -94,10 +91,7 @@ def _matrices(network: nn.Module, settings: Any) -> float:
     return sum(p.numel() * (share if p.dim() == 3 else 1.0) for p in counted)
 
 
-def _feed_forward(settings: Any, hidden: int) -> int:
+def _feed_forward(settings: Any) -> int:
     """Width inside the feed-forward block of a token; of its experts together."""
     active = int(getattr(settings, "num_experts_per_tok", None) or 1)
-    expert = getattr(settings, "moe_intermediate_size", None)
-    names = ("intermediate_size", "ffn_dim", "n_inner")
-    inside = next((int(size) for name in names if (size := getattr(settings, name, None))), 4 * hidden)
-    return active * int(expert or inside)
+    return active * int(getattr(settings, "moe_intermediate_size", None) or feed_forward_width(settings))

@@ -1,11 +1,10 @@
 """A causal language model seen as a policy: tokens in, log-probabilities of the response out."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,22 +12,21 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from tutelage.base import config
-from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
-from tutelage.core.rows import RowList
+from tutelage.core.batch import Rollout, Rows, TokenScores
 from tutelage.engines.choose import engine_for
 from tutelage.engines.interface import Engine, PromptTokens
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import Backbone, context_of, end_ids_of, head_of, inner, verified_head
-from tutelage.engines.ranks.passes import Passes
+from tutelage.engines.network import Backbone, end_ids_of, head_of, inner, verified_head
 from tutelage.models.backbone import load_whole, save_model
+from tutelage.models.engine_model import EngineModel
 from tutelage.models.merging import merge, output_of, refuse_difference
 from tutelage.models.model_files import check_saved
 
 REFERENCE = "reference"  # the adapter name of a frozen copy
 
 
-class Policy:
-    """The model being trained, and the way to ask the reference it started from.
+class Policy(EngineModel):
+    """The model being trained, and the reference it started from.
 
     With LoRA on a whole model the reference is the model with its adapter off; with an adapter that was loaded
     from a folder it is a frozen copy of that adapter; without LoRA it is a frozen copy of the model.
@@ -36,18 +34,8 @@ class Policy:
     """
 
     def __init__(self, backbone: Backbone) -> None:
-        self.backbone = backbone
-        self.model: Any = backbone.model
-        self.tokenizer = backbone.tokenizer
-        self.device, self.dtype = backbone.device, backbone.dtype
+        super().__init__(backbone, verified_head(backbone.model))
         self.end_ids = end_ids_of(backbone)
-        self.engine: Engine = engine_for(backbone, verified_head(self.model))
-        self.gathered: Callable[[], AbstractContextManager[None]] = nullcontext
-        """The context in which all weights are on this rank; of a model in shards see `models.sharding`. Collective."""
-        self.gathered_to_save: Callable[[], AbstractContextManager[None]] = nullcontext
-        """The same on rank 0 alone, in the memory of the processor."""
-        self.passes: Passes | None = None
-        """The passes through a model in shards, which all ranks take together."""
         self._reference: Engine | None = None  # of a frozen copy of the whole model, or of another model
         self._fresh_adapter = isinstance(self.model, PeftModel) and _adapter_is_zero(self.model)
 
@@ -61,16 +49,12 @@ class Policy:
         """Whether `generate` and `scores` give a token one log-probability (see `Engine.is_exact`)."""
         return self.engine.is_exact
 
-    def parameters(self) -> list[nn.Parameter]:
-        """The parameters that training may change."""
-        return [p for p in self.model.parameters() if p.requires_grad]
-
     def outside_parameters(self) -> list[nn.Parameter]:
-        """The parameters that are used beside the engine: none."""
+        """None."""
         return []
 
     def head_in(self, model: nn.Module) -> Head | None:
-        """The head that an engine computes with, in a copy of the model."""
+        """The output head of a copy of the model."""
         return head_of(model) if self.head.is_known else Head()
 
     @property
@@ -83,16 +67,11 @@ class Policy:
         """The number of tokens in the model's vocabulary."""
         return int(inner(self.model).get_output_embeddings().weight.shape[0])
 
-    @property
-    def context(self) -> int | None:
-        """How many tokens the model can attend to, where its configuration says."""
-        return context_of(self.model)
-
-    def freeze_reference(self, copied: Callable[[], Engine] | None = None) -> None:
-        """Take the policy as it is now for the reference. `copied` makes the engine of a frozen copy of the model, for
-        a policy that needs one."""
+    def freeze_reference(self, frozen_copy: Callable[[], Engine] | None = None) -> None:
+        """Take the policy as it is now for the reference. `frozen_copy` makes the engine of a frozen copy of the model,
+        for a policy that needs one."""
         if not isinstance(self.model, PeftModel):
-            self._reference = (copied or self._copied)()
+            self._reference = (frozen_copy or self._frozen_copy)()
         elif not self._fresh_adapter:
             self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
             _copy_adapter(self.model, "default", REFERENCE)
@@ -102,14 +81,14 @@ class Policy:
         """Take another policy, which stays as it is, for the reference: the teacher of distillation."""
         self._reference = other.engine
 
-    def _copied(self) -> Engine:
+    def _frozen_copy(self) -> Engine:
         frozen = copy.deepcopy(self.model).requires_grad_(False).eval()
         head = verified_head(frozen) if self.head.is_known else Head()
         return engine_for(replace(self.backbone, model=frozen), head)
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """Inside, the policy answers as the reference does, and nothing is recorded for the gradient."""
+        """The context in which the policy computes as the reference, without gradients."""
         with self._reference_engine() as reference:
             policy, self.engine = self.engine, reference
             try:
@@ -119,7 +98,7 @@ class Policy:
 
     @contextmanager
     def _reference_engine(self) -> Iterator[Engine]:
-        """Inside, the engine that is given computes what the reference says, without gradients."""
+        """The context of the reference's engine, without gradients."""
         with torch.no_grad():
             if self._reference is not None:
                 yield self._reference
@@ -204,22 +183,6 @@ class Policy:
             on_token=on_token,
         )
 
-    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
-        """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
-        return self.engine.split(batch, tokens)
-
-    def backward(self, loss: Float[Tensor, ""]) -> None:
-        """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
-        self.engine.backward(loss)
-
-    def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
-        """√ Σ g² over all gradients. Float[]"""
-        return self.engine.total_norm(gradients)
-
-    def metrics(self) -> dict[str, float]:
-        """Figures of the engine about the last rollout and its update."""
-        return self.engine.metrics()
-
     def save(self, folder: Path) -> None:
         """Write the policy (or its adapter alone) as transformers and PEFT do."""
         save_model(self.model, self.tokenizer, folder)
@@ -236,11 +199,8 @@ class Policy:
 
     def verify(self, folder: Path) -> None:
         """Raise TutelageError where the whole model in a folder, as transformers loads it, is not this policy."""
-        trained, saved = (
-            output_of(self.model, self.tokenizer),
-            output_of(load_whole(str(folder)), self.tokenizer),
-        )
-        refuse_difference(trained, saved, self.tokenizer, "The saved model")
+        saved = output_of(load_whole(str(folder)), self.tokenizer)
+        refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
 
 
 def _adapter_is_zero(model: PeftModel) -> bool:

@@ -141,14 +141,16 @@ def _fits(tokenizer: Any, original: Any) -> bool:
     """Whether the chat template of `tokenizer` writes the tokens that `encode` makes with the original, and the same
     prompts. Conversations that the original refuses are passed over."""
     for messages in EXAMPLES:
-        *asked, answer = messages
+        *prompt_turns, answer = messages
         try:
-            prompt, response = encode(tuple(asked), answer.content, original)
+            prompt, response = encode(tuple(prompt_turns), answer.content, original)
         except TutelageError:
             continue
         turns = [{"role": turn.role, "content": turn.content} for turn in messages]
         written = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
-        same_prompt = render_prompt(tuple(asked), tokenizer) == render_prompt(tuple(asked), original)
+        same_prompt = render_prompt(tuple(prompt_turns), tokenizer) == render_prompt(
+            tuple(prompt_turns), original
+        )
         if list(written) != [*prompt, *response] or not same_prompt:
             return False
     return True

@@ -20,7 +20,7 @@ from tutelage.engines.interface import Engine
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.sharded_tensors import whole
 from tutelage.engines.sharded import ShardedEngine
-from tutelage.models.heads import ScalarModel
+from tutelage.models.engine_model import EngineModel
 from tutelage.models.policy import Policy
 
 CPU = torch.device("cpu")
@@ -35,9 +35,7 @@ class WholeModel:
     device: torch.device
 
 
-def shard_(
-    model: Policy | ScalarModel, passes: Passes, device: torch.device, *, with_reference: bool = False
-) -> None:
+def shard_(model: EngineModel, passes: Passes, device: torch.device, *, with_reference: bool = False) -> None:
     """Keep this rank's shards of the weights alone, on a device, from now on. The plain engine computes there.
 
     `with_reference` takes a policy as it is now for its reference too, in shards of its own.
@@ -45,7 +43,7 @@ def shard_(
     model.backbone, model.device = replace(model.backbone, device=device, engine="plain"), device
     if with_reference:
         assert isinstance(model, Policy)
-        model.freeze_reference(partial(_frozen, model, passes))
+        model.freeze_reference(partial(_frozen_copy, model, passes))
     here = _whole_model(model, device)
     to_save = here if device.type == "cpu" else _whole_model(model, CPU)
     outside = model.outside_parameters()
@@ -57,7 +55,7 @@ def shard_(
     model.gathered_to_save = partial(_gathered, model, to_save, needed=passes.ranks.is_first)
 
 
-def _frozen(policy: Policy, passes: Passes) -> Engine:
+def _frozen_copy(policy: Policy, passes: Passes) -> Engine:
     """The engine of a frozen copy of a policy that is not sharded yet. Nothing is copied but this rank's shards."""
 
     def alias(parameter: nn.Parameter) -> nn.Parameter:
@@ -67,15 +65,22 @@ def _frozen(policy: Policy, passes: Passes) -> Engine:
     return ShardedEngine(replace(policy.backbone, model=twin), policy.head_in(twin), passes)
 
 
-def _whole_model(model: Policy | ScalarModel, device: torch.device) -> WholeModel:
+def _whole_model(model: EngineModel, device: torch.device) -> WholeModel:
     """The model on a device as it is now, with weights that have shapes and no memory."""
-    twin = _twin(model.model, partial(_empty_like, device=device), device)
+
+    def empty(parameter: nn.Parameter) -> nn.Parameter:
+        shape = torch.empty_like(parameter, memory_format=torch.contiguous_format, device=device)
+        without_memory = nn.Parameter(shape, parameter.requires_grad)
+        without_memory.untyped_storage().resize_(0)
+        return without_memory
+
+    twin = _twin(model.model, empty, device)
     backbone = replace(model.backbone, model=twin, device=device)
     return WholeModel(twin, engine_for(backbone, model.head_in(twin)), device)
 
 
 @contextmanager
-def _gathered(model: Policy | ScalarModel, target: WholeModel, *, needed: bool = True) -> Iterator[None]:
+def _gathered(model: EngineModel, target: WholeModel, *, needed: bool = True) -> Iterator[None]:
     """Inside, the model and its engine are the whole ones, on ranks where they are needed. Collective on the way in."""
     assert model.passes is not None
     ranks = model.passes.ranks
@@ -101,13 +106,6 @@ def _twin(model: nn.Module, of: Callable[[nn.Parameter], nn.Parameter], device: 
     memo: dict[int, Any] = {id(parameter): of(parameter) for parameter in model.parameters()}
     memo |= {id(buffer): buffer.detach().to(device, copy=True) for buffer in model.buffers()}
     return copy.deepcopy(model, memo)
-
-
-def _empty_like(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
-    shape = torch.empty_like(parameter, memory_format=torch.contiguous_format, device=device)
-    empty = nn.Parameter(shape, parameter.requires_grad)
-    empty.untyped_storage().resize_(0)
-    return empty
 
 
 @torch.no_grad()

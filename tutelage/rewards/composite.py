@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -14,6 +14,7 @@ from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.ranks import Ranks, deal
 from tutelage.rewards.reward import (
     Breakdown,
+    BreakdownReward,
     Completion,
     Reward,
     RewardWrapper,
@@ -26,7 +27,7 @@ from tutelage.rewards.scores import breakdown_of
 
 
 @dataclass(frozen=True)
-class WeightedReward:
+class WeightedReward(BreakdownReward):
     """Several rewards added up: Σ weight · score."""
 
     parts: tuple[tuple[float, Reward], ...]
@@ -35,10 +36,6 @@ class WeightedReward:
     def made_of(self) -> tuple[Reward, ...]:
         """The parts."""
         return tuple(part for _, part in self.parts)
-
-    def __call__(self, completions: Sequence[Completion]) -> Tensor:
-        """Float[B]"""
-        return self.breakdown(completions).total
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
         """The sum, and the score of each part by its name."""
@@ -73,25 +70,23 @@ class CappedReward(RewardWrapper):
 
 def parts_by_name(rewards: Sequence[Reward], scores: Sequence[Breakdown]) -> Mapping[str, Tensor]:
     """The scores of rewards by name, and those of their own parts as "name.part"; equal names are numbered."""
-    found: dict[str, Tensor] = {}
-    for name, each in zip(_distinct(rewards), scores, strict=True):
-        found[name] = each.total
-        found |= {f"{name}.{inner}": values for inner, values in each.parts.items()}
-    return found
-
-
-def _distinct(rewards: Sequence[Reward]) -> Iterator[str]:
-    seen: dict[str, int] = {}
-    for name in map(reward_name, rewards):
-        seen[name] = seen.get(name, 0) + 1
-        yield name if seen[name] == 1 else f"{name}_{seen[name]}"
+    parts: dict[str, Tensor] = {}
+    counts: Counter[str] = Counter()
+    for reward, each in zip(rewards, scores, strict=True):
+        name = reward_name(reward)
+        counts[name] += 1
+        if counts[name] > 1:
+            name = f"{name}_{counts[name]}"
+        parts[name] = each.total
+        parts |= {f"{name}.{inner}": values for inner, values in each.parts.items()}
+    return parts
 
 
 Combination: TypeAlias = Literal["mean", "worst", "lower", "lcb"]
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class Ensemble(BreakdownReward):
     """Rewards on a common scale as one; `weight` is that of the disagreement in `lower` and `lcb` (see `combine`)."""
 
     members: tuple[Reward, ...]
@@ -102,10 +97,6 @@ class Ensemble:
     def made_of(self) -> tuple[Reward, ...]:
         """The members."""
         return self.members
-
-    def __call__(self, completions: Sequence[Completion]) -> Tensor:
-        """Float[B]"""
-        return self.breakdown(completions).total
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
         """The combined scores, and those of each member by its name."""
@@ -156,8 +147,10 @@ class DealtReward(RewardWrapper):
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
         """The scores, and those of the parts. Raises `PeerError` where the reward of another rank fails."""
-        owners = _owners(prompt_ids(completions), self.ranks.size)
-        own = [place for place, owner in enumerate(owners) if owner == self.ranks.rank]
+        ids = prompt_ids(completions)
+        counts = Counter(ids)
+        rank_of = dict(zip(counts, deal(list(counts.values()), list(counts), self.ranks.size), strict=True))
+        own = [place for place, name in enumerate(ids) if rank_of[name] == self.ranks.rank]
         mine = selected(completions, own)
         together = self.ranks.together if self.passes is None else self.passes.together
         found = together(lambda: breakdown_of(self.reward, mine) if own else None)
@@ -175,10 +168,3 @@ class DealtReward(RewardWrapper):
 def dealt_reward(reward: Reward, ranks: Ranks, passes: Passes | None = None) -> Reward:
     """The reward with its completions dealt to the ranks; itself for a single rank. For `passes` see `DealtReward`."""
     return reward if ranks.size == 1 else DealtReward(reward, ranks, passes)
-
-
-def _owners(names: Sequence[str], size: int) -> list[int]:
-    """The rank of each completion: those of a prompt stay together."""
-    counts = Counter(names)
-    rank_of = dict(zip(counts, deal(list(counts.values()), list(counts), size), strict=True))
-    return [rank_of[name] for name in names]

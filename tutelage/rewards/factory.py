@@ -15,7 +15,6 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.formats import LoadedRecords
-from tutelage.data.records import Prompt
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
@@ -66,7 +65,13 @@ def rule_named(text: str) -> Reward:
         near = get_close_matches(name.partition("(")[0], RULES, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise TutelageError(f"There is no rule {text!r}: the rules are {', '.join(RULES)}.{hint}")
-    values = _settings(text, match[2] or "")
+    try:
+        call = ast.parse(f"rule({match[2] or ''})", mode="eval").body
+    except SyntaxError as error:
+        raise _unreadable(text) from error
+    if not isinstance(call, ast.Call) or call.args:
+        raise _unreadable(text)
+    values = {keyword.arg or "": _value(keyword.value, text) for keyword in call.keywords}
     try:
         rule: Reward = config.from_mapping(RULES[name], values)
     except TutelageError as error:
@@ -74,18 +79,8 @@ def rule_named(text: str) -> Reward:
     return rule
 
 
-def _settings(text: str, inside: str) -> dict[str, object]:
-    """name=value, … with numbers, texts in quotation marks, plain words, and lists of these in brackets."""
-    try:
-        call = ast.parse(f"rule({inside})", mode="eval").body
-    except SyntaxError as error:
-        raise _unreadable(text) from error
-    if not isinstance(call, ast.Call) or call.args:
-        raise _unreadable(text)
-    return {keyword.arg or "": _value(keyword.value, text) for keyword in call.keywords}
-
-
 def _value(node: ast.expr, text: str) -> object:
+    """A number, a text in quotation marks, a plain word, or a list of these in brackets."""
     if isinstance(node, ast.Name):
         return {"true": True, "false": False}.get(node.id, node.id)
     if isinstance(node, ast.List | ast.Tuple):
@@ -124,29 +119,27 @@ def columns_by_name(names: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 
 def rewards_without_model(names: Sequence[str]) -> Mapping[str, Reward]:
     """The rules, judges and functions among rewards, by name; no reward model is loaded."""
-    known = {name: _without_model(name) for name, _ in map(_weighted, names)}
-    return {name: reward for name, reward in known.items() if reward is not None}
+    rewards = {name: _without_model(name) for name, _ in map(_weighted, names)}
+    return {name: reward for name, reward in rewards.items() if reward is not None}
 
 
-def _weighted(given: str) -> tuple[str, float]:
-    name, weight = split_weight(given)
-    return name, 1.0 if weight is None else _weight(given, weight)
-
-
-def _weight(given: str, text: str) -> float:
+def _weighted(spec: str) -> tuple[str, float]:
+    name, text = split_weight(spec)
+    if text is None:
+        return name, 1.0
     try:
         weight = float(text)
     except ValueError as error:
-        raise TutelageError(f"The weight of the reward {given!r} is not a number.") from error
+        raise TutelageError(f"The weight of the reward {spec!r} is not a number.") from error
     if not math.isfinite(weight) or not weight:
-        raise TutelageError(f"The weight of the reward {given!r} must be a finite number other than 0.")
-    return weight
+        raise TutelageError(f"The weight of the reward {spec!r} must be a finite number other than 0.")
+    return name, weight
 
 
 def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward:
-    found = _without_model(name)
-    if found is not None:
-        return found
+    reward = _without_model(name)
+    if reward is not None:
+        return reward
     if name.partition("(")[0] in RULES and not Path(name).exists():
         raise TutelageError(f"There is no reward model {name!r}; the rule of this name is rule:{name}.")
     scalar = load_reward_model(replace(model, path=name))
@@ -172,8 +165,7 @@ def function_named(name: str) -> Callable[..., object]:
         raise TutelageError(f"The module {module!r} has no function {attribute!r}.") from error
     if not callable(function):
         raise TutelageError(f"{name!r} is not a function.")
-    found: Callable[..., object] = function
-    return found
+    return function
 
 
 def _imported(module: str, name: str) -> ModuleType:
@@ -183,18 +175,13 @@ def _imported(module: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         file = Path(*module.split(".")).with_suffix(".py")
         hint = ", where Python does not look: set PYTHONPATH=. before the command"
-        lies = (
-            f". {file} lies in this folder{hint}"
-            if file.is_file() and f"{module}.".startswith(f"{error.name}.")
-            else ""
-        )
-        raise TutelageError(f"The module of {name!r} cannot be imported: {error}{lies}.") from error
+        is_here = file.is_file() and f"{module}.".startswith(f"{error.name}.")
+        place = f". {file} lies in this folder{hint}" if is_here else ""
+        raise TutelageError(f"The module of {name!r} cannot be imported: {error}{place}.") from error
     except Exception as error:  # whatever the module does while it is imported
-        line = (
-            "" if isinstance(error, SyntaxError) else place_of(error)
-        )  # the message of a SyntaxError has it
-        what = f"{type(error).__name__}: {error}{line}"
-        raise TutelageError(f"The module of {name!r} cannot be imported: {what}.") from error
+        place = "" if isinstance(error, SyntaxError) else place_of(error)  # a SyntaxError names it
+        reason = f"{type(error).__name__}: {error}{place}"
+        raise TutelageError(f"The module of {name!r} cannot be imported: {reason}.") from error
 
 
 def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:
@@ -204,16 +191,12 @@ def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:
     """
     for name, columns in columns_by_name(names).items():
         for column in columns:
-            _require(name, column, prompts)
-
-
-def _require(name: str, column: str, prompts: LoadedRecords[Prompt]) -> None:
-    rows = zip(prompts.places, prompts.records, strict=True)
-    without = [(place, prompt) for place, prompt in rows if prompt.data.get(column) is None]
-    if without:
-        place, prompt = without[0]
-        count = f"{len(without):,} of {counted(len(prompts.records), 'row', 'lacks')} it"
-        raise TutelageError(
-            f"The reward {name} reads the column {column!r}, which {place} of {prompts.source} does not have "
-            f"({count}); the own columns of that row are: {', '.join(prompt.data) or 'none'}."
-        )
+            rows = zip(prompts.places, prompts.records, strict=True)
+            lacking = [(place, prompt) for place, prompt in rows if prompt.data.get(column) is None]
+            if lacking:
+                place, prompt = lacking[0]
+                count = f"{len(lacking):,} of {counted(len(prompts.records), 'row', 'lacks')} it"
+                raise TutelageError(
+                    f"The reward {name} reads the column {column!r}, which {place} of {prompts.source} does not have "
+                    f"({count}); the own columns of that row are: {', '.join(prompt.data) or 'none'}."
+                )

@@ -1,4 +1,4 @@
-"""Formulas as the library math-verify reads and compares them, computed in the worker (see `limits`).
+"""Formulas as the library math-verify reads and compares them, computed in the worker of `sandbox`.
 
 The library is imported with this module, so before the time of an answer begins. Its own limits of time work by a
 signal, which only the main thread may wait for and which does not end a long multiplication: they are off.
@@ -23,7 +23,7 @@ def equal(wanted: str, answer: str) -> bool:
 
 
 def prepare() -> None:
-    """Load what the library loads with its first comparisons, which takes longer than they do (see `limits`)."""
+    """Load what the library loads with its first comparisons, which takes longer than they do."""
     _equal(r"$\frac{1}{2}x$", "$0.5$")
 
 
@@ -33,18 +33,11 @@ def _readable(text: str) -> bool:
 
 
 def _equal(wanted: str, answer: str) -> bool:
-    return bool(
-        math_verify.verify(
-            _parsed(wanted), math_verify.parse(answer, parsing_timeout=None), timeout_seconds=None
-        )
-    )
+    expressions = math_verify.parse(answer, parsing_timeout=None)
+    return bool(math_verify.verify(_parsed(wanted), expressions, timeout_seconds=None))
 
 
 @lru_cache(maxsize=64)
 def _parsed(wanted: str) -> Any:
     """The expressions of a wanted text, which all answers to a prompt are compared with."""
-    return _read(wanted)
-
-
-def _read(text: str) -> Any:
-    return math_verify.parse(text, parsing_timeout=None)
+    return math_verify.parse(wanted, parsing_timeout=None)

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import Messages
-from tutelage.rewards.reward import Breakdown, Completion
+from tutelage.rewards.reward import Breakdown, BreakdownReward, Completion
 from tutelage.rewards.scores import checked
 
 
 @dataclass(frozen=True)
-class FunctionReward:
+class FunctionReward(BreakdownReward):
     """A function as a reward; its signature says what it is called with.
 
         function(completions) -> scores          the completions: conversation, answer, own columns, tokens
@@ -37,10 +34,6 @@ class FunctionReward:
         """The function, which may be a reward with parts of its own."""
         return (self.function,)
 
-    def __call__(self, completions: Sequence[Completion]) -> Tensor:
-        """Float[B]"""
-        return self.breakdown(completions).total
-
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
         """The scores of the function, and those of its parts where it is a reward that has parts."""
         try:
@@ -48,8 +41,10 @@ class FunctionReward:
         except TutelageError:
             raise
         except Exception as error:
+            code = getattr(inspect.unwrap(self.function), "__code__", None)
+            place = place_of(error, code.co_filename if code is not None else "")
             raise TutelageError(
-                f"The reward function {self.name} raised {type(error).__name__}: {error}{_place(error, self.function)}."
+                f"The reward function {self.name} raised {type(error).__name__}: {error}{place}."
             ) from error
         if isinstance(scores, Breakdown):
             return scores
@@ -62,14 +57,10 @@ class FunctionReward:
             return of_parts(completions)
         arguments: tuple[Any, ...] = (completions,)
         if argument_count(self.function, self.name) == 2:
-            arguments = [_question(one.messages) for one in completions], [one.answer for one in completions]
+            questions = [one.messages[-1].content if one.messages else "" for one in completions]
+            arguments = questions, [one.answer for one in completions]
         scores = self.function(*arguments)
         return list(scores) if inspect.isgenerator(scores) else scores
-
-
-def _question(messages: Messages) -> str:
-    """The prompt that a function of texts is given: the last message of a conversation."""
-    return messages[-1].content if messages else ""
 
 
 def argument_count(function: Callable[..., object], name: str) -> int:
@@ -87,17 +78,11 @@ def argument_count(function: Callable[..., object], name: str) -> int:
     positional = [one for one in required if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     keywords = [one.name for one in required if one.kind is one.KEYWORD_ONLY]
     if len(positional) not in (1, 2) or keywords:
-        asked = ", ".join([one.name for one in positional] + keywords) or "nothing"
+        names = ", ".join([one.name for one in positional] + keywords) or "nothing"
         raise TutelageError(
-            f"The reward function {name} asks for {asked}; it must take (completions), or (prompts, answers) as texts."
+            f"The reward function {name} asks for {names}; it must take (completions), or (prompts, answers) as texts."
         )
     return len(positional)
-
-
-def _place(error: Exception, function: Callable[..., object]) -> str:
-    """The line that raised an error: the innermost line in the function's own file, or else the innermost of all."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return place_of(error, code.co_filename if code is not None else "")
 
 
 def place_of(error: Exception, file: str = "") -> str:

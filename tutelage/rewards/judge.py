@@ -34,8 +34,7 @@ from tutelage.rewards.reward import Completion, Reward
 
 @dataclass(frozen=True)
 class PairResult:
-    """A comparison of two players, by their numbers; `score` is 1 where the first won, 0 where the second did, 1/2 for
-    a draw."""
+    """The result of a comparison of two players, by their numbers. `score` is 1 where the first won, 1/2 for a draw."""
 
     first: int
     second: int
@@ -54,31 +53,36 @@ def round_robin(players: int, played: Sequence[PairResult]) -> Sequence[tuple[in
 
 
 def swiss(players: int, played: Sequence[PairResult]) -> Sequence[tuple[int, int]]:
-    """A Swiss tournament of ⌈log2 n⌉ rounds: each player meets one that has won as much, and nobody twice.
+    """A Swiss tournament of ⌈log2 n⌉ rounds: each player meets one that has won as much, and none twice.
 
     It takes about n/2 · log2 n comparisons, so 12 for 8 answers where all pairs are 28, and tells the best from the
     worst, but not every neighbour. With an odd number the lowest player that played as often as the others sits out.
     """
-    rounds = (players - 1).bit_length()
-    counts, points = [0] * players, [0.0] * players
-    for match in played:
-        for player, score in ((match.first, match.score), (match.second, 1.0 - match.score)):
-            counts[player] += 1
-            points[player] += score
-    if players < 2 or max(counts) >= rounds:
+    points, counts = _points(players, played)
+    if players < 2 or max(counts) >= (players - 1).bit_length():
         return []
     met = {frozenset((match.first, match.second)) for match in played}
     waiting = sorted(range(players), key=lambda player: (-points[player], player))
     if players % 2:
         most = max(counts)
         waiting.remove(next(player for player in reversed(waiting) if counts[player] == most))
-    drawn = []
+    pairs = []
     while len(waiting) > 1:
         first = waiting.pop(0)
         rival = next((other for other in waiting if frozenset((first, other)) not in met), waiting[0])
         waiting.remove(rival)
-        drawn.append((first, rival))
-    return [pair for pair in drawn if frozenset(pair) not in met]
+        pairs.append((first, rival))
+    return [pair for pair in pairs if frozenset(pair) not in met]
+
+
+def _points(players: int, played: Sequence[PairResult]) -> tuple[list[float], list[int]]:
+    """The points and the number of matches of each player."""
+    points, counts = [0.0] * players, [0] * players
+    for match in played:
+        for player, score in ((match.first, match.score), (match.second, 1.0 - match.score)):
+            points[player] += score
+            counts[player] += 1
+    return points, counts
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,14 @@ class JudgeReward:
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError where the endpoint does not answer or gives no rating."""
+        read = partial(read_rating, lowest=self.lowest, highest=self.highest)
+        expected = f"rating from {self.lowest:g} to {self.highest:g} such as [[{self.highest:g}]]"
         requests = [self._request(one) for one in completions]
         distinct = list(dict.fromkeys(requests))
         with ThreadPoolExecutor(self.at_once) as pool:
-            ratings = dict(zip(distinct, pool.map(self._rating, distinct), strict=True))
-        return [ratings[request] for request in requests]
+            ratings = pool.map(lambda request: self.endpoint.ask(request, read, expected), distinct)
+            by_request = dict(zip(distinct, ratings, strict=True))
+        return [by_request[request] for request in requests]
 
     def _request(self, one: Completion) -> str:
         columns = {name: str(value) for name, value in one.data.items()}
@@ -128,11 +135,6 @@ class JudgeReward:
             "highest": f"{self.highest:g}",
         }
         return fill(self.template, columns | fields)
-
-    def _rating(self, request: str) -> float:
-        read = partial(read_rating, lowest=self.lowest, highest=self.highest)
-        expected = f"rating from {self.lowest:g} to {self.highest:g} such as [[{self.highest:g}]]"
-        return self.endpoint.ask(request, read, expected)
 
 
 @dataclass(frozen=True)
@@ -174,44 +176,33 @@ class PairwiseJudgeReward:
 
     def _tournaments(self, groups: Sequence[list[Completion]], pool: ThreadPoolExecutor) -> list[list[float]]:
         """The scores of each group. The rounds of all groups are played side by side."""
-        players = [_different(group) for group in groups]
+        players = [list({one.answer: one for one in reversed(group)}.values())[::-1] for group in groups]
         played: list[list[PairResult]] = [[] for _ in groups]
         while True:
-            drawn = [self.schedule(len(each), past) for each, past in zip(players, played, strict=True)]
-            pairs = [(group, pair) for group, round_ in enumerate(drawn) for pair in round_]
+            rounds = [self.schedule(len(each), past) for each, past in zip(players, played, strict=True)]
+            pairs = [(group, pair) for group, round_ in enumerate(rounds) for pair in round_]
             if not pairs:
                 return [
                     _shares(group, each, past)
                     for group, each, past in zip(groups, players, played, strict=True)
                 ]
-            won = pool.map(lambda item: self._won(players[item[0]], *item[1]), pairs)
-            for (group, (first, second)), score in zip(pairs, won, strict=True):
-                played[group].append(PairResult(first, second, score))
+            results = pool.map(lambda item: self._result(players[item[0]], *item[1]), pairs)
+            for (group, _), result in zip(pairs, results, strict=True):
+                played[group].append(result)
 
-    def _won(self, players: Sequence[Completion], first: int, second: int) -> float:
-        """1 where the first of two players wins, 0 where the second does, 1/2 for a draw."""
+    def _result(self, players: Sequence[Completion], first: int, second: int) -> PairResult:
         one, other = players[first], players[second]
         preferred = self.opinions(one.messages, one.answer, other.answer).settled.preferred
-        return {"first": 1.0, "second": 0.0, "tie": 0.5}[preferred]
-
-
-def _different(group: Sequence[Completion]) -> list[Completion]:
-    """The different answers of a group, each once."""
-    return list({one.answer: one for one in reversed(group)}.values())[::-1]
+        return PairResult(first, second, {"first": 1.0, "second": 0.0, "tie": 0.5}[preferred])
 
 
 def _shares(
     group: Sequence[Completion], players: Sequence[Completion], played: Sequence[PairResult]
 ) -> list[float]:
     """The share of its matches that each answer of a group won; 1/2 where there is no other."""
-    points, matches = [0.0] * len(players), [0] * len(players)
-    for match in played:
-        for player, score in ((match.first, match.score), (match.second, 1.0 - match.score)):
-            points[player] += score
-            matches[player] += 1
     share = {
         player.answer: won / count if count else 0.5
-        for player, won, count in zip(players, points, matches, strict=True)
+        for player, won, count in zip(players, *_points(len(players), played), strict=True)
     }
     return [share[one.answer] for one in group]
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.reward import Completion
-from tutelage.rewards.rules import column_value
+from tutelage.rewards.rules import ColumnRule
 from tutelage.rewards.sandbox import LimitExceeded, answered, compiled, last_match
 
 _NUMBER = re.compile(
@@ -45,8 +45,8 @@ def last_number(text: str) -> Number | None:
 
     Raises LimitExceeded where it is longer than `DIGITS`.
     """
-    found = (_exact(match) for match in reversed(_NUMBER.findall(text)))
-    return next((number for number in found if number is not None), None)
+    numbers = (_exact(match) for match in reversed(_NUMBER.findall(text)))
+    return next((number for number in numbers if number is not None), None)
 
 
 def _exact(text: str) -> Number | None:
@@ -61,7 +61,7 @@ def _exact(text: str) -> Number | None:
 
 
 @dataclass(frozen=True)
-class NumberMatch:
+class NumberMatch(ColumnRule):
     """1 where the last number of the answer is the last number in a column of the prompt's row, else 0.
 
     Numbers are compared as numbers: 1,000 is 1000.0, 0.5 is 1/2. They may differ by `tolerance` times the wanted one.
@@ -71,7 +71,6 @@ class NumberMatch:
 
     name: ClassVar[str] = "number"
     sandboxed: ClassVar[bool] = True
-    column: str = "answer"
     pattern: str = ""
     tolerance: float = 1e-6
 
@@ -82,26 +81,20 @@ class NumberMatch:
                 f"The tolerance of numbers is {self.tolerance:g}; set 0 (exact) or a small share."
             )
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the prompts that are read."""
-        return (self.column,)
-
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError where a row has no number in the column."""
-        return [float(self._right(one)) for one in completions]
+        return [float(self._is_right(one)) for one in completions]
 
-    def _right(self, one: Completion) -> bool:
+    def _is_right(self, one: Completion) -> bool:
         wanted = self._wanted(one)
-        found = answered(self.name, one.answer, lambda: self._found(one.answer))
-        return found is not None and found.is_near(wanted, self.tolerance)
-
-    def _found(self, answer: str) -> Number | None:
-        return last_number(last_match(self.pattern, answer) or "")
+        number = answered(
+            self.name, one.answer, lambda: last_number(last_match(self.pattern, one.answer) or "")
+        )
+        return number is not None and number.is_near(wanted, self.tolerance)
 
     def _wanted(self, one: Completion) -> Number:
         try:
-            wanted = last_number(str(column_value(one, self.column)))
+            wanted = last_number(self.value(one))
         except LimitExceeded as error:
             raise _unreadable(one, self.column, f"a number of more than {DIGITS} digits") from error
         if wanted is None:
@@ -110,7 +103,7 @@ class NumberMatch:
 
 
 @dataclass(frozen=True)
-class MathMatch:
+class MathMatch(ColumnRule):
     """1 where the answer ends in an expression that is equal to that in a column of the prompt's row, else 0, as the
     library math-verify reads and compares them: LaTeX, fractions, sets, equations, units.
 
@@ -119,27 +112,21 @@ class MathMatch:
 
     name: ClassVar[str] = "math"
     sandboxed: ClassVar[bool] = True
-    column: str = "answer"
 
     def __post_init__(self) -> None:
         _formulas()
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the prompts that are read."""
-        return (self.column,)
-
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError where a row has no expression in the column."""
         formulas = _formulas()
-        rows = {str(column_value(one, self.column)): one for one in completions}
+        rows = {self.value(one): one for one in completions}
         wanted = {text: self._expression(text, one) for text, one in rows.items()}
 
-        def right(one: Completion) -> bool:
-            expression = wanted[str(one.data[self.column])]
+        def is_right(one: Completion) -> bool:
+            expression = wanted[self.value(one)]
             return answered(self.name, one.answer, lambda: formulas.equal(expression, one.answer)) or False
 
-        return [float(right(one)) for one in completions]
+        return [float(is_right(one)) for one in completions]
 
     def _expression(self, text: str, one: Completion) -> str:
         """The text of a column as it is read: LaTeX without delimiters gets them."""

@@ -63,7 +63,19 @@ class CompositeReward(Protocol):
     def breakdown(self, completions: Sequence[Completion], /) -> Breakdown: ...
 
 
-class RewardWrapper(ABC):
+class BreakdownReward(ABC):
+    """A reward whose scores are the totals of its breakdown."""
+
+    def __call__(self, completions: Sequence[Completion]) -> Tensor:
+        """Float[B]"""
+        return self.breakdown(completions).total
+
+    @abstractmethod
+    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
+        """The scores, and those of the parts."""
+
+
+class RewardWrapper(BreakdownReward):
     """A reward around another: it has the name of that one, and computes or changes its scores."""
 
     reward: Reward
@@ -77,14 +89,6 @@ class RewardWrapper(ABC):
     def made_of(self) -> tuple[Reward, ...]:
         """The reward inside."""
         return (self.reward,)
-
-    def __call__(self, completions: Sequence[Completion]) -> Tensor:
-        """Float[B]"""
-        return self.breakdown(completions).total
-
-    @abstractmethod
-    def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The scores, and those of the parts."""
 
 
 def reward_name(reward: Reward) -> str:
@@ -137,7 +141,7 @@ class Completions(Sequence[Completion]):
 
     @property
     def device(self) -> torch.device:
-        """The device of the tokens; the processor where there are none."""
+        """The device of the tokens; the CPU where there are none."""
         return torch.device("cpu") if self.rows is None else self.rows.prompt.device
 
     def __len__(self) -> int:
@@ -157,10 +161,10 @@ class Completions(Sequence[Completion]):
         count = len(self)
         empty: list[tuple[int, ...]] = [()] * count
         rows = self.rows
-        asked = empty if rows is None else _token_ids(rows.prompt, rows.prompt_mask)
+        prompt_ids = empty if rows is None else _token_ids(rows.prompt, rows.prompt_mask)
         answered = empty if rows is None else _token_ids(rows.response, rows.mask)
         ended = [True] * count if self.terminated is None else self.terminated
-        columns = zip(self.prompts, self.answers, ended, asked, answered, strict=True)
+        columns = zip(self.prompts, self.answers, ended, prompt_ids, answered, strict=True)
         return tuple(
             Completion(prompt.id, prompt.messages, answer, prompt.data, end, prompt_tokens, tokens)
             for prompt, answer, end, prompt_tokens, tokens in columns

@@ -75,7 +75,29 @@ class PatternMatch:
 
 
 @dataclass(frozen=True)
-class ExactMatch:
+class ColumnRule:
+    """A rule that compares an answer with a column of the prompt's row."""
+
+    column: str = "answer"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the prompts that are read."""
+        return (self.column,)
+
+    def value(self, one: Completion) -> str:
+        """The text of the column. Raises TutelageError where the row has none."""
+        value = one.data.get(self.column)
+        if value is None:
+            raise TutelageError(
+                f"The row of prompt {one.prompt_id} has no value in the column {self.column!r} to compare with; its "
+                f"own columns are: {', '.join(one.data) or 'none'}."
+            )
+        return str(value)
+
+
+@dataclass(frozen=True)
+class ExactMatch(ColumnRule):
     """1 where the answer says what a column of the prompt's row says, else 0. Runs of white space count as one space.
 
     With `pattern` the last match of a regular expression in the answer is compared instead of the whole answer: its
@@ -84,42 +106,19 @@ class ExactMatch:
 
     name: ClassVar[str] = "exact"
     sandboxed: ClassVar[bool] = True
-    column: str = "answer"
     pattern: str = ""
 
     def __post_init__(self) -> None:
         compiled(self.pattern)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the prompts that are read."""
-        return (self.column,)
-
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError where a row has no such column."""
-        return [float(self._found(one.answer) == self._wanted(one)) for one in completions]
+        return [float(self._is_right(one)) for one in completions]
 
-    def _wanted(self, one: Completion) -> str:
-        return _spaced(str(column_value(one, self.column)))
-
-    def _found(self, answer: str) -> str | None:
-        found = answered(self.name, answer, lambda: last_match(self.pattern, answer))
-        return None if found is None else _spaced(found)
-
-
-def column_value(one: Completion, column: str) -> object:
-    """What the prompt's row says in a column. Raises TutelageError where it says nothing."""
-    value = one.data.get(column)
-    if value is None:
-        raise TutelageError(
-            f"The row of prompt {one.prompt_id} has no value in the column {column!r} to compare with; its "
-            f"own columns are: {', '.join(one.data) or 'none'}."
-        )
-    return value
-
-
-def _spaced(text: str) -> str:
-    return " ".join(text.split())
+    def _is_right(self, one: Completion) -> bool:
+        match = answered(self.name, one.answer, lambda: last_match(self.pattern, one.answer))
+        wanted = self.value(one)
+        return match is not None and match.split() == wanted.split()
 
 
 @dataclass(frozen=True)
@@ -171,16 +170,17 @@ class JsonFormat:
 
     def _fits(self, answer: str) -> bool:
         value = _unfenced(answer)
-        return answered(self.name, answer, lambda: self._holds(value)) or False
 
-    def _holds(self, value: str) -> bool:
-        if self.schema:
-            return _schemas().fulfils(self._schema, value)
-        try:
-            json.loads(value)
-        except ValueError:
-            return False
-        return True
+        def holds() -> bool:
+            if self.schema:
+                return _schemas().fulfils(self._schema, value)
+            try:
+                json.loads(value)
+            except ValueError:
+                return False
+            return True
+
+        return answered(self.name, answer, holds) or False
 
     @cached_property
     def _schema(self) -> str:

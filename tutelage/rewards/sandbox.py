@@ -27,7 +27,7 @@ from tutelage.base.errors import TutelageError
 log = logging.getLogger(__name__)
 
 SECONDS = 3.0
-"""Processor time for one answer; that of other programs does not count, so a busy machine gives the same scores."""
+"""CPU time for one answer; that of other programs does not count, so a busy machine gives the same scores."""
 BYTES = 2**30
 """Memory of the worker."""
 SHOWN = 60
@@ -98,10 +98,15 @@ class _Worker:
                 process.stdin.flush()
                 succeeded, value = pickle.load(process.stdout)
             except (BrokenPipeError, EOFError) as error:
-                raise _meaning(self._end()) from error
-            except (
-                BaseException
-            ):  # interrupted before the answer, which would be taken for that to the next request
+                status = self._end()
+                if -status in _ENDED:
+                    raise LimitExceeded(
+                        f"A text takes more than {SECONDS:g} seconds or {BYTES // 2**20} MiB to read."
+                    ) from error
+                raise RuntimeError(
+                    f"the process in which rules compute ended with status {status}"
+                ) from error
+            except BaseException:  # interrupted: the answer would be taken for that to the next request
                 self._end(kill=True)
                 raise
         if succeeded:
@@ -139,13 +144,6 @@ class _Worker:
             self._end(kill=True)
 
 
-def _meaning(status: int) -> Exception:
-    """What it means that the worker ended while it computed."""
-    if -status in _ENDED:
-        return LimitExceeded(f"A text takes more than {SECONDS:g} seconds or {BYTES // 2**20} MiB to read.")
-    return RuntimeError(f"the process in which rules compute ended with status {status}")
-
-
 _worker = _Worker()
 atexit.register(_worker.close)
 
@@ -158,7 +156,11 @@ def serve() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    _limit_memory()
+    with suppress(ImportError, ValueError, OSError):  # not on Windows; macOS refuses it
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     with suppress(EOFError, BrokenPipeError):
         while True:
             function, arguments, seconds = pickle.load(requests)
@@ -191,14 +193,6 @@ def _outcome(
 def _limit_time(seconds: float) -> None:
     if hasattr(signal, "setitimer"):  # Windows has none, and runs no training
         signal.setitimer(signal.ITIMER_PROF, seconds)
-
-
-def _limit_memory() -> None:
-    with suppress(ImportError, ValueError, OSError):  # not on Windows; macOS refuses it
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
 
 
 def matches(pattern: str, text: str) -> bool:

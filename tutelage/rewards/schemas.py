@@ -1,4 +1,4 @@
-"""JSON schemas, held against answers in the worker (see `limits`): a schema may hold regular expressions."""
+"""JSON schemas, checked in the worker of `sandbox`: a schema may hold regular expressions."""
 
 import json
 from functools import lru_cache

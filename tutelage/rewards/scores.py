@@ -109,14 +109,14 @@ def reward_metrics(reward: Reward) -> dict[str, float]:
     judge/cost; rules/over_limits (see `rewards.sandbox`). Nothing for what the reward does not hold.
     """
     parts = list(made_of(reward))
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     if rules := {part.name for part in parts if isinstance(part, SandboxedRule)}:
-        found["rules/over_limits"] = float(sum(map(exceeded, rules)))
+        metrics["rules/over_limits"] = float(sum(map(exceeded, rules)))
     if usages := [usage for part in parts if isinstance(usage := getattr(part, "usage", None), Usage)]:
-        found |= {
+        metrics |= {
             "judge/requests": float(sum(usage.requests for usage in usages)),
             "judge/kept": float(sum(usage.kept for usage in usages)),
             "judge/tokens": float(sum(usage.read + usage.written for usage in usages)),
             "judge/cost": sum(usage.cost for usage in usages),
         }
-    return found
+    return metrics

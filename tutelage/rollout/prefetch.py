@@ -67,11 +67,11 @@ class AheadGenerator:
     ) -> Rollout:
         """The rollout that was begun for this request, or else a new one. An error of the background is raised here."""
         request = RolloutRequest(prompts, n, sampling, seed)
-        begun = self._begun.pop(request, None)
-        if begun is None:
+        future = self._begun.pop(request, None)
+        if future is None:
             return self._draw(request)
         try:
-            return begun.result()
+            return future.result()
         except BaseException:
             self._executor.shutdown(wait=False, cancel_futures=True)
             raise

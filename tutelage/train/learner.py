@@ -183,10 +183,10 @@ class Learner:
 
     def shards(self) -> dict[str, Tensor]:
         """The parameters and moments that lie in shards, by name."""
-        found = {f"parameter.{number}": p.detach() for number, p in enumerate(self.parameters)}
+        tensors = {f"parameter.{number}": p.detach() for number, p in enumerate(self.parameters)}
         for number, each in self.optimiser.state_dict()["state"].items():
-            found |= {f"{name}.{number}": value for name, value in each.items()}
-        return {name: value for name, value in found.items() if is_sharded(value)}
+            tensors |= {f"{name}.{number}": value for name, value in each.items()}
+        return {name: value for name, value in tensors.items() if is_sharded(value)}
 
     def load(self, file: Path) -> Mapping[str, Any]:
         """Continue from a file that holds `state()` under "learner", with `shards()` in the folder `SHARDS` beside it.
@@ -237,8 +237,8 @@ class Learner:
             number: {name: self._laid_out(value, order[number]) for name, value in each.items()}
             for number, each in optimiser["state"].items()
         }
-        begun = self.optimiser.state_dict()  # its groups follow the settings, and where the parameters lie
-        self.optimiser.load_state_dict(begun | {"state": moments})
+        groups = self.optimiser.state_dict()  # its groups follow the settings, and where the parameters lie
+        self.optimiser.load_state_dict(groups | {"state": moments})
         self.step = int(state["step"])
 
 
@@ -267,10 +267,10 @@ class LossTerms:
 
     def totals(self) -> dict[str, Tensor]:
         """The sum over the parts of each term by its name. []"""
-        found: dict[str, Tensor] = {}
+        sums: dict[str, Tensor] = {}
         for name, _, value in self._noted:
-            found[name] = found[name] + value if name in found else value
-        return found
+            sums[name] = sums[name] + value if name in sums else value
+        return sums
 
     def refuse_not_finite(self) -> None:
         """Raise `NotFinite` naming the first term that is not a finite number, and its rows."""

@@ -63,31 +63,30 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "algorithms.recipe",
             "algorithms.slots",
-            "algorithms.recipe",
             "algorithms.override",
             "algorithms.registry",
         ),
     ),
-    "models": ("Models and engines", ("models.policy", "models.heads", "models.budget", "engines.interface")),
+    "models": (
+        "Models and engines",
+        ("models.engine_model", "models.policy", "models.heads", "models.budget", "engines.interface"),
+    ),
     "rewards": (
         "Rewards",
         (
-            "rewards.reward",
             "rewards.reward",
             "rewards.scores",
             "rewards.function",
             "rewards.rules",
             "rewards.composite",
-            "rewards.composite",
             "rewards.judge",
         ),
     ),
-    "rollout": ("Rollouts", ("rollout.generator", "rollout.local", "rollout.generator", "rollout.generator")),
+    "rollout": ("Rollouts", ("rollout.generator", "rollout.local")),
     "train": (
         "Training loops",
         (
             "train.rl.improve",
-            "train.rl.setup",
             "train.rl.setup",
             "train.rl.rollouts",
             "train.supervised.fit",

@@ -132,9 +132,9 @@ def changes(work: Workload, cluster: Cluster, *, serves: bool = True) -> Iterato
     for flags, one, here in variants:
         for tokens in (None, FEWEST):
             for setting in settings(cluster, tokens):
-                found = memory(one, cluster, setting, serves=here)
-                if setting.is_available(one) and found.peak <= cluster.device.memory:
-                    yield Change(" ".join(filter(None, (flags, setting_flags(setting)))), found.peak)
+                needed = memory(one, cluster, setting, serves=here)
+                if setting.is_available(one) and needed.peak <= cluster.device.memory:
+                    yield Change(" ".join(filter(None, (flags, setting_flags(setting)))), needed.peak)
 
 
 def setting_flags(setting: PlanSetting) -> str:
@@ -153,8 +153,8 @@ def devices_needed(work: Workload, cluster: Cluster, *, serves: bool = True, mos
     while count <= most:
         larger = replace(cluster, count=count)
         able = (one for one in settings(larger, None) if one.is_available(work))
-        found = (memory(work, larger, one, serves=serves) for one in able)
-        if any(each.peak <= larger.device.memory for each in found):
+        needs = (memory(work, larger, one, serves=serves) for one in able)
+        if any(each.peak <= larger.device.memory for each in needs):
             return count
         count *= 2
     return None

@@ -11,7 +11,7 @@ GIB = 2.0**30
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU, or the processor of a machine: rates that its maker states or that were measured."""
+    """One GPU, or the CPU of a machine: rates that its maker states or that were measured."""
 
     name: str
     memory: float

@@ -1,7 +1,7 @@
 """The memory of one rank, by part and at its peak."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tutelage.engines.plans.hardware import Cluster
@@ -106,11 +106,20 @@ def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bo
     share = work.batch.share(cluster.count)
     together = pass_tokens(share, tokens, work.minibatches)
     activations, logits = _activations(work, share, together, setting)
-    decoding = _decoding(work, shards) if serves else 0.0
-    rows = _rows(work, cluster.device.memory - fixed.held - decoding)
-    return Memory(
-        **{name: getattr(fixed, name) for name in ("weights", "gradients", "moments", "reference")},
-        **{name: getattr(fixed, name) for name in ("critic", "rewards", "copies", "runtime")},
+    decoding, rows = 0.0, 0
+    if work.sampling is not None:
+        if serves:
+            gathered = 4.0 * model.parameters if shards > 1 else 0.0
+            decoding = work.sampling.copies * model.parameters + gathered
+        rows = rows_at_once(
+            cluster.device.memory - fixed.held - decoding,
+            layers=model.layers,
+            hidden=model.hidden,
+            limit=work.sampling.limit,
+            itemsize=arithmetic,
+        )
+    return replace(
+        fixed,
         activations=activations,
         logits=logits,
         kv_cache=_kv_cache(work, share, rows) if serves else 0.0,
@@ -121,7 +130,7 @@ def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bo
 
 
 def saving(work: Workload) -> float:
-    """Bytes in the memory of the first rank's processor while a checkpoint of a sharded run is written: the gathered
+    """Bytes in the memory of the first rank's CPU while a checkpoint of a sharded run is written: the gathered
     weights. Moments are written by every rank."""
     critic = work.critic.parameters if work.critic else 0
     return 4.0 * (work.model.parameters + critic)
@@ -199,18 +208,10 @@ def _activations(
     if not work.trains:
         return together * model.kept(half=work.half) / model.layers, 4 * chunk
     logits = 4 * (chunk + (all_logits if all_logits <= KEPT_ELEMENTS else chunk))
-    recorded, kept = recorded_tokens(work, share), 0.0
+    recorded, activations = recorded_tokens(work, share), 0.0
     if recorded < share.tokens:
-        kept = together * model.kept(half=work.half, checkpointing=setting.checkpointing)
-    return max(model.recorded(half=work.half) * recorded, kept), logits
-
-
-def _rows(work: Workload, free: float) -> int:
-    """Rows that are sampled at the same time as a run chooses them; 0 where none are."""
-    if work.sampling is None:
-        return 0
-    sizes = {"layers": work.model.layers, "hidden": work.model.hidden, "limit": work.sampling.limit}
-    return rows_at_once(free, itemsize=2 if work.half else 4, **sizes)
+        activations = together * model.kept(half=work.half, checkpointing=setting.checkpointing)
+    return max(model.recorded(half=work.half) * recorded, activations), logits
 
 
 def _kv_cache(work: Workload, share: BatchShape, rows: int) -> float:
@@ -221,11 +222,3 @@ def _kv_cache(work: Workload, share: BatchShape, rows: int) -> float:
     positions = prompts * share.prompt + share.rows * work.sampling.limit
     together = min(1.0, rows / share.rows)
     return together * positions * work.model.key_values * (2.0 if work.half else 4.0)
-
-
-def _decoding(work: Workload, shards: int) -> float:
-    """Copies of the weights for decoding: those of the engine, and the gathered weights of a sharded model."""
-    if work.sampling is None:
-        return 0.0
-    gathered = 4.0 * work.model.parameters if shards > 1 else 0.0
-    return work.sampling.copies * work.model.parameters + gathered

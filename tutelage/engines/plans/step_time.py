@@ -9,7 +9,7 @@ from tutelage.engines.plans.token_budget import KEPT_ELEMENTS
 from tutelage.engines.plans.workload import BatchShape, Transformer, Workload
 
 FORWARD, BACKWARD = 3.0, 6.0
-"""How often the bytes of an activation are read or written by element-wise work: measured on two processors."""
+"""How often the bytes of an activation are read or written by element-wise work: measured on two CPUs."""
 LOGITS_FORWARD, LOGITS_BACKWARD = 16.0, 16.0
 """Bytes that are read and written for a logit in a forward and in a backward pass."""
 DRAW = 80.0
@@ -17,7 +17,7 @@ DRAW = 80.0
 ADAM = 28.0
 """Bytes that AdamW reads and writes for a weight: weight, gradient and two moments in, weight and two moments out."""
 STEP_SECONDS = 2e-3
-"""Seconds of a decoded token outside the layers, on a processor: masks, streams, finished rows."""
+"""Seconds of a decoded token outside the layers, on a CPU: masks, streams, finished rows."""
 GRAPH_OVERHEAD = 2e-5
 """Seconds per layer and decoded token of a server with CUDA graphs."""
 
@@ -65,41 +65,34 @@ def phases(
 ) -> tuple[StepPhase, ...]:
     """The phases of one step on each rank; `servers` are other devices that generate the responses."""
     share = work.batch.share(cluster.count)
-    found = []
+    steps = []
     if work.sampling:
-        found += _served(work, servers) if servers else _sampled(work, share, cluster, setting, held)
+        steps += _served(work, servers) if servers else _sampled(work, share, cluster, setting, held)
     if work.scorings + work.rescorings or work.reference or work.teacher or work.critic or work.rewards:
-        found.append(_scoring(work, share, cluster, setting))
+        steps.append(_scoring(work, share, cluster, setting))
     if work.trains:
-        found += _update(work, share, cluster, setting, held)
+        steps += _update(work, share, cluster, setting, held)
     if servers and work.trains:
         sent = 2.0 * work.model.parameters
-        found.append(
+        steps.append(
             StepPhase("weights to servers", 0, 0, sent, 0, 0, waiting=sent / cluster.link(cluster.count + 1))
         )
-    return tuple(found)
+    return tuple(steps)
 
 
 def _phase(
-    name: str, work: Workload, cluster: Cluster, operations: float, traffic: float, **more: float
+    name: str,
+    work: Workload,
+    cluster: Cluster,
+    operations: float,
+    traffic: float,
+    *,
+    sent: float = 0.0,
+    overhead: float = 0.0,
+    waiting: float = 0.0,
 ) -> StepPhase:
-    device = cluster.device
-    return StepPhase(
-        name,
-        operations,
-        traffic,
-        more.get("sent", 0.0),
-        operations / device.rate(half=work.half),
-        traffic / device.reading,
-        more.get("overhead", 0.0),
-        more.get("waiting", 0.0),
-    )
-
-
-def _forward_traffic(work: Workload, model: Transformer, batch: BatchShape, *, logits: bool) -> float:
-    """Bytes of element-wise work in one forward pass over a batch."""
-    each = model.kept(half=work.half)
-    return FORWARD * batch.tokens * each + LOGITS_FORWARD * batch.scored * model.vocabulary * logits
+    products, reading = operations / cluster.device.rate(half=work.half), traffic / cluster.device.reading
+    return StepPhase(name, operations, traffic, sent, products, reading, overhead, waiting)
 
 
 def _sampled(
@@ -109,11 +102,7 @@ def _sampled(
     assert work.sampling is not None
     model, sampling, shards = work.model, work.sampling, setting.shards(cluster)
     gathered = 4.0 * model.parameters * (shards - 1) / shards
-    prompt = (
-        BatchShape(share.prompts, 1, 0, share.prompt)
-        if share.shared
-        else BatchShape(share.rows, 1, 0, share.prompt)
-    )
+    prompt = BatchShape(share.prompts if share.shared else share.rows, 1, 0, share.prompt)
     rounds = sampling.rounds
     prefill = _phase(
         "prefill",
@@ -140,10 +129,10 @@ def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) 
     assert work.sampling is not None
     model, steps = work.model, work.sampling.limit
     rows = share.scored / steps  # those that have not ended, on average
-    seen = rows * (share.prompt + share.response / 2)
+    pairs = rows * (share.prompt + share.response / 2)
     prompts = share.prompts if share.shared else rows
     positions = prompts * share.prompt + rows * share.response / 2
-    operations = 2 * (model.matrices + model.head) * rows + 4 * model.layers * model.attention * seen
+    operations = 2 * (model.matrices + model.head) * rows + 4 * model.layers * model.attention * pairs
     traffic = (
         weights * (model.matrices + model.head)
         + cached * model.key_values * positions
@@ -175,8 +164,10 @@ def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
 def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting) -> StepPhase:
     """Forward passes without gradients: log-probabilities, the reference, values, reward models."""
     passes = [(work.model, work.scorings + work.rescorings + work.reference, not work.is_scalar)]
-    passes += [(teacher, 1.0, True) for teacher in (work.teacher,) if teacher]
-    passes += [(critic, 1.0, False) for critic in (work.critic,) if critic]
+    if work.teacher:
+        passes.append((work.teacher, 1.0, True))
+    if work.critic:
+        passes.append((work.critic, 1.0, False))
     passes += [(reward, 1.0, False) for reward in work.rewards]
     operations = traffic = weights = 0.0
     judges = {id(reward) for reward in work.rewards}
@@ -184,7 +175,8 @@ def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanS
         forward = model.forward(share.tokens, share.pairs, share.scored * logits)
         is_scalar = work.is_scalar or id(model) in judges
         operations += times * (forward - _unread(work, model, share, is_scalar=is_scalar))
-        traffic += times * _forward_traffic(work, model, share, logits=logits)
+        element_wise = FORWARD * share.tokens * model.kept(half=work.half)
+        traffic += times * (element_wise + LOGITS_FORWARD * share.scored * model.vocabulary * logits)
         weights += times * model.parameters
     shards = setting.shards(cluster)
     sent = (2.0 if work.half else 4.0) * weights * (shards - 1) / shards
@@ -246,11 +238,11 @@ def _training(
     frozen = bool(work.lora) and model is work.model
     scored = pass_tokens(share, held.tokens, work.minibatches) * share.scored / share.tokens
     chunked = heads and scored * model.vocabulary > KEPT_ELEMENTS
-    known = recorded_tokens(work, share) / share.tokens if model is work.model else 0.0
-    times = (2 if frozen else 3) + setting.checkpointing - known
+    spared = recorded_tokens(work, share) / share.tokens if model is work.model else 0.0
+    times = (2 if frozen else 3) + setting.checkpointing - spared
     operations = times * trunk + ((2 if frozen else 3) + chunked) * head
     if frozen:
         operations += 6 * work.lora * model.adapter * share.tokens
-    element_wise = (FORWARD * (1 + setting.checkpointing - known) + BACKWARD) * model.kept(half=work.half)
+    element_wise = (FORWARD * (1 + setting.checkpointing - spared) + BACKWARD) * model.kept(half=work.half)
     logits = (LOGITS_FORWARD * (1 + chunked) + LOGITS_BACKWARD) * model.vocabulary * heads
     return work.epochs * operations, work.epochs * (share.tokens * element_wise + share.scored * logits)

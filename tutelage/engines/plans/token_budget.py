@@ -5,24 +5,24 @@ import math
 FEWEST = 256
 """Below this many tokens the products are so thin that it is better to try and be told."""
 MOST_ON_CPU = 8192
-"""More were no faster on a processor."""
+"""More were no faster on a CPU."""
 BUSY_ON_CPU = 1024
-"""Tokens of a pass on a processor in bf16, whatever the size of the model. Each pass rounds all weights once: with 134M
+"""Tokens of a pass on a CPU in bf16, whatever the size of the model. Each pass rounds all weights once: with 134M
 weights and an adapter of rank 16, a step of GRPO on 8 groups of 400 tokens took 25.5 s with 512 tokens and 21.9 s with
 1,024."""
 SHARED_ON_CPU = 512
-"""Tokens of a pass on a processor where they fit into its memory, whatever the size of the model. With fewer, prompts
+"""Tokens of a pass on a CPU where they fit into its memory, whatever the size of the model. With fewer, prompts
 and answers that rows share are read again in every pass: with 134M weights and an adapter, a step of a reward model on
 24 pairs of 16 answers took 8.1 s with 256 tokens, 5.8 s with 512 and 5.4 s with 1,024."""
 SCORED_ON_CPU = 4096
-"""Tokens of a pass without gradients on a processor in bf16: with 134M weights and an adapter of rank 16, passes of 760
+"""Tokens of a pass without gradients on a CPU in bf16: with 134M weights and an adapter of rank 16, passes of 760
 tokens ran at 237 GFLOP/s, of 1,520 at 294 and of 3,040 at 301. In float32 those of 512 are as fast as any."""
 READ_AGAIN = 0.25
-"""Tokens of prompts that are read again on a processor because their responses are split between passes, of all tokens,
+"""Tokens of prompts that are read again on a CPU because their responses are split between passes, of all tokens,
 at most. With 6.8M weights, a step of GRPO on 2 prompts of 896 tokens with 8 responses of 64 took 3.2 s where two
 responses at a time shared a pass, and 1.5 s where all did."""
 SMALL = 192 << 20
-"""Bytes of activations that a processor's memory is not spared, whatever the size of the model."""
+"""Bytes of activations that the memory of a CPU is not spared, whatever the size of the model."""
 MOST_ON_GPU = 131_072
 SHARE = 0.5
 """Of the memory that is left, what the estimate may fill: the rest is for what it does not see."""
@@ -63,7 +63,7 @@ def tokens_at_once(
     `each` is the estimate of `bytes_per_token`. At least `FEWEST`, at most `MOST_ON_CPU` or `MOST_ON_GPU`, and a power
     of two or `group`, so that a little more or less memory gives the same run.
 
-    On a processor no more than about
+    On a CPU no more than about
 
         tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / each in float32,
         and at least `SHARED_ON_CPU`, or `BUSY_ON_CPU` in bf16,
@@ -88,14 +88,14 @@ def tokens_at_once(
 def scoring_tokens(tokens: int, *, layers: int, half: bool, on_cpu: bool) -> int:
     """Tokens of a pass without gradients, in a run whose passes with gradients have so many `tokens`.
 
-    On a processor in bf16 up to `SCORED_ON_CPU`: what it keeps are the activations of one layer, at most a quarter of
+    On a CPU in bf16 up to `SCORED_ON_CPU`: what it keeps are the activations of one layer, at most a quarter of
     what a pass with gradients keeps.
     """
     return max(tokens, min(SCORED_ON_CPU, tokens * layers // 4)) if half and on_cpu else tokens
 
 
 def group_tokens(prompt: int, responses: int, limit: int) -> int:
-    """Tokens of a pass on a processor through a prompt of P tokens and so many of its n responses of L tokens that the
+    """Tokens of a pass on a CPU through a prompt of P tokens and so many of its n responses of L tokens that the
     prompt is not read again too often:
 
         P + ⌈n / m⌉ · L        in m = 1 + ⌊`READ_AGAIN` · (P + n · L) / P⌋ passes, but all n up to `BUSY_ON_CPU`

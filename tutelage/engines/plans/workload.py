@@ -43,7 +43,7 @@ class Transformer:
         return 2 * self.matrices * tokens + 4 * self.layers * self.attention * pairs + 2 * self.head * scored
 
     def unread(self, tokens: float) -> float:
-        """Operations of a forward pass that tokens spare whose last states nobody reads: of the last layer they need
+        """Operations of a forward pass saved by tokens whose last states are not read: of the last layer they need
         keys and values alone.
 
             2 · (matrices / layers − hidden · key_values / layers) · tokens

@@ -66,11 +66,11 @@ class Passes:
 
     def join(self) -> float:
         """Take part in the passes of other ranks until none has one left. Returns `DONE`, or what a rank told."""
-        while DONE < (told := self.ranks.largest(DONE)) < OUT_OF_MEMORY:
+        while DONE < (code := self.ranks.largest(DONE)) < OUT_OF_MEMORY:
             with self._unbroken():
-                self._idle[int(told) - 1]()
+                self._idle[int(code) - 1]()
         self.pending.clear()
-        return told
+        return code
 
     @contextmanager
     def _unbroken(self) -> Iterator[None]:

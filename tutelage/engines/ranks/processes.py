@@ -33,7 +33,7 @@ def world_rank() -> int:
 
 
 def ranks_on_this_machine() -> int:
-    """The number of ranks that share the processors and the memory of this machine."""
+    """The number of ranks that share the CPUs and the memory of this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
@@ -104,7 +104,8 @@ def launch(processes: int, words: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // processes)))
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cpus // processes)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     settings = LaunchConfig(
         min_nodes=1,
@@ -120,21 +121,11 @@ def launch(processes: int, words: Sequence[str]) -> int:
     try:
         elastic_launch(settings, sys.executable)("-m", "tutelage", *words)
     except ChildFailedError as error:
-        _, failure = error.get_first_failure()
-        return _status(failure.exitcode)
+        code = error.get_first_failure()[1].exitcode
+        return code if code >= 0 else 128 - code  # a signal counts as a shell counts it
     except SignalException as stopped:
         return 128 + int(stopped.sigval)
     return 0
-
-
-def _processors() -> int:
-    """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _status(code: int) -> int:
-    """The exit status of a process that ended with `code`, where a signal counts as a shell counts it."""
-    return code if code >= 0 else 128 - code
 
 
 def processes_of(words: Sequence[str]) -> tuple[int, list[str]]:

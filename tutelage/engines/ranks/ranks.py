@@ -65,20 +65,20 @@ class Ranks:
 
     def totals(self, values: Mapping[str, float]) -> dict[str, float]:
         """The sum over ranks of each value by its name. A rank that lacks a name adds nothing to it."""
-        found: dict[str, float] = {}
+        sums: dict[str, float] = {}
         for part in self.gather(dict(values)):
             for name, value in part.items():
-                found[name] = found.get(name, 0.0) + value
-        return found
+                sums[name] = sums.get(name, 0.0) + value
+        return sums
 
     def gather(self, value: T) -> list[T]:
         """The values of all ranks, by rank. A value is anything that can be pickled."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
+        values: list[Any] = [None] * self.size
         with self.connected():
-            dist.all_gather_object(found, value)
-        return found
+            dist.all_gather_object(values, value)
+        return values
 
     def largest(self, value: float) -> float:
         """The largest value of any rank."""
@@ -178,7 +178,7 @@ def deal(costs: Sequence[float], groups: Sequence[Hashable], size: int) -> list[
         members.setdefault(group, []).append(item)
     pieces = list(members.values())
     while True:
-        dealt, loads = _to_least_load(pieces, costs, size)
+        owners, loads = _to_least_load(pieces, costs, size)
         largest = max(pieces, key=lambda piece: (len(piece) > 1, _cost(piece, costs)), default=[])
         if len(largest) < 2 or max(loads) <= SLACK * sum(loads) / size:
             break
@@ -186,7 +186,7 @@ def deal(costs: Sequence[float], groups: Sequence[Hashable], size: int) -> list[
         pieces.remove(largest)
         pieces += [largest[:half], largest[half:]]
     ranks = [0] * len(costs)
-    for piece, rank in zip(pieces, dealt, strict=True):
+    for piece, rank in zip(pieces, owners, strict=True):
         for item in piece:
             ranks[item] = rank
     return ranks
@@ -196,12 +196,12 @@ def _to_least_load(
     pieces: Sequence[Sequence[int]], costs: Sequence[float], size: int
 ) -> tuple[list[int], list[float]]:
     """The rank of each piece, and the loads of the ranks."""
-    loads, dealt = [0.0] * size, [0] * len(pieces)
+    loads, owners = [0.0] * size, [0] * len(pieces)
     for number in sorted(range(len(pieces)), key=lambda number: -_cost(pieces[number], costs)):
         rank = loads.index(min(loads))
-        dealt[number] = rank
+        owners[number] = rank
         loads[rank] += _cost(pieces[number], costs)
-    return dealt, loads
+    return owners, loads
 
 
 def _cost(piece: Sequence[int], costs: Sequence[float]) -> float:

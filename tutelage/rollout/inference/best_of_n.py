@@ -59,7 +59,7 @@ def best_of_n(
     flat = [reply for group in replies for reply in group]
     answers, ended = [reply.text for reply in flat], [reply.finished for reply in flat]
     scores = scores_of(reward, Completions(repeated, answers, terminated=ended)).tolist()
-    found = [
+    scored = [
         ScoredReply(reply.text, value, reply.finished) for reply, value in zip(flat, scores, strict=True)
     ]
-    return [best_first(found[start : start + n]) for start in range(0, len(found), n)]
+    return [best_first(scored[start : start + n]) for start in range(0, len(scored), n)]

@@ -52,7 +52,7 @@ def sample_completions(
 
 def records_of(answered: SampledBatch, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:
     """The answers as records. An id depends on the sampler, the prompt, the sample's number and the text."""
-    asked = " ".join(f"{name}={value}" for name, value in asdict(sampling).items())
+    settings = " ".join(f"{name}={value}" for name, value in asdict(sampling).items())
     group = answered.rollout.group
     return [
         CompletionRecord(
@@ -60,7 +60,7 @@ def records_of(answered: SampledBatch, sampler: str, sampling: config.Sampling) 
             prompt_id=prompt.id,
             text=text,
             sampler=sampler,
-            sampling=asked,
+            sampling=settings,
             finished=bool(answered.rollout.terminated[row]),
         )
         for row, (prompt, text) in enumerate(zip(answered.prompts, answered.texts, strict=True))

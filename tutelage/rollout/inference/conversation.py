@@ -24,11 +24,11 @@ def reply(
     """
     tokens = _fitting(policy, messages, sampling.max_new_tokens)
     sampling = replace(sampling, stop=(*sampling.stop, *stop_strings(policy.tokenizer)))
-    text, said = TextStream(policy.tokenizer, sampling.stop, strips=True), ""
+    text, written = TextStream(policy.tokenizer, sampling.stop, strips=True), ""
 
     def say(piece: str) -> None:
-        nonlocal said
-        said += piece
+        nonlocal written
+        written += piece
         show(piece)
 
     def on_token(token: Tensor) -> None:
@@ -38,7 +38,7 @@ def reply(
     prompts = PromptTokens((tokens,), ("chat",))
     LocalGenerator(policy).generate(prompts, 1, sampling, seed=seed, on_token=on_token)
     say(text.finish())
-    return said
+    return written
 
 
 def _fitting(policy: Policy, messages: Messages, room: int) -> tuple[int, ...]:
@@ -91,7 +91,9 @@ def talk(
             case "/new":
                 histories = dict.fromkeys(models, start)
             case "/undo":
-                histories = {name: _without_last(past, start) for name, past in histories.items()}
+                histories = {
+                    name: past[:-2] if len(past) > len(start) else past for name, past in histories.items()
+                }
             case "/help":
                 write(HELP + "\n")
             case _:
@@ -100,10 +102,6 @@ def talk(
                     write(f"\n{name if len(models) > 1 else 'model'}: ")
                     messages = (*histories[name], Message("user", line))
                     histories[name] = _continued(policy, messages, sampling, seed + turn, write)
-
-
-def _without_last(history: Messages, start: Messages) -> Messages:
-    return history[:-2] if len(history) > len(start) else history
 
 
 def _continued(

@@ -126,27 +126,28 @@ def optimise_at_test_time(
     and the reward raise.
     """
     sampled = best_of_n(sampler, reward, prompts, search.width, sampling, seed=seed)
-    found = [SearchResult(prompt, tuple(group)) for prompt, group in zip(prompts, sampled, strict=True)]
+    results = [SearchResult(prompt, tuple(group)) for prompt, group in zip(prompts, sampled, strict=True)]
     spoken = config.Sampling(temperature=sampling.temperature, max_new_tokens=search.words)
     for number in range(1, search.rounds + 1):
-        going = [i for i, one in enumerate(found) if _differ(one)]
+        going = [i for i, one in enumerate(results) if _differ(one)]
         if not going:
             break
-        some = [found[i] for i in going]
+        some = [results[i] for i in going]
         own = seed + 3 * number  # a stream of its own for each question of each round
-        critiques = _one(sampler(list(map(_loss, some)), 1, spoken, seed=own))
-        gradients = [_gradient(*pair) for pair in zip(some, critiques, strict=True)]
-        advice = _one(sampler(gradients, 1, spoken, seed=own + 1))
-        updates = [_update(*pair) for pair in zip(some, advice, strict=True)]
-        revised = sampler(updates, search.width, sampling, seed=own + 2)
-        scored = _scored(reward, some, revised, number)
-        for i, told, fresh in zip(going, advice, scored, strict=True):
-            known = found[i]
-            found[i] = SearchResult(
-                known.prompt, tuple(best_first([*known.candidates, *fresh])), (*known.advice, told)
-            )
+        losses = [_question(LOSS, one, rejected=one.candidates[-1].text) for one in some]
+        critiques = _single(sampler(losses, 1, spoken, seed=own))
+        gradients = [
+            _question(GRADIENT, one, critique=text) for one, text in zip(some, critiques, strict=True)
+        ]
+        advice = _single(sampler(gradients, 1, spoken, seed=own + 1))
+        updates = [_question(UPDATE, one, advice=text) for one, text in zip(some, advice, strict=True)]
+        revisions = sampler(updates, search.width, sampling, seed=own + 2)
+        scored = _scored(reward, some, revisions, number)
+        for i, text, revised in zip(going, advice, scored, strict=True):
+            candidates = best_first([*results[i].candidates, *revised])
+            results[i] = SearchResult(results[i].prompt, tuple(candidates), (*results[i].advice, text))
         done(number)
-    return found
+    return results
 
 
 def followed(found: Sequence[SearchResult]) -> bool | None:
@@ -170,45 +171,32 @@ def _scored(
     reward: Reward, found: Sequence[SearchResult], replies: Sequence[Sequence[EndpointReply]], number: int
 ) -> list[list[ScoredReply]]:
     """The replies as candidates; only texts that are new to their prompt are asked about."""
-    known = [{one.text: one.score for one in item.candidates} for item in found]
+    score_of = [{one.text: one.score for one in item.candidates} for item in found]
     fresh = [
         (place, reply)
         for place, group in enumerate(replies)
         for reply in {reply.text: reply for reply in group}.values()
-        if reply.text not in known[place]
+        if reply.text not in score_of[place]
     ]
     prompts = [found[place].prompt for place, _ in fresh]
     answers, ended = [reply.text for _, reply in fresh], [reply.finished for _, reply in fresh]
     completions = Completions(prompts, answers, terminated=ended)
     scores = scores_of(reward, completions).tolist() if fresh else []
     for (place, reply), value in zip(fresh, scores, strict=True):
-        known[place][reply.text] = value
+        score_of[place][reply.text] = value
     return [
-        [ScoredReply(reply.text, known[place][reply.text], reply.finished, number) for reply in group]
+        [ScoredReply(reply.text, score_of[place][reply.text], reply.finished, number) for reply in group]
         for place, group in enumerate(replies)
     ]
 
 
-def _one(replies: Sequence[Sequence[EndpointReply]]) -> list[str]:
+def _single(replies: Sequence[Sequence[EndpointReply]]) -> list[str]:
+    """The text of the only reply to each conversation."""
     return [group[0].text.strip() for group in replies]
 
 
-def _loss(found: SearchResult) -> Messages:
-    best, worst = found.candidates[0].text, found.candidates[-1].text
-    return user(LOSS.format(request=_request(found.prompt), chosen=best, rejected=worst))
-
-
-def _gradient(found: SearchResult, critique: str) -> Messages:
-    request = _request(found.prompt)
-    return user(GRADIENT.format(request=request, chosen=found.best.text, critique=critique))
-
-
-def _update(found: SearchResult, advice: str) -> Messages:
-    return user(UPDATE.format(request=_request(found.prompt), chosen=found.best.text, advice=advice))
-
-
-def _request(prompt: Prompt) -> str:
-    """The conversation as one text; a single question stands as it is."""
-    if len(prompt.messages) == 1:
-        return prompt.messages[0].content
-    return conversation_text(prompt.messages)
+def _question(template: str, result: SearchResult, **parts: str) -> Messages:
+    """A template about the best answer to a conversation, which is one text unless it is a single question."""
+    messages = result.prompt.messages
+    request = messages[0].content if len(messages) == 1 else conversation_text(messages)
+    return user(template.format(request=request, chosen=result.best.text, **parts))

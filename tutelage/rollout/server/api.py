@@ -108,7 +108,7 @@ class Handover(Protocol):
         ...
 
     def drop(self, connection: Connection, label: str) -> None:
-        """Forget weights that nobody asks for any more."""
+        """Unload weights that are requested no longer."""
         ...
 
 
@@ -122,10 +122,10 @@ class Form:
     def responses(self, connection: Connection, answer: Any, n: int) -> list[TokenResponse]:
         """The responses in an answer, checked."""
         try:
-            found = list(self.read(answer))
-            sound = len(found) == n and all(
+            responses = list(self.read(answer))
+            sound = len(responses) == n and all(
                 one.tokens and len(one.tokens) == len(one.logp) and all(-1e38 < x < 1e38 for x in one.logp)
-                for one in found
+                for one in responses
             )
         except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             sound = False
@@ -134,4 +134,4 @@ class Form:
                 f"The server {connection.url} did not answer as {self.name} does, with {counted(n, 'response')} of "
                 f"token ids and a finite log-probability of each: {str(answer)[:200]}."
             )
-        return found
+        return responses

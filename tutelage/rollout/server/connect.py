@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.transport import HttpRefusal, InvalidAddress, Transport, check_key
@@ -73,20 +72,20 @@ def connect(
     Raises TutelageError for an address without a server, for one that gives no token ids, and for servers that differ.
     """
     check_key(key, "the rollout servers")
-    found = [
+    servers = [
         _found(Connection(url, Transport(f"The server {url}", key, TIMEOUT, retries, wait))) for url in urls
     ]
-    for other in found[1:]:
+    for other in servers[1:]:
         for what, here, there in (
-            ("runs", found[0].release, other.release),
-            ("serves", found[0].model, other.model),
+            ("runs", servers[0].release, other.release),
+            ("serves", servers[0].model, other.model),
         ):
             if here != there:
                 raise TutelageError(
-                    f"The server {found[0].url} {what} {here} and {other.url} {there}: rollouts of one run come from "
+                    f"The server {servers[0].url} {what} {here} and {other.url} {there}: rollouts of one run come from "
                     "one release and one model. Start the same on both, or leave one of them out of --rollouts."
                 )
-    return found
+    return servers
 
 
 def _found(connection: Connection) -> RolloutServer:
@@ -97,7 +96,9 @@ def _found(connection: Connection) -> RolloutServer:
         raise _no_address(connection.url) from error
     except HttpRefusal as error:
         raise TutelageError(f"{error} --rollouts takes the addresses of vLLM or SGLang servers.") from error
-    base = next((card for card in _cards(models) if not card.get("parent")), None)
+    data = models.get("data") if isinstance(models, dict) else None
+    cards = [card for card in data or () if isinstance(card, dict) and "id" in card]
+    base = next((card for card in cards if not card.get("parent")), None)
     if base is None:
         raise TutelageError(f"The server {connection.url} lists no model at /v1/models.")
     return RolloutServer(
@@ -108,11 +109,6 @@ def _found(connection: Connection) -> RolloutServer:
         str(base["id"]),
         base.get("max_model_len"),
     )
-
-
-def _cards(models: Any) -> list[dict[str, Any]]:
-    data = models.get("data") if isinstance(models, dict) else None
-    return [card for card in data or () if isinstance(card, dict) and "id" in card]
 
 
 def _kind(connection: Connection) -> tuple[ServerKind, str]:

@@ -178,7 +178,7 @@ def own_address(url: str) -> str:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens to."""
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

@@ -30,20 +30,20 @@ def truncation(logp: Float[Tensor, " M"], whole: Float[Tensor, "M V"], tokens: I
     mass = (whole.gather(-1, tokens[:, None]).squeeze(-1) - logp).exp()  # p(K)
     p = whole.exp().sort(-1, descending=True).values
     reached = p.cumsum(-1)
-    kept = (reached - mass[:, None]).abs().argmin(-1)  # place of the last kept token
-    rows = torch.arange(len(kept))
-    if ((reached[rows, kept] - mass).abs() > TOLERANCE).any() or (mass > 1 - TOLERANCE).all():
+    last = (reached - mass[:, None]).abs().argmin(-1)  # place of the last kept token
+    rows = torch.arange(len(last))
+    if ((reached[rows, last] - mass).abs() > TOLERANCE).any() or (mass > 1 - TOLERANCE).all():
         return ""
-    least, after = p[rows, kept], p.roll(-1, -1)
+    least, after = p[rows, last], p.roll(-1, -1)
     after[:, -1] = 0.0
-    found = []
-    if (kept == kept[0]).all():
-        found.append(f"top_k {int(kept[0]) + 1}")
+    settings = []
+    if (last == last[0]).all():
+        settings.append(f"top_k {int(last[0]) + 1}")
     if (highest := float(mass.min())) > float((mass - least).max()):
-        found.append(f"top_p {highest:.2f}")
-    if (share := float((least / p[:, 0]).min())) > float((after[rows, kept] / p[:, 0]).max()):
-        found.append(f"min_p {share:.2f}")
-    return " or ".join(found)
+        settings.append(f"top_p {highest:.2f}")
+    if (share := float((least / p[:, 0]).min())) > float((after[rows, last] / p[:, 0]).max()):
+        settings.append(f"min_p {share:.2f}")
+    return " or ".join(settings)
 
 
 QUESTION = "What is rain?"
@@ -80,8 +80,8 @@ class Probe:
     def _answers(self, server: RolloutServer, adapter: str) -> Rollout:
         prompt = encode_prompts([Prompt("probe", user(QUESTION))], self.policy.tokenizer)[0].tokens[-TOKENS:]
         sampling = config.Sampling(temperature=self.temperature, max_new_tokens=TOKENS)
-        asked = TokenRequest(prompt, 2, 0, sampling, self.policy.end_ids, server.model, adapter)
-        found = server.api.generate(server.connection, asked)
+        request = TokenRequest(prompt, 2, 0, sampling, self.policy.end_ids, server.model, adapter)
+        found = server.api.generate(server.connection, request)
         responses = [SampledCompletion(one.tokens, one.logp, one.stopped, "") for one in found]
         return assemble(PromptTokens((prompt,), ("probe",)), responses, pad=0, device=self.policy.device)
 

@@ -8,12 +8,11 @@ import torch
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.data.chat_tokens import pad_token_id
 from tutelage.engines.interface import PromptTokens
-from tutelage.engines.sampling import StopCondition, TextVocabulary, plain_text, text_of
+from tutelage.engines.sampling import StopCondition, TextVocabulary, check_room, plain_text, text_of
 from tutelage.engines.token_sampling import row_seed
 from tutelage.rollout.generator import RolloutError, SampledCompletion, assemble
 from tutelage.rollout.server.api import TokenRequest, TokenResponse
@@ -68,40 +67,33 @@ class ServerGenerator:
             return self._rollout(prompts, n, sampling, seed)
 
     def _rollout(self, prompts: PromptTokens, n: int, sampling: config.Sampling, seed: int) -> Rollout:
-        self._check_room(prompts, sampling)
+        for server in self.fleet.live:
+            place = f"the server {server.url} has {{}} (--max-model-len)"
+            check_room(prompts, sampling.max_new_tokens, server.context, place)
         ends = StopCondition(
             self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop, torch.device("cpu")
         )
         adapter = "" if self.weights is None else self.weights.adapter
         samples = n if sampling.temperature else 1  # greedy responses to a prompt are all the same
+        seeds = [
+            row_seed(seed, name, 0) % (2**31 - n) for name in prompts.ids
+        ]  # 32 bits, which servers count on
         requests = [
-            TokenRequest(
-                tokens, samples, _seed(seed, name, n), sampling, tuple(self.vocabulary.end_ids), "", adapter
-            )
-            for tokens, name in zip(prompts.tokens, prompts.ids, strict=True)
+            TokenRequest(tokens, samples, own, sampling, tuple(self.vocabulary.end_ids), "", adapter)
+            for tokens, own in zip(prompts.tokens, seeds, strict=True)
         ]
         pool = ThreadPoolExecutor(max(1, min(len(requests), self.fleet.width)))
         try:
             with phase("generate", len(requests)) as generating:
-                found = list(generating.counted(pool.map(self.fleet.ask, requests)))
+                answers = list(generating.counted(pool.map(self.fleet.ask, requests)))
         finally:
             pool.shutdown(cancel_futures=True)
         responses = [
             self._response(server, one, request, ends)
-            for request, (server, group) in zip(requests, found, strict=True)
+            for request, (server, group) in zip(requests, answers, strict=True)
             for one in group * (n // samples)
         ]
         return assemble(prompts, responses, pad=pad_token_id(self.vocabulary.tokenizer), device=self.device)
-
-    def _check_room(self, prompts: PromptTokens, sampling: config.Sampling) -> None:
-        longest, limit = max(map(len, prompts.tokens)), sampling.max_new_tokens
-        for server in self.fleet.live:
-            if server.context is not None and longest + limit > server.context:
-                raise TutelageError(
-                    f"A prompt of {counted(longest, 'token')} and an answer of up to {limit} need "
-                    f"{counted(longest + limit, 'position')}, but the server {server.url} has {server.context} "
-                    "(--max-model-len). Shorten the prompts or set a smaller --sampling.max-new-tokens."
-                )
 
     def _versions(
         self, server: RolloutServer, response: TokenResponse, request: TokenRequest
@@ -110,28 +102,28 @@ class ServerGenerator:
         the last that was handed over."""
         if self.weights is None:
             return None
-        known = self.weights.versions
+        versions = self.weights.versions
         if request.adapter:
-            return (known[request.adapter],) * len(response.tokens)
+            return (versions[request.adapter],) * len(response.tokens)
         if response.labels is None:
             return (self.version,) * len(response.tokens)
-        for label in set(response.labels) - set(known):
+        for label in set(response.labels) - set(versions):
             raise RolloutError(
                 f"The server {server.url} wrote a response with the weights {label!r}, which this run did not put "
                 "there. Was it restarted, or does another run use it?"
             )
-        return tuple(known[label] for label in response.labels)
+        return tuple(versions[label] for label in response.labels)
 
     def _response(
         self, server: RolloutServer, response: TokenResponse, request: TokenRequest, ends: StopCondition
     ) -> SampledCompletion:
         """The response up to its end."""
         sampling, version = request.sampling, self._versions(server, response, request)
-        kept, ended = _end(response, ends, sampling.max_new_tokens)
-        tokens = response.tokens[:kept]
-        logp = response.logp[:kept] if sampling.temperature else (0.0,) * kept
+        length, ended = _end(response, ends, sampling.max_new_tokens)
+        tokens = response.tokens[:length]
+        logp = response.logp[:length] if sampling.temperature else (0.0,) * length
         text = text_of(tokens, self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop)
-        return SampledCompletion(tokens, logp, ended, text, None if version is None else version[:kept])
+        return SampledCompletion(tokens, logp, ended, text, None if version is None else version[:length])
 
 
 @contextmanager
@@ -143,11 +135,6 @@ def _reasons() -> Iterator[None]:
         raise
     except TutelageError as error:
         raise RolloutError(str(error)) from error
-
-
-def _seed(seed: int, name: str, n: int) -> int:
-    """The seed of the first of `n` responses to a prompt; servers take 32 bits, and count on from there."""
-    return row_seed(seed, name, 0) % (2**31 - n)
 
 
 def _end(response: TokenResponse, ends: StopCondition, limit: int) -> tuple[int, bool]:

@@ -45,15 +45,11 @@ class SglangApi:
         if request.adapter:
             body["lora_path"] = [request.adapter] * request.n
         answer = connection.post("/generate", body)
-        _refuse_abort(connection, answer)
+        for one in answer if isinstance(answer, list) else ():
+            reason = one.get("meta_info", {}).get("finish_reason") or {}
+            if reason.get("type") == "abort":
+                raise Unanswered(f"The server {connection.url} gave a request up: {reason.get('message')}.")
         return Form(self.name, _generated).responses(connection, answer, request.n)
-
-
-def _refuse_abort(connection: Connection, answer: Any) -> None:
-    for one in answer if isinstance(answer, list) else ():
-        reason = one.get("meta_info", {}).get("finish_reason") or {}
-        if reason.get("type") == "abort":
-            raise Unanswered(f"The server {connection.url} gave a request up: {reason.get('message')}.")
 
 
 def _generated(answer: Any) -> Iterator[TokenResponse]:

@@ -54,8 +54,8 @@ class TeacherServer:
             )
         ]
         with ThreadPoolExecutor(max(1, min(AT_ONCE, len(sequences)))) as pool:
-            found = list(pool.map(self._response, sequences))
-        values = [logp for own in found for logp in own]
+            logps = list(pool.map(self._response, sequences))
+        values = [logp for own in logps for logp in own]
         return spread(torch.tensor(values, device=rows.mask.device, dtype=torch.float32), rows.mask)
 
     def check_vocabulary(self, tokenizer: Any) -> None:
@@ -103,9 +103,9 @@ class TeacherServer:
         }
         answer = self.connection.post(COMPLETIONS, body | (more or {}))
         try:
-            found = answer["choices"][0]["logprobs"]
-            tokens = [int(name.removeprefix(TOKEN)) for name in found["tokens"]]
-            logp = [0.0, *map(float, found["token_logprobs"][1:])]
+            logprobs = answer["choices"][0]["logprobs"]
+            tokens = [int(name.removeprefix(TOKEN)) for name in logprobs["tokens"]]
+            logp = [0.0, *map(float, logprobs["token_logprobs"][1:])]
         except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             tokens, logp = [], []
         if not tokens or len(tokens) != len(logp) or not all(map(math.isfinite, logp)):

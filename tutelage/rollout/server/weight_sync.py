@@ -47,17 +47,17 @@ class WeightSync:
     def handover(self, server: RolloutServer) -> Handover:
         """How a server takes over weights. Raises TutelageError where it cannot, saying how it has to be started."""
         offered = (one for one in server.handovers if one.adapters == (self.how == "lora"))
-        wanted = self.direct or next(offered, None)
-        if wanted is None:
+        handover = self.direct or next(offered, None)
+        if handover is None:
             raise TutelageError(
                 f"{server.url} is {server.release}, which takes over no weights: only answers of a fixed model can "
                 "come from it."
             )
-        if not wanted.is_possible(server.connection):
+        if not handover.is_possible(server.connection):
             raise TutelageError(
-                f"The server {server.url} takes over no weights by --sync {self.how}. Start it with {wanted.needs}."
+                f"The server {server.url} takes over no weights by --sync {self.how}. Start it with {handover.needs}."
             )
-        return wanted
+        return handover
 
     def push(self, fleet: Fleet, version: int) -> None:
         """Write the weights, have every server load them, and test each. Raises RolloutError where one does not."""

@@ -122,7 +122,7 @@ class Line:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the client has left."""
         return self.ticket.cancelled.is_set()
 
     def add(self, token: TokenLogp) -> bool:
@@ -182,11 +182,11 @@ class DecodingGroup:
             if not end and not line.is_cancelled
         ]
         if len(going) < len(self.lines):
-            kept = torch.tensor(going, dtype=torch.long, device=tokens.device)
+            index = torch.tensor(going, dtype=torch.long, device=tokens.device)
             self.lines = [self.lines[number] for number in going]
-            tokens = tokens[kept]
+            tokens = tokens[index]
             if going:
-                self.decoder.keep(kept)
+                self.decoder.keep(index)
         self.tokens = tokens
 
 
@@ -207,10 +207,10 @@ def next_tokens(logits: Tensor, lines: Sequence[Line]) -> tuple[Tensor, list[Tok
         own = logits if len(numbers) == len(lines) else logits[torch.tensor(numbers, device=logits.device)]
         chosen = [lines[number] for number in numbers]
         uniform = torch.stack([line.uniforms[line.count] for line in chosen]).to(logits.device)
-        drawn, logp = draw(own, sampling, uniform)
-        tokens[torch.tensor(numbers, device=logits.device)] = drawn
-        found = _with_top(own, sampling, drawn, logp, [line.job.top for line in chosen])
-        sampled.update(zip(numbers, found, strict=True))
+        ids, logp = draw(own, sampling, uniform)
+        tokens[torch.tensor(numbers, device=logits.device)] = ids
+        with_top = _with_top(own, sampling, ids, logp, [line.job.top for line in chosen])
+        sampled.update(zip(numbers, with_top, strict=True))
     return tokens, [sampled[number] for number in range(len(lines))]
 
 
@@ -226,9 +226,9 @@ def _with_top(
     logits: Tensor, sampling: config.Sampling, drawn: Tensor, logp: Tensor, tops: Sequence[int | None]
 ) -> list[TokenLogp]:
     """Tokens with their log-probabilities; those of the likeliest ones where they are asked for."""
-    most, asked = max((top or 0 for top in tops), default=0), any(top is not None for top in tops)
+    most, wants_logps = max((top or 0 for top in tops), default=0), any(top is not None for top in tops)
     likeliest: list[dict[int, float]] = [{} for _ in tops]
-    if asked and (most or sampling.temperature == 0):
+    if wants_logps and (most or sampling.temperature == 0):
         own = distribution(logits, sampling)
         if sampling.temperature == 0:
             logp = own.gather(-1, drawn[:, None]).squeeze(-1)
@@ -237,8 +237,8 @@ def _with_top(
             dict(zip(ids[:top], each[:top], strict=True))
             for ids, each, top in zip(tokens, values, (top or 0 for top in tops), strict=True)
         ]
-    found = zip(drawn.tolist(), logp.tolist(), likeliest, strict=True)
-    return [TokenLogp(token, each, top) for token, each, top in found]
+    columns = zip(drawn.tolist(), logp.tolist(), likeliest, strict=True)
+    return [TokenLogp(token, each, top) for token, each, top in columns]
 
 
 def distribution(logits: Tensor, sampling: config.Sampling) -> Tensor:
@@ -252,10 +252,10 @@ def distribution(logits: Tensor, sampling: config.Sampling) -> Tensor:
 @torch.no_grad()
 def score(policy: Policy, jobs: Sequence[Scoring]) -> list[tuple[TokenLogp, ...]]:
     """For each job, the tokens of its prompt after the first, each given the tokens before it, at temperature 1."""
-    found: list[tuple[TokenLogp, ...]] = [() for _ in jobs]
+    scores: list[tuple[TokenLogp, ...]] = [() for _ in jobs]
     longer = [number for number, job in enumerate(jobs) if len(job.prompt) > 1]
     if not longer:
-        return found
+        return scores
     rows = [EncodedRow(jobs[number].prompt[:1], jobs[number].prompt[1:]) for number in longer]
     batch = collate(rows, pad_token_id(policy.tokenizer), policy.device)
     for index in policy.split(batch, max(1, CHUNK_ELEMENTS // policy.vocabulary)):
@@ -267,11 +267,11 @@ def score(policy: Policy, jobs: Sequence[Scoring]) -> list[tuple[TokenLogp, ...]
         start = 0
         for number in numbers:
             job, end = jobs[number], start + len(jobs[number].prompt) - 1
-            found[number] = tuple(
+            scores[number] = tuple(
                 TokenLogp(
                     token, own[at], dict(zip(tokens[at][: job.top], values[at][: job.top], strict=True))
                 )
                 for token, at in zip(job.prompt[1:], range(start, end), strict=True)
             )
             start = end
-    return found
+    return scores

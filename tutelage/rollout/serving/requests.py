@@ -23,7 +23,7 @@ OPEN_PATHS = frozenset({"/health", "/ping"})
 class Guard:
     """Middleware that refuses requests without the `key`, if any, and requests of pages of other sites.
 
-    With `only_local`, the address that a request names has to be one of this machine: a name that somebody else's DNS
+    With `only_local`, the address that a request names has to be one of this machine: a name that a foreign DNS
     points here is refused.
     """
 
@@ -45,13 +45,16 @@ class Guard:
     def _refusal(self, path: str, headers: dict[str, str]) -> tuple[int, str]:
         """The status and the reason of a refusal; 0 for none."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self.only_local and not is_local(_name(host)):
+        try:
+            name = urlsplit(f"//{host}").hostname or ""  # without the port
+        except ValueError:
+            name = ""
+        if self.only_local and not is_local(name):
             return 403, f"This server answers requests to this machine only, not to {host!r}."
         if origin is not None and urlsplit(origin).netloc != host:
             return 403, f"Requests of web pages are refused, such as this one of {origin!r}."
-        given = headers.get("authorization", "")
-        wanted = f"Bearer {self.key}"
-        if self.key and path not in OPEN_PATHS and not hmac.compare_digest(given.encode(), wanted.encode()):
+        token, key = headers.get("authorization", "").encode(), f"Bearer {self.key}".encode()
+        if self.key and path not in OPEN_PATHS and not hmac.compare_digest(token, key):
             return 401, "The API key is missing or wrong: send it as a bearer token."
         return 0, ""
 
@@ -62,14 +65,6 @@ def is_local(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _name(host: str) -> str:
-    """The name in a Host header, without the port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 async def read_json(request: Request, most: int) -> Any:

@@ -63,9 +63,9 @@ def _answering(
     async def answer(request: Request) -> Response:
         body = await read_json(request, most)
         # tokenising a long text takes time, which other requests should not wait for
-        asked = await asyncio.to_thread(read, body, service.model)
-        results = service.submit(asked)
-        if not asked.streams:
+        reply = await asyncio.to_thread(read, body, service.model)
+        results = service.submit(reply)
+        if not reply.streams:
             return await _unless_gone(request, results)
         return StreamingResponse(
             _events(results),

@@ -65,7 +65,9 @@ class ServedWeights:
         if not isinstance(model, PeftModel):
             wrapped = PeftModel.from_pretrained(model, path, adapter_name=name).eval()
             self.policy = Policy(replace(self.policy.backbone, model=wrapped))
-        elif name in model.peft_config and _same(model.peft_config[name], PeftConfig.from_pretrained(path)):
+        elif name in model.peft_config and _shape(model.peft_config[name]) == _shape(
+            PeftConfig.from_pretrained(path)
+        ):
             set_peft_model_state_dict(model, load_peft_weights(path), adapter_name=name)
         else:
             if name in model.peft_config:
@@ -106,12 +108,8 @@ def _check_shapes(model: nn.Module, path: str) -> None:
             )
 
 
-def _same(one: PeftConfig, other: PeftConfig) -> bool:
-    """Whether two adapters have the same shape, so that one's weights can replace the other's."""
-    return _shape(one) == _shape(other)
-
-
 def _shape(settings: PeftConfig) -> dict[str, object]:
+    """The settings that adapters share whose weights can replace each other."""
     places = {"base_model_name_or_path", "inference_mode", "revision", "task_type", "peft_version"}
     return {
         name: sorted(value) if isinstance(value, set | list) else value

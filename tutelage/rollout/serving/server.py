@@ -6,8 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import TracebackType
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from tutelage.base.errors import TutelageError
@@ -76,23 +75,21 @@ def signals_handled() -> Iterator[None]:
 
 
 GRACE = 10.0
-"""Seconds that the server has to end by itself once nobody holds the pipe."""
+"""Seconds that the server has to end by itself once the pipe is closed."""
 
 
 def end_with_parent() -> None:
     """Watch standard input from a thread, and end this process when the pipe is closed."""
-    threading.Thread(target=_watch, daemon=True, name="parent").start()
 
+    def watch() -> None:
+        with suppress(OSError):  # there is no standard input
+            while os.read(0, 4096):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        os._exit(1)
 
-def _watch() -> None:
-    try:
-        while os.read(0, 4096):
-            pass
-    except OSError:  # there is no standard input, so nobody holds it
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE)
-    os._exit(1)
+    threading.Thread(target=watch, daemon=True, name="parent").start()
 
 
 class PolicyServer:
@@ -127,10 +124,8 @@ class PolicyServer:
 
     def start(self) -> Self:
         """Answer requests in a thread of its own."""
-        sockets = [self.listening]
-        self._thread = threading.Thread(
-            target=lambda: self._server.run(sockets=sockets), name="tutelage-http"
-        )
+        sockets = {"sockets": [self.listening]}
+        self._thread = threading.Thread(target=self._server.run, kwargs=sockets, name="tutelage-http")
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
             time.sleep(0.005)
@@ -147,10 +142,5 @@ class PolicyServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

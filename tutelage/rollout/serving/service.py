@@ -2,8 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +20,7 @@ class Service:
     """A policy that answers requests.
 
     Args:
-        policy: the model; nobody else may use it from here on.
+        policy: the model, for the service alone from here on.
         name: the name that requests call it by.
         path: where it came from.
         rows: answers that are computed at the same time.
@@ -46,10 +45,9 @@ class Service:
         """Put the jobs of a request into the queue. Raises RequestError where it is full."""
         results = Results(request)
         jobs: list[Job] = [*request.generations, *request.scorings]
+        receivers = [results.receiver(place) for place in range(len(jobs))]
         try:
-            results.tickets = self.worker.submit(
-                jobs, [results.receiver(place) for place in range(len(jobs))]
-            )
+            results.tickets = self.worker.submit(jobs, receivers)
         except QueueIsFull as error:
             raise RequestError(
                 f"The server is busy: {counted(self.worker.queue, 'request')} wait already. Try again later.",
@@ -60,7 +58,7 @@ class Service:
 
     async def change(self, function: Callable[[ServedWeights], Any]) -> Any:
         """Change the weights once the answers that are being decoded have ended."""
-        return await _awaited(self.worker.change(function))
+        return await asyncio.wrap_future(self.worker.change(function))
 
     async def pause(self, mode: str) -> None:
         """Begin no further request; see `Worker.pause`. Raises RequestError for an unknown mode."""
@@ -70,7 +68,7 @@ class Service:
                 "middle of an answer.",
                 param="mode",
             )
-        await _awaited(self.worker.pause("abort" if mode == "abort" else "wait"))
+        await asyncio.wrap_future(self.worker.pause("abort" if mode == "abort" else "wait"))
 
     def close(self) -> None:
         """End the worker."""
@@ -78,7 +76,7 @@ class Service:
 
 
 class Results:
-    """What comes of a request, in the event loop that asked. `cancel` is called when nobody waits any more."""
+    """The results of a request, in its event loop. `cancel` is called when its client has left."""
 
     def __init__(self, request: Reply) -> None:
         self.request = request
@@ -92,7 +90,7 @@ class Results:
         """The function that takes the results of job number `place` from the worker's thread."""
 
         def receive(result: Any) -> None:
-            with suppress(RuntimeError):  # the loop is closed, so nobody waits
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, (place, result))
 
         return receive
@@ -131,7 +129,3 @@ class Results:
             self.scores[place - len(self.answers)] = result
             self._left -= 1
         return place, result
-
-
-def _awaited(future: Future[Any]) -> Awaitable[Any]:
-    return asyncio.wrap_future(future)

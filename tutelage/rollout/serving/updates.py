@@ -11,7 +11,6 @@ from starlette.routing import Route
 from tutelage.rollout.serving.jobs import Version
 from tutelage.rollout.serving.protocol.fields import Flag, RequestError, Text, read_fields, refusal
 from tutelage.rollout.serving.requests import read_json
-from tutelage.rollout.serving.served_weights import ServedWeights
 from tutelage.rollout.serving.service import Service
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -106,7 +105,7 @@ class _Updates:
     async def name_version(self, request: Request) -> Response:
         """`{"new_version": NAME}`: what the weights are called from here on."""
         name = (await self._read(NewVersion, request)).new_version
-        await self.service.change(lambda weights: _name(weights, name))
+        await self.service.change(lambda weights: setattr(weights, "version", name))
         return JSONResponse({"success": True, "new_version": name})
 
     async def info(self, request: Request) -> Response:
@@ -134,7 +133,3 @@ class _Updates:
 
     async def _read(self, kind: type[S], request: Request) -> S:
         return read_fields(kind, await read_json(request, self.body))
-
-
-def _name(weights: ServedWeights, version: Version) -> None:
-    weights.version = version

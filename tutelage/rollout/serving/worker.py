@@ -47,7 +47,7 @@ class Worker:
     """Computes jobs on one policy, in one thread.
 
     Args:
-        policy: the model that is served. Nobody else may use it.
+        policy: the model that is served, for the worker alone.
         rows: answers that are computed at the same time.
         queue: jobs that may wait.
     """
@@ -141,7 +141,7 @@ class Worker:
     def _run(self) -> None:
         with torch.no_grad(), self._context:
             while self._wait():
-                self._abort_if_asked()
+                self._abort_if_requested()
                 if not self._groups:
                     self._make_calls()
                 self._step()
@@ -155,7 +155,7 @@ class Worker:
                 self._changed.wait()
             return not self._closing
 
-    def _abort_if_asked(self) -> None:
+    def _abort_if_requested(self) -> None:
         with self._changed:
             if not self._aborting:
                 return
@@ -199,9 +199,13 @@ class Worker:
         if not tickets:
             return
         try:
-            self._enter(tickets[0].job.adapter)
-            assert self._decoders is not None
-            self._score([(ticket, ticket.job) for ticket in tickets if isinstance(ticket.job, Scoring)])
+            decoders = self._decoders_of(tickets[0].job.adapter)
+            scorings = [(ticket, ticket.job) for ticket in tickets if isinstance(ticket.job, Scoring)]
+            if scorings:
+                decoders.restore()
+                scores = score(self.weights.policy, [job for _, job in scorings])
+                for (ticket, _), tokens in zip(scorings, scores, strict=True):
+                    ticket.deliver(tokens)
             tokenizer, version = self.weights.policy.tokenizer, self.weights.version
             lines = [
                 Line(ticket, ticket.job, index, tokenizer, version)
@@ -209,21 +213,12 @@ class Worker:
                 if isinstance(ticket.job, Generation)
                 for index in range(ticket.job.n)
             ]
-            begun = groups_of(self._decoders, lines, self.rows) if lines else []
-            for group in begun:
+            groups = groups_of(decoders, lines, self.rows) if lines else []
+            for group in groups:
                 group.begin()
-            self._groups += [group for group in begun if group.lines]
+            self._groups += [group for group in groups if group.lines]
         except Exception as error:
             self._fail(tickets, error)
-
-    def _score(self, scored: Sequence[tuple[Ticket, Scoring]]) -> None:
-        if not scored:
-            return
-        assert self._decoders is not None
-        self._decoders.restore()
-        found = score(self.weights.policy, [job for _, job in scored])
-        for (ticket, _), tokens in zip(scored, found, strict=True):
-            ticket.deliver(tokens)
 
     def _step(self) -> None:
         """Sample the next token of every line of every group."""
@@ -232,10 +227,10 @@ class Worker:
             return
         assert self._decoders is not None
         try:
-            found = self._decoders.step(
+            steps = self._decoders.step(
                 [group.decoder for group in groups], [group.tokens for group in groups]
             )
-            for group, logits in zip(groups, found, strict=True):
+            for group, logits in zip(groups, steps, strict=True):
                 group.advance(logits)
         except Exception as error:
             tickets = {id(line.ticket): line.ticket for group in groups for line in group.lines}
@@ -250,14 +245,14 @@ class Worker:
         for ticket in tickets:
             ticket.deliver(error)
 
-    def _enter(self, adapter: str) -> None:
-        """Open the context of decoding with an adapter, unless it is open."""
-        if self._decoders is not None and adapter == self._adapter:
-            return
-        self._leave()
-        self._context.enter_context(self.weights.using(adapter))
-        self._decoders = self._context.enter_context(self.weights.policy.engine.decoding())
-        self._adapter = adapter
+    def _decoders_of(self, adapter: str) -> Decoders:
+        """The decoders of an adapter, in the context of decoding with it."""
+        if self._decoders is None or adapter != self._adapter:
+            self._leave()
+            self._context.enter_context(self.weights.using(adapter))
+            self._decoders = self._context.enter_context(self.weights.policy.engine.decoding())
+            self._adapter = adapter
+        return self._decoders
 
     def _leave(self) -> None:
         self._context.close()

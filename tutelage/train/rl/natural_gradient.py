@@ -170,7 +170,14 @@ def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult
     g = -flat(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters)
     learner.clear()
     _refuse_not_finite(float(g.norm()), "gradient", learner.step)
-    direction = budget.spend(_direction, setup, update, batch, g)
+
+    def whole_step() -> Tensor:
+        fisher = Fisher(policy, batch, temperature=temperature, budget=budget)
+        return natural_direction(
+            fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg
+        )
+
+    direction = budget.spend(whole_step)
     farthest = 0.0
 
     @torch.no_grad()
@@ -227,13 +234,6 @@ def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
     if settings.mix is not None:
         total = total - recipe.ptx * settings.mix(learner.step, settings.budget)
     return _Objective(float(total), ranks.largest(float(farthest)))
-
-
-def _direction(setup: Setup, update: NaturalStep, batch: Batch, g: Tensor) -> Tensor:
-    """The whole natural step. Float[N]"""
-    settings = setup.settings
-    fisher = Fisher(setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget)
-    return natural_direction(fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg)
 
 
 def _refuse_not_finite(number: float, what: str, step: int) -> None:

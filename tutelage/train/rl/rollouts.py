@@ -54,8 +54,8 @@ class ScoredCompletions:
 
     def scored(self) -> ScoredRollout:
         """The rollout with its scores, before the reference and the critic were computed."""
-        known = {one.name: getattr(self.rollout, one.name) for one in fields(Rollout)}
-        return ScoredRollout(**known, score=self.score, ref_logp=self.rollout.logp)
+        columns = {one.name: getattr(self.rollout, one.name) for one in fields(Rollout)}
+        return ScoredRollout(**columns, score=self.score, ref_logp=self.rollout.logp)
 
     def only(self, which: Tensor) -> "ScoredCompletions":
         """The answers to some of the prompts. Bool[P]"""
@@ -156,8 +156,8 @@ def collect(
         "score/std": float(scores.std(correction=0)),
     }
     tokens = sum(int(round.rollout.mask.sum()) for round in rounds)
-    kept = [round.only(which) for round, which in zip(rounds, live, strict=True) if which.any()]
-    return Collection(_joined(kept, len(wanted)) if kept else first, tokens, metrics)
+    useful = [round.only(which) for round, which in zip(rounds, live, strict=True) if which.any()]
+    return Collection(_joined(useful, len(wanted)) if useful else first, tokens, metrics)
 
 
 def _live(

@@ -135,11 +135,11 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
         value = objective(
             recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence
         )
-        found, loss = {"policy/objective": value}, -value
+        losses, loss = {"policy/objective": value}, -value
         if scores.value is not None and recipe.critic is not None:
-            found["value/loss"] = critic_loss(recipe, part, scores.value, part_weight)
-            loss = loss + recipe.critic.coef * found["value/loss"]
-        terms.note(found, named(part))
+            losses["value/loss"] = critic_loss(recipe, part, scores.value, part_weight)
+            loss = loss + recipe.critic.coef * losses["value/loss"]
+        terms.note(losses, named(part))
         if not warming:
             policy.backward(loss)
         if setup.critic is not None and scores.value is None:

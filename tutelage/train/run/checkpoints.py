@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tutelage.base.errors import TutelageError
@@ -27,15 +27,14 @@ class CheckpointFolder:
     """The folder of one run's checkpoints: the newest `keep`, and the best one by metric."""
 
     def __init__(self, path: Path, *, keep: int, higher_is_better: bool) -> None:
-        self.path = path
-        self.keep = keep
-        self.higher_is_better = higher_is_better
+        self.path, self.keep, self.higher_is_better = path, keep, higher_is_better
         path.mkdir(exist_ok=True)
         self._clear_remains()
 
     def all(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        return sorted((path for path in self.path.iterdir() if _is_checkpoint(path)), key=step_of)
+        named = (path for path in self.path.iterdir() if re.fullmatch(r"step-\d+", path.name))
+        return sorted((path for path in named if (path / NOTE).is_file()), key=step_of)
 
     def latest(self) -> Path | None:
         """The newest checkpoint."""
@@ -68,23 +67,17 @@ class CheckpointFolder:
             if _is_about_writing(error):
                 raise TutelageError(self._failure(step, error, written)) from error
             raise
-        self._replace(partial, place)
-        self._prune()
-        return place
-
-    def _replace(self, partial: Path, place: Path) -> None:
         old = self.path / f".old-{place.name}"
         if place.exists():
             place.rename(old)
         partial.rename(place)
         _sync_folder(self.path)
         shutil.rmtree(old, ignore_errors=True)
-
-    def _prune(self) -> None:
-        kept = {*self.all()[-self.keep :], self.best()}
+        keep = {*self.all()[-self.keep :], self.best()}
         for path in self.all():
-            if path not in kept:
+            if path not in keep:
                 shutil.rmtree(path.rename(unfinished(path)), ignore_errors=True)
+        return place
 
     def _clear_remains(self) -> None:
         """Undo what a crash left behind: half-written or half-deleted folders, a replacement cut in two."""
@@ -123,10 +116,6 @@ def metric_of(checkpoint: Path) -> float | None:
     return None if metric is None else float(metric)
 
 
-def _is_checkpoint(path: Path) -> bool:
-    return re.fullmatch(r"step-\d+", path.name) is not None and (path / NOTE).is_file()
-
-
 def _is_about_writing(error: BaseException) -> bool:
     """Whether the disk is at fault, not the program. safetensors and torch have their own errors for it."""
     safetensors = sys.modules.get("safetensors")
@@ -146,18 +135,15 @@ def _reason(error: BaseException) -> str:
 
 
 def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in _files(folder))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _sync(folder: Path) -> None:
     """Force a folder and everything in it to disk, files before the folders that name them."""
-    for file in _files(folder):
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as opened:
+                os.fsync(opened.fileno())
     for inner in folder.rglob("*/"):
         _sync_folder(inner)
     _sync_folder(folder)

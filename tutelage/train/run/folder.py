@@ -20,9 +20,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from tutelage.base.config import difference, to_mapping, with_defaults
@@ -56,23 +56,23 @@ class Run:
         self.path = path
         self.ranks = ranks
         """The processes that compute the run; this one writes it."""
-        self._lock, self._resumes = lock, resumes
-        self._checkpoints = checkpoints
+        self._lock, self._checkpoints, self._resumes = lock, checkpoints, resumes
         self._trackers: list[Tracker] = []
         latest = checkpoints.latest()
-        self.start = step_of(latest) if latest else 0
+        reached = step_of(latest) if latest else -1
+        self.start = max(0, reached)
         """The step to go on after: that of the latest checkpoint when opened, 0 for a new run."""
-        last = math.inf if self.finished else step_of(latest) if latest else -1
+        last = math.inf if self.finished else reached
         logged = [
             step for row in read_lines(path / "metrics.jsonl") if isinstance(step := row.get("step"), int)
         ]
-        kept = keep_until(path / "metrics.jsonl", last)
+        rows = keep_until(path / "metrics.jsonl", last)
         keep_until(path / "samples.jsonl", last)
         self._metrics = JsonLines(path / "metrics.jsonl")
         self._samples = JsonLines(path / "samples.jsonl")
-        self.last = kept[-1] if kept else {}
+        self.last = rows[-1] if rows else {}
         """The metrics of the step to go on after, empty for a new run."""
-        self.past = Past(max(logged, default=-1), step_of(latest) if latest else -1)
+        self.past = Past(max(logged, default=-1), reached)
         """What trackers have seen of the run."""
         seconds = self.last.get("seconds", 0.0)
         self._began = time.monotonic() - (seconds if isinstance(seconds, int | float) else 0.0)
@@ -184,9 +184,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _check_open(self) -> None:
@@ -281,10 +279,14 @@ def _left_at_once(path: Path) -> bool:
 
 
 def _description(settings: object) -> dict[str, object]:
+    versions = {"python": platform.python_version(), "tutelage": __version__}
+    for package in ("torch", "transformers", "peft", "numpy"):
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
     return {
         "format": RUN_FORMAT,
         "settings": to_mapping(settings),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": versions,
         "revision": _revision(),
         "seed": getattr(settings, "seed", None),
         "command": _command(),
@@ -295,16 +297,6 @@ def _command() -> list[str]:
     """The command that was typed; `python -m tutelage` leaves its own file name there."""
     name = Path(sys.argv[0]).name
     return ["tutelage" if name == "__main__.py" else name, *sys.argv[1:]]
-
-
-def _versions() -> dict[str, str]:
-    versions = {"tutelage": __version__}
-    for package in ("torch", "transformers", "peft", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
 
 
 def _revision() -> str | None:

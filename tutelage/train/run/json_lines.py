@@ -74,10 +74,14 @@ def keep_until(path: Path, step: float) -> list[dict[str, object]]:
 
     A run that goes on from a checkpoint writes the dropped lines again.
     """
-    kept = [(line, row) for line, row in _complete(path) if _step(row) <= step]
+    lines = []
+    for line, row in _complete(path):
+        number = row.get("step")
+        if (number if isinstance(number, int) else 0) <= step:
+            lines.append((line, row))
     if path.exists():
-        write_atomically(path, "".join(line for line, _ in kept))
-    return [row for _, row in kept]
+        write_atomically(path, "".join(line for line, _ in lines))
+    return [row for _, row in lines]
 
 
 def _finite(content: Mapping[str, object]) -> tuple[dict[str, object], dict[str, float]]:
@@ -95,11 +99,6 @@ def _finite(content: Mapping[str, object]) -> tuple[dict[str, object], dict[str,
         return value
 
     return {key: finite(value, key) for key, value in content.items()}, odd
-
-
-def _step(row: Mapping[str, object]) -> int:
-    step = row.get("step")
-    return step if isinstance(step, int) else 0
 
 
 def _complete(path: Path) -> Iterator[tuple[str, dict[str, object]]]:

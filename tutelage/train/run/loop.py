@@ -4,12 +4,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
 
 from tutelage.base import config
 from tutelage.base.progress.phases import phase
@@ -87,15 +85,16 @@ class Loop:
         try:
             for step in self.steps:
                 last = step
-                metrics = {**step.metrics, **self._look(step)}
+                try:
+                    metrics = {**step.metrics, **self.monitor.look(step)}
+                except RolloutError:
+                    self.run.log(step.index, step.metrics)
+                    raise
                 self.run.log(step.index, metrics)
                 done = step.index >= self.total or self.monitor.enough()
                 last = step = replace(step, metrics=metrics)
-                if (
-                    done
-                    or self.checkpoints.due(step.index)
-                    or ranks.any(ranks.is_first and self._is_best(step))
-                ):
+                due = done or self.checkpoints.due(step.index)
+                if due or ranks.any(ranks.is_first and self._is_best(step)):
                     self.checkpoint(step)
                 yield step
                 if done:
@@ -108,32 +107,25 @@ class Loop:
                 f"{error} Everything up to step {last.index} is saved; go on with: {self.run.resume_command}"
             ) from error
 
-    def _look(self, step: Step) -> Mapping[str, float]:
-        try:
-            return self.monitor.look(step)
-        except RolloutError:
-            self.run.log(step.index, step.metrics)
-            raise
-
     @phase("save")
     def checkpoint(self, step: Step) -> None:
         """Write a checkpoint of the last step, which is `step`. Every rank writes what it has of tensors in shards."""
         state = {"learner": self.learner.state(), "extra": dict(self.extra_state(step))}
         shards = self.learner.shards()
-        share = partial(self._share, shards) if shards else None
+
+        def save(folder: Path) -> None:
+            self.save(folder)
+            torch.save(state, folder / STATE)
+            products = products_state()
+            if products is not None:
+                (folder / PRODUCTS).write_text(json.dumps(products) + "\n", encoding="utf-8")
+
+        def share(folder: Path) -> None:
+            self.run.ranks.barrier()  # rank 0 makes the folder
+            save_shards(shards, folder / SHARDS, self.run.ranks)
+
         with self.gathered():
-            self.run.checkpoint(step.index, partial(self._write, state), self._metric(step), share)
-
-    def _write(self, state: Mapping[str, Any], folder: Path) -> None:
-        self.save(folder)
-        torch.save(dict(state), folder / STATE)
-        products = products_state()
-        if products is not None:
-            (folder / PRODUCTS).write_text(json.dumps(products) + "\n", encoding="utf-8")
-
-    def _share(self, shards: Mapping[str, Tensor], folder: Path) -> None:
-        self.run.ranks.barrier()  # rank 0 makes the folder
-        save_shards(shards, folder / SHARDS, self.run.ranks)
+            self.run.checkpoint(step.index, save, self._metric(step), share if shards else None)
 
     def _metric(self, step: Step) -> float | None:
         return step.metrics.get(self.monitor.metric) if self.monitor.metric else None
@@ -143,8 +135,8 @@ class Loop:
         if not self.monitor.keep_best or value is None:
             return False
         best = self.run.best()
-        known = metric_of(best) if best else None
-        return known is None or value < known
+        lowest = metric_of(best) if best else None
+        return lowest is None or value < lowest
 
 
 @dataclass(frozen=True)

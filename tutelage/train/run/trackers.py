@@ -40,7 +40,7 @@ class Past:
     """The id that the tracker gave the run; empty where the run is new to it."""
 
 
-class _Known(ABC):
+class _RunTracker(ABC):
     """A tracker of this file: called with a step and its metrics, closed with the run."""
 
     id: str
@@ -57,6 +57,18 @@ class _Known(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+class _ServiceTracker(_RunTracker):
+    """A tracker whose service takes metrics by `log` and ends by `finish`, once everything is sent."""
+
+    _run: Any
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
 
 
 class KeptTracker:
@@ -96,20 +108,20 @@ def start_tracker(
     """
     if ":" in name:
         return KeptTracker(name, _own(name, path, settings))
-    known = _KNOWN.get(name)
-    if known is None:
+    kind = _TRACKERS.get(name)
+    if kind is None:
         raise TutelageError(
-            f"There is no tracker {name!r}; the known ones are {', '.join(_KNOWN)}, and module:NAME is your own."
+            f"There is no tracker {name!r}; the known ones are {', '.join(_TRACKERS)}, and module:NAME is your own."
         )
-    seen = _seen(path)
-    given = past or Past()
-    past = (
-        replace(seen[name], kept=given.kept, logged=max(given.logged, seen[name].logged))
-        if name in seen
-        else Past()
-    )
+    seen: dict[str, Past] = {}
+    if (path / SEEN).exists():
+        content = json.loads((path / SEEN).read_text(encoding="utf-8"))
+        seen = {each: Past(**of_run) for each, of_run in content.items()}
+    present, past = past or Past(), Past()
+    if name in seen:
+        past = replace(seen[name], kept=present.kept, logged=max(present.logged, seen[name].logged))
     try:
-        tracker = known(path, settings, past)
+        tracker = kind(path, settings, past)
     except ImportError as error:
         raise TutelageError(
             f'The tracker {name} is not installed: pip install "tutelage[{name}]".'
@@ -118,15 +130,7 @@ def start_tracker(
         raise TutelageError(f"The tracker {name} does not start: {error}") from error
     seen |= {name: replace(past, id=tracker.id)}
     write_atomically(path / SEEN, json.dumps({each: asdict(of_run) for each, of_run in seen.items()}))
-    return KeptTracker(name, tracker, -1 if known.repeats else past.logged)
-
-
-def _seen(path: Path) -> dict[str, Past]:
-    """What trackers had seen of the run when they were last started, by tracker."""
-    if not (path / SEEN).exists():
-        return {}
-    content = json.loads((path / SEEN).read_text(encoding="utf-8"))
-    return {name: Past(**of_run) for name, of_run in content.items()}
+    return KeptTracker(name, tracker, -1 if kind.repeats else past.logged)
 
 
 def _own(name: str, path: Path, settings: Mapping[str, object]) -> Tracker:
@@ -157,7 +161,7 @@ def _named(name: str) -> Start:
     return start
 
 
-class _Wandb(_Known):
+class _Wandb(_ServiceTracker):
     """A run of Weights & Biases in its project `tutelage`; a run that goes on does so under its id."""
 
     def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
@@ -172,15 +176,8 @@ class _Wandb(_Known):
             resume="allow",
         )
 
-    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
 
-    def close(self) -> None:
-        """Wait until everything is sent."""
-        self._run.finish()
-
-
-class _TensorBoard(_Known):
+class _TensorBoard(_RunTracker):
     """Event files in the folder `tensorboard` of the run. Steps that a run computes again after it stopped take the
     place of those that were written before."""
 
@@ -203,7 +200,7 @@ class _TensorBoard(_Known):
         self._writer.close()
 
 
-class _Trackio(_Known):
+class _Trackio(_ServiceTracker):
     """A run of trackio, in its project `tutelage`. Trackio goes on in the latest run of a name, so an id is part of
     it."""
 
@@ -212,15 +209,8 @@ class _Trackio(_Known):
         self.id = past.id or f"{path.name}-{secrets.token_hex(2)}"
         self._run = trackio.init(project="tutelage", name=self.id, config=dict(settings), resume="allow")
 
-    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
 
-    def close(self) -> None:
-        """Wait until everything is sent."""
-        self._run.finish()
-
-
-class _MLflow(_Known):
+class _MLflow(_RunTracker):
     """A run of the MLflow experiment `tutelage`, where MLFLOW_TRACKING_URI says."""
 
     def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
@@ -228,17 +218,15 @@ class _MLflow(_Known):
         self._path = path
         self._metric: Any = importlib.import_module("mlflow.entities").Metric
         self._client = mlflow.MlflowClient()
-        self.id = past.id or self._begin(settings)
+        self.id = past.id
         if past.id:
             self._client.update_run(self.id, status="RUNNING")
-
-    def _begin(self, settings: Mapping[str, object]) -> str:
-        known = self._client.get_experiment_by_name("tutelage")
-        experiment = known.experiment_id if known else self._client.create_experiment("tutelage")
-        run: str = self._client.create_run(experiment, run_name=self._path.name).info.run_id
+            return
+        found = self._client.get_experiment_by_name("tutelage")
+        experiment = found.experiment_id if found else self._client.create_experiment("tutelage")
+        self.id = self._client.create_run(experiment, run_name=path.name).info.run_id
         for name, value in flat(settings).items():
-            self._client.log_param(run, name, value)
-        return run
+            self._client.log_param(self.id, name, value)
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
@@ -251,7 +239,7 @@ class _MLflow(_Known):
         self._client.set_terminated(self.id, "FINISHED" if finished else "KILLED")
 
 
-_KNOWN: Mapping[str, type[_Known]] = {
+_TRACKERS: Mapping[str, type[_RunTracker]] = {
     "wandb": _Wandb,
     "tensorboard": _TensorBoard,
     "trackio": _Trackio,

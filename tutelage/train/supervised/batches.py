@@ -14,8 +14,7 @@ from tutelage.core.rows import EncodedRow, RowList, collate
 from tutelage.data.chat_tokens import NoRoomError, encode, pad_token_id, shorten
 from tutelage.data.records import Demonstration, Messages, Preference
 from tutelage.models.budget import Budget
-from tutelage.models.heads import ScalarModel
-from tutelage.models.policy import Policy
+from tutelage.models.engine_model import EngineModel
 
 T = TypeVar("T")
 
@@ -65,19 +64,14 @@ def encode_demonstrations(
 ) -> tuple[list[EncodedRow], Cuts]:
     """Demonstrations as token ids, and what had to be cut."""
     cuts = Cuts()
-    rows = encode_rows(
-        [(record.messages, record.response) for record in records], tokenizer, max_length, cuts
-    )
-    kept = [
-        replace(row, weight=record.weight)
-        for row, record in zip(rows, records, strict=True)
-        if row is not None
-    ]
-    if not kept:
+    rows = encode_rows([(r.messages, r.response) for r in records], tokenizer, max_length, cuts)
+    pairs = zip(rows, records, strict=True)
+    encoded = [replace(row, weight=record.weight) for row, record in pairs if row is not None]
+    if not encoded:
         raise TutelageError(
             f"No demonstration fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
         )
-    return kept, cuts
+    return encoded, cuts
 
 
 @dataclass(frozen=True)
@@ -118,9 +112,8 @@ def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) 
     """Encoded preferences → one padded batch."""
 
     def column(name: str) -> Tensor:
-        return torch.tensor(
-            [getattr(pair.source, name) for pair in pairs], dtype=torch.float32, device=device
-        )
+        values = [getattr(pair.source, name) for pair in pairs]
+        return torch.tensor(values, dtype=torch.float32, device=device)
 
     return Pairs(
         chosen=collate([pair.chosen for pair in pairs], pad, device),
@@ -132,7 +125,7 @@ def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) 
 
 
 def of_each_row(
-    model: Policy | ScalarModel,
+    model: EngineModel,
     rows: Sequence[EncodedRow],
     value: Callable[[Rows], Tensor],
     budget: Budget,
@@ -140,21 +133,15 @@ def of_each_row(
 ) -> Tensor:
     """The value of every row, in order, where `value` gives those of a batch that `model` reads: a number, or a tensor
     of `shape`. Float[N, *shape]"""
-    return budget.spend(_of_each_row, model, rows, value, budget, shape)
 
+    def compute() -> Tensor:
+        values, pad = torch.zeros(len(rows), *shape), pad_token_id(model.tokenizer)
+        for index in budget.parts(model.split, RowList(rows)):
+            values[index] = value(collate([rows[i] for i in index.tolist()], pad, model.device)).cpu()
+        budget.ranks.sum_([values])
+        return values
 
-def _of_each_row(
-    model: Policy | ScalarModel,
-    rows: Sequence[EncodedRow],
-    value: Callable[[Rows], Tensor],
-    budget: Budget,
-    shape: Sequence[int],
-) -> Tensor:
-    found, pad = torch.zeros(len(rows), *shape), pad_token_id(model.tokenizer)
-    for index in budget.parts(model.split, RowList(rows)):
-        found[index] = value(collate([rows[i] for i in index.tolist()], pad, model.device)).cpu()
-    budget.ranks.sum_([found])
-    return found
+    return budget.spend(compute)
 
 
 def windows(stream: Sequence[int], context: int) -> list[EncodedRow]:
@@ -207,11 +194,11 @@ def _groups(
     """The places of items, group by group; each by itself where nothing puts them together."""
     if together is None:
         return [(place,) for place in range(len(items))]
-    found: dict[Hashable, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for place, item in enumerate(items):
-        found.setdefault(together(item), []).append(place)
+        groups.setdefault(together(item), []).append(place)
     return [
         tuple(places[start : start + largest])
-        for places in found.values()
+        for places in groups.values()
         for start in range(0, len(places), largest)
     ]

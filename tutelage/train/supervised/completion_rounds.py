@@ -64,15 +64,23 @@ class OwnCompletions:
         """The answers of a round, counted from 0: from disk where they are there, else drawn and scored now."""
         file = self.folder / f"round-{round + 1}.jsonl"
         if not self.ranks.shared(file.exists):
-            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in self._drawn(round)]
-            self.ranks.shared(lambda: self._write(file, "".join(lines)))
-        return self._read(file)
+            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in self._sample(round)]
 
-    def _write(self, file: Path, text: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, text)
+            def write() -> None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(file, "".join(lines))
 
-    def _drawn(self, round: int) -> Iterator[dict[str, object]]:
+            self.ranks.shared(write)
+        prompts = {encoded.prompt.id: encoded.prompt for encoded in self.prompts.items}
+        answers = [_answer(row, prompts) for row in read_lines(file)]
+        groups = []
+        for start in range(0, len(answers), self.samples):
+            group = answers[start : start + self.samples]
+            order = ranking([one.score for one in group], [one.finished for one in group])
+            groups.append([group[i] for i in order])
+        return groups
+
+    def _sample(self, round: int) -> Iterator[dict[str, object]]:
         """Fresh answers as lines of their file."""
         seed = self.seed + STREAMS_APART * round
         answers = complete(
@@ -90,14 +98,8 @@ class OwnCompletions:
                 "tokens": rollout.response[row, : int(rollout.mask[row].sum())].tolist(),
             }
 
-    def _read(self, file: Path) -> list[Group]:
-        known = {encoded.prompt.id: encoded.prompt for encoded in self.prompts.items}
-        found = [_answer(row, known) for row in read_lines(file)]
-        groups = [found[start : start + self.samples] for start in range(0, len(found), self.samples)]
-        return [_best_first(group) for group in groups]
 
-
-def _answer(row: Mapping[str, object], known: Mapping[str, Prompt]) -> OwnCompletion:
+def _answer(row: Mapping[str, object], prompts: Mapping[str, Prompt]) -> OwnCompletion:
     match row:
         case {
             "prompt_id": str(name),
@@ -106,16 +108,10 @@ def _answer(row: Mapping[str, object], known: Mapping[str, Prompt]) -> OwnComple
             "finished": bool(finished),
             "prompt_tokens": list() as prompt,
             "tokens": list() as tokens,
-        } if name in known:
-            return OwnCompletion(
-                known[name], EncodedRow(tuple(prompt), tuple(tokens)), text, float(score), finished
-            )
+        } if name in prompts:
+            encoded = EncodedRow(tuple(prompt), tuple(tokens))
+            return OwnCompletion(prompts[name], encoded, text, float(score), finished)
     raise TutelageError(f"This is no answer of this run: {str(row)[:80]}. Begin it again in another --out.")
-
-
-def _best_first(group: Group) -> Group:
-    order = ranking([one.score for one in group], [one.finished for one in group])
-    return [group[i] for i in order]
 
 
 def statistics(groups: Sequence[Group], kept: Sequence[OwnCompletion]) -> dict[str, float]:
@@ -142,27 +138,24 @@ def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnCom
     when none remains.
     """
     count = sum(len(group) for group in groups)
-    told = [_worth_imitating(group) for group in groups]
+    ended = []
+    for group in groups:
+        first: dict[str, OwnCompletion] = {}
+        for one in group:
+            if one.finished:
+                first.setdefault(one.text, one)
+        ended.append(list(first.values()))
     if overall:
-        every = sorted((one for group in told for one in group), key=lambda one: -one.score)
+        every = sorted((one for group in ended for one in group), key=lambda one: -one.score)
         kept = every[: max(1, round(overall * count))]
     else:
-        kept = [one for group in told for one in group[:keep]]
+        kept = [one for group in ended for one in group[:keep]]
     if not kept:
         raise TutelageError(
             f"Of {counted(count, 'answer')} none ended by itself, so there is nothing to imitate. Allow longer "
             "answers with --sampling.max-new-tokens, or begin with a model that ends its answers."
         )
     return kept
-
-
-def _worth_imitating(group: Group) -> Group:
-    """The answers that ended by themselves, each text once."""
-    first: dict[str, OwnCompletion] = {}
-    for one in group:
-        if one.finished:
-            first.setdefault(one.text, one)
-    return list(first.values())
 
 
 def mostly_cut(groups: Sequence[Group]) -> bool:
@@ -179,7 +172,7 @@ def best_and_worst(groups: Sequence[Group]) -> list[tuple[OwnCompletion, OwnComp
     where at least half of all answers end. Raises TutelageError when no prompt gives one.
     """
     scores_alone = mostly_cut(groups)
-    found = []
+    pairs = []
     for group in groups:
         ranked = sorted(group, key=lambda one: -one.score) if scores_alone else group
         best, worst = ranked[0], ranked[-1]
@@ -188,14 +181,14 @@ def best_and_worst(groups: Sequence[Group]) -> list[tuple[OwnCompletion, OwnComp
         else:
             differ = best.finished and (best.score, best.finished) != (worst.score, worst.finished)
         if differ:
-            found.append((best, worst))
-    if not found:
+            pairs.append((best, worst))
+    if not pairs:
         raise TutelageError(
             f"Of {counted(len(groups), 'prompt')} none got {'an' if scores_alone else 'an ended'} answer that is "
             "better than another: there is nothing to learn from. Sample more answers (--samples), with a higher "
             "temperature, or longer ones (--sampling.max-new-tokens)."
         )
-    return found
+    return pairs
 
 
 def pair_up(compared: Sequence[tuple[OwnCompletion, OwnCompletion]]) -> list[EncodedPair]:

@@ -17,7 +17,7 @@ from tutelage.core.batch import Pairs, Rows
 from tutelage.core.reduce import token_weights
 from tutelage.models.backbone import adapter_dropout
 from tutelage.models.budget import Budget
-from tutelage.models.heads import ScalarModel
+from tutelage.models.engine_model import EngineModel
 from tutelage.models.policy import Policy
 from tutelage.train.learner import Learner, LossTerms, Step, seed_step
 
@@ -65,7 +65,7 @@ Objective = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
 def fit(
     learner: Learner,
-    model: Policy | ScalarModel,
+    model: EngineModel,
     batches: Callable[[int], Splittable],
     objective: Objective,
     *,
@@ -94,7 +94,7 @@ def fit(
 
 
 def _take_step(
-    learner: Learner, model: Policy | ScalarModel, batch: Splittable, objective: Objective, budget: Budget
+    learner: Learner, model: EngineModel, batch: Splittable, objective: Objective, budget: Budget
 ) -> dict[str, float]:
     """One optimiser step on a batch, and its metrics. Nothing has moved where memory runs out (see `Budget.spend`)."""
     learner.clear()

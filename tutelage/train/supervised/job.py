@@ -10,8 +10,7 @@ from tutelage.base import config
 from tutelage.base.config.bases import RunSettings
 from tutelage.base.progress.phases import phase
 from tutelage.models.budget import Budget
-from tutelage.models.heads import ScalarModel
-from tutelage.models.policy import Policy
+from tutelage.models.engine_model import EngineModel
 from tutelage.train.learner import Learner, Step
 from tutelage.train.run.folder import Run
 from tutelage.train.run.loop import STATE, Loop, Monitor, load_state
@@ -66,7 +65,7 @@ class Job:
 
 def job_loop(
     run: Run,
-    model: Policy | ScalarModel,
+    model: EngineModel,
     job: Job,
     settings: RunSettings,
     optimiser: config.Optimiser,
@@ -87,12 +86,12 @@ def job_loop(
     history = None if job.patience is None else EarlyStopping(job.patience, **extra)
 
     def look(step: Step) -> Mapping[str, float]:
-        told = dict(job.tell(step.index - 1))
+        metrics = dict(job.tell(step.index - 1))
         if job.look is not None and (step.index % max(1, look_every) == 0 or step.index == job.steps):
-            told |= _held_out(job)
+            metrics |= _held_out(job)
             if history is not None:
-                history.record(told["held_out/loss"])
-        return told
+                history.record(metrics["held_out/loss"])
+        return metrics
 
     return Loop(
         run=run,

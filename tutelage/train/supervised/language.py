@@ -65,19 +65,18 @@ def language_job(
 @torch.no_grad()
 def mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> float:
     """Negative log-likelihood per response token over all rows, in nats."""
-    budget = Budget.of(budget)
-    return budget.spend(_mean_loss, policy, rows, budget)
+    shared, pad = Budget.of(budget), pad_token_id(policy.tokenizer)
 
+    def compute() -> float:
+        total = torch.zeros(2, dtype=torch.float64)  # log-likelihood, tokens
+        for index in shared.parts(policy.split, RowList(rows)):
+            batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
+            total[0] += float(policy.scores(batch).logp.double().sum())
+            total[1] += int(batch.mask.sum())
+        shared.ranks.sum_([total])
+        return -float(total[0] / total[1].clamp(min=1))
 
-def _mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: Budget) -> float:
-    total = torch.zeros(2, dtype=torch.float64)  # log-likelihood, tokens
-    pad = pad_token_id(policy.tokenizer)
-    for index in budget.parts(policy.split, RowList(rows)):
-        batch = collate([rows[i] for i in index.tolist()], pad, policy.device)
-        total[0] += float(policy.scores(batch).logp.double().sum())
-        total[1] += int(batch.mask.sum())
-    budget.ranks.sum_([total])
-    return -float(total[0] / total[1].clamp(min=1))
+    return shared.spend(compute)
 
 
 def language_figures(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> dict[str, float]:

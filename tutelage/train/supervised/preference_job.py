@@ -37,17 +37,25 @@ def preference_loss(name: str, assignments: Sequence[str] = ()) -> PreferenceLos
     piece: object = loss
     if not is_dataclass(piece):
         raise TutelageError(f"The loss {name} has no settings, so {', '.join(assignments)} would do nothing.")
-    given = to_mapping(piece) | dict(_parsed(text) for text in assignments)
+    settings = to_mapping(piece)
+    for assignment in assignments:
+        setting, equals, text = (part.strip() for part in assignment.partition("="))
+        if not equals or not setting or not text:
+            raise TutelageError(f"{assignment!r} is not an assignment; write it as beta=0.1.")
+        try:
+            settings[setting] = json.loads(text)
+        except json.JSONDecodeError:
+            settings[setting] = text
     try:
-        return from_mapping(type(loss), given, source=f"--loss {name}")
+        return from_mapping(type(loss), settings, source=f"--loss {name}")
     except ValueError as error:
         raise TutelageError(f"--loss {name}: {error}") from error
 
 
 def _named(name: str) -> PreferenceLoss:
     if ":" in name:
-        found = imported(name)
-        loss = found() if isinstance(found, type) else found
+        loss_or_type = imported(name)
+        loss = loss_or_type() if isinstance(loss_or_type, type) else loss_or_type
         if not callable(loss):
             raise TutelageError(f"{name} is a {type(loss).__name__}, which cannot be called with pairs.")
         return loss
@@ -56,17 +64,6 @@ def _named(name: str) -> PreferenceLoss:
     near = get_close_matches(name.lower(), PREFERENCE_LOSSES, n=1)
     hint = f"Did you mean {near[0]}?" if near else "One of your own is given as module:NAME."
     raise TutelageError(f"There is no loss {name!r}; known are {', '.join(PREFERENCE_LOSSES)}. {hint}")
-
-
-def _parsed(assignment: str) -> tuple[str, object]:
-    path, equals, text = assignment.partition("=")
-    if not equals or not path.strip() or not text.strip():
-        raise TutelageError(f"{assignment!r} is not an assignment; write it as beta=0.1.")
-    try:
-        value: object = json.loads(text.strip())
-    except json.JSONDecodeError:
-        value = text.strip()
-    return path.strip(), value
 
 
 SHOW = ("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy")
@@ -122,10 +119,10 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tupl
     count, length = len(pairs), rows.mask.sum(1)
     chosen = Answers(logp=logp[:count], length=length[:count], ref_logp=pairs.ref_chosen)
     rejected = Answers(logp=logp[count:], length=length[count:], ref_logp=pairs.ref_rejected)
-    given = AnswerPairs(
+    answers = AnswerPairs(
         chosen=chosen, rejected=rejected, p_chosen=pairs.p_chosen, margin=pairs.margin, drift=pairs.drift[0]
     )
-    value = (pairs.weight * loss(given)).sum()
+    value = (pairs.weight * loss(answers)).sum()
     ahead, behind = chosen.log_ratio().detach(), rejected.log_ratio().detach()
     difference = ahead - behind
     difference = difference.where(difference.abs() > ROUNDING, 0.0)
@@ -159,13 +156,13 @@ def refer(
 
 def unrelated(rows: Sequence[EncodedRow], max_length: int) -> list[EncodedRow]:
     """Each prompt with the answer to the next other prompt (its own, where there is no other)."""
-    found = []
+    others = []
     for number, row in enumerate(rows):
         later = (rows[(number + step) % len(rows)] for step in range(1, len(rows)))
         other = next((candidate for candidate in later if candidate.prompt != row.prompt), row)
         room = max(1, max_length - len(row.prompt))
-        found.append(EncodedRow(row.prompt, other.response[:room]))
-    return found
+        others.append(EncodedRow(row.prompt, other.response[:room]))
+    return others
 
 
 def mean_drift(
@@ -207,8 +204,8 @@ def paired_job(
     def batch(items: Sequence[ReferencePair]) -> ReferencePairs:
         drift = 0.0
         if DRIFT in getattr(loss, "needs", ()):
-            known = [item.ref_unrelated for item in items]
-            drift = mean_drift(policy, [item.unrelated for item in items], known, budget)
+            ref_logps = [item.ref_unrelated for item in items]
+            drift = mean_drift(policy, [item.unrelated for item in items], ref_logps, budget)
         return referred_batch(policy, items, drift)
 
     def objective(pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:

@@ -80,16 +80,16 @@ def pair_scores(
 @torch.no_grad()
 def row_scores(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
     """The score of every row, in order, each distinct one computed once. Float[N]"""
-    kept, place = numbered(rows)
-    return of_each_row(model, kept, model.scores, Budget.of(budget))[place]
+    unique, place = numbered(rows)
+    return of_each_row(model, unique, model.scores, Budget.of(budget))[place]
 
 
 @torch.no_grad()
 def row_states(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
     """The hidden state at the last token of every row, in order, each distinct one computed once. Float[N, d]"""
-    kept, place = numbered(rows)
+    unique, place = numbered(rows)
     shape = (model.head.weight.shape[1],)
-    return of_each_row(model, kept, model.last_states, Budget.of(budget), shape)[place]
+    return of_each_row(model, unique, model.last_states, Budget.of(budget), shape)[place]
 
 
 @phase("evaluate")

@@ -54,12 +54,12 @@ def encode_unpaired(
     """Labelled completions as token ids, and what had to be cut."""
     cuts = Cuts()
     rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
-    kept = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
-    if not kept:
+    encoded = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
+    if not encoded:
         raise TutelageError(
             f"No answer fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
         )
-    return kept, cuts
+    return encoded, cuts
 
 
 def label(
@@ -125,10 +125,8 @@ def unpaired_job(
     """The job of learning from single labelled answers; `items` gives those of a step, counted from 0."""
 
     def batch(items: Sequence[LabelledCompletion]) -> LabelledRows:
-        known = [item.ref_unrelated for item in items]
-        return labelled_batch(
-            policy, items, mean_drift(policy, [item.unrelated for item in items], known, budget)
-        )
+        rows, ref_logps = [item.unrelated for item in items], [item.ref_unrelated for item in items]
+        return labelled_batch(policy, items, mean_drift(policy, rows, ref_logps, budget))
 
     def objective(rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
         return single_loss(policy, loss, rows)

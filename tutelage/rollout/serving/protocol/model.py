@@ -90,9 +90,9 @@ class ServedModel:
         if model in ("", self.name):
             return ""
         if model not in self.adapters:
-            known = ", ".join(repr(name) for name in (self.name, *self.adapters))
+            names = ", ".join(repr(name) for name in (self.name, *self.adapters))
             raise RequestError(
-                f"The model {model!r} does not exist here; there is {known}.",
+                f"The model {model!r} does not exist here; there is {names}.",
                 status=404,
                 param="model",
                 code="model_not_found",

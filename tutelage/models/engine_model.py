@@ -1,0 +1,72 @@
+"""A transformer with its tokenizer and its engine, as policies and scalar models share it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tutelage.core.batch import Pairs, Rows
+from tutelage.core.rows import RowList
+from tutelage.engines.choose import engine_for
+from tutelage.engines.interface import Engine
+from tutelage.engines.logprobs import Head
+from tutelage.engines.network import Backbone, context_of
+from tutelage.engines.ranks.passes import Passes
+
+
+class EngineModel(ABC):
+    """A model whose forward and backward passes an engine computes."""
+
+    def __init__(self, backbone: Backbone, head: Head | None = None) -> None:
+        self.backbone = backbone
+        self.model: Any = backbone.model
+        self.tokenizer = backbone.tokenizer
+        self.device, self.dtype = backbone.device, backbone.dtype
+        self.engine: Engine = engine_for(backbone, head)
+        self.gathered: Callable[[], AbstractContextManager[None]] = nullcontext
+        """The context in which all weights are on this rank; of a model in shards see `models.sharding`. Collective."""
+        self.gathered_to_save: Callable[[], AbstractContextManager[None]] = nullcontext
+        """The same on rank 0 alone, in the memory of the CPU."""
+        self.passes: Passes | None = None
+        """The passes through a model in shards, which all ranks take together."""
+
+    @abstractmethod
+    def outside_parameters(self) -> list[nn.Parameter]:
+        """The parameters that are used beside the engine."""
+
+    @abstractmethod
+    def head_in(self, model: nn.Module) -> Head | None:
+        """The head that an engine computes with, in a copy of the model."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the model into a folder that `from_pretrained` loads."""
+
+    @property
+    def context(self) -> int | None:
+        """The number of tokens that the model can attend to, where its configuration says."""
+        return context_of(self.model)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters that training may change."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
+        """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
+        return self.engine.split(batch, tokens)
+
+    def backward(self, loss: Float[Tensor, ""]) -> None:
+        """Add the gradient of a loss [] to the gradients of the parameters, as `loss.backward()` does."""
+        self.engine.backward(loss)
+
+    def total_norm(self, gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
+        """√ Σ g² over all gradients. Float[]"""
+        return self.engine.total_norm(gradients)
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of the engine about the last rollout or step."""
+        return self.engine.metrics()
