@@ -46,6 +46,7 @@ PAGES = {
     "tutelage.commands.raters": "raters.md",
     "tutelage.commands.serve": "serving.md",
     "tutelage.commands.trust": "rewards.md",
+    "tutelage.commands.trust_measurement": "rewards.md",
 }
 """Pages by the module that raises, or by a package that holds it."""
 

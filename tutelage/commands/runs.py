@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,7 +17,7 @@ from tutelage.base.config.bases import RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.commands.plan.remedies import change_that_fits
+from tutelage.commands import plan
 from tutelage.commands.results import MODEL, TrainingResult
 from tutelage.data.record_files import Record, fingerprint
 from tutelage.data.records import Preference
@@ -199,7 +198,6 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
     """
     check_disk(run, *models)
     first = models[0]
-    remedy = partial(change_that_fits, settings, first.device)
     known = (settings.tokens_at_once, run.last.get("tokens_at_once"))
     bounds = [int(bound) for bound in known if isinstance(bound, int | float)]
     ranks = run.ranks
@@ -210,6 +208,10 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
         tokens = _automatic_tokens(settings, run, models, group)
         remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
     scoring = _scoring_tokens(models, tokens) if settings.tokens_at_once is None else tokens
+
+    def remedy() -> str:
+        return plan.change_that_fits(settings, first.device)
+
     return Budget(tokens, ranks, remedy, first.passes, cost, scoring)
 
 

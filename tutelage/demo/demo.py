@@ -52,7 +52,7 @@ def main(settings: DemoSettings) -> int:
     """Run the round, write its report, and print the figures."""
     from tutelage.commands.terminal import remarks
     from tutelage.demo.rounds.round import run_round
-    from tutelage.report import write_report
+    from tutelage.report.page import write_report
 
     out = settings.out or FOLDERS[settings.world]
     with remarks(quiet=settings.quiet):

@@ -71,6 +71,7 @@ class NumberMatch:
     """
 
     name: ClassVar[str] = "number"
+    limited: ClassVar[bool] = True
     column: str = "answer"
     pattern: str = ""
     tolerance: float = 1e-6
@@ -118,6 +119,7 @@ class MathMatch:
     """
 
     name: ClassVar[str] = "math"
+    limited: ClassVar[bool] = True
     column: str = "answer"
 
     def __post_init__(self) -> None:

@@ -1,14 +1,28 @@
 """What rewards count beside their scores, as metrics of a run."""
 
-from tutelage.rewards.judge import JudgeReward, PairwiseJudgeReward
-from tutelage.rewards.limits import exceeded
-from tutelage.rewards.math_rules import MathMatch, NumberMatch
-from tutelage.rewards.reward import Reward, made_of
-from tutelage.rewards.rules import ExactMatch, PatternMatch
-from tutelage.rewards.text_rules import JsonFormat
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-LIMITED = ExactMatch | NumberMatch | MathMatch | PatternMatch | JsonFormat
-"""The rules that may go beyond the limits of `rewards.limits`."""
+from tutelage.rewards.limits import exceeded
+from tutelage.rewards.reward import Reward, made_of
+
+if TYPE_CHECKING:
+    from tutelage.data.chat_endpoint import Usage
+
+
+@runtime_checkable
+class LimitedRule(Protocol):
+    """A rule that may go beyond the limits of `rewards.limits`."""
+
+    name: str
+    limited: bool
+
+
+@runtime_checkable
+class PaidReward(Protocol):
+    """A reward that asks an endpoint."""
+
+    @property
+    def usage(self) -> "Usage": ...
 
 
 def reward_metrics(reward: Reward) -> dict[str, float]:
@@ -20,9 +34,9 @@ def reward_metrics(reward: Reward) -> dict[str, float]:
     """
     parts = list(made_of(reward))
     found: dict[str, float] = {}
-    if rules := {part.name for part in parts if isinstance(part, LIMITED)}:
+    if rules := {part.name for part in parts if isinstance(part, LimitedRule)}:
         found["rules/over_limits"] = float(sum(map(exceeded, rules)))
-    if usages := [part.usage for part in parts if isinstance(part, JudgeReward | PairwiseJudgeReward)]:
+    if usages := [part.usage for part in parts if isinstance(part, PaidReward)]:
         found |= {
             "judge/requests": float(sum(usage.requests for usage in usages)),
             "judge/kept": float(sum(usage.kept for usage in usages)),

@@ -9,16 +9,24 @@ from types import ModuleType
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.lazy import LazyTable
 from tutelage.data.tokenizer import same_vocabulary
 from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.function import FunctionReward, place_of
 from tutelage.rewards.model import ModelReward
-from tutelage.rewards.named_judge import judge_named
-from tutelage.rewards.named_rules import RULES, rule_named
+from tutelage.rewards.named_rules import RULES
 from tutelage.rewards.names import names_model, split_weight
 from tutelage.rewards.reward import Reward, columns_read
 from tutelage.rewards.weighted import WeightedReward
+
+MAKERS: LazyTable[Callable[[str], Reward]] = LazyTable(
+    {
+        "rule": ("tutelage.rewards.named_rules", "rule_named"),
+        "judge": ("tutelage.rewards.named_judge", "judge_named"),
+    }
+)
+"""What makes a reward of the words behind rule: and judge:."""
 
 
 def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model) -> Reward:
@@ -77,8 +85,7 @@ def _without_model(name: str) -> Reward | None:
     if names_model(name):
         return None
     kind, _, rest = name.partition(":")
-    makers: Mapping[str, Callable[[str], Reward]] = {"rule": rule_named, "judge": judge_named}
-    return makers[kind](rest) if kind in makers else FunctionReward(function_named(name), name)
+    return MAKERS[kind](rest) if kind in MAKERS else FunctionReward(function_named(name), name)
 
 
 def function_named(name: str) -> Callable[..., object]:

@@ -7,25 +7,28 @@ from difflib import get_close_matches
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.rewards.math_rules import MathMatch, NumberMatch
+from tutelage.base.lazy import LazyTable
 from tutelage.rewards.reward import Reward
-from tutelage.rewards.rules import ExactMatch, LengthLimit, PatternMatch
-from tutelage.rewards.text_rules import JsonFormat, Readability, Repetition, TagFormat
 
-RULES: Mapping[str, type] = {
-    rule.name: rule
-    for rule in (
-        ExactMatch,
-        NumberMatch,
-        MathMatch,
-        PatternMatch,
-        TagFormat,
-        JsonFormat,
-        LengthLimit,
-        Repetition,
-        Readability,
-    )
+FILES: Mapping[str, Mapping[str, str]] = {
+    "rules": {"exact": "ExactMatch", "regex": "PatternMatch", "length": "LengthLimit"},
+    "math_rules": {"number": "NumberMatch", "math": "MathMatch"},
+    "text_rules": {
+        "format": "TagFormat",
+        "json": "JsonFormat",
+        "repetition": "Repetition",
+        "readability": "Readability",
+    },
 }
+"""The rules of each file: names and classes."""
+
+RULES: LazyTable[type] = LazyTable(
+    {
+        name: (f"tutelage.rewards.{file}", rule)
+        for file, rules in FILES.items()
+        for name, rule in rules.items()
+    }
+)
 """The rules by the names under which the command line knows them; their settings are the fields of the classes."""
 
 _CALL = re.compile(r"(\w*)(?:\((.*)\))?", re.DOTALL)

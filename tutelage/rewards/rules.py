@@ -56,6 +56,7 @@ class PatternMatch:
     around the answer does not count."""
 
     name: ClassVar[str] = "regex"
+    limited: ClassVar[bool] = True
     pattern: str
 
     def __post_init__(self) -> None:
@@ -77,6 +78,7 @@ class ExactMatch:
     """
 
     name: ClassVar[str] = "exact"
+    limited: ClassVar[bool] = True
     column: str = "answer"
     pattern: str = ""
 

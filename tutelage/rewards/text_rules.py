@@ -52,6 +52,7 @@ class JsonFormat:
     """
 
     name: ClassVar[str] = "json"
+    limited: ClassVar[bool] = True
     schema: str = ""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from tutelage.commands.study_settings import study_address
 
 if TYPE_CHECKING:
     from tutelage.commands.doctor.machine import Check
-    from tutelage.report import RunFinding
+    from tutelage.report.stage_figures import RunFinding
 
 
 def main(settings: DoctorSettings) -> int:
@@ -46,7 +46,8 @@ def _checks(settings: DoctorSettings) -> "list[Check]":
 
 def _findings(target: str) -> "tuple[RunFinding, ...] | None":
     """The findings of a run; None where the target is none, such as a study. Some folders hold both."""
-    from tutelage.report import findings_in, holds_run
+    from tutelage.report.folders import holds_run
+    from tutelage.report.stage_figures import findings_in
 
     folder = Path(target)
     if not target or (study_address(target) is not None and not holds_run(folder)):

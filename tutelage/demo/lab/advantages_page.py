@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import number, percent
 from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable
 from tutelage.demo.lab.measurements import (
     Z95,
@@ -19,7 +20,6 @@ from tutelage.demo.lab.measurements import (
     products,
 )
 from tutelage.report.figures import Axis, BarChart, Rule, Series, ValueBar
-from tutelage.report.figures.number_text import number, percent
 
 COLOURS = {"": 0, "trained": 2, "fresh": 4}
 

@@ -6,6 +6,7 @@ from math import isfinite
 from statistics import stdev
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import number, percent
 from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable
 from tutelage.demo.lab.measurements import (
@@ -21,7 +22,6 @@ from tutelage.demo.lab.measurements import (
     products,
 )
 from tutelage.report.figures import Axis, BarChart, Rule, Series, ValueBar
-from tutelage.report.figures.number_text import number, percent
 from tutelage.report.figures.plots import averaged
 
 COLOURS = {"k1": 0, "k2": 1, "k3": 2, "abs": 3, "exact": 4, "none": 5}

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from tutelage.base.config import identity
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
+from tutelage.base.number_text import fixed
 from tutelage.base.progress.phases import phase
 from tutelage.base.version import __version__
 from tutelage.data.record_files import write_jsonl
@@ -31,7 +32,6 @@ from tutelage.report.figures import (
     standalone,
     stylesheet,
 )
-from tutelage.report.figures.number_text import fixed
 from tutelage.report.json_files import number, string
 from tutelage.report.page import environment
 from tutelage.report.sample_answers import SampleAnswer, Strand

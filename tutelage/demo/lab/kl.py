@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import number
 from tutelage.demo.lab.climbing import Climb, Goal, climb
 from tutelage.demo.lab.experiment import (
     Cell,
@@ -30,7 +31,6 @@ from tutelage.demo.lab.measurements import averages, measure
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.diagnoses import fall, smooth
 from tutelage.report.figures import Axis, Rule, Series
-from tutelage.report.figures.number_text import number
 from tutelage.report.figures.plots import averaged
 
 SFT, FREE, ALONE = "sft", "beta-0", "no-reference"

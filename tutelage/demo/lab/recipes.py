@@ -10,6 +10,7 @@ from typing import Any
 from tutelage.algorithms.recipe import NaturalStep
 from tutelage.algorithms.registry import RECIPES
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import duration, number
 from tutelage.demo.lab.climbing import Climb, Goal, climb
 from tutelage.demo.lab.experiment import (
     Cell,
@@ -23,7 +24,6 @@ from tutelage.demo.lab.experiment import (
 from tutelage.demo.lab.measurements import Z95, Measurement
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.figures import Axis, BarChart, Chart, Series, ValueBar
-from tutelage.report.figures.number_text import duration, number
 
 WARMUP = 3
 """Steps in which only the critic learns, for recipes that have such: the ten of the published ones would be a third of
