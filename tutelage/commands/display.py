@@ -39,7 +39,7 @@ def display(
     """Show the phases of this thread on `stream`, by default standard error, until the context ends.
 
     There is no display when `quiet`, on ranks other than the first, and where one is open already. Another thread looks
-    what is to be shown; without `by_itself` whoever opened it calls `look`.
+    what is to be shown; without `by_itself` its owner calls `look`.
     """
     if quiet or world_rank() != 0 or HERE.observer is not None:
         yield None

@@ -126,10 +126,21 @@ def _refuse(differing: Sequence[object], ranks: Ranks) -> None:
         )
 
 
-def finished(run: Run, result: type[R]) -> Training[R]:
-    """The training of a run that is finished already: no steps, and the result that summary.json holds."""
-    remark(f"{run.path} is finished already.")
-    return Training(None, lambda: result.read(run.path))
+@contextmanager
+def open_training(
+    settings: RunSettings,
+    result: type[R],
+    start: Callable[[Run], Training[R]],
+    *data: Iterable[Record | str],
+) -> Iterator[Training[R]]:
+    """The training that `start` makes of the run directory of these settings (see `open_run`); one without steps, with
+    the result of summary.json, where the run is finished already."""
+    with open_run(settings, *data) as run:
+        if run.finished:
+            remark(f"{run.path} is finished already.")
+            yield Training(None, lambda: result.read(run.path))
+        else:
+            yield start(run)
 
 
 def check_disk(run: Run, *models: Policy | ScalarModel) -> None:
@@ -163,10 +174,10 @@ def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
 
 
 def check_weights(preferences: Sequence[Preference], source: str) -> None:
-    """Refuse preferences whose weights are all 0, from which nothing could be learnt."""
+    """Refuse preferences whose weights are all 0, which would train nothing."""
     if preferences and not any(preference.weight for preference in preferences):
         raise TutelageError(
-            f"Every preference of {source} has the weight 0, so nothing could be learnt from them: correct the column "
+            f"Every preference of {source} has the weight 0, so they would train nothing: correct the column "
             "weight, or leave it out."
         )
 
@@ -206,7 +217,7 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
         tokens = min(bounds)
     else:
         tokens = _automatic_tokens(settings, run, models, group)
-        remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
+        remark(f"Micro-batch: up to {counted(tokens, 'token')} (auto; set with --tokens-at-once).")
     scoring = _scoring_tokens(models, tokens) if settings.tokens_at_once is None else tokens
 
     def remedy() -> str:

@@ -62,7 +62,7 @@ def refusal(tmp_path, counts, shard="hybrid", engine="auto", **changes):
     ranks = Counted(size=sum(counts))
     type(ranks).counts = [count for count in counts for _ in range(count)]
     with pytest.raises(TutelageError) as error:
-        lay_out(settings, SimpleNamespace(ranks=ranks), model, lambda model: None)
+        lay_out(settings.shard, SimpleNamespace(ranks=ranks), model, lambda model: None)
     return str(error.value)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tutelage.base.config.limits import a_seed, at_least
-from tutelage.base.config.pieces import Checkpoints, Lora, Sampling
+from tutelage.base.config.pieces import Checkpoints, EngineName, Lora, Sampling
 from tutelage.base.errors import TutelageError
 
 SyncName = Literal["lora", "disk", "nccl"]
@@ -36,11 +36,29 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
-    """What a training run computes twice to hold less in memory. It computes the same."""
+    """How much a training run holds in memory at once. The result is the same."""
+
+    tokens_at_once: int | None = None
+    """Padded tokens of one forward pass; if omitted, as many as memory allows. Smaller needs less memory and gives the
+    same result. If it still runs out of memory, it is halved."""
 
     activation_checkpointing: bool = False
     """Keep one hidden state per layer and token, and compute each layer again in the backward pass: much less memory,
     about a third more time. Computed by the plain engine."""
+
+    def check_memory(self) -> None:
+        """Raise TutelageError for a pass without tokens."""
+        if self.tokens_at_once is not None:
+            at_least(self, tokens_at_once=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """How models compute."""
+
+    engine: EngineName = "auto"
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this CPU; auto: cpu on a CPU,
+    else plain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,20 +73,15 @@ class ShardSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings:
-    """How many examples make a step, and how many tokens are held at once."""
+    """How many examples make a step, and how long they are."""
 
     batch_size: int = 16
     """Examples of one optimiser step."""
-    tokens_at_once: int | None = None
-    """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
-    gives the same result. Halved where memory runs out all the same."""
     max_length: int = 1024
     """Tokens of prompt and response together; longer ones are cut and counted."""
 
     def __post_init__(self) -> None:
         at_least(self, batch_size=1, max_length=2)
-        if self.tokens_at_once is not None:
-            at_least(self, tokens_at_once=1)
 
 
 @dataclass(frozen=True, kw_only=True)

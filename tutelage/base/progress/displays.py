@@ -81,7 +81,7 @@ class Display(ABC):
             try:
                 while not over.wait(self.every):
                     self.look()
-            except (OSError, ValueError):  # the stream is closed, or nobody reads it: the run goes on
+            except (OSError, ValueError):  # the stream is closed, or has no reader: the run goes on
                 return
 
         thread = threading.Thread(target=run, name="progress", daemon=True)
@@ -214,7 +214,7 @@ class Bar(Display):
 
 
 class Stream:
-    """A stream of the terminal that a display is on, for whoever writes beside it."""
+    """A stream of the terminal that a display is on, for other writers."""
 
     def __init__(self, display: Display, stream: TextIO) -> None:
         self.display, self.stream = display, stream

@@ -42,14 +42,11 @@ class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
     )
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(eps=config.POLICY_EPS))
-    tokens_at_once: int | None = None
-    """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
-    gives the same result. Halved where memory runs out all the same."""
     sample_every: int = 10
     """Steps between the answers that are written to samples.jsonl."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=1e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     @property
     def is_served(self) -> bool:
@@ -61,8 +58,7 @@ class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
         super().__post_init__()
         at_least(self, steps=1, batch_size=1, sample_every=1)
         within(self, 0, 1, "on_policy")
-        if self.tokens_at_once is not None:
-            at_least(self, tokens_at_once=1)
+        self.check_memory()
         self.check_servers()
         if not self.teacher:
             raise TutelageError(

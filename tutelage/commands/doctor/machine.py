@@ -26,7 +26,7 @@ LITTLE_MEMORY, LITTLE_DISK = 3.0, 5.0
 
 BUSY = 2.0
 """Load of a core, averaged over a minute, above which a warning is due. At 4, two threads took 16 s for a step of the
-demonstration that takes .2 s of the processor."""
+demonstration that takes .2 s of the CPU."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,16 @@ def _devices() -> Iterator[Check]:
     found = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
     if load > BUSY * cores:
         yield Check(
-            "processor",
+            "CPU",
             f"{found}; busy: on {counted(cores, 'core')}, {load:.0f} programs want to compute",
             "warning",
             "Training waits for them, most of all with several threads, which wait for each other at each operation: "
             "end other programs, or set OMP_NUM_THREADS=1.",
         )
     else:
-        yield Check("processor", found)
+        yield Check("CPU", found)
     if not torch.cuda.is_available():
-        yield Check("GPU", "none that torch can use; models compute on the processor")
+        yield Check("GPU", "none that torch can use; models compute on the CPU")
         return
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -97,7 +97,7 @@ def _engine() -> Iterator[Check]:
     except TutelageError as error:
         yield Check("engine", "none", "fault", str(error))
         return
-    found = f"{engine.name} on the processor"
+    found = f"{engine.name} on the CPU"
     if engine.missing:
         yield Check(
             "engine", f"{found}, without compiled kernels, which takes longer", "warning", engine.missing

@@ -62,9 +62,7 @@ def _as_json(checks: "Sequence[Check]", findings: "Sequence[RunFinding] | None")
 
 def _print_findings(target: str, findings: "Sequence[RunFinding] | None") -> None:
     if findings == ():
-        print(
-            f"{target}: none of the known faults of training was found. Shown in full: tutelage report {target}"
-        )
+        print(f"{target}: No known training problems found. Shown in full: tutelage report {target}")
     for finding in findings or ():
         print(f"{' '.join(filter(None, (finding.stage, '·', finding.subject)))}: {finding.sentence}")
 

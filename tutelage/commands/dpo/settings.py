@@ -49,15 +49,16 @@ class DpoSettings(StudySettings, RoundSettings, RunSettings, BatchSettings, Memo
     """Share of the prompts kept aside: to measure loss and accuracy, with --prompts the score of a fresh answer. With a
     judge, none."""
     evaluate_every: int = 50
-    """Steps between looks at what is held out."""
+    """Evaluate on held-out data every N steps."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-6, lora=1e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
         RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
+        self.check_memory()
         RoundSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1)

@@ -29,7 +29,7 @@ class EvaluateSettings(AnswerServers):
     task_folder: str = ""
     """A folder with tasks of your own, as the harness reads them from YAML files."""
     task_shots: int | None = None
-    """Examples before each question of a task; as many as the task says when left out."""
+    """Examples before each question of a task; if omitted, as many as the task says."""
     task_chat: bool = False
     """Put the questions of tasks into the chat template."""
     out: Path

@@ -61,10 +61,10 @@ class Run:
 
 def run_of(settings: Any, lengths: Lengths) -> Run:
     """The run of a command's settings. Reads configurations, and the data where `lengths` leaves a length open."""
-    name = type(settings).__name__
-    if name not in RUNS:
-        raise TutelageError(f"There is no plan for {name}.")
-    return RUNS[name](settings, lengths)
+    for cls in type(settings).__mro__:
+        if cls.__name__ in RUNS:
+            return RUNS[cls.__name__](settings, lengths)
+    raise TutelageError(f"There is no plan for {type(settings).__name__}.")
 
 
 def _sft(settings: "SftSettings", lengths: Lengths) -> Run:

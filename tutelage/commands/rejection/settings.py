@@ -36,12 +36,13 @@ class RejectionSettings(RoundSettings, RunSettings, BatchSettings, MemorySetting
     """Steps between looks at these."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
         RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
+        self.check_memory()
         RoundSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, keep=1, evaluate_every=1)

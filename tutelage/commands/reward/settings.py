@@ -38,17 +38,18 @@ class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, 
     held_out: float = 0.1
     """Share of the prompts kept aside to measure loss and accuracy."""
     evaluate_every: int = 20
-    """Steps between looks at the held-out pairs; the best of them is the model that is kept."""
+    """Evaluate on the held-out pairs every N steps; the model with the lowest loss is kept."""
     patience: int = 5
-    """Stop after this many looks without a better held-out loss; 0 never stops early."""
+    """Stop after this many evaluations without a better held-out loss; 0 never stops early."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=3e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
         RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
+        self.check_memory()
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1, patience=0)
         a_share(self, "held_out")

@@ -197,7 +197,7 @@ def _alone(alone: CellResult, free: CellResult) -> str:
     learnt = "learnt exactly the same" if same else "did not learn quite the same"
     return (
         f"Without a reference the policy {learnt} as with one that costs nothing, in {seconds:.0%} of the time per "
-        f"step, and nobody saw how far it went: measured afterwards, {number(float(alone.figures['kl']))} nats."
+        f"step, and its distance was not logged: measured afterwards, {number(float(alone.figures['kl']))} nats."
     )
 
 
