@@ -39,6 +39,11 @@ class Check:
     state: State = "ok"
     advice: str = ""
 
+    @classmethod
+    def warning(cls, subject: str, found: str, advice: str, *, when: bool = True) -> "Check":
+        """A warning with its advice when it is due; else the check is ok."""
+        return cls(subject, found, "warning", advice) if when else cls(subject, found)
+
 
 def check_machine(folder: Path | None = None) -> tuple[Check, ...]:
     """The checks of this machine; the disk is that of `folder`, by default of the current folder.
@@ -72,10 +77,9 @@ def _devices() -> Iterator[Check]:
     cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     found = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
     if load > BUSY * cores:
-        yield Check(
+        yield Check.warning(
             "CPU",
             f"{found}; busy: on {counted(cores, 'core')}, {load:.0f} programs want to compute",
-            "warning",
             "Training waits for them, most of all with several threads, which wait for each other at each operation: "
             "end other programs, or set OMP_NUM_THREADS=1.",
         )
@@ -99,8 +103,8 @@ def _engine() -> Iterator[Check]:
         return
     found = f"{engine.name} on the CPU"
     if engine.missing:
-        yield Check(
-            "engine", f"{found}, without compiled kernels, which takes longer", "warning", engine.missing
+        yield Check.warning(
+            "engine", f"{found}, without compiled kernels, which takes longer", engine.missing
         )
         return
     why = f"kernels {engine.kernels}" if engine.kernels else f"{VARIABLE} is {engine.name}"
@@ -116,14 +120,8 @@ def _memory() -> Iterator[Check]:
     from tutelage.engines.memory import available_memory
 
     memory = available_memory(torch.device("cpu")) / GIB
-    yield Check(
-        "memory",
-        f"{memory:,.1f} GiB free",
-        "warning" if memory < LITTLE_MEMORY else "ok",
-        "Close other programs, or plan a run first: tutelage plan COMMAND ..."
-        if memory < LITTLE_MEMORY
-        else "",
-    )
+    advice = "Close other programs, or plan a run first: tutelage plan COMMAND ..."
+    yield Check.warning("memory", f"{memory:,.1f} GiB free", advice, when=memory < LITTLE_MEMORY)
 
 
 def _disk(folder: Path) -> Iterator[Check]:
@@ -132,12 +130,11 @@ def _disk(folder: Path) -> Iterator[Check]:
     except OSError as error:
         yield Check("disk", f"{folder}: {error.strerror}", "fault", "Give a folder that exists.")
         return
-    yield Check(
-        "disk",
+    found, advice = (
         f"{disk:,.1f} GiB free in {folder.resolve()}",
-        "warning" if disk < LITTLE_DISK else "ok",
-        "Checkpoints take 16 bytes for each trained weight." if disk < LITTLE_DISK else "",
+        "Checkpoints take 16 bytes for each trained weight.",
     )
+    yield Check.warning("disk", found, advice, when=disk < LITTLE_DISK)
 
 
 def _databases() -> Iterator[Check]:
@@ -148,9 +145,7 @@ def _ports() -> Iterator[Check]:
     try:
         listen("127.0.0.1", PORT).close()
     except TutelageError as error:
-        yield Check(
-            f"port {PORT}", "taken, the default of `serve` and `collect serve`", "warning", str(error)
-        )
+        yield Check.warning(f"port {PORT}", "taken, the default of `serve` and `collect serve`", str(error))
         return
     yield Check(f"port {PORT}", "free, the default of `serve` and `collect serve`")
 
