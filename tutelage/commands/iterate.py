@@ -9,7 +9,7 @@ import tyro
 
 from tutelage.base import config
 from tutelage.base.config.bases import EngineSettings
-from tutelage.base.config.limits import a_seed, at_least
+from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import CollectSettings, open_existing
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tutelage.base import config
 from tutelage.base.config.bases import EngineSettings
-from tutelage.base.config.limits import a_seed
+from tutelage.base.config.bounds import a_seed
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tutelage.base.config.bases import EngineSettings
-from tutelage.base.config.limits import a_seed
+from tutelage.base.config.bounds import a_seed
 
 if TYPE_CHECKING:
     from tutelage.demo.lab.experiment import Experiment

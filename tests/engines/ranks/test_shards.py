@@ -9,7 +9,7 @@ from jobs import half_precision_job, memory_job, teacher_job
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
-from tutelage.commands.shards import lay_out
+from tutelage.commands.layout import lay_out
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import join
 from tutelage.engines.ranks.ranks import Ranks

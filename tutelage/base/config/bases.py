@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tutelage.base.config.limits import a_seed, at_least
-from tutelage.base.config.pieces import Checkpoints, EngineName, Lora, Sampling
+from tutelage.base.config.bounds import a_seed, at_least
+from tutelage.base.config.sections import Checkpoints, EngineName, Lora, Sampling
 from tutelage.base.errors import TutelageError
 
 SyncName = Literal["lora", "disk", "nccl"]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from tutelage.base.progress.phases import Phase, now
-from tutelage.base.progress.status import ASCII, Marks, Status, loop_of
+from tutelage.base.progress.status import ASCII, Marks, StatusLine, loop_of
 
 STEPS_APART = 10.0
 """The fewest seconds between the lines of two steps."""
@@ -143,7 +143,7 @@ class Lines(Display):
             self._written = now()
             before = "\n" if self.midline else ""
             self.midline = False
-            self.stream.write(before + self.encodable(Status.of(phases).full_line()) + "\n")
+            self.stream.write(before + self.encodable(StatusLine.of(phases).full_line()) + "\n")
             self.stream.flush()
 
 
@@ -164,7 +164,7 @@ class Bar(Display):
             if self.closed or self.midline:
                 return
             columns, phases = self._columns(), tuple(self.phases)
-            line = self.encodable(Status.of(phases).line(columns - 1, self.marks)) if phases else ""
+            line = self.encodable(StatusLine.of(phases).line(columns - 1, self.marks)) if phases else ""
             self._at = now()
             if line != self._drawn:
                 self._put(self._to_start(columns) + self._coloured(line) + ERASE_REST)

@@ -24,6 +24,7 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.distill.settings import DistillSettings
 from tutelage.commands.distill.teacher import refer_to_teacher, served_teacher
 from tutelage.commands.generators import training_generator
+from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import DistillResult
 from tutelage.commands.runs import (
     conclusion,
@@ -34,7 +35,6 @@ from tutelage.commands.runs import (
     token_budget,
     write_samples,
 )
-from tutelage.commands.shards import trained_policy
 from tutelage.core.kl import Fixed
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat_tokens import encode

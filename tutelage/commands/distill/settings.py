@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from tutelage.base import config
 from tutelage.base.config.bases import MemorySettings, RolloutServers, RunSettings, ShardSettings
-from tutelage.base.config.limits import at_least, within
+from tutelage.base.config.bounds import at_least, within
 from tutelage.base.errors import TutelageError
 
 

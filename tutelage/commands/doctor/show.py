@@ -34,7 +34,7 @@ def _checks(settings: DoctorSettings) -> "list[Check]":
 
         checks += check_machine()
     if study is not None:
-        from tutelage.commands.doctor.study import check_study
+        from tutelage.commands.doctor.study_checks import check_study
 
         checks += check_study(study)
     if settings.endpoint:

@@ -10,9 +10,9 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.dpo.online import measured_first, online_job
 from tutelage.commands.dpo.pairs import PreferenceJob, pairs_job, single_answers_job
 from tutelage.commands.dpo.settings import DpoSettings
+from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import DpoResult
 from tutelage.commands.runs import conclusion, open_training, remark, token_budget
-from tutelage.commands.shards import trained_policy
 from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.commands.trust import Record
 from tutelage.core.preferences import Kto, PreferenceLoss

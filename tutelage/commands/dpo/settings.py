@@ -11,7 +11,7 @@ from tutelage.base.config.bases import (
     RunSettings,
     ShardSettings,
 )
-from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study_settings import StudySettings, study_address
 

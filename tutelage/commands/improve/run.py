@@ -13,6 +13,7 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.generators import training_generator
 from tutelage.commands.improve.first_steps import FirstSteps
 from tutelage.commands.improve.settings import ImproveSettings
+from tutelage.commands.layout import lay_out_beside, reward_beside, trained_policy
 from tutelage.commands.results import ImproveResult
 from tutelage.commands.runs import (
     conclusion,
@@ -23,7 +24,6 @@ from tutelage.commands.runs import (
     token_budget,
     write_samples,
 )
-from tutelage.commands.shards import lay_out_beside, reward_beside, trained_policy
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Demonstration, Prompt

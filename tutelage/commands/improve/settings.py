@@ -11,7 +11,7 @@ from tutelage.base.config.bases import (
     ShardSettings,
     TrustSettings,
 )
-from tutelage.base.config.limits import at_least
+from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.names import reward_models
 

@@ -46,7 +46,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """A run in numbers: one step of it, how many there are, and what the numbers leave out.
 
     `steps` is None where the data were not read.
@@ -59,7 +59,7 @@ class Run:
     notes: tuple[str, ...] = ()
 
 
-def run_of(settings: Any, lengths: Lengths) -> Run:
+def run_of(settings: Any, lengths: Lengths) -> PlannedRun:
     """The run of a command's settings. Reads configurations, and the data where `lengths` leaves a length open."""
     for cls in type(settings).__mro__:
         if cls.__name__ in RUNS:
@@ -67,7 +67,7 @@ def run_of(settings: Any, lengths: Lengths) -> Run:
     raise TutelageError(f"There is no plan for {type(settings).__name__}.")
 
 
-def _sft(settings: "SftSettings", lengths: Lengths) -> Run:
+def _sft(settings: "SftSettings", lengths: Lengths) -> PlannedRun:
     rows: Sequence[EncodedRow] = ()
     count = None
     if not (lengths.prompt and lengths.response):
@@ -79,21 +79,21 @@ def _sft(settings: "SftSettings", lengths: Lengths) -> Run:
     return _run(settings, work, _steps(count, settings.epochs, settings.batch_size))
 
 
-def _pretrain(settings: "PretrainSettings", lengths: Lengths) -> Run:
+def _pretrain(settings: "PretrainSettings", lengths: Lengths) -> PlannedRun:
     model = outline(settings.model) if settings.model else outline_of_shape(settings.shape)
     window = lengths.response or min(settings.max_length, settings.shape.context)
     batch = Batch(settings.batch_size, 1, 0.0, window)
     held = config.Model(settings.model or "new", settings.dtype, settings.device, settings.engine)
     work = Workload(model, batch, half=_half(held, model))
-    return Run(held, work, settings.tokens_at_once, None)
+    return PlannedRun(held, work, settings.tokens_at_once, None)
 
 
-def _reward(settings: "RewardSettings", lengths: Lengths) -> Run:
+def _reward(settings: "RewardSettings", lengths: Lengths) -> PlannedRun:
     batch, steps = _pairs(settings, settings.data, lengths)
     return _run(settings, replace(_work(settings, batch), is_scalar=True), steps)
 
 
-def _dpo(settings: "DpoSettings", lengths: Lengths) -> Run:
+def _dpo(settings: "DpoSettings", lengths: Lengths) -> PlannedRun:
     if settings.data:
         batch, steps = _pairs(settings, settings.data, lengths)
         note = "the reference scores all pairs before the first step; its time is spread over the steps"
@@ -107,7 +107,7 @@ def _dpo(settings: "DpoSettings", lengths: Lengths) -> Run:
     return _run(settings, work, _steps(prompts, settings.epochs * settings.rounds, settings.batch_size))
 
 
-def _rejection(settings: "RejectionSettings", lengths: Lengths) -> Run:
+def _rejection(settings: "RejectionSettings", lengths: Lengths) -> PlannedRun:
     counted, count = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
     keep = settings.overall * settings.samples or settings.keep
     work = _work(settings, Batch(settings.batch_size / keep, keep, counted.prompt, counted.response))
@@ -118,7 +118,7 @@ def _rejection(settings: "RejectionSettings", lengths: Lengths) -> Run:
     return _run(settings, work, _steps(rows, settings.epochs * settings.rounds, settings.batch_size))
 
 
-def _distill(settings: "DistillSettings", lengths: Lengths) -> Run:
+def _distill(settings: "DistillSettings", lengths: Lengths) -> PlannedRun:
     recipe = override(recipe_named(settings.recipe), settings.set)
     counted, _ = _prompts(settings.prompts or settings.data, settings.model, settings.sampling, lengths)
     work = _work(settings, Batch(settings.batch_size, recipe.samples, counted.prompt, counted.response))
@@ -132,7 +132,7 @@ def _distill(settings: "DistillSettings", lengths: Lengths) -> Run:
     return _run(settings, replace(work, teacher=outline(settings.teacher)), settings.steps)
 
 
-def _improve(settings: "ImproveSettings", lengths: Lengths) -> Run:
+def _improve(settings: "ImproveSettings", lengths: Lengths) -> PlannedRun:
     recipe = override(recipe_named(settings.recipe), settings.set)
     counted, _ = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
     work = _work(settings, Batch(settings.batch_size, recipe.samples, counted.prompt, counted.response))
@@ -158,7 +158,7 @@ def _improve(settings: "ImproveSettings", lengths: Lengths) -> Run:
     return _run(settings, work, settings.steps, *notes)
 
 
-RUNS: Mapping[str, Callable[[Any, Lengths], Run]] = {
+RUNS: Mapping[str, Callable[[Any, Lengths], PlannedRun]] = {
     "SftSettings": _sft,
     "PretrainSettings": _pretrain,
     "RewardSettings": _reward,
@@ -187,8 +187,8 @@ def _work(settings: _WeightSettings, batch: Batch) -> Workload:
     return Workload(model, batch, settings.lora.rank, _half(settings.model, model))
 
 
-def _run(settings: _WeightSettings, work: Workload, steps: int | None, *notes: str) -> Run:
-    return Run(settings.model, work, settings.tokens_at_once, steps, notes)
+def _run(settings: _WeightSettings, work: Workload, steps: int | None, *notes: str) -> PlannedRun:
+    return PlannedRun(settings.model, work, settings.tokens_at_once, steps, notes)
 
 
 def _half(model: config.Model, shape: Transformer) -> bool:

@@ -8,10 +8,10 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
+from tutelage.commands.layout import lay_out
 from tutelage.commands.pretrain.settings import PretrainSettings
 from tutelage.commands.results import PretrainResult
 from tutelage.commands.runs import conclusion, open_training, remark, remark_batch, token_budget
-from tutelage.commands.shards import lay_out
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_texts
 from tutelage.engines.ranks.ranks import Ranks

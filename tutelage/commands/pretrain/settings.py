@@ -10,7 +10,7 @@ from tutelage.base.config.bases import (
     RunSettings,
     ShardSettings,
 )
-from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 
 

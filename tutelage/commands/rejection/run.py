@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from tutelage.commands.calls import workflow
+from tutelage.commands.layout import reward_beside, trained_policy
 from tutelage.commands.own_completions import AnswerSource, answer_source, score_look, steps_per_round
 from tutelage.commands.rejection.settings import RejectionSettings
 from tutelage.commands.results import RejectionResult
 from tutelage.commands.runs import conclusion, open_training, remark, token_budget
-from tutelage.commands.shards import reward_beside, trained_policy
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id

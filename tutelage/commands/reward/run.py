@@ -9,6 +9,7 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
+from tutelage.commands.layout import lay_out
 from tutelage.commands.results import RewardResult
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.runs import (
@@ -19,7 +20,6 @@ from tutelage.commands.runs import (
     remark_batch,
     token_budget,
 )
-from tutelage.commands.shards import lay_out
 from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
 from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
-from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.commands.study_settings import RaterKind, StudySettings
 
 LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tutelage.base import config
-from tutelage.base.config.limits import at_least
+from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 
 KEY = "TUTELAGE_SERVE_KEY"

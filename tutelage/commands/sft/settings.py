@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
-from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.commands.study_settings import StudySettings
 from tutelage.data.study_rows import WRITTEN, StudyRows
 
