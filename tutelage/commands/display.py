@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TextIO, TypeAlias, cast
 
-from tutelage.base.progress.displays import Bar, Display, Lines, Stream
+from tutelage.base.progress.displays import Bar, Display, LogLines, Stream
 from tutelage.base.progress.phases import HERE, phase
 from tutelage.engines.ranks.processes import world_rank
 
@@ -45,7 +45,7 @@ def display(
         yield None
         return
     stream = stream or sys.stderr
-    opened = Bar(stream, HERE.phases) if _goes_back(stream) else Lines(stream, HERE.phases)
+    opened = Bar(stream, HERE.phases) if _goes_back(stream) else LogLines(stream, HERE.phases)
     HERE.observer = opened
     try:
         with _shared(opened), opened.looking() if by_itself else nullcontext():

@@ -97,7 +97,7 @@ class Display(ABC):
         return text.encode(self.encoding, "replace").decode(self.encoding)
 
 
-class Lines(Display):
+class LogLines(Display):
     """A line for the first step, the last one and those between that are `STEPS_APART`, and after each `SILENCE`."""
 
     every = 1.0
