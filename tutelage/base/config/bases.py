@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tutelage.base.config.bounds import a_seed, at_least
-from tutelage.base.config.sections import Checkpoints, EngineName, Lora, Sampling
+from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, Lora, Optimiser, Sampling
 from tutelage.base.errors import TutelageError
 
 SyncName = Literal["lora", "disk", "nccl"]
@@ -72,8 +72,8 @@ class ShardSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSettings:
-    """How many examples make a step, and how long they are."""
+class BatchSettings(RunSettings, MemorySettings, ShardSettings):
+    """Steps of examples: how many make one, and how long they are."""
 
     batch_size: int = 16
     """Examples of one optimiser step."""
@@ -81,7 +81,9 @@ class BatchSettings:
     """Tokens of prompt and response together; longer ones are cut and counted."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(self, batch_size=1, max_length=2)
+        self.check_memory()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,3 +180,23 @@ class RoundSettings(RolloutServers, TrustSettings):
             raise TutelageError(
                 "At temperature 0 all answers to a prompt are the same, and none is better: use 0.7 or 1."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
+    """Steps of a recipe: a rollout, then an update."""
+
+    steps: int = 100
+    """Rollouts, each followed by the recipe's update."""
+    batch_size: int = 64
+    """Prompts of one rollout; the recipe says how many answers each gets."""
+    lora: Lora = field(default_factory=Lora)
+    optimiser: Optimiser = field(default_factory=lambda: Optimiser(eps=POLICY_EPS))
+    sample_every: int = 10
+    """Steps between the answers that are written to samples.jsonl."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, steps=1, batch_size=1, sample_every=1)
+        self.check_memory()
+        self.check_servers()

@@ -4,20 +4,14 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import ClassVar
 
 from tutelage.base import config
-from tutelage.base.config.bases import (
-    BatchSettings,
-    MemorySettings,
-    RoundSettings,
-    RunSettings,
-    ShardSettings,
-)
+from tutelage.base.config.bases import BatchSettings, RoundSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study_settings import StudySettings, study_address
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpoSettings(StudySettings, RoundSettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class DpoSettings(StudySettings, RoundSettings, BatchSettings):
     """Train a policy on preferences directly: DPO, cDPO, robust DPO, IPO, hinge, SLiC, KTO, ORPO or SimPO. The
     preferences come from a file (--data), or are made as the policy learns (--prompts): in each of --rounds it answers,
     a reward or a judge compares, and it learns from its best answer against its worst (online, or iterative, DPO)."""
@@ -56,9 +50,7 @@ class DpoSettings(StudySettings, RoundSettings, RunSettings, BatchSettings, Memo
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
-        self.check_memory()
         RoundSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1)

@@ -4,20 +4,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tutelage.base import config
-from tutelage.base.config.bases import (
-    MemorySettings,
-    RolloutServers,
-    RunSettings,
-    ShardSettings,
-    TrustSettings,
-)
+from tutelage.base.config.bases import RecipeSettings, TrustSettings
 from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.names import reward_models
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings, ShardSettings):
+class ImproveSettings(RecipeSettings, TrustSettings):
     """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat."""
 
     model: config.Model
@@ -31,15 +25,9 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     set: tuple[str, ...] = ()
     """Changes to the recipe, such as penalty.coef=0.1, or shaping.missing_end=none, with which answers that were cut at
     the limit keep the reward's scores."""
-    steps: int = 100
-    """Rollouts, each followed by the recipe's update."""
-    batch_size: int = 64
-    """Prompts of one rollout; the recipe says how many answers each gets."""
     sampling: config.Sampling = field(
         default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=64)
     )
-    lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(eps=config.POLICY_EPS))
     critic: Literal["trunk", "network"] = "trunk"
     """Where the values come from, if the recipe wants any: a head on the policy's own trunk (one forward pass for
     both), or a network of its own."""
@@ -61,8 +49,6 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     policy is trained. With 0 every step waits for its own rollout."""
     watch: tuple[str, ...] = ()
     """Further scores to log and not to train on, as name=module:function or name=folder."""
-    sample_every: int = 10
-    """Steps between the answers that are written to samples.jsonl."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=3e-6, lora=1e-4)
     """Learning rates if --optimiser.lr is omitted."""
@@ -84,11 +70,9 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     def __post_init__(self) -> None:
         config.settle_rate(self)
         super().__post_init__()
-        at_least(self, steps=1, batch_size=1, critic_lr=0, sample_every=1, mismatch_cap=1.0, staleness=0)
-        self.check_memory()
+        at_least(self, critic_lr=0, mismatch_cap=1.0, staleness=0)
         _refuse_inert_mismatch(self)
         self.check_trust()
-        self.check_servers()
         sampling = self.sampling
         if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
             raise TutelageError(

@@ -3,19 +3,13 @@
 from dataclasses import dataclass, field
 
 from tutelage.base import config
-from tutelage.base.config.bases import (
-    BatchSettings,
-    EngineSettings,
-    MemorySettings,
-    RunSettings,
-    ShardSettings,
-)
+from tutelage.base.config.bases import BatchSettings, EngineSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings, EngineSettings):
+class PretrainSettings(BatchSettings, EngineSettings):
     """Train a language model on plain text: a new small Llama with its own tokenizer, or further training of a model
     that exists."""
 
@@ -42,9 +36,7 @@ class PretrainSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings
     """Steps between looks at the held-out text."""
 
     def __post_init__(self) -> None:
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
-        self.check_memory()
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1)
         a_share(self, "held_out")

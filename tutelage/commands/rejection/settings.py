@@ -4,19 +4,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tutelage.base import config
-from tutelage.base.config.bases import (
-    BatchSettings,
-    MemorySettings,
-    RoundSettings,
-    RunSettings,
-    ShardSettings,
-)
+from tutelage.base.config.bases import BatchSettings, RoundSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectionSettings(RoundSettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class RejectionSettings(RoundSettings, BatchSettings):
     """Rejection sampling (RAFT, Dong et al. 2023, arXiv 2304.06767): sample answers to each prompt, keep those that
     score best, fine-tune on them; in --rounds, each with the answers of the policy as it has become."""
 
@@ -40,9 +34,7 @@ class RejectionSettings(RoundSettings, RunSettings, BatchSettings, MemorySetting
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
-        self.check_memory()
         RoundSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, keep=1, evaluate_every=1)

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
+from tutelage.base.config.bases import BatchSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
-from tutelage.commands.study_settings import RaterKind, StudySettings
+from tutelage.commands.study_settings import StudySettings
 
 LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class RewardSettings(StudySettings, BatchSettings):
     """Train a reward model: a language model with one linear output at the last token, fitted to preferences by
     −log σ(score of the chosen − score of the rejected)."""
 
@@ -20,10 +20,6 @@ class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, 
     data: str
     """Preferences: a file or hub data set with chosen and rejected answers, whose format is recognised; or a study: its
     folder, its database file, or a postgresql:// URL."""
-    study: str = ""
-    """The study's name, where the database of --data holds several."""
-    kinds: tuple[RaterKind, ...] = ("human", "simulated")
-    """Kinds of rater that count, where --data is a study."""
     loss: LossName = "soft"
     """soft: labels as likely as they are; bt: as if certain; margin: asks for a lead by strength; scaled: weighs by
     strength; davidson: pairs found equal are kept, and how readily raters call it a tie is learnt."""
@@ -47,9 +43,7 @@ class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, 
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
-        self.check_memory()
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1, patience=0)
         a_share(self, "held_out")

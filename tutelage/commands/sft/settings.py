@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
+from tutelage.base.config.bases import BatchSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.commands.study_settings import StudySettings
 from tutelage.data.study_rows import WRITTEN, StudyRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class SftSettings(StudySettings, BatchSettings):
     """Fine-tune a language model on demonstrations: the loss is on the responses only."""
 
     model: config.Model
@@ -47,9 +47,7 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
-        self.check_memory()
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1, samples=0, rouge=0)
         a_share(self, "held_out")
