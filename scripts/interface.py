@@ -15,7 +15,9 @@ PACKAGES = {
         "from tutelage import train as train",
         "from tutelage.base.version import __version__ as __version__",
     ),
+    "tutelage.commands.plan": (),
     "tutelage.people": (),
+    "tutelage.rollout.server": (),
     "tutelage.train": (),
 }
 """The packages, with the lines that do not follow from their tables of names."""

@@ -1,4 +1,4 @@
-"""Prints the option with which pip takes torch's build for processors, where that is the right one. For the Makefile.
+"""Prints the option with which pip takes torch's build for CPUs, where that is the right one. For the Makefile.
 
     pip install $(python scripts/torch_index.py) -e ".[dev]"
 
@@ -29,7 +29,7 @@ def option(given: list[str]) -> tuple[str, str]:
     if is_reachable():
         return (
             f"--extra-index-url={INDEX}",
-            f"torch: the build for processors, about {PROCESSORS}, from {INDEX}.",
+            f"torch: the build for CPUs, about {PROCESSORS}, from {INDEX}.",
         )
     return "", (
         f"torch: there is no GPU, but {INDEX} cannot be reached, so pip takes the build that it finds itself. On PyPI "

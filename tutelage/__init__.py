@@ -22,7 +22,7 @@ from tutelage.commands.table import COMMANDS
 _NAMES = {
     "algorithms.recipe": ("Recipe",),
     "algorithms.registry": ("RECIPES",),
-    "base.config.pieces": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
+    "base.config.sections": ("Checkpoints", "Lora", "Model", "Optimiser", "Sampling", "Shape"),
     "base.errors": ("TutelageError",),
     "commands.export.gguf": ("export_gguf",),
     "commands.export.settings": ("ExportGgufSettings",),

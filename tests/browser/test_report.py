@@ -5,7 +5,7 @@ from pathlib import Path
 from playwright.sync_api import Browser
 from report.fake_round import make_round
 
-from tutelage.report import write_report
+from tutelage.report.page import write_report
 
 CLIPPED = """() => [...document.querySelectorAll('svg.chart')].flatMap(svg => {
     const box = svg.closest('figure, td, .tile, .timings').getBoundingClientRect();

@@ -120,9 +120,9 @@ def test_quiet_and_other_ranks_than_the_first_are_silent(
 
 
 def test_the_thread_writes_by_itself_and_nothing_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tutelage.base.progress.displays import Lines
+    from tutelage.base.progress.displays import LogLines
 
-    monkeypatch.setattr(Lines, "every", 0.01)
+    monkeypatch.setattr(LogLines, "every", 0.01)
     monkeypatch.setattr("tutelage.base.progress.displays.SILENCE", 0.05)
     out, before = io.StringIO(), threading.active_count()
     with display(stream=out), phase("load"):

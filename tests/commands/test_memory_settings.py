@@ -31,7 +31,7 @@ def test_the_number_that_was_chosen_is_told_and_kept(tiny_model, tmp_path, monke
     assert sft.main(sft_settings(tiny_model("gpt2"), data, chosen, quiet=False)) == 0
     tokens = int(column(chosen, "tokens_at_once")[0])
     assert 256 < tokens < 8192
-    assert f"Up to {tokens:,} tokens at once" in capsys.readouterr().err
+    assert f"up to {tokens:,} tokens" in capsys.readouterr().err
     assert json.loads((chosen / "summary.json").read_text())["tokens_at_once"] == tokens
     settings = reward_settings(tiny_model("llama"), data, given, tokens_at_once=50_000, quiet=False)
     assert reward.main(settings) == 0

@@ -64,7 +64,7 @@ def test_a_workflow_prints_nothing_and_logs_its_remarks(tiny_model, tmp_path, da
         tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "run", quiet=False))
     assert capfd.readouterr() == ("", "")
     assert "sft.jsonl: 20 of 20 rows" in caplog.text
-    assert "tokens at once" in caplog.text
+    assert "--tokens-at-once" in caplog.text
 
 
 def test_the_results_say_what_the_folder_says(tiny_model, tmp_path, data):

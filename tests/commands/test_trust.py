@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.line import main
 from tutelage.commands.study_settings import RaterKind
-from tutelage.commands.trust import RECORD, keep_record, measure, weighed
+from tutelage.commands.trust import RECORD, keep_record, measure_first, weighed
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.llm_judge import EndpointPairJudge
 from tutelage.data.records import CompletionRecord, Prompt, user
@@ -73,7 +74,8 @@ def trusted(reward: Reward, study: Path, run: Path, *, anyway: bool = False) -> 
     run.mkdir(exist_ok=True)
     lines: list[str] = []
     with collected(lines):
-        record = measure(reward, str(study), "", run, anyway=anyway)
+        settings = SimpleNamespace(trust=str(study), trust_study="", trust_anyway=anyway, out=run)
+        record = measure_first(settings, lambda: reward)
     keep_record(record, run)
     return weighed(reward, record), lines
 

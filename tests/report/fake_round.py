@@ -319,7 +319,7 @@ def make_round(folder: Path, *, hacked: bool = False, unfinished: bool = False) 
 
 
 if __name__ == "__main__":
-    from tutelage.report import write_report
+    from tutelage.report.page import write_report
 
     place = make_round(
         Path(sys.argv[1]), hacked="--hacked" in sys.argv, unfinished="--unfinished" in sys.argv

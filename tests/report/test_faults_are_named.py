@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import tutelage as tt
-from tutelage.report import findings_in
+from tutelage.report.stage_figures import findings_in
 from tutelage.stats.text import words
 
 ENDS = tuple(range(100, 170))

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
-from tutelage.report import write_report
 from tutelage.report.facts import headline, verdict
 from tutelage.report.folders import KINDS, RoundContent, RunContent, StageContent, read
-from tutelage.report.page import render
+from tutelage.report.page import render, write_report
 
 from .fake_round import make_round, write, write_rows
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.report import findings_in, write_report
+from tutelage.report.page import write_report
+from tutelage.report.stage_figures import findings_in
 
 from . import fake_round
 

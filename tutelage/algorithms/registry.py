@@ -1,11 +1,12 @@
 """Recipes by name. Adding an algorithm is one file and its line here."""
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 
 from tutelage.algorithms.recipe import Recipe
 from tutelage.base.errors import TutelageError
+from tutelage.base.lazy import LazyTable
 
 FILES: Mapping[str, tuple[str, ...]] = {
     "reinforce": ("reinforce",),
@@ -39,28 +40,9 @@ FILES: Mapping[str, tuple[str, ...]] = {
 constant `PPO_KL_STOP` of its file."""
 
 
-class Recipes(Mapping[str, Recipe]):
-    """Recipes by name, each imported when it is first asked for."""
-
-    def __init__(self) -> None:
-        self._files = {name: file for file, names in FILES.items() for name in names}
-
-    def __getitem__(self, name: str) -> Recipe:
-        module = importlib.import_module(f"tutelage.algorithms.{self._files[name]}")
-        recipe: Recipe = getattr(module, name.upper())
-        return recipe
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._files
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-
-RECIPES = Recipes()
+RECIPES: LazyTable[Recipe] = LazyTable(
+    {name: (f"tutelage.algorithms.{file}", name.upper()) for file, names in FILES.items() for name in names}
+)
 """Every recipe of the package, by its name."""
 
 

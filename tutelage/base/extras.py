@@ -35,7 +35,7 @@ EXTRAS = (
             "huggingface_hub",
         ),
         "training, sampling, evaluating and serving models",
-        "Its download is about 3 GB on Linux, where PyPI has torch for CUDA, and 200 MB with torch for processors.",
+        "Its download is about 3 GB on Linux, where PyPI has torch for CUDA, and 200 MB with torch for CPUs.",
     ),
     Extra("data", ("datasets", "pyarrow"), "Parquet files and data sets by hub name"),
     Extra("gguf", ("gguf",), "models in .gguf files"),

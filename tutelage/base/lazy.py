@@ -1,9 +1,11 @@
-"""Names of a package that are imported when they are first used (PEP 562)."""
+"""What is imported when it is first used: names of a package (PEP 562), and values of a table."""
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 
 def lazy_names(
@@ -20,3 +22,23 @@ def lazy_names(
         return sorted({*vars(sys.modules[package]), *modules})
 
     return get, names
+
+
+class LazyTable(Mapping[str, T]):
+    """Values by name. `places` has the module and the name there of each."""
+
+    def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
+        self._places = places
+
+    def __getitem__(self, name: str) -> T:
+        module, attribute = self._places[name]
+        return cast(T, getattr(importlib.import_module(module), attribute))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)

@@ -1,4 +1,4 @@
-"""Sentences that are made where nobody knows the language of the reader, and that a catalogue can translate later."""
+"""Sentences made before the language of the reader is known, which a catalogue translates later."""
 
 from collections.abc import Mapping
 

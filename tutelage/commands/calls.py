@@ -54,7 +54,8 @@ def workflow(settings: Callable[P, S]) -> Callable[[Callable[[S], R]], Workflow[
             if name == command:
                 with phase(command):
                     return function(given_settings)
-            return cast(R, _within(command, cast(AbstractContextManager[Any], function(given_settings))))
+            prepare = cast(Callable[[S], AbstractContextManager[Any]], function)
+            return cast(R, _within(command, prepare, given_settings))
 
         call.__signature__ = inspect.signature(settings)  # type: ignore[attr-defined]
         return call
@@ -63,10 +64,10 @@ def workflow(settings: Callable[P, S]) -> Callable[[Callable[[S], R]], Workflow[
 
 
 @contextmanager
-def _within(command: str, opened: AbstractContextManager[R]) -> Iterator[R]:
-    """A context that a workflow opens, as a phase."""
-    with phase(command), opened as found:
-        yield found
+def _within(command: str, prepare: Callable[[S], AbstractContextManager[R]], settings: S) -> Iterator[R]:
+    """The context that a workflow prepares, within a phase; settings are read when it is entered."""
+    with phase(command), prepare(settings) as prepared:
+        yield prepared
 
 
 def _settings(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from tutelage.base import config
-from tutelage.base.config.limits import a_seed
+from tutelage.base.config.bounds import a_seed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TextIO, TypeAlias, cast
 
-from tutelage.base.progress.displays import Bar, Display, Lines, Stream
+from tutelage.base.progress.displays import Bar, Display, LogLines, Stream
 from tutelage.base.progress.phases import HERE, phase
 from tutelage.engines.ranks.processes import world_rank
 
@@ -39,13 +39,13 @@ def display(
     """Show the phases of this thread on `stream`, by default standard error, until the context ends.
 
     There is no display when `quiet`, on ranks other than the first, and where one is open already. Another thread looks
-    what is to be shown; without `by_itself` whoever opened it calls `look`.
+    what is to be shown; without `by_itself` its owner calls `look`.
     """
     if quiet or world_rank() != 0 or HERE.observer is not None:
         yield None
         return
     stream = stream or sys.stderr
-    opened = Bar(stream, HERE.phases) if _goes_back(stream) else Lines(stream, HERE.phases)
+    opened = Bar(stream, HERE.phases) if _goes_back(stream) else LogLines(stream, HERE.phases)
     HERE.observer = opened
     try:
         with _shared(opened), opened.looking() if by_itself else nullcontext():

@@ -1,27 +1,21 @@
 """Where the answers of a workflow come from: the policy in this process, or servers."""
 
 import copy
-import os
 from pathlib import Path
 
 from tutelage.base import config
 from tutelage.base.config.bases import RolloutServers
 from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
-from tutelage.data.chat_endpoint import KEY
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.sampling import TextVocabulary
 from tutelage.models.merging import tied_layers
 from tutelage.models.policy import Policy
+from tutelage.rollout import server
 from tutelage.rollout.distributed import dealt_generator, shared_generator
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prefetch import Ahead
-from tutelage.rollout.server.connect import RolloutServer, addresses, connect
-from tutelage.rollout.server.nccl import nccl_handover
-from tutelage.rollout.server.probe import Probe
-from tutelage.rollout.server.server_generator import ServerGenerator
-from tutelage.rollout.server.weight_sync import WeightSync
 from tutelage.rollout.vocabulary import ModelVocabulary
 from tutelage.train.run.folder import Run
 
@@ -60,19 +54,21 @@ def _trained_elsewhere(
         )
     save = policy.save if how == "lora" else policy.save_whole
     folder = Path(settings.sync_folder) if settings.sync_folder else out / WEIGHTS
-    probe = Probe(policy, sampling.temperature)
-    direct = nccl_handover(policy) if how == "nccl" else None
-    weights = WeightSync(how, save, folder, probe, keep=staleness + 1, wait=not staleness, direct=direct)
-    for server in servers:
-        handover = weights.handover(server)
-        if staleness and not (handover.adapters or server.api.labels):
+    probe = server.Probe(policy, sampling.temperature)
+    direct = server.nccl_handover(policy) if how == "nccl" else None
+    weights = server.WeightSync(
+        how, save, folder, probe, keep=staleness + 1, wait=not staleness, direct=direct
+    )
+    for each in servers:
+        handover = weights.handover(each)
+        if staleness and not (handover.adapters or each.api.labels):
             raise TutelageError(
-                f"The server {server.url} does not say which weights wrote a token, which --staleness needs to know. "
+                f"The server {each.url} does not say which weights wrote a token, which --staleness needs to know. "
                 "Start vLLM with --enable-scale-out, or train adapters (--lora.rank) with --sync lora."
             )
     # two threads must not use one tokenizer
     vocabulary = ModelVocabulary(copy.deepcopy(policy.tokenizer), tuple(policy.end_ids))
-    return ahead.of(ServerGenerator(servers, vocabulary, weights, device=policy.device))
+    return ahead.of(server.ServerGenerator(servers, vocabulary, weights, device=policy.device))
 
 
 def fixed_generator(rollouts: str, policy: Policy, sampling: config.Sampling, ranks: Ranks) -> Generator:
@@ -82,21 +78,21 @@ def fixed_generator(rollouts: str, policy: Policy, sampling: config.Sampling, ra
     return shared_generator(lambda: _fixed_elsewhere(rollouts, policy, sampling), ranks)
 
 
-def _fixed_elsewhere(rollouts: str, policy: Policy, sampling: config.Sampling) -> ServerGenerator:
+def _fixed_elsewhere(rollouts: str, policy: Policy, sampling: config.Sampling) -> Generator:
     servers = _servers(rollouts)
-    probe = Probe(policy, sampling.temperature or 1.0)
-    for server in servers:
-        probe.check(server)
-    return ServerGenerator(servers, policy, device=policy.device)
+    probe = server.Probe(policy, sampling.temperature or 1.0)
+    for each in servers:
+        probe.check(each)
+    return server.ServerGenerator(servers, policy, device=policy.device)
 
 
 def unseen_generator(rollouts: str, vocabulary: TextVocabulary, ranks: Ranks) -> Generator:
     """The generator of a model that is not loaded here: servers are trusted to have it."""
-    return shared_generator(lambda: ServerGenerator(_servers(rollouts), vocabulary), ranks)
+    return shared_generator(lambda: server.ServerGenerator(_servers(rollouts), vocabulary), ranks)
 
 
-def _servers(rollouts: str) -> list[RolloutServer]:
-    found = connect(addresses(rollouts), key=os.environ.get(KEY, ""))
-    for server in found:
-        remark(f"Answers come from {server.url}, {server.release} with {server.model}, by {server.api.name}.")
+def _servers(rollouts: str) -> "list[server.RolloutServer]":
+    found = server.connect(server.addresses(rollouts))
+    for each in found:
+        remark(f"Answers come from {each.url}, {each.release} with {each.model}, by {each.api.name}.")
     return found

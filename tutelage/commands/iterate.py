@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from tutelage.base import config
-from tutelage.base.config.limits import a_seed, at_least
+from tutelage.base.config.bases import EngineSettings
+from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study import CollectSettings, open_existing
 
@@ -21,7 +22,7 @@ OWN = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class IterateSettings:
+class IterateSettings(EngineSettings):
     """Open the next round of a study: sample answers of the new policy, beside those of the older one, as new questions
     to the raters. Where the policy comes from (weights, reward model, judgements) is kept in the study, and the owner's
     page shows how agreement, ties and wins move from round to round."""
@@ -44,9 +45,6 @@ class IterateSettings:
     name: str = ""
     """The study's name, where a file holds several."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
-    engine: config.EngineName = "auto"
-    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
-    processor, else plain."""
     seed: int = 0
     """Seed of the sampling."""
 

@@ -45,8 +45,8 @@ PLACES = {
 POLLS = "10000"
 """How often a thread of torch that waits for the others polls before it sleeps, unless the environment says so
 (GOMP_SPINCOUNT or OMP_WAIT_POLICY of GNU's OpenMP runtime, which reads them when torch is imported). By default it
-polls for milliseconds. Where another program uses a processor too, the thread that had to make way for it cannot move
-to a processor on which others poll, and a training step takes ten and more times as long: see bench/NOTES.md."""
+polls for milliseconds. Where another program uses a core too, the thread that had to make way for it cannot move to a
+core on which others poll, and a training step takes ten and more times as long: see bench/NOTES.md."""
 
 DRY_RUN = "--dry-run"
 """The flag that plans a run in place of running it."""
@@ -293,7 +293,7 @@ def _unknown(what: str, word: str, names: list[str]) -> str:
 
 
 def _reader_is_gone() -> bool:
-    """Whether nobody reads our output any more: `tutelage recipes | head` stops early, and that is no error.
+    """Whether the reader of our output is gone: `tutelage recipes | head` stops early, and that is no error.
 
     False on Windows, which has no `poll`, and tells of a reader that left by another error than a broken pipe.
     """

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from tutelage.base import config
 from tutelage.models import heads
@@ -38,23 +37,6 @@ def load_policy(
     """
     adapters = lora or (config.Lora() if trainable else None)
     return Policy(load_backbone(_settings(model, device, engine), adapters, seed=seed))
-
-
-class PolicyTraining(Protocol):
-    """Settings of a run that trains a policy."""
-
-    @property
-    def lora(self) -> config.Lora: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def activation_checkpointing(self) -> bool: ...
-
-
-def trained_policy(settings: PolicyTraining, model: config.Model) -> Policy:
-    """The policy that a run begins with, ready to be trained."""
-    checkpointing = settings.activation_checkpointing
-    return Policy(load_backbone(model, settings.lora, seed=settings.seed, checkpointing=checkpointing))
 
 
 def load_reward_model(

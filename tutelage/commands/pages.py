@@ -9,7 +9,7 @@ SITE = "https://github.com/tutelage/tutelage/blob/main/docs"
 PAGES = {
     "tutelage.algorithms": "algorithms/README.md",
     "tutelage.commands.completion": "installation.md",
-    "tutelage.base.config.pieces": "algorithms/README.md",
+    "tutelage.base.config.sections": "algorithms/README.md",
     "tutelage.commands.collect": "collecting.md",
     "tutelage.commands.collect.connections": "collecting_api.md",
     "tutelage.commands.iterate": "collecting.md",
@@ -45,6 +45,7 @@ PAGES = {
     "tutelage.commands.raters": "raters.md",
     "tutelage.commands.serve": "serving.md",
     "tutelage.commands.trust": "rewards.md",
+    "tutelage.commands.trust_measurement": "rewards.md",
 }
 """Pages by the module that raises, or by a package that holds it."""
 

@@ -17,7 +17,7 @@ class ReportSettings:
 
 def main(settings: ReportSettings) -> int:
     """Write the page and say where it is."""
-    from tutelage.report import write_report
+    from tutelage.report.page import write_report
 
     path = write_report(settings.folder)
     print(path)

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,7 +17,7 @@ from tutelage.base.config.bases import RunSettings
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
-from tutelage.commands.plan.remedies import change_that_fits
+from tutelage.commands import plan
 from tutelage.commands.results import MODEL, TrainingResult
 from tutelage.data.record_files import Record, fingerprint
 from tutelage.data.records import Preference
@@ -127,10 +126,21 @@ def _refuse(differing: Sequence[object], ranks: Ranks) -> None:
         )
 
 
-def finished(run: Run, result: type[R]) -> Training[R]:
-    """The training of a run that is finished already: no steps, and the result that summary.json holds."""
-    remark(f"{run.path} is finished already.")
-    return Training(None, lambda: result.read(run.path))
+@contextmanager
+def open_training(
+    settings: RunSettings,
+    result: type[R],
+    start: Callable[[Run], Training[R]],
+    *data: Iterable[Record | str],
+) -> Iterator[Training[R]]:
+    """The training that `start` makes of the run directory of these settings (see `open_run`); one without steps, with
+    the result of summary.json, where the run is finished already."""
+    with open_run(settings, *data) as run:
+        if run.finished:
+            remark(f"{run.path} is finished already.")
+            yield Training(None, lambda: result.read(run.path))
+        else:
+            yield start(run)
 
 
 def check_disk(run: Run, *models: Policy | ScalarModel) -> None:
@@ -164,10 +174,10 @@ def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
 
 
 def check_weights(preferences: Sequence[Preference], source: str) -> None:
-    """Refuse preferences whose weights are all 0, from which nothing could be learnt."""
+    """Refuse preferences whose weights are all 0, which would train nothing."""
     if preferences and not any(preference.weight for preference in preferences):
         raise TutelageError(
-            f"Every preference of {source} has the weight 0, so nothing could be learnt from them: correct the column "
+            f"Every preference of {source} has the weight 0, so they would train nothing: correct the column "
             "weight, or leave it out."
         )
 
@@ -199,7 +209,6 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
     """
     check_disk(run, *models)
     first = models[0]
-    remedy = partial(change_that_fits, settings, first.device)
     known = (settings.tokens_at_once, run.last.get("tokens_at_once"))
     bounds = [int(bound) for bound in known if isinstance(bound, int | float)]
     ranks = run.ranks
@@ -208,8 +217,12 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
         tokens = min(bounds)
     else:
         tokens = _automatic_tokens(settings, run, models, group)
-        remark(f"Up to {counted(tokens, 'token')} at once, chosen for this machine (--tokens-at-once).")
+        remark(f"Micro-batch: up to {counted(tokens, 'token')} (auto; set with --tokens-at-once).")
     scoring = _scoring_tokens(models, tokens) if settings.tokens_at_once is None else tokens
+
+    def remedy() -> str:
+        return plan.change_that_fits(settings, first.device)
+
     return Budget(tokens, ranks, remedy, first.passes, cost, scoring)
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tutelage.base import config
-from tutelage.base.config.limits import a_seed
+from tutelage.base.config.bases import EngineSettings
+from tutelage.base.config.bounds import a_seed
 
 if TYPE_CHECKING:
     from tutelage.demo.lab.experiment import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabSettings:
+class LabSettings(EngineSettings):
     """An experiment on the demonstration's world."""
 
     from_: Annotated[str, tyro.conf.arg(name="from")] = ""
@@ -27,9 +27,6 @@ class LabSettings:
     """Seed of all that is drawn."""
     quick: bool = False
     """A very small form, to see that everything works; too small to show much."""
-    engine: config.EngineName = "auto"
-    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
-    processor, else plain."""
     quiet: bool = False
     """Print nothing but the findings."""
 

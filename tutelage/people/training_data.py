@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from tutelage.data.records import Demonstration, Preference
-from tutelage.data.study_rows import ALL_ROWS, StudyRows
+from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
 from tutelage.people.aggregation import SIDES, Label, Labels, aggregate, pair_name, pair_votes, pairs_of
 from tutelage.people.correction_data import CorrectedAnswer, corrected_answers, correction_fates
 from tutelage.people.selection import Selection, fate, refuse_mixed_versions

@@ -4,9 +4,3 @@
 and `page` writes it; `findings_in` has what asks for a look without the page. `model_card` writes the card of a trained
 model, with its `provenance`.
 """
-
-from tutelage.report.folders import holds_run
-from tutelage.report.page import write_report
-from tutelage.report.stage_figures import RunFinding, findings_in
-
-__all__ = ["RunFinding", "findings_in", "holds_run", "write_report"]

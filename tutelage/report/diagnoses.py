@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import isfinite, isnan, nan, sqrt
 from statistics import fmean
 
-from tutelage.report.figures.number_text import number, percent
+from tutelage.base.number_text import number, percent
 from tutelage.report.figures.plots import smoothed
 from tutelage.report.folders import RunContent
 from tutelage.report.json_files import interval

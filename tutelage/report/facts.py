@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import duration, percent, signed
+from tutelage.base.number_text import number as written
 from tutelage.report.diagnoses import accuracy_of, closing, finite
 from tutelage.report.figures import Axis, BarChart, ValueBar, draw, interval_strip
-from tutelage.report.figures.number_text import duration, percent, signed
-from tutelage.report.figures.number_text import number as written
 from tutelage.report.folders import RoundContent, RunContent
 from tutelage.report.json_files import Object, interval, number, section, string
 from tutelage.stats.text import text_metrics

@@ -9,8 +9,8 @@ published and equal runs have equal cards.
 from collections.abc import Iterator
 from pathlib import Path
 
-from tutelage.report.figures.number_text import number as written
-from tutelage.report.figures.number_text import percent
+from tutelage.base.number_text import number as written
+from tutelage.base.number_text import percent
 from tutelage.report.json_files import (
     Object,
     flat,

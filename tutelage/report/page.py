@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
+from tutelage.base.number_text import duration, percent
+from tutelage.base.number_text import number as written
 from tutelage.base.version import __version__
 from tutelage.report import sample_answers as answers
 from tutelage.report.facts import FACTS, Fact, between, headline, steps, timings, verdict
 from tutelage.report.figures import ValueBar, interval_strip, stylesheet
-from tutelage.report.figures.number_text import duration, percent
-from tutelage.report.figures.number_text import number as written
 from tutelage.report.figures.svg import clean
 from tutelage.report.folders import RoundContent, StageContent, origin_of, read, settings_of
 from tutelage.report.json_files import Object, flat, interval, items, number, objects, string

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tutelage.base.nouns import counted
-from tutelage.report.figures.number_text import fixed, percent, shortened
+from tutelage.base.number_text import fixed, percent, shortened
 from tutelage.report.folders import RunContent
 from tutelage.report.json_files import Object, number, string, truth
 

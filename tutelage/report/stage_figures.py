@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import number as written
+from tutelage.base.number_text import percent
 from tutelage.report import sample_answers as answers
 from tutelage.report.diagnoses import accuracy_of, broken, closing, column, finite, smooth
 from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, Svg, ValueBar, draw
-from tutelage.report.figures.number_text import number as written
-from tutelage.report.figures.number_text import percent
 from tutelage.report.figures.plots import bin_width, fit, histogram, scatter
 from tutelage.report.folders import RoundContent, RunContent, read
 from tutelage.report.json_files import Object, number, string

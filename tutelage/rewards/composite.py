@@ -18,6 +18,7 @@ from tutelage.rewards.reward import (
     Completion,
     Reward,
     RewardWrapper,
+    columns_read,
     device_of,
     prompt_ids,
     reward_name,
@@ -45,6 +46,33 @@ class WeightedReward(BreakdownReward):
             0
         )
         return Breakdown(total, parts_by_name(rewards, scores))
+
+
+@dataclass(frozen=True)
+class MeasuredReward:
+    """A reward in two parts: what can be scored without the columns of a row, and what cannot."""
+
+    measured: WeightedReward
+    others: WeightedReward | None
+
+    @classmethod
+    def of(cls, reward: Reward) -> "MeasuredReward":
+        """The parts of a reward. Raises TutelageError where each of them reads columns, which a study does not keep."""
+        parts = reward.parts if isinstance(reward, WeightedReward) else ((1.0, reward),)
+        blind = tuple((weight, part) for weight, part in parts if not columns_read(part))
+        reading = tuple((weight, part) for weight, part in parts if columns_read(part))
+        if not blind:
+            names = ", ".join(reward_name(part) for _, part in reading)
+            raise TutelageError(
+                f"The reward {names} reads columns of the prompts ({', '.join(columns_read(reward))}), and a study "
+                "keeps conversations and answers alone, so that it cannot be held against its votes. Leave --trust out."
+            )
+        return cls(WeightedReward(blind), WeightedReward(reading) if reading else None)
+
+    def weighted(self, weight: float) -> WeightedReward:
+        """The whole reward, with the weights of what was measured multiplied by `weight`."""
+        parts = tuple((weight * own, part) for own, part in self.measured.parts)
+        return WeightedReward((*parts, *(self.others.parts if self.others else ())))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.lazy import LazyTable
 from tutelage.base.nouns import counted
 from tutelage.data.formats import LoadedRecords
 from tutelage.data.tokenizer import same_vocabulary
@@ -20,36 +21,40 @@ from tutelage.models.heads import load_reward_model
 from tutelage.models.policy import Policy
 from tutelage.rewards.composite import WeightedReward
 from tutelage.rewards.function import FunctionReward, place_of
-from tutelage.rewards.judge import judge_named
-from tutelage.rewards.math_rules import MathMatch, NumberMatch
 from tutelage.rewards.model_reward import ModelReward
 from tutelage.rewards.names import names_model, split_weight
 from tutelage.rewards.reward import Reward, columns_read
-from tutelage.rewards.rules import (
-    ExactMatch,
-    JsonFormat,
-    LengthLimit,
-    PatternMatch,
-    Readability,
-    Repetition,
-    TagFormat,
-)
 
-RULES: Mapping[str, type] = {
-    rule.name: rule
-    for rule in (
-        ExactMatch,
-        NumberMatch,
-        MathMatch,
-        PatternMatch,
-        TagFormat,
-        JsonFormat,
-        LengthLimit,
-        Repetition,
-        Readability,
-    )
+FILES: Mapping[str, Mapping[str, str]] = {
+    "rules": {
+        "exact": "ExactMatch",
+        "regex": "PatternMatch",
+        "format": "TagFormat",
+        "json": "JsonFormat",
+        "length": "LengthLimit",
+        "repetition": "Repetition",
+        "readability": "Readability",
+    },
+    "math_rules": {"number": "NumberMatch", "math": "MathMatch"},
 }
+"""The rules of each file: names and classes."""
+
+RULES: LazyTable[type] = LazyTable(
+    {
+        name: (f"tutelage.rewards.{file}", rule)
+        for file, rules in FILES.items()
+        for name, rule in rules.items()
+    }
+)
 """The rules by the names under which the command line knows them; their settings are the fields of the classes."""
+
+MAKERS: LazyTable[Callable[[str], Reward]] = LazyTable(
+    {
+        "rule": ("tutelage.rewards.factory", "rule_named"),
+        "judge": ("tutelage.rewards.judge", "judge_named"),
+    }
+)
+"""The functions that make a reward of the text after rule: and judge:."""
 
 _CALL = re.compile(r"(\w*)(?:\((.*)\))?", re.DOTALL)
 
@@ -152,8 +157,7 @@ def _without_model(name: str) -> Reward | None:
     if names_model(name):
         return None
     kind, _, rest = name.partition(":")
-    makers: Mapping[str, Callable[[str], Reward]] = {"rule": rule_named, "judge": judge_named}
-    return makers[kind](rest) if kind in makers else FunctionReward(function_named(name), name)
+    return MAKERS[kind](rest) if kind in MAKERS else FunctionReward(function_named(name), name)
 
 
 def function_named(name: str) -> Callable[..., object]:

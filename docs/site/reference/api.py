@@ -34,7 +34,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "config": (
         "Settings that commands share",
-        ("base.config.pieces", "base.config.bases"),
+        ("base.config.sections", "base.config.bases"),
     ),
     "data": ("Data", ("data.records", "data.formats", "data.chat_endpoint", "data.chat_endpoint")),
     "core": (

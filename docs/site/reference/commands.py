@@ -11,7 +11,7 @@ from reference.markdown import cell, code, docstring, fenced, page, table
 from reference.source import text_below
 from tutelage.base.config.flags import SHORT_FORMS, Setting, settings_below
 from tutelage.base.config.mapping import UNSET, overlay
-from tutelage.base.config.pieces import Rates
+from tutelage.base.config.sections import Rates
 from tutelage.commands.completion import settings_by_command
 from tutelage.commands.table import COMMANDS, Command
 

@@ -8,7 +8,7 @@ import pytest
 from offenders import for_each
 from rich.cells import cell_len
 
-from tutelage.base.progress.status import ASCII, CLOCK, VALUE, Marks, Status, clock, number
+from tutelage.base.progress.status import ASCII, CLOCK, VALUE, Marks, StatusLine, clock, number
 
 WIDTHS = range(40, 201)
 LABELS = ("ppo", "reward model", "reinforce_pp", "a recipe with a very long name of its own")
@@ -31,8 +31,8 @@ SHOWN = ("score/mean", "kl/reference", "length/mean", "ended")
 
 def status(
     label: str, value: float, left: float | None = 2530.0, done: int = 7, phase: str = "update"
-) -> Status:
-    return Status(label, phase, done, 1200, 72.0, left, dict.fromkeys(SHOWN, value) if done else {})
+) -> StatusLine:
+    return StatusLine(label, phase, done, 1200, 72.0, left, dict.fromkeys(SHOWN, value) if done else {})
 
 
 @for_each(product(LABELS, [None, 0.0, 59.9, 2530.0, 1e7]))
@@ -73,8 +73,8 @@ def test_metrics_keep_their_columns_whatever_their_values_are():
 
 def test_a_metric_that_comes_later_moves_no_other():
     for columns in WIDTHS:
-        early = Status("sft", "", 7, 1200, 72.0, 3.0, {"loss": 2.5, "tokens_per_second": 123.0})
-        late = Status("sft", "", 7, 1200, 72.0, 3.0, dict(early.metrics) | {"held_out/loss": 2.4})
+        early = StatusLine("sft", "", 7, 1200, 72.0, 3.0, {"loss": 2.5, "tokens_per_second": 123.0})
+        late = StatusLine("sft", "", 7, 1200, 72.0, 3.0, dict(early.metrics) | {"held_out/loss": 2.4})
         assert late.line(columns).startswith(early.line(columns))
 
 

@@ -25,7 +25,7 @@ def test_every_part_of_the_machine_is_named_once():
     checks = check_machine()
     subjects = [check.subject for check in checks if check.subject != "GPU"]
     assert len(set(subjects)) == len(subjects)
-    assert {"tutelage", "libraries", "processor", "engine", "memory", "disk", "database"} <= set(subjects)
+    assert {"tutelage", "libraries", "CPU", "engine", "memory", "disk", "database"} <= set(subjects)
     assert all(check.advice for check in checks if check.state != "ok")
 
 
@@ -33,7 +33,7 @@ def test_every_part_of_the_machine_is_named_once():
 def test_a_busy_machine_is_told(monkeypatch, load, state):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
-    processor = by_subject()["processor"]
+    processor = by_subject()["CPU"]
     assert (processor.state, "OMP_NUM_THREADS=1" in processor.advice) == (state, state == "warning")
 
 
@@ -57,7 +57,7 @@ def test_an_engine_that_does_not_exist_is_a_fault(monkeypatch):
 
 def test_the_reference_engine_is_named_with_its_cause(monkeypatch):
     monkeypatch.setenv("TUTELAGE_ENGINE", "plain")
-    assert by_subject()["engine"].found == "plain on the processor (TUTELAGE_ENGINE is plain)"
+    assert by_subject()["engine"].found == "plain on the CPU (TUTELAGE_ENGINE is plain)"
 
 
 @pytest.mark.parametrize(("free", "state"), [(100.0, "ok"), (1.0, "warning")])

@@ -41,7 +41,7 @@ def test_a_run_with_a_fault_has_status_1_and_a_sentence(tmp_path, capsys):
 
 def test_a_run_without_a_fault(tmp_path, capsys):
     assert main(["doctor", str(metrics(tmp_path / "improve", lambda step: 2.0))]) == 0
-    assert "none of the known faults" in capsys.readouterr().out
+    assert "No known training problems" in capsys.readouterr().out
 
 
 def test_a_folder_that_holds_no_run(tmp_path, capsys):

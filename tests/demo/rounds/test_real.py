@@ -17,7 +17,7 @@ from tutelage.demo.demo import print_demo
 from tutelage.demo.rounds.real import STORY, RealScale, real
 from tutelage.demo.rounds.round import RoundPlace, run_round
 from tutelage.models import gguf_reader as gguf
-from tutelage.report import write_report
+from tutelage.report.page import write_report
 
 STAGES = ("sample", "judge", "reward", "improve", "evaluate")
 SMALL: dict[str, Any] = {

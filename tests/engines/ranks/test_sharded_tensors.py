@@ -23,7 +23,7 @@ from worlds import World
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
-from tutelage.commands.shards import lay_out
+from tutelage.commands.layout import lay_out
 from tutelage.engines.interface import PromptTokens
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import join
@@ -76,7 +76,7 @@ def refusal(tmp_path, counts, shard="hybrid", engine="auto", **changes):
     ranks = Counted(size=sum(counts))
     type(ranks).counts = [count for count in counts for _ in range(count)]
     with pytest.raises(TutelageError) as error:
-        lay_out(settings, SimpleNamespace(ranks=ranks), model, lambda model: None)
+        lay_out(settings.shard, SimpleNamespace(ranks=ranks), model, lambda model: None)
     return str(error.value)
 
 

@@ -17,7 +17,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.doctor.study import check_study
+from tutelage.commands.doctor.study_checks import check_study
 from tutelage.people import (
     Store,
     backup,

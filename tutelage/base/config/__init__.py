@@ -16,7 +16,7 @@ from tutelage.base.config.mapping import (
     to_mapping,
     with_defaults,
 )
-from tutelage.base.config.pieces import (
+from tutelage.base.config.sections import (
     POLICY_EPS,
     Checkpoints,
     DtypeName,

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tutelage.base.config.limits import a_seed, at_least
-from tutelage.base.config.pieces import Checkpoints, Lora, Sampling
+from tutelage.base.config.bounds import a_seed, at_least
+from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, Lora, Optimiser, Sampling
 from tutelage.base.errors import TutelageError
 
 SyncName = Literal["lora", "disk", "nccl"]
@@ -36,11 +36,29 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
-    """What a training run computes twice to hold less in memory. It computes the same."""
+    """How much a training run holds in memory at once. The result is the same."""
+
+    tokens_at_once: int | None = None
+    """Padded tokens of one forward pass; if omitted, as many as memory allows. Smaller needs less memory and gives the
+    same result. If it still runs out of memory, it is halved."""
 
     activation_checkpointing: bool = False
     """Keep one hidden state per layer and token, and compute each layer again in the backward pass: much less memory,
     about a third more time. Computed by the plain engine."""
+
+    def check_memory(self) -> None:
+        """Raise TutelageError for a pass without tokens."""
+        if self.tokens_at_once is not None:
+            at_least(self, tokens_at_once=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """How models compute."""
+
+    engine: EngineName = "auto"
+    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this CPU; auto: cpu on a CPU,
+    else plain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,21 +72,18 @@ class ShardSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSettings:
-    """How many examples make a step, and how many tokens are held at once."""
+class BatchSettings(RunSettings, MemorySettings, ShardSettings):
+    """Steps of examples: how many make one, and how long they are."""
 
     batch_size: int = 16
     """Examples of one optimiser step."""
-    tokens_at_once: int | None = None
-    """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
-    gives the same result. Halved where memory runs out all the same."""
     max_length: int = 1024
     """Tokens of prompt and response together; longer ones are cut and counted."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(self, batch_size=1, max_length=2)
-        if self.tokens_at_once is not None:
-            at_least(self, tokens_at_once=1)
+        self.check_memory()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,3 +180,23 @@ class RoundSettings(RolloutServers, TrustSettings):
             raise TutelageError(
                 "At temperature 0 all answers to a prompt are the same, and none is better: use 0.7 or 1."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
+    """Steps of a recipe: a rollout, then an update."""
+
+    steps: int = 100
+    """Rollouts, each followed by the recipe's update."""
+    batch_size: int = 64
+    """Prompts of one rollout; the recipe says how many answers each gets."""
+    lora: Lora = field(default_factory=Lora)
+    optimiser: Optimiser = field(default_factory=lambda: Optimiser(eps=POLICY_EPS))
+    sample_every: int = 10
+    """Steps between the answers that are written to samples.jsonl."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, steps=1, batch_size=1, sample_every=1)
+        self.check_memory()
+        self.check_servers()

@@ -12,7 +12,7 @@ from tutelage.base.config.aliases import aliases, note_old_name, used_aliases
 from tutelage.base.config.files import read_mapping, read_onto
 from tutelage.base.config.hints import section_of, settable
 from tutelage.base.config.mapping import overlay
-from tutelage.base.config.pieces import Rates
+from tutelage.base.config.sections import Rates
 from tutelage.base.errors import TutelageError
 
 SHORT_FORMS = {
@@ -155,7 +155,7 @@ def flags_of(settings: type[Any]) -> list[Flag]:
     return own + [full._replace(names=(name,)) for name, full in short.items() if name not in by_name]
 
 
-class Setting(NamedTuple):
+class SettingField(NamedTuple):
     """A setting of a command: its dotted key, which is its flag; its type; its class, and the name of its field."""
 
     key: str
@@ -177,7 +177,7 @@ class Setting(NamedTuple):
         return _literals(self.hint)
 
 
-def settings_below(settings: type[Any], section: str = "") -> Iterator[Setting]:
+def settings_below(settings: type[Any], section: str = "") -> Iterator[SettingField]:
     """Every setting of a class and of its sections, in the order of its fields."""
     hints = get_type_hints(settings, include_extras=True)
     for field in settable(settings):
@@ -189,7 +189,7 @@ def settings_below(settings: type[Any], section: str = "") -> Iterator[Setting]:
         if inner := section_of(hint):
             yield from settings_below(inner, f"{key}.")
         else:
-            yield Setting(key, hint, settings, field.name, positional=_POSITIONAL in remarks)
+            yield SettingField(key, hint, settings, field.name, positional=_POSITIONAL in remarks)
 
 
 def _literals(hint: Any) -> tuple[str, ...]:

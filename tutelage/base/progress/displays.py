@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from tutelage.base.progress.phases import Phase, now
-from tutelage.base.progress.status import ASCII, Marks, Status, loop_of
+from tutelage.base.progress.status import ASCII, Marks, StatusLine, loop_of
 
 STEPS_APART = 10.0
 """The fewest seconds between the lines of two steps."""
@@ -81,7 +81,7 @@ class Display(ABC):
             try:
                 while not over.wait(self.every):
                     self.look()
-            except (OSError, ValueError):  # the stream is closed, or nobody reads it: the run goes on
+            except (OSError, ValueError):  # the stream is closed, or has no reader: the run goes on
                 return
 
         thread = threading.Thread(target=run, name="progress", daemon=True)
@@ -97,7 +97,7 @@ class Display(ABC):
         return text.encode(self.encoding, "replace").decode(self.encoding)
 
 
-class Lines(Display):
+class LogLines(Display):
     """A line for the first step, the last one and those between that are `STEPS_APART`, and after each `SILENCE`."""
 
     every = 1.0
@@ -143,7 +143,7 @@ class Lines(Display):
             self._written = now()
             before = "\n" if self.midline else ""
             self.midline = False
-            self.stream.write(before + self.encodable(Status.of(phases).full_line()) + "\n")
+            self.stream.write(before + self.encodable(StatusLine.of(phases).full_line()) + "\n")
             self.stream.flush()
 
 
@@ -164,7 +164,7 @@ class Bar(Display):
             if self.closed or self.midline:
                 return
             columns, phases = self._columns(), tuple(self.phases)
-            line = self.encodable(Status.of(phases).line(columns - 1, self.marks)) if phases else ""
+            line = self.encodable(StatusLine.of(phases).line(columns - 1, self.marks)) if phases else ""
             self._at = now()
             if line != self._drawn:
                 self._put(self._to_start(columns) + self._coloured(line) + ERASE_REST)
@@ -214,7 +214,7 @@ class Bar(Display):
 
 
 class Stream:
-    """A stream of the terminal that a display is on, for whoever writes beside it."""
+    """A stream of the terminal that a display is on, for other writers."""
 
     def __init__(self, display: Display, stream: TextIO) -> None:
         self.display, self.stream = display, stream

@@ -1,4 +1,4 @@
-"""The phases of a process: what it does at the moment, told where it happens and drawn by whoever watches.
+"""The phases of a process: what it does at the moment, reported where it happens and drawn by a watcher.
 
     with phase("generate", total=64) as generating:
         for rows in batches:
@@ -8,7 +8,7 @@
     @phase("load")
     def load_backbone(...): ...
 
-Phases lie within each other, each thread has its own, and nothing happens where nobody watches.
+Phases lie within each other, each thread has its own, and nothing happens without a watcher.
 """
 
 import threading

@@ -38,7 +38,7 @@ ASCII = Marks("#", "-", "~")
 
 
 @dataclass(frozen=True)
-class Status:
+class StatusLine:
     """The state of the work at a moment: `label`, what it is; `phase`, its innermost part, "" where it has none."""
 
     label: str
@@ -50,7 +50,7 @@ class Status:
     metrics: Mapping[str, float]
 
     @classmethod
-    def of(cls, phases: Sequence[Phase]) -> "Status":
+    def of(cls, phases: Sequence[Phase]) -> "StatusLine":
         """The status of phases, at least one, the outermost first.
 
         It is that of the outermost loop, else that of the outermost phase, whose count is then the first one within.

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tutelage.base import config
-from tutelage.base.config.limits import a_seed, at_least
+from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.collect.amendments import SETTINGS
 from tutelage.commands.collect.connections import Token, Webhook

@@ -1,8 +1,8 @@
 """Distillation: a student learns what a teacher would have written, on the student's own answers."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
@@ -24,19 +24,17 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.distill.settings import DistillSettings
 from tutelage.commands.distill.teacher import refer_to_teacher, served_teacher
 from tutelage.commands.generators import training_generator
-from tutelage.commands.loading import trained_policy
+from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import DistillResult
 from tutelage.commands.runs import (
     conclusion,
-    finished,
     fitting_prompts,
-    open_run,
+    open_training,
     remark,
     remark_batch,
     token_budget,
     write_samples,
 )
-from tutelage.commands.shards import lay_out
 from tutelage.core.kl import Fixed
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat_tokens import encode
@@ -78,18 +76,15 @@ def distill(settings: DistillSettings) -> DistillResult:
 
 
 @workflow(DistillSettings)
-@contextmanager
-def prepare_distill(settings: DistillSettings) -> Iterator[Training[DistillResult]]:
+def prepare_distill(settings: DistillSettings) -> AbstractContextManager[Training[DistillResult]]:
     """A distillation run, open and ready to be iterated over step by step; `distill` runs it to its end."""
     recipe = distillation_recipe(settings)
     for line in remarks(recipe):
         remark(line)
     loaded = load_demonstrations(settings.data) if settings.data else load_prompts(settings.prompts)
     remark(loaded.describe())
-    with open_run(settings, loaded.records) as run:
-        yield (
-            finished(run, DistillResult) if run.finished else _training(settings, run, recipe, loaded.records)
-        )
+    start = partial(_training, settings, recipe, loaded.records)
+    return open_training(settings, DistillResult, start, loaded.records)
 
 
 def distillation_recipe(settings: DistillSettings) -> Recipe:
@@ -132,9 +127,9 @@ def distillation_recipe(settings: DistillSettings) -> Recipe:
 
 
 def _training(
-    settings: DistillSettings, run: Run, recipe: Recipe, records: Sequence[Prompt] | Sequence[Demonstration]
+    settings: DistillSettings, recipe: Recipe, records: Sequence[Prompt] | Sequence[Demonstration], run: Run
 ) -> Training[DistillResult]:
-    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
+    policy = trained_policy(settings, run)
     if not settings.is_served:
         refer_to_teacher(settings, policy, whole=needs_divergence(recipe) is not None)
     encoded, given = _encoded(settings, policy, records)

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tutelage.base import config
-from tutelage.base.config.bases import MemorySettings, RolloutServers, RunSettings, ShardSettings
-from tutelage.base.config.limits import at_least, within
+from tutelage.base.config.bases import RecipeSettings
+from tutelage.base.config.bounds import within
 from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
+class DistillSettings(RecipeSettings):
     """Distil a teacher into a model: the student answers, and every token of its answers is compared with what the
     teacher would have written there (on-policy distillation). With --data a share of the answers is given."""
 
@@ -33,23 +33,12 @@ class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
     set: tuple[str, ...] = ()
     """Changes to the recipe, such as penalty.mixture=1, with which the divergence of gkd is KL(student‖teacher); 0 is
     KL(teacher‖student)."""
-    steps: int = 100
-    """Batches of answers, each followed by the recipe's update."""
-    batch_size: int = 64
-    """Prompts of one batch; the recipe says how many answers each gets."""
     sampling: config.Sampling = field(
         default_factory=lambda: config.Sampling(temperature=1.0, max_new_tokens=64)
     )
-    lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(eps=config.POLICY_EPS))
-    tokens_at_once: int | None = None
-    """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
-    gives the same result. Halved where memory runs out all the same."""
-    sample_every: int = 10
-    """Steps between the answers that are written to samples.jsonl."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=1e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     @property
     def is_served(self) -> bool:
@@ -59,11 +48,7 @@ class DistillSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings
     def __post_init__(self) -> None:
         config.settle_rate(self)
         super().__post_init__()
-        at_least(self, steps=1, batch_size=1, sample_every=1)
         within(self, 0, 1, "on_policy")
-        if self.tokens_at_once is not None:
-            at_least(self, tokens_at_once=1)
-        self.check_servers()
         if not self.teacher:
             raise TutelageError(
                 "distill needs a --teacher to learn from. To learn the best of the model's own completions by a "

@@ -10,7 +10,7 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.distill.settings import DistillSettings
-from tutelage.commands.shards import lay_out_beside
+from tutelage.commands.layout import lay_out_beside
 from tutelage.core.batch import Rows
 from tutelage.data.chat_endpoint import KEY
 from tutelage.data.tokenizer import same_vocabulary

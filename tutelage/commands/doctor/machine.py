@@ -26,7 +26,7 @@ LITTLE_MEMORY, LITTLE_DISK = 3.0, 5.0
 
 BUSY = 2.0
 """Load of a core, averaged over a minute, above which a warning is due. At 4, two threads took 16 s for a step of the
-demonstration that takes .2 s of the processor."""
+demonstration that takes .2 s of the CPU."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class Check:
     found: str
     state: State = "ok"
     advice: str = ""
+
+    @classmethod
+    def warning(cls, subject: str, found: str, advice: str, *, when: bool = True) -> "Check":
+        """A warning with its advice when it is due; else the check is ok."""
+        return cls(subject, found, "warning", advice) if when else cls(subject, found)
 
 
 def check_machine(folder: Path | None = None) -> tuple[Check, ...]:
@@ -72,17 +77,16 @@ def _devices() -> Iterator[Check]:
     cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     found = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
     if load > BUSY * cores:
-        yield Check(
-            "processor",
+        yield Check.warning(
+            "CPU",
             f"{found}; busy: on {counted(cores, 'core')}, {load:.0f} programs want to compute",
-            "warning",
             "Training waits for them, most of all with several threads, which wait for each other at each operation: "
             "end other programs, or set OMP_NUM_THREADS=1.",
         )
     else:
-        yield Check("processor", found)
+        yield Check("CPU", found)
     if not torch.cuda.is_available():
-        yield Check("GPU", "none that torch can use; models compute on the processor")
+        yield Check("GPU", "none that torch can use; models compute on the CPU")
         return
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -97,10 +101,10 @@ def _engine() -> Iterator[Check]:
     except TutelageError as error:
         yield Check("engine", "none", "fault", str(error))
         return
-    found = f"{engine.name} on the processor"
+    found = f"{engine.name} on the CPU"
     if engine.missing:
-        yield Check(
-            "engine", f"{found}, without compiled kernels, which takes longer", "warning", engine.missing
+        yield Check.warning(
+            "engine", f"{found}, without compiled kernels, which takes longer", engine.missing
         )
         return
     why = f"kernels {engine.kernels}" if engine.kernels else f"{VARIABLE} is {engine.name}"
@@ -116,14 +120,8 @@ def _memory() -> Iterator[Check]:
     from tutelage.engines.device_memory import available_memory
 
     memory = available_memory(torch.device("cpu")) / GIB
-    yield Check(
-        "memory",
-        f"{memory:,.1f} GiB free",
-        "warning" if memory < LITTLE_MEMORY else "ok",
-        "Close other programs, or plan a run first: tutelage plan COMMAND ..."
-        if memory < LITTLE_MEMORY
-        else "",
-    )
+    advice = "Close other programs, or plan a run first: tutelage plan COMMAND ..."
+    yield Check.warning("memory", f"{memory:,.1f} GiB free", advice, when=memory < LITTLE_MEMORY)
 
 
 def _disk(folder: Path) -> Iterator[Check]:
@@ -132,12 +130,11 @@ def _disk(folder: Path) -> Iterator[Check]:
     except OSError as error:
         yield Check("disk", f"{folder}: {error.strerror}", "fault", "Give a folder that exists.")
         return
-    yield Check(
-        "disk",
+    found, advice = (
         f"{disk:,.1f} GiB free in {folder.resolve()}",
-        "warning" if disk < LITTLE_DISK else "ok",
-        "Checkpoints take 16 bytes for each trained weight." if disk < LITTLE_DISK else "",
+        "Checkpoints take 16 bytes for each trained weight.",
     )
+    yield Check.warning("disk", found, advice, when=disk < LITTLE_DISK)
 
 
 def _databases() -> Iterator[Check]:
@@ -148,9 +145,7 @@ def _ports() -> Iterator[Check]:
     try:
         listen("127.0.0.1", PORT).close()
     except TutelageError as error:
-        yield Check(
-            f"port {PORT}", "taken, the default of `serve` and `collect serve`", "warning", str(error)
-        )
+        yield Check.warning(f"port {PORT}", "taken, the default of `serve` and `collect serve`", str(error))
         return
     yield Check(f"port {PORT}", "free, the default of `serve` and `collect serve`")
 

@@ -12,7 +12,7 @@ class DoctorSettings:
     a run or of a round, look for the known ways in which training goes wrong instead; with a study, check its database
     and what keeps it from good votes.
 
-    The exit status is 1 where a check failed or a finding asks for a look."""
+    The exit status is 1 where a check failed or there is a finding."""
 
     target: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[RUN|STUDY]")] = ""
     """The folder that a command wrote with --out, or a study: its folder, its database file or a postgresql:// URL.

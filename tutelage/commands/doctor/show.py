@@ -11,7 +11,7 @@ from tutelage.commands.study_settings import study_address
 
 if TYPE_CHECKING:
     from tutelage.commands.doctor.machine import Check
-    from tutelage.report import RunFinding
+    from tutelage.report.stage_figures import RunFinding
 
 
 def main(settings: DoctorSettings) -> int:
@@ -34,7 +34,7 @@ def _checks(settings: DoctorSettings) -> "list[Check]":
 
         checks += check_machine()
     if study is not None:
-        from tutelage.commands.doctor.study import check_study
+        from tutelage.commands.doctor.study_checks import check_study
 
         checks += check_study(study)
     if settings.endpoint:
@@ -46,7 +46,8 @@ def _checks(settings: DoctorSettings) -> "list[Check]":
 
 def _findings(target: str) -> "tuple[RunFinding, ...] | None":
     """The findings of a run; None where the target is none, such as a study. Some folders hold both."""
-    from tutelage.report import findings_in, holds_run
+    from tutelage.report.folders import holds_run
+    from tutelage.report.stage_figures import findings_in
 
     folder = Path(target)
     if not target or (study_address(target) is not None and not holds_run(folder)):
@@ -61,9 +62,7 @@ def _as_json(checks: "Sequence[Check]", findings: "Sequence[RunFinding] | None")
 
 def _print_findings(target: str, findings: "Sequence[RunFinding] | None") -> None:
     if findings == ():
-        print(
-            f"{target}: none of the known faults of training was found. Shown in full: tutelage report {target}"
-        )
+        print(f"{target}: No known training problems found. Shown in full: tutelage report {target}")
     for finding in findings or ():
         print(f"{' '.join(filter(None, (finding.stage, '·', finding.subject)))}: {finding.sentence}")
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from tutelage.commands.dpo.pairs import PreferenceJob, reference_of
 from tutelage.commands.dpo.settings import DpoSettings
+from tutelage.commands.layout import reward_beside
 from tutelage.commands.own_completions import answer_source, longest, score_look, steps_per_round
 from tutelage.commands.runs import remark
-from tutelage.commands.shards import reward_beside
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.preferences import PreferenceLoss
 from tutelage.data.chat_endpoint import KEY, Endpoint, PaidEndpoint

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.dpo.settings import DpoSettings
+from tutelage.commands.layout import lay_out_beside
 from tutelage.commands.runs import check_weights, remark, remark_batch
-from tutelage.commands.shards import lay_out_beside
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import Preference, Prompt, UnpairedAnswer

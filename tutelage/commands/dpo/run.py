@@ -1,7 +1,7 @@
 """Direct preference optimisation: a policy from preferences, without a reward model."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,9 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.dpo.online import measured_first, online_job
 from tutelage.commands.dpo.pairs import PreferenceJob, pairs_job, single_answers_job
 from tutelage.commands.dpo.settings import DpoSettings
-from tutelage.commands.loading import trained_policy
+from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import DpoResult
-from tutelage.commands.runs import conclusion, finished, open_run, remark, token_budget
-from tutelage.commands.shards import lay_out
+from tutelage.commands.runs import conclusion, open_training, remark, token_budget
 from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.commands.trust import Record
 from tutelage.core.preferences import Kto, PreferenceLoss
@@ -48,8 +47,7 @@ def dpo(settings: DpoSettings) -> DpoResult:
 
 
 @workflow(DpoSettings)
-@contextmanager
-def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
+def prepare_dpo(settings: DpoSettings) -> AbstractContextManager[Training[DpoResult]]:
     """A run that learns from preferences, open and ready to be iterated over step by step; `dpo` runs it to its end."""
     loss = _loss(settings)
     address = study_address(settings.data) if settings.data else None
@@ -57,9 +55,8 @@ def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
         study = join().shared(lambda: _study(settings, address))  # it may change while it is read
         for line in study.remarks:
             remark(line)
-        with open_run(settings, study.train, study.held_out) as run:
-            yield finished(run, DpoResult) if run.finished else _training(settings, run, loss, [], study)
-        return
+        start = partial(_training, settings, loss, [], {}, study)
+        return open_training(settings, DpoResult, start, study.train, study.held_out)
     refuse_inert_study(settings, settings.data)
     read = load_prompts if settings.prompts else load_unpaired if settings.unpaired else load_preferences
     loaded = read(settings.prompts or settings.data)
@@ -67,11 +64,8 @@ def prepare_dpo(settings: DpoSettings) -> Iterator[Training[DpoResult]]:
     if settings.prompts:
         require_columns(settings.reward, loaded)
     trust = measured_first(settings)
-    with open_run(settings, loaded.records) as run:
-        if run.finished:
-            yield finished(run, DpoResult)
-        else:
-            yield _training(settings, run, loss, loaded.records, trust=trust)
+    start = partial(_training, settings, loss, loaded.records, trust, None)
+    return open_training(settings, DpoResult, start, loaded.records)
 
 
 def _study(settings: DpoSettings, address: str) -> "StudySnapshot":
@@ -91,24 +85,23 @@ def _study(settings: DpoSettings, address: str) -> "StudySnapshot":
 
 def _training(
     settings: DpoSettings,
-    run: Run,
     loss: PreferenceLoss,
     records: Sequence[Any],
-    study: "StudySnapshot | None" = None,
-    trust: Record | None = None,
+    trust: Record,
+    study: "StudySnapshot | None",
+    run: Run,
 ) -> Training[DpoResult]:
     if study is not None and run.ranks.is_first:
         from tutelage.commands.study_data import record_study
 
         record_study(study, run.path)
     asked = bool(settings.prompts and not settings.reference)
-    load = partial(trained_policy, settings)
-    policy = lay_out(settings, run, settings.model, load, with_reference=asked)
+    policy = trained_policy(settings, run, with_reference=asked)
     budget = token_budget(settings, run, policy)
     if study is not None:
         prepared = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
     else:
-        prepared = _job(settings, run, policy, loss, records, budget, trust or {})
+        prepared = _job(settings, run, policy, loss, records, budget, trust)
     every, job = settings.evaluate_every, prepared.job
     loop = job_loop(run, policy, job, settings, settings.optimiser, budget=budget, look_every=every)
 

@@ -4,20 +4,14 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import ClassVar
 
 from tutelage.base import config
-from tutelage.base.config.bases import (
-    BatchSettings,
-    MemorySettings,
-    RoundSettings,
-    RunSettings,
-    ShardSettings,
-)
-from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.bases import BatchSettings, RoundSettings
+from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study_settings import StudySettings, study_address
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpoSettings(StudySettings, RoundSettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class DpoSettings(StudySettings, RoundSettings, BatchSettings):
     """Train a policy on preferences directly: DPO, cDPO, robust DPO, IPO, hinge, SLiC, KTO, ORPO or SimPO. The
     preferences come from a file (--data), or are made as the policy learns (--prompts): in each of --rounds it answers,
     a reward or a judge compares, and it learns from its best answer against its worst (online, or iterative, DPO)."""
@@ -49,14 +43,13 @@ class DpoSettings(StudySettings, RoundSettings, RunSettings, BatchSettings, Memo
     """Share of the prompts kept aside: to measure loss and accuracy, with --prompts the score of a fresh answer. With a
     judge, none."""
     evaluate_every: int = 50
-    """Steps between looks at what is held out."""
+    """Evaluate on held-out data every N steps."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-6, lora=1e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         RoundSettings.__post_init__(self)
         above_zero(self, "epochs")

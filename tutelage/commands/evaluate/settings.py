@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tutelage.base import config
 from tutelage.base.config.bases import AnswerServers
-from tutelage.base.config.limits import a_seed, at_least
+from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 
 ABOUT_PROMPTS = ("rollouts", "reward", "base", "text", "references", "n", "sampling")
@@ -29,7 +29,7 @@ class EvaluateSettings(AnswerServers):
     task_folder: str = ""
     """A folder with tasks of your own, as the harness reads them from YAML files."""
     task_shots: int | None = None
-    """Examples before each question of a task; as many as the task says when left out."""
+    """Examples before each question of a task; if omitted, as many as the task says."""
     task_chat: bool = False
     """Put the questions of tasks into the chat template."""
     out: Path

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tutelage.base.config.limits import at_least
+from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.improve.settings import ImproveSettings
 

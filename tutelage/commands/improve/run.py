@@ -1,7 +1,7 @@
 """Reinforcement learning: raise the expected score of a policy's own answers."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
@@ -13,19 +13,17 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.generators import training_generator
 from tutelage.commands.improve.first_steps import FirstSteps
 from tutelage.commands.improve.settings import ImproveSettings
-from tutelage.commands.loading import trained_policy
+from tutelage.commands.layout import lay_out_beside, reward_beside, trained_policy
 from tutelage.commands.results import ImproveResult
 from tutelage.commands.runs import (
     conclusion,
-    finished,
     fitting_prompts,
-    open_run,
+    open_training,
     remark,
     remark_batch,
     token_budget,
     write_samples,
 )
-from tutelage.commands.shards import lay_out, lay_out_beside, reward_beside
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.data.formats import load_demonstrations, load_prompts
 from tutelage.data.records import Demonstration, Prompt
@@ -73,8 +71,7 @@ def improve(settings: ImproveSettings) -> ImproveResult:
 
 
 @workflow(ImproveSettings)
-@contextmanager
-def prepare_improve(settings: ImproveSettings) -> Iterator[Training[ImproveResult]]:
+def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Training[ImproveResult]]:
     """A reinforcement-learning run, open and ready to be iterated over step by step; `improve` runs it to its end."""
     recipe = _recipe(settings)
     for line in remarks(recipe):
@@ -84,22 +81,19 @@ def prepare_improve(settings: ImproveSettings) -> Iterator[Training[ImproveResul
     require_columns((*settings.reward, *_watched(settings).values()), loaded)
     texts = load_demonstrations(settings.ptx).records if settings.ptx else ()
     trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
-    with open_run(settings, loaded.records, texts) as run:
-        if run.finished:
-            yield finished(run, ImproveResult)
-        else:
-            yield _training(settings, run, recipe, loaded.records, texts, trust)
+    start = partial(_training, settings, recipe, loaded.records, texts, trust)
+    return open_training(settings, ImproveResult, start, loaded.records, texts)
 
 
 def _training(
     settings: ImproveSettings,
-    run: Run,
     recipe: Recipe,
     prompts: Sequence[Prompt],
     texts: Sequence[Demonstration],
     trust: Record,
+    run: Run,
 ) -> Training[ImproveResult]:
-    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings), with_reference=True)
+    policy = trained_policy(settings, run, with_reference=True)
     encoded = encode_prompts(prompts, policy.tokenizer)
     fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)
     remark_batch(settings.batch_size, len(fitting), "prompts")
@@ -170,7 +164,7 @@ def _group(
     settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]
 ) -> int:
     """Tokens of a pass through the longest prompt and its responses at their limit; 0 for the reference engine, whose
-    rows on a processor do not share their prompt."""
+    rows on a CPU do not share their prompt."""
     if policy.engine.name == "plain":
         return 0
     longest = max(len(prompt.tokens) for prompt in prompts)

@@ -4,20 +4,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tutelage.base import config
-from tutelage.base.config.bases import (
-    MemorySettings,
-    RolloutServers,
-    RunSettings,
-    ShardSettings,
-    TrustSettings,
-)
-from tutelage.base.config.limits import at_least
+from tutelage.base.config.bases import RecipeSettings, TrustSettings
+from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 from tutelage.rewards.names import reward_models
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings, ShardSettings):
+class ImproveSettings(RecipeSettings, TrustSettings):
     """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat."""
 
     model: config.Model
@@ -31,15 +25,9 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     set: tuple[str, ...] = ()
     """Changes to the recipe, such as penalty.coef=0.1, or shaping.missing_end=none, with which answers that were cut at
     the limit keep the reward's scores."""
-    steps: int = 100
-    """Rollouts, each followed by the recipe's update."""
-    batch_size: int = 64
-    """Prompts of one rollout; the recipe says how many answers each gets."""
     sampling: config.Sampling = field(
         default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=64)
     )
-    lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(eps=config.POLICY_EPS))
     critic: Literal["trunk", "network"] = "trunk"
     """Where the values come from, if the recipe wants any: a head on the policy's own trunk (one forward pass for
     both), or a network of its own."""
@@ -49,9 +37,6 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     """Learning rate of the critic; 0 takes the policy's."""
     ptx: str = ""
     """Demonstrations or text whose likelihood is kept up beside the objective (PPO-ptx); needs --set ptx=WEIGHT."""
-    tokens_at_once: int | None = None
-    """Padded tokens of one forward pass; as many as there is memory for when left out. Smaller needs less memory and
-    gives the same result. Halved where memory runs out all the same."""
     mismatch: Literal["auto", "recompute", "truncated", "none"] = "auto"
     """Where bf16 or --staleness makes the sampler's probabilities differ from those of the training pass. recompute,
     which auto takes for bf16 unless both have the same bits: the old ones are the training pass's; truncated, which
@@ -60,15 +45,13 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     mismatch_cap: float = 2.0
     """Largest weight of a token under --mismatch truncated."""
     staleness: int = 0
-    """Steps by which the weights that write an answer may be behind those that learn from it: so many rollouts are
-    written ahead by the servers of --rollouts while the policy learns. With 0 every step waits for its own."""
+    """Maximum policy lag (off-policy steps): so many rollouts are written ahead by the servers of --rollouts while the
+    policy is trained. With 0 every step waits for its own rollout."""
     watch: tuple[str, ...] = ()
     """Further scores to log and not to train on, as name=module:function or name=folder."""
-    sample_every: int = 10
-    """Steps between the answers that are written to samples.jsonl."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=3e-6, lora=1e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     @property
     def mismatched_by(self) -> Literal["recompute", "truncated", "none"] | None:
@@ -87,12 +70,9 @@ class ImproveSettings(RolloutServers, TrustSettings, RunSettings, MemorySettings
     def __post_init__(self) -> None:
         config.settle_rate(self)
         super().__post_init__()
-        at_least(self, steps=1, batch_size=1, critic_lr=0, sample_every=1, mismatch_cap=1.0, staleness=0)
-        if self.tokens_at_once is not None:
-            at_least(self, tokens_at_once=1)
+        at_least(self, critic_lr=0, mismatch_cap=1.0, staleness=0)
         _refuse_inert_mismatch(self)
         self.check_trust()
-        self.check_servers()
         sampling = self.sampling
         if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
             raise TutelageError(

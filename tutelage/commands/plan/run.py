@@ -7,7 +7,7 @@ from typing import Any
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.plan.settings import PlanSettings
-from tutelage.commands.plan.workloads import Lengths, Run, run_of
+from tutelage.commands.plan.workloads import Lengths, PlannedRun, run_of
 from tutelage.engines.device_rates import this_device
 from tutelage.engines.plans.estimate import (
     SERVERS,
@@ -123,7 +123,7 @@ def _on_gpus(settings: Any) -> object:
     return replace(settings, model=held) if isinstance(held, config.Model) else held
 
 
-def _clusters(run: Run, where: PlanSettings) -> tuple[Cluster, Cluster | None]:
+def _clusters(run: PlannedRun, where: PlanSettings) -> tuple[Cluster, Cluster | None]:
     """The devices that train, and those that serve."""
     if not where.gpu:
         shape = run.work.model
@@ -135,7 +135,7 @@ def _clusters(run: Run, where: PlanSettings) -> tuple[Cluster, Cluster | None]:
     return trainers, replace(trainers, count=where.servers) if where.servers else None
 
 
-def _on(run: Run, cluster: Cluster) -> Workload:
+def _on(run: PlannedRun, cluster: Cluster) -> Workload:
     """The work as the engine of the device does it."""
     work, compiled = run.work, not cluster.device.is_gpu and run.model.engine != "plain"
     is_exact = compiled and work.half and work.model.family in IN_STEPS
@@ -159,7 +159,7 @@ def _packs(work: Workload) -> bool:
     return batch.tokens <= 0.7 * replace(batch, shared=False).tokens
 
 
-def _notes(run: Run, plan: RunPlan) -> Iterator[str]:
+def _notes(run: PlannedRun, plan: RunPlan) -> Iterator[str]:
     yield from run.notes
     work, choice = plan.work, plan.choice
     if work.sampling and work.batch.response == work.sampling.limit:

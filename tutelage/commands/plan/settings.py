@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tutelage.base.config.limits import at_least
+from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 from tutelage.commands.table import COMMANDS
 

@@ -1,10 +1,9 @@
 """Workloads: one step of a command, in numbers, from the settings of the command alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -13,13 +12,6 @@ from tutelage.algorithms.registry import recipe_named
 from tutelage.algorithms.slots import GradientSteps, needs_greedy
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.commands.distill.settings import DistillSettings
-from tutelage.commands.dpo.settings import DpoSettings
-from tutelage.commands.improve.settings import ImproveSettings
-from tutelage.commands.pretrain.settings import PretrainSettings
-from tutelage.commands.rejection.settings import RejectionSettings
-from tutelage.commands.reward.settings import RewardSettings
-from tutelage.commands.sft.settings import SftSettings
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_demonstrations, load_preferences, load_prompts
 from tutelage.engines.choose import choose_dtype
@@ -30,10 +22,17 @@ from tutelage.rewards.names import reward_models
 from tutelage.rollout.generator import encode_prompts
 from tutelage.train.supervised.batches import encode_demonstrations, encode_preferences
 
+if TYPE_CHECKING:
+    from tutelage.commands.distill.settings import DistillSettings
+    from tutelage.commands.dpo.settings import DpoSettings
+    from tutelage.commands.improve.settings import ImproveSettings
+    from tutelage.commands.pretrain.settings import PretrainSettings
+    from tutelage.commands.rejection.settings import RejectionSettings
+    from tutelage.commands.reward.settings import RewardSettings
+    from tutelage.commands.sft.settings import SftSettings
+
 SAMPLE = 256
 """Rows of the data whose tokens are counted."""
-
-SERVED_TEACHER = "the server of --teacher is not counted"
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """A run in numbers: one step of it, how many there are, and what the numbers leave out.
 
     `steps` is None where the data were not read.
@@ -58,14 +57,15 @@ class Run:
     notes: tuple[str, ...] = ()
 
 
-@singledispatch
-def run_of(settings: object, lengths: Lengths) -> Run:
+def run_of(settings: Any, lengths: Lengths) -> PlannedRun:
     """The run of a command's settings. Reads configurations, and the data where `lengths` leaves a length open."""
+    for cls in type(settings).__mro__:
+        if cls.__name__ in RUNS:
+            return RUNS[cls.__name__](settings, lengths)
     raise TutelageError(f"There is no plan for {type(settings).__name__}.")
 
 
-@run_of.register
-def _sft(settings: SftSettings, lengths: Lengths) -> Run:
+def _sft(settings: "SftSettings", lengths: Lengths) -> PlannedRun:
     rows: Sequence[EncodedRow] = ()
     count = None
     if not (lengths.prompt and lengths.response):
@@ -73,98 +73,70 @@ def _sft(settings: SftSettings, lengths: Lengths) -> Run:
         count = round(len(records) * (1 - settings.held_out))
         tokenizer = load_tokenizer(settings.model.path)
         rows, _ = encode_demonstrations(records[:SAMPLE], tokenizer, settings.max_length)
-    batch = _batch(settings.batch_size, 1, rows, lengths)
-    model = outline(settings.model.path)
-    half = _half(settings.model, model)
-    work = Workload(model, batch, settings.lora.rank, half)
-    steps = _steps(count, settings.epochs, settings.batch_size)
-    return Run(settings.model, work, settings.tokens_at_once, steps)
+    work = _work(settings, _batch(settings.batch_size, 1, rows, lengths))
+    return _run(settings, work, _steps(count, settings.epochs, settings.batch_size))
 
 
-@run_of.register
-def _pretrain(settings: PretrainSettings, lengths: Lengths) -> Run:
+def _pretrain(settings: "PretrainSettings", lengths: Lengths) -> PlannedRun:
     model = outline(settings.model) if settings.model else outline_of_shape(settings.shape)
     window = lengths.response or min(settings.max_length, settings.shape.context)
     batch = BatchShape(settings.batch_size, 1, 0.0, window)
     held = config.Model(settings.model or "new", settings.dtype, settings.device, settings.engine)
     work = Workload(model, batch, half=_half(held, model))
-    return Run(held, work, settings.tokens_at_once, None)
+    return PlannedRun(held, work, settings.tokens_at_once, None)
 
 
-@run_of.register
-def _reward(settings: RewardSettings, lengths: Lengths) -> Run:
+def _reward(settings: "RewardSettings", lengths: Lengths) -> PlannedRun:
     batch, steps = _pairs(settings, settings.data, lengths)
-    model = outline(settings.model.path)
-    half = _half(settings.model, model)
-    work = Workload(model, batch, settings.lora.rank, half, is_scalar=True)
-    return Run(settings.model, work, settings.tokens_at_once, steps)
+    return _run(settings, replace(_work(settings, batch), is_scalar=True), steps)
 
 
-@run_of.register
-def _dpo(settings: DpoSettings, lengths: Lengths) -> Run:
-    model = outline(settings.model.path)
-    work = Workload(model, BatchShape(1, 1, 1, 1), settings.lora.rank, _half(settings.model, model))
+def _dpo(settings: "DpoSettings", lengths: Lengths) -> PlannedRun:
     if settings.data:
         batch, steps = _pairs(settings, settings.data, lengths)
-        notes = ("the reference scores all pairs before the first step; its time is spread over the steps",)
-        work = replace(work, batch=batch, reference=1 / settings.epochs)
-        return Run(settings.model, work, settings.tokens_at_once, steps, notes)
+        note = "the reference scores all pairs before the first step; its time is spread over the steps"
+        return _run(settings, replace(_work(settings, batch), reference=1 / settings.epochs), steps, note)
     counted, count = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
-    batch = BatchShape(settings.batch_size, 2, counted.prompt, counted.response)
-    rounds = settings.samples / 2 / settings.epochs
-    work = replace(work, batch=batch, sampling=_sampling(work, settings.sampling, rounds), reference=1.0)
-    asked = settings.prompts_per_round or count
-    steps = _steps(asked, settings.epochs * settings.rounds, settings.batch_size)
-    work = replace(work, has_reference=True, rewards=_rewards(settings.reward))
-    return Run(settings.model, work, settings.tokens_at_once, steps)
+    work = _work(settings, BatchShape(settings.batch_size, 2, counted.prompt, counted.response))
+    sampling = _sampling(work, settings.sampling, settings.samples / 2 / settings.epochs)
+    rewards = _rewards(settings.reward)
+    work = replace(work, sampling=sampling, reference=1.0, has_reference=True, rewards=rewards)
+    prompts = settings.prompts_per_round or count
+    return _run(settings, work, _steps(prompts, settings.epochs * settings.rounds, settings.batch_size))
 
 
-@run_of.register
-def _rejection(settings: RejectionSettings, lengths: Lengths) -> Run:
+def _rejection(settings: "RejectionSettings", lengths: Lengths) -> PlannedRun:
     counted, count = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
     keep = settings.overall * settings.samples or settings.keep
-    batch = BatchShape(settings.batch_size / keep, keep, counted.prompt, counted.response)
-    model = outline(settings.model.path)
-    work = Workload(model, batch, settings.lora.rank, _half(settings.model, model))
+    work = _work(settings, BatchShape(settings.batch_size / keep, keep, counted.prompt, counted.response))
     sampling = _sampling(work, settings.sampling, settings.samples / keep / settings.epochs)
-    asked = settings.prompts_per_round or count
-    learnt = None if asked is None else round(asked * keep)
-    steps = _steps(learnt, settings.epochs * settings.rounds, settings.batch_size)
     work = replace(work, sampling=sampling, rewards=_rewards(settings.reward))
-    return Run(settings.model, work, settings.tokens_at_once, steps)
+    prompts = settings.prompts_per_round or count
+    rows = None if prompts is None else round(prompts * keep)
+    return _run(settings, work, _steps(rows, settings.epochs * settings.rounds, settings.batch_size))
 
 
-@run_of.register
-def _distill(settings: DistillSettings, lengths: Lengths) -> Run:
-    recipe, model = override(recipe_named(settings.recipe), settings.set), outline(settings.model.path)
-    half = _half(settings.model, model)
+def _distill(settings: "DistillSettings", lengths: Lengths) -> PlannedRun:
+    recipe = override(recipe_named(settings.recipe), settings.set)
     counted, _ = _prompts(settings.prompts or settings.data, settings.model, settings.sampling, lengths)
-    batch = BatchShape(settings.batch_size, recipe.samples, counted.prompt, counted.response)
-    work = Workload(model, batch, settings.lora.rank, half)
+    work = _work(settings, BatchShape(settings.batch_size, recipe.samples, counted.prompt, counted.response))
     sampling = _sampling(work, settings.sampling, settings.on_policy) if settings.on_policy else None
-    given = 1 - settings.on_policy
-    work = replace(work, sampling=sampling, scorings=given, rescorings=half * settings.on_policy)
+    rescorings = work.half * settings.on_policy
+    work = replace(work, sampling=sampling, scorings=1 - settings.on_policy, rescorings=rescorings)
     if isinstance(recipe.update, GradientSteps):
         work = replace(work, epochs=recipe.update.epochs, updates=recipe.update.steps)
     if settings.is_served:
-        return Run(settings.model, work, settings.tokens_at_once, settings.steps, (SERVED_TEACHER,))
-    work = replace(work, teacher=outline(settings.teacher))
-    return Run(settings.model, work, settings.tokens_at_once, settings.steps)
+        return _run(settings, work, settings.steps, "the server of --teacher is not counted")
+    return _run(settings, replace(work, teacher=outline(settings.teacher)), settings.steps)
 
 
-@run_of.register
-def _improve(settings: ImproveSettings, lengths: Lengths) -> Run:
+def _improve(settings: "ImproveSettings", lengths: Lengths) -> PlannedRun:
     recipe = override(recipe_named(settings.recipe), settings.set)
     counted, _ = _prompts(settings.prompts, settings.model, settings.sampling, lengths)
-    batch = BatchShape(settings.batch_size, recipe.samples, counted.prompt, counted.response)
-    model, notes = outline(settings.model.path), []
-    half = _half(settings.model, model)
-    work = Workload(model, batch, settings.lora.rank, half)
-    rounds = 1 + needs_greedy(recipe) / recipe.samples
+    work = _work(settings, BatchShape(settings.batch_size, recipe.samples, counted.prompt, counted.response))
+    notes = []
     if isinstance(recipe.update, GradientSteps):
-        work = replace(
-            work, epochs=recipe.update.epochs, updates=recipe.update.epochs * recipe.update.minibatches
-        )
+        work = replace(work, epochs=recipe.update.epochs, updates=recipe.update.steps)
     else:
         work = replace(work, epochs=1 + 2 * recipe.update.cg, updates=1, can_shard=False)
         notes.append("a curvature product of the natural gradient is counted as two passes with gradients")
@@ -174,14 +146,47 @@ def _improve(settings: ImproveSettings, lengths: Lengths) -> Run:
         work = replace(work, critic=outline(settings.critic_source))
     work = replace(
         work,
-        sampling=_sampling(work, settings.sampling, rounds),
+        sampling=_sampling(work, settings.sampling, 1 + needs_greedy(recipe) / recipe.samples),
         reference=1.0,
         has_reference=True,
         scorings=float(settings.mismatched_by in ("recompute", "truncated")),
-        rescorings=float(half and settings.mismatched_by is None),
+        rescorings=float(work.half and settings.mismatched_by is None),
         rewards=_rewards(settings.reward),
     )
-    return Run(settings.model, work, settings.tokens_at_once, settings.steps, tuple(notes))
+    return _run(settings, work, settings.steps, *notes)
+
+
+RUNS: Mapping[str, Callable[[Any, Lengths], PlannedRun]] = {
+    "SftSettings": _sft,
+    "PretrainSettings": _pretrain,
+    "RewardSettings": _reward,
+    "DpoSettings": _dpo,
+    "RejectionSettings": _rejection,
+    "DistillSettings": _distill,
+    "ImproveSettings": _improve,
+}
+"""What makes the run of settings, by their class: nothing but the class that is planned need be imported."""
+
+
+class _WeightSettings(Protocol):
+    """Settings of a command that trains a model or adapters."""
+
+    @property
+    def model(self) -> config.Model: ...
+    @property
+    def lora(self) -> config.Lora: ...
+    @property
+    def tokens_at_once(self) -> int | None: ...
+
+
+def _work(settings: _WeightSettings, batch: BatchShape) -> Workload:
+    """A step that trains the model of the settings on a batch."""
+    model = outline(settings.model.path)
+    return Workload(model, batch, settings.lora.rank, _half(settings.model, model))
+
+
+def _run(settings: _WeightSettings, work: Workload, steps: int | None, *notes: str) -> PlannedRun:
+    return PlannedRun(settings.model, work, settings.tokens_at_once, steps, notes)
 
 
 def _half(model: config.Model, shape: Transformer) -> bool:
@@ -211,7 +216,7 @@ def _batch(prompts: float, samples: float, rows: Sequence[EncodedRow], lengths: 
 
 
 def _pairs(
-    settings: RewardSettings | DpoSettings, data: str, lengths: Lengths
+    settings: "RewardSettings | DpoSettings", data: str, lengths: Lengths
 ) -> tuple[BatchShape, int | None]:
     """A batch of pairs, and the number of steps where the data were read."""
     rows: list[EncodedRow] = []

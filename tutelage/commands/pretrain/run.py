@@ -1,16 +1,17 @@
 """Pretraining: a language model from plain text."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
+from tutelage.commands.layout import lay_out
 from tutelage.commands.pretrain.settings import PretrainSettings
 from tutelage.commands.results import PretrainResult
-from tutelage.commands.runs import conclusion, finished, open_run, remark, remark_batch, token_budget
-from tutelage.commands.shards import lay_out
+from tutelage.commands.runs import conclusion, open_training, remark, remark_batch, token_budget
 from tutelage.core.rows import EncodedRow
 from tutelage.data.formats import load_texts
 from tutelage.engines.ranks.ranks import Ranks
@@ -39,22 +40,21 @@ def pretrain(settings: PretrainSettings) -> PretrainResult:
 
 
 @workflow(PretrainSettings)
-@contextmanager
-def prepare_pretrain(settings: PretrainSettings) -> Iterator[Training[PretrainResult]]:
+def prepare_pretrain(settings: PretrainSettings) -> AbstractContextManager[Training[PretrainResult]]:
     """A pretraining run, open and ready to be iterated over step by step; `pretrain` runs it to its end."""
     loaded = load_texts(settings.data)
     remark(loaded.describe())
-    with open_run(settings, loaded.records) as run:
-        yield finished(run, PretrainResult) if run.finished else _training(settings, run, loaded.records)
+    start = partial(_training, settings, loaded.records)
+    return open_training(settings, PretrainResult, start, loaded.records)
 
 
-def _training(settings: PretrainSettings, run: Run, texts: Sequence[str]) -> Training[PretrainResult]:
+def _training(settings: PretrainSettings, texts: Sequence[str], run: Run) -> Training[PretrainResult]:
     recomputes = settings.activation_checkpointing
 
     def load(start: config.Model) -> Policy:
         return Policy(load_backbone(start, config.Lora(), checkpointing=recomputes))
 
-    policy = lay_out(settings, run, _start(settings, list(texts), run.ranks), load)
+    policy = lay_out(settings.shard, run, _start(settings, list(texts), run.ranks), load)
     train, held_out = _rows(settings, policy, texts)
     remark(
         f"{counted(sum(map(len, train)), 'token')} to train on, "

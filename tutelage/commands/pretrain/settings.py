@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
-from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.bases import BatchSettings, EngineSettings
+from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class PretrainSettings(BatchSettings, EngineSettings):
     """Train a language model on plain text: a new small Llama with its own tokenizer, or further training of a model
     that exists."""
 
@@ -22,9 +22,6 @@ class PretrainSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings
     the model is large enough to gain by it. Weights, sums and log-probabilities are float32 either way."""
     device: str = "auto"
     """Where it runs: auto (a GPU when there is one), cpu, cuda, ..."""
-    engine: config.EngineName = "auto"
-    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
-    processor, else plain."""
     shape: config.Shape = field(default_factory=config.Shape)
     optimiser: config.Optimiser = field(
         default_factory=lambda: config.Optimiser(
@@ -39,7 +36,6 @@ class PretrainSettings(RunSettings, BatchSettings, MemorySettings, ShardSettings
     """Steps between looks at the held-out text."""
 
     def __post_init__(self) -> None:
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1)

@@ -125,18 +125,18 @@ def _numbers(choices: tuple[str, ...]) -> list[float] | None:
         return None
 
 
-def _label_table(found: RatersResult) -> tuple[list[str], list[list[object]]]:
+def _label_table(result: RatersResult) -> tuple[list[str], list[list[object]]]:
     """item, label, its posterior, number of votes, majority (empty for a draw), known answer, P of each class."""
-    votes, posterior, gold = found.file.votes, found.model.posterior, found.file.gold
+    votes, posterior, gold = result.file.votes, result.model.posterior, result.file.gold
     header = ["item", "label", "posterior", "votes", "majority", *(["gold"] if gold is not None else [])]
     labels, number, leader = (
         posterior.argmax(axis=1),
         votes.counts().sum(axis=1),
-        found.majority.argmax(axis=1),
+        result.majority.argmax(axis=1),
     )
     rows: list[list[object]] = []
     for i, item in enumerate(votes.items):
-        majority = votes.choices[leader[i]] if found.majority[i, leader[i]] == 1 else ""
+        majority = votes.choices[leader[i]] if result.majority[i, leader[i]] == 1 else ""
         row = [item, votes.choices[labels[i]], f"{posterior[i, labels[i]]:.6f}", number[i], majority]
         if gold is not None:
             row.append(votes.choices[gold[i]] if gold[i] >= 0 else "")
@@ -144,19 +144,19 @@ def _label_table(found: RatersResult) -> tuple[list[str], list[list[object]]]:
     return header + [f"p_{choice}" for choice in votes.choices], rows
 
 
-def _rater_table(found: RatersResult) -> tuple[list[str], list[list[object]]]:
+def _rater_table(result: RatersResult) -> tuple[list[str], list[list[object]]]:
     """One row per rater, most interesting first."""
-    votes, model = found.file.votes, found.model
+    votes, model = result.file.votes, result.model
     header = ["rater", "votes", "reliability", "low", "high", "evidence", "gold_right", "gold_asked"]
     header += ["repeats_same", "repeats", "flags"]
     counts = votes.per_rater()
-    right, asked = found.gold_answers()
+    right, asked = result.gold_answers()
     rows: list[list[object]] = []
-    for r in found.by_interest():
+    for r in result.by_interest():
         figures = (model.accuracy[r], model.low[r], model.high[r], model.evidence[r])
         rounded = [f"{figure:.4f}" for figure in figures]
-        again = found.file.repeats.get(votes.raters[r])
+        again = result.file.repeats.get(votes.raters[r])
         twice = [again.same, again.seen] if again else [0, 0]
-        known = [right[r], asked[r], *twice, flag_text(found.flags[r])]
+        known = [right[r], asked[r], *twice, flag_text(result.flags[r])]
         rows.append([votes.raters[r], counts[r], *rounded, *known])
     return header, rows

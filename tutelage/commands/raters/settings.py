@@ -5,7 +5,7 @@ from typing import Literal
 
 import tyro
 
-from tutelage.base.config.limits import a_seed
+from tutelage.base.config.bounds import a_seed
 
 
 @dataclass(frozen=True, kw_only=True)

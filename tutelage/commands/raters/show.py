@@ -17,36 +17,36 @@ from tutelage.stats.intervals import wilson
 def main(settings: RatersSettings) -> int:
     """Measure, write and print."""
     with display():
-        found = raters(settings)
-    print_raters(settings, found, show=settings.show)
+        result = raters(settings)
+    print_raters(settings, result, show=settings.show)
     if settings.diagram:
-        write_diagram(settings.diagram, found.calibration())
+        write_diagram(settings.diagram, result.calibration())
         print(f"reliability diagram written to {settings.diagram}")
     return 0
 
 
-def print_raters(settings: RatersSettings, found: RatersResult, *, show: int) -> None:
+def print_raters(settings: RatersSettings, result: RatersResult, *, show: int) -> None:
     """Print the votes, `show` raters, the accuracy on known answers, and which files were written."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    _print_votes(console, settings, found)
-    _print_model(console, found)
-    _print_raters(console, settings, found, show)
-    _print_gold(console, settings, found)
+    _print_votes(console, settings, result)
+    _print_model(console, result)
+    _print_raters(console, settings, result, show)
+    _print_gold(console, settings, result)
     if settings.out:
-        console.print(f"labels of {counted(len(found.file.votes.items), 'item')} written to {settings.out}")
+        console.print(f"labels of {counted(len(result.file.votes.items), 'item')} written to {settings.out}")
     if settings.raters_out:
-        console.print(f"{counted(len(found.file.votes.raters), 'rater')} written to {settings.raters_out}")
+        console.print(f"{counted(len(result.file.votes.raters), 'rater')} written to {settings.raters_out}")
 
 
-def _print_votes(console: Console, settings: RatersSettings, found: RatersResult) -> None:
-    votes = found.file.votes
+def _print_votes(console: Console, settings: RatersSettings, result: RatersResult) -> None:
+    votes = result.file.votes
     console.print(
         f"{counted(len(votes), 'vote')} on {counted(len(votes.items), 'item')} by "
         f"{counted(len(votes.raters), 'rater')}; choices: {', '.join(map(printable, votes.choices))}"
     )
-    for note in found.file.notes:
+    for note in result.file.notes:
         console.print(f"note: {printable(note)}")
-    agreement, alpha = found.agreement, found.alpha
+    agreement, alpha = result.agreement, result.alpha
     if agreement.value is None:
         console.print(f"agreement {agreement.note}; the reliabilities below are assumptions, not findings")
     else:
@@ -59,14 +59,14 @@ def _print_votes(console: Console, settings: RatersSettings, found: RatersResult
     )
 
 
-def _print_model(console: Console, found: RatersResult) -> None:
+def _print_model(console: Console, result: RatersResult) -> None:
     """Which model it is, why, and how its predictions of votes came true."""
-    choice = found.choice
+    choice = result.choice
     if choice is None:
-        console.print(f"rater model: {found.model_name}")
+        console.print(f"rater model: {result.model_name}")
     else:
         console.print(
-            f"rater model: {found.model_name}, the simplest within two standard errors of the best at predicting "
+            f"rater model: {result.model_name}, the simplest within two standard errors of the best at predicting "
             f"{counted(choice.votes, 'held-out vote')}"
         )
         for name, value in choice.predicted.items():
@@ -77,9 +77,9 @@ def _print_model(console: Console, found: RatersResult) -> None:
             f"  its predicted chances of these votes came true within {choice.calibration.ece:.3f} on average"
         )
         for link in choice.links:
-            one, other = (printable(found.file.votes.raters[code]) for code in (link.follower, link.leader))
+            one, other = (printable(result.file.votes.raters[code]) for code in (link.follower, link.leader))
             console.print(f"note: {one} and {other} {_link_text(link.share, link in choice.evident)}")
-    if not found.model.converged:
+    if not result.model.converged:
         console.print("note: the rater model has not settled; its figures may still move in the third digit")
 
 
@@ -93,18 +93,18 @@ def _link_text(share: float, evident: bool) -> str:
     )
 
 
-def _print_raters(console: Console, settings: RatersSettings, found: RatersResult, show: int) -> None:
-    votes, model = found.file.votes, found.model
+def _print_raters(console: Console, settings: RatersSettings, result: RatersResult, show: int) -> None:
+    votes, model = result.file.votes, result.model
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rater", overflow="fold")
-    repeats = found.file.repeats
+    repeats = result.file.repeats
     more = [*(["gold"] if settings.gold else []), *(["repeats"] if repeats else [])]
     for column in ("votes", "reliability", "interval", *more):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("flags", overflow="fold")
     counts = votes.per_rater()
-    right, asked = found.gold_answers()
-    order = found.by_interest()
+    right, asked = result.gold_answers()
+    order = result.by_interest()
     for r in order[:show]:
         cells = [printable(votes.raters[r]), f"{counts[r]:,}", f"{model.accuracy[r]:.2f}"]
         cells.append(f"{model.low[r]:.2f}-{model.high[r]:.2f}")
@@ -113,7 +113,7 @@ def _print_raters(console: Console, settings: RatersSettings, found: RatersResul
         if repeats:
             again = repeats.get(votes.raters[r])
             cells.append(f"{again.same}/{again.seen}" if again else "")
-        table.add_row(*cells, printable(flag_text(found.flags[r])))
+        table.add_row(*cells, printable(flag_text(result.flags[r])))
     console.print()
     console.print(table)
     if len(order) > show:
@@ -126,28 +126,32 @@ def _print_raters(console: Console, settings: RatersSettings, found: RatersResul
         console.print("repeats: items judged again with the same choice, of all that were judged again")
 
 
-def _print_gold(console: Console, settings: RatersSettings, found: RatersResult) -> None:
+def _print_gold(console: Console, settings: RatersSettings, result: RatersResult) -> None:
     """How often the majority and the model give the known answer."""
-    gold = found.file.gold
+    gold = result.file.gold
     if gold is None:
         return
     known = np.flatnonzero(gold >= 0)
     console.print()
     console.print(f"accuracy on the {counted(len(known), 'item')} with a known answer, with 95 % interval:")
-    measured = {"majority": float(found.majority[known, gold[known]].sum())}
+    measured = {"majority": float(result.majority[known, gold[known]].sum())}
     if not settings.use_gold:
-        measured["model"] = float((found.model.posterior.argmax(axis=1) == gold)[known].sum())
-    _print_measured(console, settings, found, measured, len(known))
+        measured["model"] = float((result.model.posterior.argmax(axis=1) == gold)[known].sum())
+    _print_measured(console, settings, result, measured, len(known))
 
 
 def _print_measured(
-    console: Console, settings: RatersSettings, found: RatersResult, measured: Mapping[str, float], known: int
+    console: Console,
+    settings: RatersSettings,
+    result: RatersResult,
+    measured: Mapping[str, float],
+    known: int,
 ) -> None:
     for name, right in measured.items():
         share = wilson(right, known)
         console.print(f"  {name:<9} {share.value:.3f}{_interval(share.low, share.high)}")
     console.print("  (a draw of n choices counts 1/n for the majority)")
-    labels = found.label_calibration()
+    labels = result.label_calibration()
     if labels is not None:
         console.print(
             f"  the model's probabilities came true within {labels.ece:.3f} on average (Brier score {labels.brier:.3f})"

@@ -1,16 +1,15 @@
 """Rejection-sampling fine-tuning: a policy learns the best of many of its own answers."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 from tutelage.commands.calls import workflow
-from tutelage.commands.loading import trained_policy
+from tutelage.commands.layout import reward_beside, trained_policy
 from tutelage.commands.own_completions import AnswerSource, answer_source, score_look, steps_per_round
 from tutelage.commands.rejection.settings import RejectionSettings
 from tutelage.commands.results import RejectionResult
-from tutelage.commands.runs import conclusion, finished, open_run, remark, token_budget
-from tutelage.commands.shards import lay_out, reward_beside
+from tutelage.commands.runs import conclusion, open_training, remark, token_budget
 from tutelage.commands.trust import Record, measure_first, trusted
 from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.chat_tokens import pad_token_id
@@ -46,8 +45,7 @@ def rejection(settings: RejectionSettings) -> RejectionResult:
 
 
 @workflow(RejectionSettings)
-@contextmanager
-def prepare_rejection(settings: RejectionSettings) -> Iterator[Training[RejectionResult]]:
+def prepare_rejection(settings: RejectionSettings) -> AbstractContextManager[Training[RejectionResult]]:
     """A rejection-sampling run, open and ready to be iterated over step by step; `rejection` runs it to its end."""
     loaded = load_prompts(settings.prompts)
     remark(loaded.describe())
@@ -56,18 +54,14 @@ def prepare_rejection(settings: RejectionSettings) -> Iterator[Training[Rejectio
         nats = best_of_n_kl(settings.samples)
         remark(f"Best of {settings.samples}: a round aims at most {nats:.2f} nats from where it begins.")
     trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
-    with open_run(settings, loaded.records) as run:
-        yield (
-            finished(run, RejectionResult)
-            if run.finished
-            else _training(settings, run, loaded.records, trust)
-        )
+    start = partial(_training, settings, loaded.records, trust)
+    return open_training(settings, RejectionResult, start, loaded.records)
 
 
 def _training(
-    settings: RejectionSettings, run: Run, prompts: Sequence[Prompt], trust: Record
+    settings: RejectionSettings, prompts: Sequence[Prompt], trust: Record, run: Run
 ) -> Training[RejectionResult]:
-    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
+    policy = trained_policy(settings, run)
     reward = trusted(reward_beside(policy, settings.reward, settings.model), trust, run)
     source = answer_source(settings, run, policy, reward, prompts, settings.held_out)
     job = _job(settings, run, policy, reward, source)

@@ -4,19 +4,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tutelage.base import config
-from tutelage.base.config.bases import (
-    BatchSettings,
-    MemorySettings,
-    RoundSettings,
-    RunSettings,
-    ShardSettings,
-)
-from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.bases import BatchSettings, RoundSettings
+from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectionSettings(RoundSettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class RejectionSettings(RoundSettings, BatchSettings):
     """Rejection sampling (RAFT, Dong et al. 2023, arXiv 2304.06767): sample answers to each prompt, keep those that
     score best, fine-tune on them; in --rounds, each with the answers of the policy as it has become."""
 
@@ -36,11 +30,10 @@ class RejectionSettings(RoundSettings, RunSettings, BatchSettings, MemorySetting
     """Steps between looks at these."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         RoundSettings.__post_init__(self)
         above_zero(self, "epochs")

@@ -1,25 +1,25 @@
 """Reward modelling: a scalar model from preferences."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.calls import workflow
+from tutelage.commands.layout import lay_out
 from tutelage.commands.results import RewardResult
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.runs import (
     check_weights,
     finish_run,
-    finished,
-    open_run,
+    open_training,
     remark,
     remark_batch,
     token_budget,
 )
-from tutelage.commands.shards import lay_out
 from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
 from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
@@ -57,14 +57,14 @@ def reward(settings: RewardSettings) -> RewardResult:
 
 
 @workflow(RewardSettings)
-@contextmanager
-def prepare_reward(settings: RewardSettings) -> Iterator[Training[RewardResult]]:
+def prepare_reward(settings: RewardSettings) -> AbstractContextManager[Training[RewardResult]]:
     """A reward-model run, open and ready to be iterated over step by step; `reward` runs it to its end."""
     data = join().shared(lambda: read_data(settings))  # a study may change while it is read
     for line in (*data.remarks, *inert_columns(settings, data)):
         remark(line)
-    with open_run(settings, data.train, data.held_out) as run:
-        yield finished(run, RewardResult) if run.finished else _training(settings, run, data)
+    return open_training(
+        settings, RewardResult, partial(_training, settings, data), data.train, data.held_out
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class RewardData:
     study: StudySnapshot | None = None
 
 
-def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[RewardResult]:
+def _training(settings: RewardSettings, data: RewardData, run: Run) -> Training[RewardResult]:
     if data.study is not None and run.ranks.is_first:
         record_study(data.study, run.path)
     recomputes = settings.activation_checkpointing
@@ -85,7 +85,7 @@ def _training(settings: RewardSettings, run: Run, data: RewardData) -> Training[
     def load(start: config.Model) -> ScalarModel:
         return new_reward_model(start, settings.lora, seed=settings.seed, checkpointing=recomputes)
 
-    model = lay_out(settings, run, settings.model, load)
+    model = lay_out(settings.shard, run, settings.model, load)
     max_length = min(settings.max_length, model.context or settings.max_length)
     train, cuts = encode_preferences(data.train, model.tokenizer, max_length)
     remark(cuts.describe(max_length))

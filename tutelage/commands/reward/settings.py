@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
-from tutelage.base.config.limits import a_share, above_zero, at_least
-from tutelage.commands.study_settings import RaterKind, StudySettings
+from tutelage.base.config.bases import BatchSettings
+from tutelage.base.config.bounds import a_share, above_zero, at_least
+from tutelage.commands.study_settings import StudySettings
 
 LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class RewardSettings(StudySettings, BatchSettings):
     """Train a reward model: a language model with one linear output at the last token, fitted to preferences by
     −log σ(score of the chosen − score of the rejected)."""
 
@@ -20,10 +20,6 @@ class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, 
     data: str
     """Preferences: a file or hub data set with chosen and rejected answers, whose format is recognised; or a study: its
     folder, its database file, or a postgresql:// URL."""
-    study: str = ""
-    """The study's name, where the database of --data holds several."""
-    kinds: tuple[RaterKind, ...] = ("human", "simulated")
-    """Kinds of rater that count, where --data is a study."""
     loss: LossName = "soft"
     """soft: labels as likely as they are; bt: as if certain; margin: asks for a lead by strength; scaled: weighs by
     strength; davidson: pairs found equal are kept, and how readily raters call it a tie is learnt."""
@@ -38,16 +34,15 @@ class RewardSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, 
     held_out: float = 0.1
     """Share of the prompts kept aside to measure loss and accuracy."""
     evaluate_every: int = 20
-    """Steps between looks at the held-out pairs; the best of them is the model that is kept."""
+    """Evaluate on the held-out pairs every N steps; the model with the lowest loss is kept."""
     patience: int = 5
-    """Stop after this many looks without a better held-out loss; 0 never stops early."""
+    """Stop after this many evaluations without a better held-out loss; 0 never stops early."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=3e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1, patience=0)

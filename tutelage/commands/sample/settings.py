@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tutelage.base import config
 from tutelage.base.config.bases import AnswerServers
-from tutelage.base.config.limits import a_seed, at_least
+from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.rollout.inference.search_settings import SearchSettings
 

@@ -27,7 +27,7 @@ def serve(settings: ServeSettings) -> PolicyServer:
         raise TutelageError(f"{KEY} holds characters that no HTTP header may hold, such as a line break.")
     if not key and not is_local(settings.host):
         remark(
-            f"The server listens on {settings.host} without a key: whoever reaches this machine can use the model. Set "
+            f"The server listens on {settings.host} without a key: anyone on its network can use the model. Set "
             f"{KEY}, or leave --host out."
         )
     policy = load_policy(settings.model)

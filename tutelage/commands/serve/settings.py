@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tutelage.base import config
-from tutelage.base.config.limits import at_least
+from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 
 KEY = "TUTELAGE_SERVE_KEY"
@@ -23,7 +23,7 @@ class ServeSettings:
 
     model: config.Model
     name: str = ""
-    """What requests call the model; its folder or name on the hub when left out."""
+    """What requests call the model; if omitted, its folder or name on the hub."""
     host: str = "127.0.0.1"
     """Address to listen on. 0.0.0.0 lets other machines ask; set TUTELAGE_SERVE_KEY then."""
     port: int = PORT

@@ -1,19 +1,18 @@
 """Supervised fine-tuning on demonstrations."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
-from tutelage.commands.loading import trained_policy
+from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import SftResult
-from tutelage.commands.runs import conclusion, finished, open_run, remark, remark_batch, token_budget
+from tutelage.commands.runs import conclusion, open_training, remark, remark_batch, token_budget
 from tutelage.commands.sft.settings import SftSettings
-from tutelage.commands.shards import lay_out
 from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat_tokens import encode
@@ -53,8 +52,7 @@ def sft(settings: SftSettings) -> SftResult:
 
 
 @workflow(SftSettings)
-@contextmanager
-def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
+def prepare_sft(settings: SftSettings) -> AbstractContextManager[Training[SftResult]]:
     """A fine-tuning run, open and ready to be iterated over step by step; `sft` runs it to its end."""
     address = study_address(settings.data)
     if address is not None:
@@ -63,17 +61,13 @@ def prepare_sft(settings: SftSettings) -> Iterator[Training[SftResult]]:
         study = join().shared(lambda: _study(settings, address))  # it may change while it is read
         for line in study.remarks:
             remark(line)
-        with open_run(settings, study.train, study.held_out) as run:
-            divided = (study.train, study.held_out)
-            yield finished(run, SftResult) if run.finished else _training(settings, run, divided, study)
-        return
+        divided = (study.train, study.held_out)
+        return open_training(settings, SftResult, partial(_training, settings, divided, study), *divided)
     refuse_inert_study(settings, settings.data)
     loaded = load_demonstrations(settings.data, answers=settings.answers)
     remark(loaded.describe())
-    with open_run(settings, loaded.records) as run:
-        yield (
-            finished(run, SftResult) if run.finished else _training(settings, run, _parts(settings, loaded))
-        )
+    start = partial(_training, settings, _parts(settings, loaded), None)
+    return open_training(settings, SftResult, start, loaded.records)
 
 
 def _study(settings: SftSettings, address: str) -> "StudyDemonstrations":
@@ -102,13 +96,13 @@ def _parts(settings: SftSettings, loaded: LoadedRecords[Demonstration]) -> Parts
 
 
 def _training(
-    settings: SftSettings, run: Run, parts: Parts, study: "StudyDemonstrations | None" = None
+    settings: SftSettings, parts: Parts, study: "StudyDemonstrations | None", run: Run
 ) -> Training[SftResult]:
     if study is not None and run.ranks.is_first:
         from tutelage.commands.study_data import record_study
 
         record_study(study, run.path)
-    policy = lay_out(settings, run, settings.model, partial(trained_policy, settings))
+    policy = trained_policy(settings, run)
     data = _encoded(settings, policy, parts)
     shown = data.answerable[: settings.samples]
     budget = token_budget(settings, run, policy)

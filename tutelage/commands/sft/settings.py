@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tutelage.base import config
-from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
-from tutelage.base.config.limits import a_share, above_zero, at_least
+from tutelage.base.config.bases import BatchSettings
+from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.commands.study_settings import StudySettings
-from tutelage.data.study_rows import WRITTEN, StudyRows
+from tutelage.data.records import WRITTEN, StudyRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, ShardSettings):
+class SftSettings(StudySettings, BatchSettings):
     """Fine-tune a language model on demonstrations: the loss is on the responses only."""
 
     model: config.Model
@@ -32,7 +32,7 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
     held_out: float = 0.05
     """Share of the demonstrations kept aside to measure perplexity and ROUGE."""
     evaluate_every: int = 50
-    """Steps between looks at the held-out demonstrations."""
+    """Evaluate on the held-out demonstrations every N steps."""
     samples: int = 4
     """Held-out prompts that are answered before and after, to read."""
     rouge: int = 32
@@ -43,11 +43,10 @@ class SftSettings(StudySettings, RunSettings, BatchSettings, MemorySettings, Sha
     """How held-out prompts are answered."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
-    """Learning rates where --optimiser.lr is left out."""
+    """Learning rates if --optimiser.lr is omitted."""
 
     def __post_init__(self) -> None:
         config.settle_rate(self)
-        RunSettings.__post_init__(self)
         BatchSettings.__post_init__(self)
         above_zero(self, "epochs")
         at_least(self, evaluate_every=1, samples=0, rouge=0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import number, percent
 from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable
 from tutelage.demo.lab.measurements import (
     Z95,
@@ -18,8 +19,7 @@ from tutelage.demo.lab.measurements import (
     noise,
     products,
 )
-from tutelage.report.figures import Axis, BarChart, Rule, Series, ValueBar
-from tutelage.report.figures.number_text import number, percent
+from tutelage.report.figures import Axis, Rule, Series
 
 COLOURS = {"": 0, "trained": 2, "fresh": 4}
 
@@ -179,30 +179,23 @@ def _trust(measured: Sequence[PsiResult], critic: str) -> str:
 
 def _free(measured: Sequence[PsiResult]) -> LabFigure:
     shown = [one for one in measured if not one.critic or one.name == "value"]
-    bars = tuple(
-        ValueBar(
-            name=one.name + (f", {one.critic}" if one.critic else ""),
-            value=one.noise.value,
-            written=percent(one.noise.value, 0),
-            low=one.noise.low,
-            high=one.noise.high,
-            colour=COLOURS[one.critic],
+    dots = [
+        (
+            one.name + (f", {one.critic}" if one.critic else ""),
+            one.noise,
+            percent(one.noise.value, 0),
+            COLOURS[one.critic],
         )
         for one in shown
-    )
-    chart = BarChart(
-        "Noise of the gradient",
-        bars,
-        Axis(percent=True, low=0.0),
-        (Rule(1.0, "REINFORCE"),),
-        "dot",
-        width=470,
-    )
+    ]
     caption = (
         "The trace of the covariance of a batch's gradient, in units of REINFORCE's. All of these have the same mean "
         "(the batch mean's and the mean per token's are a little short of it)."
     )
-    return LabFigure.of("noise", chart, caption)
+    axis = Axis(percent=True, low=0.0)
+    return LabFigure.dots(
+        "noise", "Noise of the gradient", dots, axis, caption, rules=(Rule(1.0, "REINFORCE"),)
+    )
 
 
 def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> LabFigure:

@@ -6,8 +6,9 @@ from math import isfinite
 from statistics import stdev
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import number, percent
 from tutelage.demo.lab.climbing import Climb
-from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable
+from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable, measured_series
 from tutelage.demo.lab.measurements import (
     Z95,
     Floats,
@@ -20,8 +21,7 @@ from tutelage.demo.lab.measurements import (
     noise,
     products,
 )
-from tutelage.report.figures import Axis, BarChart, Rule, Series, ValueBar
-from tutelage.report.figures.number_text import number, percent
+from tutelage.report.figures import Axis, Rule, Series
 from tutelage.report.figures.plots import averaged
 
 COLOURS = {"k1": 0, "k2": 1, "k3": 2, "abs": 3, "exact": 4, "none": 5}
@@ -218,10 +218,7 @@ def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[LabFigure]:
     means, spreads = [], []
     for i, kind in enumerate(KINDS):
         estimates = [at[i] for at in measured]
-        y, low, high = (
-            tuple(getattr(one.mean, end) for one in estimates) for end in ("value", "low", "high")
-        )
-        means.append(Series(x, y, kind, colour=COLOURS[kind], low=low, high=high))
+        means.append(measured_series(x, [one.mean for one in estimates], kind, colour=COLOURS[kind]))
         spreads.append(Series(x, tuple(one.spread for one in estimates), kind, colour=COLOURS[kind]))
     axis = Axis("exact KL, nats per answer", log=True)
     return [
@@ -239,26 +236,16 @@ def _numbers(measured: Sequence[Sequence[KLEstimate]]) -> list[LabFigure]:
 
 
 def _angles(gradients: Sequence[PenaltyGradient]) -> LabFigure:
-    bars = tuple(
-        ValueBar(
-            name=gradient.name.replace(" in the ", ", "),
-            value=gradient.angle.value,
-            written=gradient.angle.written,
-            low=gradient.angle.low,
-            high=gradient.angle.high,
-            colour=0 if gradient.name.endswith("reward") else 1,
-        )
-        for gradient in gradients
-        if gradient.directed
-    )
-    chart = BarChart(
-        "Direction of the gradient", bars, Axis(low=-0.2, high=1.0), (Rule(0.0), Rule(1.0)), "dot", width=470
-    )
+    dots = [
+        (name.replace(" in the ", ", "), angle, angle.written, 0 if name.endswith("reward") else 1)
+        for name, angle in ((gradient.name, gradient.angle) for gradient in gradients if gradient.directed)
+    ]
     caption = (
         "Cosine of the mean gradient with that of the exact KL of answers. Blue: on the tokens' rewards; orange: in "
         "the loss. An estimator with no mean direction is left out."
     )
-    return LabFigure.of("angles", chart, caption)
+    axis, rules = Axis(low=-0.2, high=1.0), (Rule(0.0), Rule(1.0))
+    return LabFigure.dots("angles", "Direction of the gradient", dots, axis, caption, rules=rules)
 
 
 def _training(runs: Sequence[CellResult], plan: Climb) -> list[LabFigure]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ from markupsafe import Markup
 from tutelage.base.config import identity
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
+from tutelage.base.number_text import fixed
 from tutelage.base.progress.phases import phase
 from tutelage.base.version import __version__
 from tutelage.data.record_files import write_jsonl
@@ -27,11 +28,12 @@ from tutelage.report.figures import (
     Rule,
     Series,
     Svg,
+    ValueBar,
     draw,
     standalone,
     stylesheet,
 )
-from tutelage.report.figures.number_text import fixed
+from tutelage.report.figures.charts import Mark
 from tutelage.report.json_files import number, string
 from tutelage.report.page import environment
 from tutelage.report.sample_answers import SampleAnswer, Strand
@@ -159,12 +161,38 @@ class LabFigure:
         )
 
     @classmethod
+    def dots(
+        cls,
+        name: str,
+        title: str,
+        measured: Iterable[tuple[str, Measurement, str, int]],
+        axis: Axis,
+        caption: str,
+        *,
+        rules: tuple[Rule, ...] = (),
+    ) -> "LabFigure":
+        """The figure of measurements below each other with their intervals: name, value, text and colour of each."""
+        bars = tuple(
+            ValueBar(label, value.value, text, value.low, value.high, colour=colour)
+            for label, value, text, colour in measured
+        )
+        return cls.of(name, BarChart(title, bars, axis, rules, "dot", width=WIDTH), caption)
+
+    @classmethod
     def of(
         cls, name: str, chart: Chart | BarChart, caption: str, *, names: Names = "ends", wide: bool = False
     ) -> "LabFigure":
         """The figure of a chart whose series are named in the plot, or of a bar chart."""
         named = replace(chart, names=names) if isinstance(chart, Chart) else chart
         return cls(name, chart.title, draw(named), caption, wide)
+
+
+def measured_series(
+    x: Sequence[float], measured: Sequence[Measurement], label: str, *, colour: int, mark: Mark = "line"
+) -> Series:
+    """Measurements over x, with their 95 % intervals."""
+    y, low, high = (tuple(getattr(one, end) for one in measured) for end in ("value", "low", "high"))
+    return Series(tuple(x), y, label, mark=mark, colour=colour, low=low, high=high)
 
 
 @dataclass(frozen=True)

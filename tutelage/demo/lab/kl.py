@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import number
 from tutelage.demo.lab.climbing import Climb, Goal, climb
 from tutelage.demo.lab.experiment import (
     Cell,
@@ -30,7 +31,6 @@ from tutelage.demo.lab.measurements import averages, measure
 from tutelage.demo.lab.start import gold_reward
 from tutelage.report.diagnoses import fall, smooth
 from tutelage.report.figures import Axis, Rule, Series
-from tutelage.report.figures.number_text import number
 from tutelage.report.figures.plots import averaged
 
 SFT, FREE, ALONE = "sft", "beta-0", "no-reference"
@@ -197,7 +197,7 @@ def _alone(alone: CellResult, free: CellResult) -> str:
     learnt = "learnt exactly the same" if same else "did not learn quite the same"
     return (
         f"Without a reference the policy {learnt} as with one that costs nothing, in {seconds:.0%} of the time per "
-        f"step, and nobody saw how far it went: measured afterwards, {number(float(alone.figures['kl']))} nats."
+        f"step, and its distance was not logged: measured afterwards, {number(float(alone.figures['kl']))} nats."
     )
 
 

@@ -6,12 +6,12 @@ from functools import partial
 from math import sqrt
 
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import number, percent
 from tutelage.demo.lab.climbing import Climb
 from tutelage.demo.lab.experiment import CellResult, LabFigure, LabPage, LabTable, followed
 from tutelage.demo.lab.measurements import Measurement
 from tutelage.report.diagnoses import smooth
 from tutelage.report.figures import Axis, Names, Rule, Series
-from tutelage.report.figures.number_text import number, percent
 from tutelage.stats.scaling_laws import Form, ScalingLaw, fit_law
 
 COLOURS = (4, 1, 2, 0, 3, 5)

@@ -10,6 +10,7 @@ from typing import Any
 from tutelage.algorithms.recipe import NaturalStep
 from tutelage.algorithms.registry import RECIPES
 from tutelage.base.nouns import counted
+from tutelage.base.number_text import duration, number
 from tutelage.demo.lab.climbing import Climb, Goal, climb
 from tutelage.demo.lab.experiment import (
     Cell,
@@ -19,11 +20,11 @@ from tutelage.demo.lab.experiment import (
     LabFigure,
     LabPage,
     LabTable,
+    measured_series,
 )
 from tutelage.demo.lab.measurements import Z95, Measurement
 from tutelage.demo.lab.start import gold_reward
-from tutelage.report.figures import Axis, BarChart, Chart, Series, ValueBar
-from tutelage.report.figures.number_text import duration, number
+from tutelage.report.figures import Axis, Chart
 
 WARMUP = 3
 """Steps in which only the critic learns, for recipes that have such: the ten of the published ones would be a third of
@@ -213,14 +214,9 @@ def _families(ranked: Sequence[RecipeResult]) -> str:
 
 
 def _ranked(ranked: Sequence[RecipeResult]) -> LabFigure:
-    bars = tuple(
-        ValueBar(one.name, gold.value, gold.written, gold.low, gold.high, colour=COLOURS[one.family])
-        for one in ranked
-        for gold in (one.figures["gold"],)
-    )
-    return LabFigure.of(
-        "gold", BarChart("Gold of the final policies", bars, Axis(), (), "dot", width=470), f"{WORDS}."
-    )
+    measured = ((one.name, one.figures["gold"], COLOURS[one.family]) for one in ranked)
+    dots = ((name, gold, gold.written, colour) for name, gold, colour in measured)
+    return LabFigure.dots("gold", "Gold of the final policies", dots, Axis(), f"{WORDS}.")
 
 
 def _against(ranked: Sequence[RecipeResult], what: str) -> LabFigure:
@@ -234,17 +230,7 @@ def _against(ranked: Sequence[RecipeResult], what: str) -> LabFigure:
     for one in ranked:
         gold = one.figures["gold"]
         x = one.figures["kl"].value if what == "kl" else one.seconds
-        series.append(
-            Series(
-                (x,),
-                (gold.value,),
-                one.name,
-                mark="points",
-                colour=COLOURS[one.family],
-                low=(gold.low,),
-                high=(gold.high,),
-            )
-        )
+        series.append(measured_series([x], [gold], one.name, mark="points", colour=COLOURS[one.family]))
     chart = Chart(titles[what], tuple(series), axes[what], Axis("gold"), width=960, height=520)
     caption = f"Means over the seeds with 95% intervals; {WORDS}."
     return LabFigure.of(f"gold-{what}", chart, caption, names="points", wide=True)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from tutelage.base.number_text import tick_labels
 from tutelage.report.figures import svg
 from tutelage.report.figures.charts import BarChart, Rule, ValueBar
 from tutelage.report.figures.drawing import disc
-from tutelage.report.figures.number_text import tick_labels
 from tutelage.report.figures.scales import RIGHT, Scale, domain
 
 ROW, NAMES, FOOT = 26.0, 118.0, 28.0

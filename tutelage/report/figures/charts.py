@@ -9,7 +9,7 @@ a drawing follows the light or dark scheme of the page around it. Several runs i
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tutelage.report.figures.number_text import number
+from tutelage.base.number_text import number
 
 Mark: TypeAlias = Literal["line", "points", "bars"]
 Names: TypeAlias = Literal["legend", "ends", "points"]

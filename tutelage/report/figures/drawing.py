@@ -6,10 +6,10 @@ from itertools import pairwise
 from math import ceil, sqrt
 from types import MappingProxyType
 
+from tutelage.base.number_text import tick_labels
 from tutelage.report.figures import svg
 from tutelage.report.figures.charts import Chart, Mark, Rule, Series
 from tutelage.report.figures.labels import labels
-from tutelage.report.figures.number_text import tick_labels
 from tutelage.report.figures.scales import LEFT, LETTER, ROW, Frame, frame, legend_rows, legend_width
 
 STROKES = 500

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tutelage.base.config.limits import at_least
+from tutelage.base.config.bounds import at_least
 
 
 @dataclass(frozen=True)

@@ -3,3 +3,17 @@
 `connect` finds out what a server is and how it is spoken to (an `Api`: vLLM, SGLang, or completions with token ids);
 `ServerGenerator` spreads the prompts of a rollout over the servers, and `Handover` is how they get new weights.
 """
+
+from tutelage.base.lazy import lazy_names
+
+_PLACES = {
+    "RolloutServer": "tutelage.rollout.server.connect",
+    "ServerGenerator": "tutelage.rollout.server.server_generator",
+    "Probe": "tutelage.rollout.server.probe",
+    "WeightSync": "tutelage.rollout.server.weight_sync",
+    "addresses": "tutelage.rollout.server.connect",
+    "connect": "tutelage.rollout.server.connect",
+    "nccl_handover": "tutelage.rollout.server.nccl",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _PLACES)

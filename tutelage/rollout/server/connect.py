@@ -1,9 +1,11 @@
 """Finding out what runs at an address, and refusing what rollouts cannot come from."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tutelage.base.errors import TutelageError
+from tutelage.data.chat_endpoint import KEY
 from tutelage.data.transport import HttpRefusal, InvalidAddress, Transport, check_key
 from tutelage.rollout.server.api import Api, Connection, Handover
 from tutelage.rollout.server.sglang import SglangApi, SglangDiskHandover, SglangLoraHandover
@@ -65,12 +67,13 @@ def addresses(rollouts: str) -> tuple[str, ...]:
 
 
 def connect(
-    urls: Sequence[str], *, key: str = "", retries: int = 3, wait: float = 1.0
+    urls: Sequence[str], *, key: str | None = None, retries: int = 3, wait: float = 1.0
 ) -> list[RolloutServer]:
-    """The servers at some addresses, all of one kind and release.
+    """The servers at some addresses, all of one kind and release. `key` is that of TUTELAGE_ENDPOINT_KEY if omitted.
 
     Raises TutelageError for an address without a server, for one that gives no token ids, and for servers that differ.
     """
+    key = os.environ.get(KEY, "") if key is None else key
     check_key(key, "the rollout servers")
     servers = [
         _found(Connection(url, Transport(f"The server {url}", key, TIMEOUT, retries, wait))) for url in urls

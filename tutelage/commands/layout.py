@@ -1,22 +1,21 @@
 """The layout of models over the ranks of a run: whole on every rank, or in shards.
 
-The ranks of a machine load a model that is sharded one after another, in the memory of the processor. So a machine has
+The ranks of a machine load a model that is sharded one after another, in the memory of the CPU. So a machine has
 one whole model at a time, and a GPU never has more than one layer of it beside its shards.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tutelage.base import config
-from tutelage.base.config.bases import ShardSettings
 from tutelage.base.errors import TutelageError
 from tutelage.engines.ranks.passes import Passes
 from tutelage.engines.ranks.processes import rank_on_this_machine, ranks_on_this_machine
 from tutelage.engines.ranks.ranks import Ranks
 from tutelage.engines.ranks.sharded_tensors import mesh_of
-from tutelage.models.backbone import pick_device
+from tutelage.models.backbone import load_backbone, pick_device
 from tutelage.models.heads import ScalarModel
 from tutelage.models.policy import Policy
 from tutelage.models.sharding import shard_
@@ -30,20 +29,20 @@ T = TypeVar("T")
 
 
 def lay_out(
-    settings: ShardSettings,
+    shard: str,
     run: Run,
     model: config.Model,
     load: Callable[[config.Model], M],
     *,
     with_reference: bool = False,
 ) -> M:
-    """The model that `load` reads, laid out over the ranks of a run as the settings say. `with_reference` takes a
-    policy as it is now for its reference too.
+    """The model that `load` reads, laid out over the ranks of a run as --shard says. `with_reference` takes a policy as
+    it is now for its reference too.
 
     Raises TutelageError where one process would hold all shards, where another engine than the plain one is set, and
     where the machines of hybrid shards have no equal numbers of processes.
     """
-    if settings.shard == "none":
+    if shard == "none":
         loaded = load(model)
         if with_reference:
             assert isinstance(loaded, Policy)
@@ -51,15 +50,40 @@ def lay_out(
         return loaded
     if run.ranks.size == 1:
         raise TutelageError(
-            f"--shard {settings.shard} divides a model among several processes, and this is one: add --processes N, or "
+            f"--shard {shard} divides a model among several processes, and this is one: add --processes N, or "
             "leave --shard out."
         )
     if model.engine == "cpu":
         raise TutelageError(
-            f"--shard {settings.shard} is computed by the plain engine alone: leave --model.engine cpu out."
+            f"--shard {shard} is computed by the plain engine alone: leave --model.engine cpu out."
         )
-    in_shards = _on_each_machine(run.ranks) if settings.shard == "hybrid" else run.ranks.size
+    in_shards = _on_each_machine(run.ranks) if shard == "hybrid" else run.ranks.size
     return _in_shards(Passes(run.ranks, in_shards), model, load, with_reference=with_reference)
+
+
+class PolicyTraining(Protocol):
+    """Settings of a run that trains a policy."""
+
+    @property
+    def shard(self) -> str: ...
+    @property
+    def model(self) -> config.Model: ...
+    @property
+    def lora(self) -> config.Lora: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def activation_checkpointing(self) -> bool: ...
+
+
+def trained_policy(settings: PolicyTraining, run: Run, *, with_reference: bool = False) -> Policy:
+    """The policy that a run begins with, ready to be trained (see `lay_out`)."""
+
+    def load(model: config.Model) -> Policy:
+        checkpointing = settings.activation_checkpointing
+        return Policy(load_backbone(model, settings.lora, seed=settings.seed, checkpointing=checkpointing))
+
+    return lay_out(settings.shard, run, settings.model, load, with_reference=with_reference)
 
 
 def lay_out_beside(policy: Policy, model: config.Model, load: Callable[[config.Model], M]) -> M:
@@ -99,7 +123,7 @@ def _in_shards(
 
 
 def _staged(model: config.Model) -> config.Model:
-    """The settings by which a model is read into the memory of the processor, as transformers computes it."""
+    """The settings by which a model is read into the memory of the CPU, as transformers computes it."""
     return replace(model, device="cpu", engine="plain")
 
 

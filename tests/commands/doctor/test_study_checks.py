@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from people.worlds import QUIET, Clock, better, raters_of, records, study_of, work
 
-from tutelage.commands.doctor import study as study_checks
-from tutelage.commands.doctor.study import AWAY, OLD_BACKUP, check_study
+from tutelage.commands.doctor import study_checks
+from tutelage.commands.doctor.study_checks import AWAY, OLD_BACKUP, check_study
 from tutelage.people import (
     Answer,
     Item,

@@ -25,7 +25,7 @@ class Model:
     """Where it runs: auto (a GPU when there is one), cpu, cuda, cuda:1, mps, ..."""
     engine: EngineName = "auto"
     """How the model computes: plain runs the modules of transformers on any device, cpu the compiled engine for float32
-    on a processor; auto takes cpu on a processor in float32, else plain."""
+    on a CPU; auto takes cpu on a CPU in float32, else plain."""
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -113,11 +113,11 @@ class Optimiser:
     """AdamW (Loshchilov & Hutter 2019) with warm-up, a learning-rate schedule and gradient clipping."""
 
     lr: float | None = None
-    """Peak learning rate. Where it is left out, that of the command, which is another for LoRA than for all weights."""
+    """Peak learning rate; if omitted, the default of the command, which differs for LoRA and all weights."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
     eps: float = 1e-8
-    """Added to the root of the second moment. What is not small beside it slows the weights of small gradients down."""
+    """Adam epsilon; large values damp updates for weights with small gradients."""
     weight_decay: float = 0.0
     """Decoupled weight decay; biases and norms are left alone."""
     warmup: float = 0.0

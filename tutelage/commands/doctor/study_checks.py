@@ -49,7 +49,7 @@ def check_study(address: str) -> tuple[Check, ...]:
         where, revision = database_revision(address)
         if revision != newest():
             found = f"{where}, tables of version {revision}; the newest is {newest()}"
-            return (Check("database", found, "warning", MIGRATION),)
+            return (Check.warning("database", found, MIGRATION),)
         store = open_store(address, create=False)
     except TutelageError as error:
         return (Check("database", "cannot be used", "fault", str(error)),)
@@ -86,12 +86,8 @@ def _disk(store: Store) -> Iterator[Check]:
     size = store.path.stat().st_size / GIB
     little = free < max(LITTLE_DISK, size)
     advice = "Free some space: a full disk refuses answers, and a backup takes as much as the database."
-    yield Check(
-        "disk",
-        f"{free:,.1f} GiB free, the database takes {size:,.3f}",
-        "warning" if little else "ok",
-        advice if little else "",
-    )
+    found = f"{free:,.1f} GiB free, the database takes {size:,.3f}"
+    yield Check.warning("disk", found, advice, when=little)
 
 
 def _backups(store: Store, studies: Sequence[Study]) -> Iterator[Check]:
@@ -105,12 +101,8 @@ def _backups(store: Store, studies: Sequence[Study]) -> Iterator[Check]:
     answered = any(rater.tallies.answered for study in studies for rater in list_raters(store, study.id))
     due = answered and (days is None or days > OLD_BACKUP)
     copying = "pg_dump copies it" if store.path is None else f"sqlite3 {store.path} '.backup FILE' copies it"
-    yield Check(
-        "backup",
-        found,
-        "warning" if due else "ok",
-        f"Keep a copy on another disk; {copying} while raters go on." if due else "",
-    )
+    advice = f"Keep a copy on another disk; {copying} while raters go on."
+    yield Check.warning("backup", found, advice, when=due)
 
 
 def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
@@ -163,51 +155,43 @@ def _quotas(store: Store, study: Study) -> Iterator[Check]:
     if shortage is not None:
         found = f"they ask for {counted(shortage.asked, 'more answer')}, and the items take {shortage.left:,}"
         advice = "Add items (`tutelage collect next`), raise the raters for an item, or lower the quotas."
-        yield Check("quotas", found, "warning", advice)
+        yield Check.warning("quotas", found, advice)
 
 
 def _overlap(study: Study, whole: StudyStatistics) -> Iterator[Check]:
     agreement, pairs = whole.statistics.agreement, sum(each.pairs for each in whole.survey.rounds)
     few = study.plan.overlap < 2 and not pairs
-    yield Check(
+    yield Check.warning(
         "overlap",
         f"{counted(study.plan.overlap, 'rater')} for an item, agreement is measured on "
         f"{counted(agreement.items, 'item')}",
-        "warning" if few else "ok",
-        "Agreement needs items with two raters: raise the raters for an item on the page Settings."
-        if few
-        else "",
+        "Agreement needs items with two raters: raise the raters for an item on the page Settings.",
+        when=few,
     )
 
 
 def _golds(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check]:
     number = find_items(store, study.id, ItemFilter(pool="gold"), limit=1).total
     missing = bool(study.plan.gold_rate and whole.survey.counts.items and not number)
-    yield Check(
+    yield Check.warning(
         "golds",
         f"{counted(number, 'question')} with a known answer, wanted in {study.plan.gold_rate:.0%} of the questions",
-        "warning" if missing else "ok",
         "Nothing measures attention: `tutelage collect init --golds FILE` brings ten to twenty questions beyond doubt;"
-        " without them, set their share to 0 on the page Settings."
-        if missing
-        else "",
+        " without them, set their share to 0 on the page Settings.",
+        when=missing,
     )
 
 
 def _raters(raters: list[Rater], whole: StudyStatistics) -> Iterator[Check]:
-    yield Check(
-        "raters",
-        f"{len(raters):,}",
-        "ok" if raters else "warning",
-        "" if raters else "`tutelage collect invite` makes a link for raters.",
-    )
+    advice = "`tutelage collect invite` makes a link for raters."
+    yield Check.warning("raters", f"{len(raters):,}", advice, when=not raters)
     for rater in raters:
         flags = whole.statistics.raters[rater.id].flags
         if flags:
             advice = (
                 "Read the rater's answers on the page Raters, and exclude them there if they are careless."
             )
-            yield Check(f"rater {rater.name}", "; ".join(flags), "warning", advice)
+            yield Check.warning(f"rater {rater.name}", "; ".join(flags), advice)
 
 
 def _inactive(store: Store, study: Study, raters: list[Rater], whole: StudyStatistics) -> Iterator[Check]:
@@ -222,42 +206,34 @@ def _inactive(store: Store, study: Study, raters: list[Rater], whole: StudyStati
     if away:
         found = f"{len(away):,} of {len(people):,} not seen for {counted(AWAY, 'day')}: {', '.join(away[:5])}"
         advice = "`tutelage collect invite --rater NAME` prints a link back; without a name, one for others."
-        yield Check("inactive", found + (", …" if len(away) > 5 else ""), "warning", advice)
+        yield Check.warning("inactive", found + (", …" if len(away) > 5 else ""), advice)
 
 
 def _inbox(store: Store, study: Study) -> Iterator[Check]:
     waiting = {kind: n for kind, n in count_notices(store, study.id).items() if kind not in QUIET}
     names = {kind: SINGULAR[kind] if n == 1 else KINDS[kind][0].lower() for kind, n in waiting.items()}
     told = ", ".join(f"{waiting[kind]:,} {names[kind]}" for kind in KINDS if kind in waiting)
-    yield Check(
-        "inbox",
-        f"waiting: {told}" if told else "nothing waits",
-        "warning" if told else "ok",
-        "Read and close them on the page Inbox." if told else "",
-    )
+    found = f"waiting: {told}" if told else "nothing waits"
+    yield Check.warning("inbox", found, "Read and close them on the page Inbox.", when=bool(told))
 
 
 def _consent(study: Study, raters: list[Rater]) -> Iterator[Check]:
     people = [rater for rater in raters if rater.kind == "human" and rater.consented is not None]
     behind = [rater for rater in people if rater.agreed != study.consent]
     text = f"version {study.consent}" if study.consent else "the standard text"
-    yield Check(
+    yield Check.warning(
         "consent",
         f"{len(people) - len(behind):,} of {counted(len(people), 'person')} who agreed to a text agreed to {text}",
-        "warning" if behind else "ok",
-        "The others are asked when they come next, and give no answers before." if behind else "",
+        "The others are asked when they come next, and give no answers before.",
+        when=bool(behind),
     )
 
 
 def _retention(store: Store, study: Study) -> Iterator[Check]:
     due = raters_due(store, study.id)
-    yield Check(
-        "retention",
-        f"overdue for {len(due):,}: {', '.join(rater.name for rater in due[:5])}"
-        if due
-        else "nobody is overdue",
-        "fault" if due else "ok",
-        "`tutelage collect forget --due` forgets them; a running `collect serve` does so every hour."
-        if due
-        else "",
-    )
+    if not due:
+        yield Check("retention", "no rater is overdue")
+        return
+    found = f"overdue for {len(due):,}: {', '.join(rater.name for rater in due[:5])}"
+    advice = "`tutelage collect forget --due` forgets them; a running `collect serve` does so every hour."
+    yield Check("retention", found, "fault", advice)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tutelage.report.figures.number_text import duration, number, percent, signed, tick_labels
+from tutelage.base.number_text import duration, number, percent, signed, tick_labels
 from tutelage.report.figures.scales import Scale
 
 values = st.floats(-1e6, 1e6, allow_nan=False)

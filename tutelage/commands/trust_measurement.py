@@ -1,0 +1,152 @@
+"""A reward held against the votes of a study: how far it agrees with people, and the scale of its scores."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.commands.runs import remark
+from tutelage.commands.study_data import EmptyStudyError, StudySnapshot, read_study
+from tutelage.commands.study_settings import study_address
+from tutelage.data.records import VOTED, Preference, Prompt, stable_id
+from tutelage.people import Selection
+from tutelage.rewards.composite import MeasuredReward
+from tutelage.rewards.judge import PairwiseJudgeReward
+from tutelage.rewards.reward import Completions, Reward, made_of, reward_name
+from tutelage.rewards.scores import scores_of
+from tutelage.stats.intervals import Interval
+from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
+
+MOST = 500
+"""Pairs of a study that a reward is measured on, at most: a judge is paid for each."""
+LEAST = 10
+"""Pairs, with votes, below which nothing can be said."""
+
+
+def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) -> Mapping[str, object]:
+    """The record of a reward held against the votes of a study, for the run in the folder `run`.
+
+    With `anyway` a reward that falls short of the raters' own agreement passes.
+
+    Raises TutelageError where the reward agrees less with the study's raters than they do with each other, by more than
+    its interval, and where the study cannot tell.
+    """
+    parts = MeasuredReward.of(reward)
+    address = study_address(data)
+    if address is None:
+        raise TutelageError(f"--trust names a study: {data!r} is neither its database nor its folder.")
+    try:
+        study = read_study(address, name, Selection(), rows=VOTED, held_out=0.0, seed=0, run=run)
+    except EmptyStudyError as error:
+        raise TutelageError(_too_few(name or data, 0)) from error
+    pairs = _pairs(study)
+    found = measure_trust(_judged(parts.measured, pairs, study))
+    for line in (*_described(found, parts), *_leanings(reward, pairs)):
+        remark(line)
+    _refuse(found, str(study.record["study"]), anyway)
+    return _record(found, study)
+
+
+def _pairs(study: StudySnapshot) -> list[Preference]:
+    """Up to MOST pairs of the study with votes, drawn by their content."""
+    voted = [pair for pair, votes in study.votes.items() if votes.for_chosen + votes.for_rejected]
+    if len(voted) < LEAST:
+        raise TutelageError(_too_few(str(study.record["study"]), len(voted)))
+    return sorted(voted, key=lambda pair: stable_id(str(pair.messages), pair.chosen, pair.rejected))[:MOST]
+
+
+def _too_few(study: str, pairs: int) -> str:
+    return (
+        f"'{study}' has {counted(pairs, 'pair')} that people's votes decide (models and simulated raters do not "
+        f"count); a reward can be held against {LEAST} or more. Let raters go on, or leave --trust out."
+    )
+
+
+def _judged(reward: Reward, pairs: Sequence[Preference], study: StudySnapshot) -> list[JudgedPair]:
+    prompts = [
+        Prompt(f"pair {number}", pair.messages) for number, pair in enumerate(pairs, 1) for _ in range(2)
+    ]
+    answers = [answer for pair in pairs for answer in (pair.chosen, pair.rejected)]
+    scores = scores_of(reward, Completions(prompts, answers)).tolist()
+    return [
+        JudgedPair(
+            str(pair.messages),
+            chosen - rejected,
+            len(pair.chosen) - len(pair.rejected),
+            study.votes[pair].for_chosen,
+            study.votes[pair].for_rejected,
+        )
+        for pair, chosen, rejected in zip(pairs, scores[::2], scores[1::2], strict=True)
+    ]
+
+
+def _refuse(found: Trust, study: str, anyway: bool) -> None:
+    if anyway:
+        return
+    if found.raters.value is None or found.agreement.low is None:
+        raise TutelageError(
+            f"No two raters of '{study}' judged the same pair, so that their own agreement is not known and no reward "
+            "can be held against it. Ask with --overlap 2 or more, or train all the same with --trust-anyway."
+        )
+    if found.falls_short:
+        raise TutelageError(
+            f"The reward agrees with {_share(found.agreement)} of the votes of '{study}', and its raters with "
+            f"{_share(found.raters)} of each other's: it does not prefer what these people prefer. Change it (the "
+            "rubric of a judge, the rule), or train on it all the same with --trust-anyway."
+        )
+
+
+def _described(found: Trust, parts: MeasuredReward) -> list[str]:
+    names = ", ".join(reward_name(part) for _, part in parts.measured.parts)
+    share = f"{_share(found.agreement)} of {counted(found.votes, 'vote')} on {counted(found.pairs, 'pair')}"
+    lines = [f"{names}: agrees with {share}; two raters agree with {_share(found.raters)} of each other's"]
+    if found.length.value is not None:
+        lines.append(
+            f"{names}: prefers the longer answer {_signed(found.length)} more often than the raters do"
+        )
+    if found.weight > 0:
+        lines.append(
+            f"{names}: its scores are multiplied by {found.weight:.3g}, so that a difference of 1 is a log-odds of 1 "
+            "that people prefer an answer"
+        )
+    if parts.others is not None:
+        unknown = ", ".join(reward_name(part) for _, part in parts.others.parts)
+        lines.append(f"{unknown}: not measured, because it reads columns that a study does not keep")
+    return lines
+
+
+def _leanings(reward: Reward, pairs: Sequence[Preference]) -> list[str]:
+    """Where judges of pairs lean by place. Their replies are known already, so that nothing is asked again."""
+    return [_leaning(part, pairs) for part in made_of(reward) if isinstance(part, PairwiseJudgeReward)]
+
+
+def _leaning(judge: PairwiseJudgeReward, pairs: Sequence[Preference]) -> str:
+    both = [judge.opinions(pair.messages, pair.chosen, pair.rejected) for pair in pairs]
+    verdicts = [(each.shown.preferred, each.turned.preferred) for each in both]
+    first, turned = position_bias(verdicts, [str(pair.messages) for pair in pairs])
+    return (
+        f"{reward_name(judge)}: prefers the answer shown first in {_share(first)} (50 % is fair); {turned:.0%} of its "
+        "verdicts turn with the order and count as draws"
+    )
+
+
+def _share(interval: Interval) -> str:
+    if interval.value is None:
+        return "an unknown share"
+    bounds = "" if interval.low is None else f" ({interval.low:.0%} to {interval.high:.0%})"
+    return f"{interval.value:.0%}{bounds}"
+
+
+def _signed(interval: Interval) -> str:
+    assert interval.value is not None
+    bounds = (
+        "" if interval.low is None else f" ({100 * interval.low:+.0f} to {100 * (interval.high or 0):+.0f})"
+    )
+    return f"{100 * interval.value:+.0f} points{bounds}"
+
+
+def _record(found: Trust, study: StudySnapshot) -> dict[str, object]:
+    measures = {name: getattr(found, name) for name in ("agreement", "raters", "length")}
+    intervals = {name: [each.value, each.low, each.high] for name, each in measures.items()}
+    weight = found.weight if found.weight > 0 else 1.0
+    return {**study.record, "pairs": found.pairs, "votes": found.votes, **intervals, "weight": weight}
