@@ -9,8 +9,7 @@ from tiny_verbs import model
 import tutelage as tt
 from tutelage.base.errors import TutelageError
 from tutelage.commands.study_data import read_demonstrations, read_study
-from tutelage.data.records import CompletionRecord, Message, Prompt, user
-from tutelage.data.study_rows import ALL_ROWS, VOTED
+from tutelage.data.records import ALL_ROWS, VOTED, CompletionRecord, Message, Prompt, user
 from tutelage.people import (
     Answer,
     Item,

@@ -14,8 +14,7 @@ from tutelage.base import nouns
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.data.pairing import split_by_prompt
-from tutelage.data.records import Demonstration, Preference
-from tutelage.data.study_rows import ALL_ROWS, StudyRows
+from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
 from tutelage.people import (
     LabelledStudy,
     Selection,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.study_rows import ALL_ROWS, StudyRows
+from tutelage.data.records import ALL_ROWS, StudyRows
 
 FILE = "study.sqlite"
 """The database in the folder of a study."""

@@ -11,8 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.runs import remark
 from tutelage.commands.study_settings import study_address
-from tutelage.data.records import Preference, Prompt, stable_id
-from tutelage.data.study_rows import VOTED
+from tutelage.data.records import VOTED, Preference, Prompt, stable_id
 from tutelage.engines.ranks.processes import join
 from tutelage.rewards.completions import Completions
 from tutelage.rewards.judge import PairwiseJudgeReward

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from tutelage.data.records import Demonstration, Preference
-from tutelage.data.study_rows import ALL_ROWS, StudyRows
+from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
 from tutelage.people.labels import LabelledStudy, Row
 from tutelage.people.store.catalogue import Question
 from tutelage.people.store.conversations import LIVE

@@ -7,7 +7,7 @@ from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, MemorySettings, RunSettings, ShardSettings
 from tutelage.base.config.limits import a_share, above_zero, at_least
 from tutelage.commands.study_settings import StudySettings
-from tutelage.data.study_rows import WRITTEN, StudyRows
+from tutelage.data.records import WRITTEN, StudyRows
 
 
 @dataclass(frozen=True, kw_only=True)

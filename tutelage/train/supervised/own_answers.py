@@ -17,11 +17,11 @@ from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.rows import EncodedRow
-from tutelage.data.ranking import ranking
 from tutelage.data.records import Preference, Prompt
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator
+from tutelage.rollout.inference.best_of_n import best_first
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.rl.rollouts import answer
 from tutelage.train.run.lines import read_lines
@@ -95,7 +95,7 @@ class OwnAnswers:
         known = {encoded.prompt.id: encoded.prompt for encoded in self.prompts.items}
         found = [_answer(row, known) for row in read_lines(file)]
         groups = [found[start : start + self.samples] for start in range(0, len(found), self.samples)]
-        return [_best_first(group) for group in groups]
+        return [best_first(group) for group in groups]
 
 
 def _answer(row: Mapping[str, object], known: Mapping[str, Prompt]) -> OwnAnswer:
@@ -112,11 +112,6 @@ def _answer(row: Mapping[str, object], known: Mapping[str, Prompt]) -> OwnAnswer
                 known[name], EncodedRow(tuple(prompt), tuple(tokens)), text, float(score), finished
             )
     raise TutelageError(f"This is no answer of this run: {str(row)[:80]}. Begin it again in another --out.")
-
-
-def _best_first(group: Group) -> Group:
-    order = ranking([one.score for one in group], [one.finished for one in group])
-    return [group[i] for i in order]
 
 
 def statistics(groups: Sequence[Group], kept: Sequence[OwnAnswer]) -> dict[str, float]:
