@@ -64,7 +64,7 @@ PACKAGES = (
     Package(
         "stats",
         "votes, agreement, reliability, intervals, win rates, text measures; no torch",
-        "data",
+        "data base",
         "numpy scipy rouge_score nltk",
     ),
     Package(

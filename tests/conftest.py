@@ -1,8 +1,10 @@
 """What holds for all tests, and what several folders of them share."""
 
+import fcntl
 import gc
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -29,6 +31,7 @@ SLOW = """
     people/test_assignment.py people/test_live_conversation.py people/test_correction_data.py people/test_crowd.py
     people/test_export.py people/test_faults.py people/test_vote_import.py people/test_load.py
     people/test_training_data.py people/test_submission.py
+    report/test_faults_are_named.py report/test_metrics.py stats/test_copy_evidence.py stats/test_model_choice.py
     docs/test_reference.py test_docs_python.py test_import_time.py test_typechecks.py
 """
 MARKS = {"browser": "browser", "engines/cpu": "kernels", "peers": "peers"} | dict.fromkeys(
@@ -106,3 +109,35 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
         return made[key]
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def once_per_run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, Callable[[Path], None]], Path]:
+    """`once_per_run(name, make)`: a folder that `make` fills once, in whichever process of the run asks first; it is
+    only read."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if hasattr(request.config, "workerinput") else base  # that of all workers of xdist
+
+    def folder(name: str, make: Callable[[Path], None]) -> Path:
+        place, done = shared / name, shared / f".{name}.done"
+        with (shared / f".{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir()
+                make(place)
+                done.touch()
+        return place
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_runs(once_per_run: Callable[[str, Callable[[Path], None]], Path]) -> Any:
+    """The chain of tiny trained models (see `tiny_runs.py`), trained once for all tests that read it."""
+    import tiny_runs
+
+    folder = once_per_run("tiny-runs", tiny_runs.train)
+    return tiny_runs.TinyRuns(folder, folder)

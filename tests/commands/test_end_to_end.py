@@ -309,13 +309,13 @@ def test_settings_from_a_file_and_from_a_run(tiny_model, tmp_path, capsys):
     assert "leaning_rate" in capsys.readouterr().err
 
 
-def test_a_finished_run_is_left_alone(tiny_model, tmp_path):
-    data = files(tmp_path / "data")
-    settings = improve_settings(tiny_model("llama"), data, tmp_path / "run")
-    assert improve.main(settings) == 0
-    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run" / "model").iterdir()}
-    assert improve.main(settings) == 0
-    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run" / "model").iterdir()} == before
+def test_a_finished_run_is_left_alone(tiny_runs, tmp_path):
+    chain = tiny_runs.copy(tmp_path)
+    for name, command in (("sft", sft), ("reward", reward), ("improve", improve), ("dpo", find("dpo"))):
+        model = tmp_path / name / "model"
+        before = {file: file.stat().st_mtime_ns for file in model.iterdir()}
+        assert command.main(getattr(chain, name)) == 0
+        assert {file: file.stat().st_mtime_ns for file in model.iterdir()} == before, name
 
 
 # Chat -------------------------------------------------------------------------------------------------------

@@ -38,11 +38,16 @@ def steps(out):
     return [{k: v for k, v in row.items() if k not in timed} for row in read_jsonl(out / "metrics.jsonl")]
 
 
-def test_the_command_the_workflow_and_its_steps_one_by_one_are_the_same_run(tiny_model, tmp_path, data):
+def test_the_command_the_workflow_and_its_steps_one_by_one_are_the_same_run(
+    tiny_model, tmp_path, data, monkeypatch
+):
     """Bit for bit, and the steps that are yielded are the lines of metrics.jsonl."""
     base, typed, kept = tiny_model("llama"), tmp_path / "typed", tmp_path / "kept"
     settings = sft_settings(base, data, typed, epochs=2.0)
     result = tt.sft(settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "update", lambda self: pytest.fail("a finished run took a step"))
+        assert tt.sft(settings) == result, "a finished run returns its result"
     assert command.main(sft_settings(base, data, tmp_path / "command", epochs=2.0)) == 0
     keywords = {k: v for k, v in vars(settings).items() if k != "out"}
     with tt.prepare_sft(tt.SftSettings(**keywords, out=kept)) as training:
@@ -59,49 +64,42 @@ def test_the_command_the_workflow_and_its_steps_one_by_one_are_the_same_run(tiny
         assert step.metrics.items() <= lines[step.index].items()
 
 
-def test_a_workflow_prints_nothing_and_logs_its_remarks(tiny_model, tmp_path, data, capfd, caplog):
+def test_a_workflow_prints_nothing_and_logs_its_remarks_even_that_its_card_could_not_be_written(
+    tiny_model, tmp_path, data, capfd, caplog, monkeypatch
+):
+    def failing(folder):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(runs, "write_model_card", failing)
     with caplog.at_level(logging.INFO, logger="tutelage"):
-        tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "run", quiet=False))
+        tuned = tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "run", quiet=False))
     assert capfd.readouterr() == ("", "")
     assert "sft.jsonl: 20 of 20 rows" in caplog.text
     assert "--tokens-at-once" in caplog.text
+    assert "no space left" in caplog.text
+    assert tuned.load(device="cpu")
 
 
-def test_the_results_say_what_the_folder_says(tiny_model, tmp_path, data):
-    tuned = tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "sft"))
+def test_the_results_say_what_the_folder_says(tiny_runs, tmp_path):
+    chain = tiny_runs.copy(tmp_path)
+    tuned, judged, improved = tt.sft(chain.sft), tt.reward(chain.reward), tt.improve(chain.improve)
     last = read_jsonl(tmp_path / "sft" / "metrics.jsonl")[-1]
     assert tuned.loss == last["held_out/loss"]
     assert tuned.perplexity == pytest.approx(2.718281828459045**tuned.loss)
     assert tuned.dropped == 0
     assert set(tuned.rouge) == {"rouge1", "rouge2", "rougeL"}
-    judged = tt.reward(reward_settings(tuned.model, data, tmp_path / "reward"))
     assert judged.accuracy == json.loads((tmp_path / "reward" / "summary.json").read_text())["accuracy"]
     assert judged.accuracy_interval is not None
     assert judged.accuracy_interval[0] <= judged.accuracy <= judged.accuracy_interval[1]
-    settings = improve_settings(tuned.model, data, tmp_path / "ppo", reward=(str(judged.model),))
-    improved = tt.improve(settings)
-    assert improved.score == read_jsonl(tmp_path / "ppo" / "metrics.jsonl")[-1]["score/mean"]
+    assert improved.score == read_jsonl(tmp_path / "improve" / "metrics.jsonl")[-1]["score/mean"]
     card = ModelCard.load(improved.model / "README.md").text
     stages = [line.split(". ")[1] for line in card.splitlines() if line.startswith("### ")]
-    assert stages == ["sft: sft", "reward: reward", "ppo: improve"]
+    assert stages == ["sft: sft", "reward: reward", "improve: improve"]
     policy = improved.load(device="cpu")
     assert isinstance(policy, Policy)
-    assert equal(
-        weights(tmp_path / "ppo"),
-        {name: policy.model.state_dict()[name] for name in weights(tmp_path / "ppo")},
-    )
+    saved = weights(tmp_path / "improve")
+    assert equal(saved, {name: policy.model.state_dict()[name] for name in saved})
     assert judged.load(device="cpu").parameters()
-
-
-def test_a_card_that_cannot_be_written_is_a_remark(tiny_model, tmp_path, data, monkeypatch, caplog):
-    def failing(folder):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(runs, "write_model_card", failing)
-    caplog.set_level("INFO", "tutelage")
-    tuned = tt.sft(sft_settings(tiny_model("llama"), data, tmp_path / "run"))
-    assert "could not be written: no space left" in caplog.text
-    assert tuned.load(device="cpu")
 
 
 def test_rows_that_do_not_fit_are_counted_in_the_result(tiny_model, tmp_path, data):
@@ -112,15 +110,13 @@ def test_rows_that_do_not_fit_are_counted_in_the_result(tiny_model, tmp_path, da
     assert result.dropped == 2
 
 
-def test_a_finished_run_returns_its_result_without_a_step(tiny_model, tmp_path, data, monkeypatch):
-    settings = sft_settings(tiny_model("llama"), data, tmp_path / "run")
-    first = tt.sft(settings)
-    monkeypatch.setattr(Learner, "update", lambda self: pytest.fail("a finished run took a step"))
-    assert tt.sft(settings) == first
+def test_the_steps_of_a_finished_run_are_none(tiny_runs, tmp_path):
+    settings = tiny_runs.copy(tmp_path).sft
     with tt.prepare_sft(settings) as training:
         assert training.loop is None
         assert list(training) == []
-        assert training.finish() == first
+        result = training.finish()
+    assert result == tt.sft(settings)
 
 
 def test_a_run_whose_reader_stops_goes_on_from_its_checkpoint(tiny_model, tmp_path, data):

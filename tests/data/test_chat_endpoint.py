@@ -90,7 +90,7 @@ def test_a_refusal_is_told_at_once_with_the_servers_own_words(status):
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("<html>", "did not answer with JSON"),
+        ("<html>", "with JSON"),
         ({}, "without choices"),
         ({"choices": []}, "empty list"),
         ({"choices": [{"text": "old form"}]}, "without choices.*old form"),
@@ -161,7 +161,7 @@ def test_pauses_double_and_a_longer_one_is_granted_up_to_a_minute(monkeypatch):
 def test_an_answer_that_breaks_off_is_asked_for_again():
     with serving(lambda body, number: choices("So.")) as served:
         served.headers = {"Content-Length": "1000"}  # and then the connection is closed
-        with pytest.raises(TutelageError, match="did not answer after 2 attempts"):
+        with pytest.raises(TutelageError, match="2 attempts"):
             endpoint(served.url, retries=1).ask(QUESTION)
     assert len(served.asked) == 2
 
@@ -223,7 +223,7 @@ def test_a_reply_that_cannot_be_read_is_asked_for_once_more_and_then_refused() -
         paid = PaidEndpoint(Endpoint(served.url, "m"))
         assert paid.ask("a", word, "word") == "fine"
         assert paid.ask("a", word, "word") == "fine"
-        with pytest.raises(TutelageError, match=r"The judge m gave no word: '2!'"):
+        with pytest.raises(TutelageError, match=r"judge m gave no word: '2!'"):
             paid.ask("b", word, "word")
     assert len(served.asked) == 4, "both replies to a question are kept"
 
@@ -250,7 +250,7 @@ def test_nothing_is_sent_when_the_budget_is_spent(tmp_path: Path) -> None:
             paid.ask(text, word, "word")
         for again in (paid, replace(paid)):
             assert again.ask("a", word, "word") == "yes"
-            with pytest.raises(TutelageError, match=r"The budget of 0.0025 for the judge m is spent"):
+            with pytest.raises(TutelageError, match=r"budget of 0.0025"):
                 again.ask("d", word, "word")
     assert len(served.asked) == 3
 
@@ -259,7 +259,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("Dear diary,\n")
     paid = PaidEndpoint(Endpoint("http://localhost:1/v1", "m"), file=file)
-    with pytest.raises(TutelageError, match="no file of a judge's replies"):
+    with pytest.raises(TutelageError, match="judge's replies"):
         paid.ask("a", word, "word")
     assert file.read_text() == "Dear diary,\n"
     unwritable = PaidEndpoint(Endpoint("http://localhost:1/v1", "m"), file=tmp_path)

@@ -105,14 +105,14 @@ def test_a_key_is_sent_as_a_bearer_token() -> None:
 @pytest.mark.parametrize(
     ("parts", "error", "words"),
     [
-        ([OK, event("half")], Unanswered, "stopped in the middle"),
-        ([OK, event("half"), DONE], Unanswered, "stopped in the middle"),
+        ([OK, event("half")], Unanswered, "stopped"),
+        ([OK, event("half"), DONE], Unanswered, "stopped"),
         ([b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", event("half")], Unanswered, "did not answer"),
         ([], Unanswered, "did not answer"),
         ([OK, event("half"), event(error={"message": "out of memory"})], Unanswered, "out of memory"),
-        ([OK, b"data: {\n\n"], Unanswered, "something else than replies"),
-        ([OK, b"data: [1]\n\n"], Unanswered, "something else than replies"),
-        ([OK, b'data: {"choices": [{"delta": 1}]}\n\n'], Unanswered, "something else than replies"),
+        ([OK, b"data: {\n\n"], Unanswered, "else than replies"),
+        ([OK, b"data: [1]\n\n"], Unanswered, "else than replies"),
+        ([OK, b'data: {"choices": [{"delta": 1}]}\n\n'], Unanswered, "else than replies"),
         ([b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"], Unanswered, "503"),
         ([b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n"], Unanswered, "429"),
         (
@@ -138,7 +138,7 @@ def test_silence_is_a_failure() -> None:
 
 def test_a_line_without_an_end_is_not_collected_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tutelage.data.chat_stream.LONGEST_LINE", 1000)
-    with pytest.raises(Unanswered, match="line of more than 1,000"):
+    with pytest.raises(Unanswered, match="more than 1,000"):
         ask(OK, b"data: " + b"x" * 2000, 0.01, b"x" * 10)
 
 

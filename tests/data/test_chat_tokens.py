@@ -218,9 +218,9 @@ STRICT = (
     ("template", "reason"),
     [
         (FORCED, r"prompt goes on with '<think>\\n', the answered conversation with 'Frozen"),
-        (LOUD, "changes the text of the answer 'Frozen.'"),
-        (FORGETFUL, "changes the text of the answer 'Frozen.'"),
-        (STRICT, "turns system, user, assistant, user: System role not supported"),
+        (LOUD, "changes .*'Frozen.'"),
+        (FORGETFUL, "changes .*'Frozen.'"),
+        (STRICT, "turns system, user, assistant, user: .*not supported"),
         ("{{ messages[0].nothing.at_all }}", "refuses a conversation"),
     ],
 )
@@ -327,7 +327,7 @@ def test_prompts_lose_their_beginning_and_responses_their_end(
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_a_prompt_that_fills_the_context_leaves_no_room(limit: int) -> None:
-    with pytest.raises(NoRoomError, match=f"3 tokens and the limit is {limit}"):
+    with pytest.raises(NoRoomError, match=f"3 tokens .*limit is {limit}"):
         shorten([1, 2, 3], [4], limit)
 
 

@@ -206,7 +206,7 @@ def test_a_missing_rejected_answer_matters_to_preferences_only(tmp_path: Path) -
         path = write(tmp_path, [row])
         assert load_demonstrations(path).records == (Demonstration(ASKED, "Yes."),)
         assert [prompt.messages for prompt in load_prompts(path).records] == [ASKED]
-        with pytest.raises(TutelageError, match="the answer in rejected is empty"):
+        with pytest.raises(TutelageError, match="rejected is empty"):
             load_preferences(path)
 
 
@@ -256,7 +256,7 @@ def test_texts(tmp_path: Path) -> None:
 def test_a_text_file_of_prompts_line_by_line_is_not_one_prompt(tmp_path: Path) -> None:
     path = tmp_path / "prompts.txt"
     path.write_text("Explain rain.\nExplain snow.\n")
-    with pytest.raises(TutelageError, match="separate prompts by blank lines"):
+    with pytest.raises(TutelageError, match="blank lines"):
         load_prompts(path)
 
 
@@ -286,7 +286,7 @@ def test_prompts_without_ids_get_the_same_ones_everywhere(tmp_path: Path) -> Non
 def test_a_repeated_prompt_is_kept_once_and_counted(tmp_path: Path) -> None:
     loaded = load_prompts(write(tmp_path, [{"prompt": "Why?"}] * 9 + [{"prompt": "How?"}]))
     assert len(loaded.records) == 2
-    assert loaded.notes == ("8 rows left out: the prompt stands further up, and is kept once",)
+    assert loaded.notes == ("8 rows left out: the prompt is in an earlier row, and is kept once",)
 
 
 def test_an_id_used_for_two_prompts_is_skipped(tmp_path: Path) -> None:

@@ -131,8 +131,8 @@ def test_repeated_prompts_with_other_columns_are_told_apart_in_the_account(tmp_p
     loaded = load_prompts(path)
     assert [prompt.data for prompt in loaded.records] == [{"n": 1}]
     assert loaded.notes[:2] == (
-        "1 row left out: the prompt stands further up, and is kept once",
-        "2 rows left out: the prompt stands further up, with other columns, which are kept",
+        "1 row left out: the prompt is in an earlier row, and is kept once",
+        "2 rows left out: the prompt is in an earlier row, with other columns, which are kept",
     )
 
 

@@ -191,10 +191,10 @@ def test_a_missing_file_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_refused_with_the_files_in_it(tmp_path: Path) -> None:
-    with pytest.raises(TutelageError, match="is a folder; name a file"):
+    with pytest.raises(TutelageError, match="is a folder"):
         read_table(tmp_path)
     write(tmp_path, "train.jsonl", b"{}")
-    with pytest.raises(TutelageError, match=r"one of the files in it: train\.jsonl"):
+    with pytest.raises(TutelageError, match=r"files in it: train\.jsonl"):
         read_table(tmp_path)
 
 

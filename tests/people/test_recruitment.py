@@ -1,9 +1,9 @@
 """Recruitment: addresses of platforms and the way back, settings, and the closed form of the cost."""
 
 import pytest
+from tutelage.people.validation import FieldError
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.recruitment import (
     MTURK,
     PLATFORMS,

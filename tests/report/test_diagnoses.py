@@ -109,7 +109,7 @@ def test_each_bad_sign_is_seen_and_only_then(
 def test_scores_without_a_spread_are_constant_whatever_their_size() -> None:
     for size in (0.0, 0.3, 1e4):
         told = run(score__mean=[size] * 20, score__std=[size * 1e-8] * 20)
-        assert "a constant reward teaches nothing" in diagnoses.constant_score(told)
+        assert "constant reward" in diagnoses.constant_score(told)
         assert not diagnoses.constant_score(run(score__mean=[size] * 20, score__std=[0.01 + size / 100] * 20))
 
 

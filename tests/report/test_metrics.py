@@ -44,30 +44,15 @@ def loops(folder):
         ).train()
 
 
-def workflows(base, folder):
-    """The rows that the workflows of supervised learning write."""
-    shared = {
-        "model": base, "device": "cpu", "quiet": True, "batch_size": 4, "epochs": 1.0, "optimiser": {"lr": 1e-3},
-    }  # fmt: skip
-    files = {name: str(folder / f"{name}.jsonl") for name in ("sft", "pairs", "prompts")}
-    for name, columns in {
-        "sft": {"completion": "Far."},
-        "pairs": {"chosen": "A star."},
-        "prompts": {},
-    }.items():
-        other = {"rejected": "No."} if name == "pairs" else {}
-        rows = [json.dumps({"prompt": asked, **columns, **other}) for asked in ASKED]
-        (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
-    looks = {"held_out": 0.25, "evaluate_every": 1}
-    tt.sft(**shared, **looks, data=files["sft"], samples=0, rouge=0, out=folder / "a")
-    tt.reward(**shared, **looks, data=files["pairs"], out=folder / "b")
-    tt.dpo(**shared, **looks, data=files["pairs"], out=folder / "c")
+def rounds(base, folder):
+    """The rows of DPO on own answers."""
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": question}) + "\n" for question in ASKED))
     tt.dpo(
-        **shared, prompts=files["prompts"], reward=length, rounds=1, samples=48, held_out=0.25,
-        sampling={"max_new_tokens": 24}, out=folder / "d",
+        model=base, device="cpu", quiet=True, batch_size=4, epochs=1.0, optimiser={"lr": 1e-3}, prompts=str(prompts),
+        reward=length, rounds=1, samples=48, held_out=0.25, sampling={"max_new_tokens": 24}, out=folder / "run",
     )  # fmt: skip
-    for out in "abcd":
-        yield from map(json.loads, (folder / out / "metrics.jsonl").read_text().splitlines())
+    yield from map(json.loads, (folder / "run" / "metrics.jsonl").read_text().splitlines())
 
 
 def length(completions):
@@ -76,14 +61,17 @@ def length(completions):
 
 
 @pytest.fixture(scope="module")
-def written(tiny_model, tmp_path_factory):
+def written(tiny_model, tiny_runs, tmp_path_factory):
     """The names of all metrics that these runs write, on the engine that writes most."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUTELAGE_ENGINE", "cpu")
         names = {name for step in loops(tiny_model("llama")) for name in step.metrics}
         names |= {
-            name for row in workflows(tiny_model("llama"), tmp_path_factory.mktemp("runs")) for name in row
+            name for row in rounds(tiny_model("llama"), tmp_path_factory.mktemp("rounds")) for name in row
         }
+    for run in ("sft", "reward", "dpo"):
+        for line in (tiny_runs.folder / run / "metrics.jsonl").read_text().splitlines():
+            names |= json.loads(line).keys()
     judge = JudgeReward(PaidEndpoint(Endpoint("http://localhost:1/v1", "judge")))
     return names | set(reward_metrics(WeightedReward(((1.0, judge), (1.0, ExactMatch())))))
 

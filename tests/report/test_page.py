@@ -258,10 +258,10 @@ def test_metrics_nobody_foresaw_are_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("{", "cannot be read as JSON"),
-        ("[]", "a stage needs a name"),
-        ('{"stages": 3}', "a stage needs a name"),
-        ('{"stages": [{"kind": "sft"}]}', "a stage needs a name"),
+        ("{", "JSON"),
+        ("[]", "needs a name"),
+        ('{"stages": 3}', "needs a name"),
+        ('{"stages": [{"kind": "sft"}]}', "needs a name"),
     ],
 )
 def test_a_round_of_another_form_is_refused(tmp_path: Path, content: str, told: str) -> None:
@@ -272,9 +272,9 @@ def test_a_round_of_another_form_is_refused(tmp_path: Path, content: str, told: 
 
 
 def test_folders_that_hold_no_run_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TutelageError, match="neither a run nor a round"):
+    with pytest.raises(TutelageError, match="neither a run"):
         write_report(tmp_path)
-    with pytest.raises(TutelageError, match="There is no folder"):
+    with pytest.raises(TutelageError, match="no folder"):
         write_report(tmp_path / "absent")
     write(tmp_path / "config.json", {})
     (tmp_path / "report.html").mkdir()
@@ -418,7 +418,7 @@ def test_the_command_prints_the_path(finished: Path, capsys: pytest.CaptureFixtu
     assert main(["report", str(finished)]) == 0
     assert capsys.readouterr().out.strip() == str(finished / "report.html")
     assert main(["report", str(finished / "absent")]) == 2
-    assert "There is no folder" in capsys.readouterr().err
+    assert "no folder" in capsys.readouterr().err
 
 
 def test_long_runs_make_pages_of_reasonable_size(tmp_path: Path) -> None:

@@ -34,5 +34,5 @@ def test_what_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TutelageError, match="neither a run nor a round"):
+    with pytest.raises(TutelageError, match="neither a run"):
         findings_in(tmp_path)

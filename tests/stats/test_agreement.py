@@ -149,8 +149,8 @@ def test_mirrored_ordinal_alpha_ignores_which_answer_was_called_a():
 def test_what_is_undefined_says_so():
     alone = Votes.of(["x", "y"], ["r", "s"], ["a", "b"])
     assert pair_agreement(alone).value is None
-    assert "two or more raters" in pair_agreement(alone).note
-    assert "two or more raters" in krippendorff_alpha(alone).note
+    assert "two raters" in pair_agreement(alone).note
+    assert "two raters" in krippendorff_alpha(alone).note
     unanimous = Votes.of(["x", "x", "y", "y"], ["r", "s", "r", "s"], ["a"] * 4, ("a", "b"))
     assert krippendorff_alpha(unanimous).value is None
     assert "same" in krippendorff_alpha(unanimous).note
@@ -294,7 +294,7 @@ def test_agreeing_shares_by_hand():
 
 def test_what_cannot_be_calibrated_is_refused():
     even = Votes.of("xxyy", "rsrs", "abab")
-    with pytest.raises(TutelageError, match="no better than chance"):
+    with pytest.raises(TutelageError, match="chance"):
         strength_scale(even, np.zeros(4, dtype=int))
     with pytest.raises(TutelageError, match="two raters"):
         strength_scale(Votes.of("xy", "rs", "ab"), np.zeros(2, dtype=int))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiers import long_except
 
 from bench.raters import OVERLAP, Design, default, log_loss, right, simulate
 from tutelage.stats.model_choice import CANDIDATES, choose_model, fit_model
@@ -135,15 +136,18 @@ def five_raters(bad, classes, seed):
 
 @pytest.mark.parametrize(
     ("bad", "classes"),
-    [
-        ("guess", 2),
-        ("lie", 2),
-        ("lie alike", 2),
-        ("lie alike", 3),
-        ("say the first", 2),
-        ("guess alike", 2),
-        ("mostly guess alike", 3),
-    ],
+    long_except(
+        [("lie", 2), ("lie alike", 3), ("guess alike", 2)],
+        [
+            ("guess", 2),
+            ("lie", 2),
+            ("lie alike", 2),
+            ("lie alike", 3),
+            ("say the first", 2),
+            ("guess alike", 2),
+            ("mostly guess alike", 3),
+        ],
+    ),
 )
 def test_two_bad_raters_of_five_do_not_decide(bad, classes):
     """Not below what the three good raters say by themselves, less two standard errors."""

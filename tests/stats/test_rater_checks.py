@@ -12,12 +12,9 @@ from tutelage.base.errors import TutelageError
 from tutelage.stats.rater_checks import (
     Repeats,
     gold_test,
-    hasty_share,
-    prefers_longer,
     rater_flags,
     self_consistency,
     side_bias,
-    too_fast,
 )
 from tutelage.stats.reliability import dawid_skene, one_coin
 from tutelage.stats.vote_codes import Votes
@@ -122,26 +119,6 @@ def test_side_bias_finds_a_bias_in_nine_of_ten_at_the_stated_number_of_votes(bia
     left = np.arange(votes + 1)
     found = side_bias(left, np.full(votes + 1, votes)) < 0.01
     assert 0.88 < binom.pmf(left, votes, bias)[found].sum() < 0.93
-
-
-def test_preferring_the_longer_needs_enough_votes_and_a_high_rate():
-    assert prefers_longer(np.array([True] * 54 + [False] * 6)).flagged
-    assert not prefers_longer(np.array([True] * 53 + [False] * 6)).flagged
-    ordinary = prefers_longer(np.array([True] * 64 + [False] * 36))
-    assert not ordinary.flagged
-    assert ordinary.low < 0.64 == ordinary.rate < ordinary.high
-    assert prefers_longer(np.array([], dtype=bool)).rate is None
-
-
-def test_haste_is_judged_by_the_length_read_and_only_of_raters_with_20_votes():
-    """2,000 characters take 100 s at 20 per second; under 25 s nobody has read them."""
-    rater = np.repeat([0, 1], [20, 19])
-    seconds = np.where(np.arange(39) % 2 == 0, 24.0, 26.0)
-    fast = too_fast(seconds, np.full(39, 2000.0), rater)
-    assert fast[:20].tolist() == [True, False] * 10
-    assert not fast[20:].any()
-    assert not too_fast(seconds, np.full(39, 1900.0), rater).any()
-    assert hasty_share(fast, rater, 3).tolist() == [0.5, 0.0, 0.0]
 
 
 def test_later_choices_are_compared_with_the_first() -> None:

@@ -83,8 +83,8 @@ def test_the_lengths_alone_are_as_right_as_the_share_of_pairs_that_follow_them(t
         [3 * taste, -2 * taste, 0, 5],
         [1.0, 1.0, 1.0, 0.5],
         ["a", "b", "c", "d"],
-        learnt=[4 * taste, taste, -taste],
-        p_learnt=[1.0, 0.8, 1.0],
+        trained=[4 * taste, taste, -taste],
+        p_trained=[1.0, 0.8, 1.0],
     )
     assert found["prefers"] == ("longer" if taste > 0 else "shorter")
     assert found["accuracy"] == pytest.approx((1 + 0 + 0.5) / 3)
@@ -93,7 +93,7 @@ def test_the_lengths_alone_are_as_right_as_the_share_of_pairs_that_follow_them(t
 
 
 def test_a_label_below_one_half_turns_a_pair_round():
-    found = length_baseline([2, -2], [0.1, 0.1], ["a", "b"], learnt=[2, 2, 2], p_learnt=[0.2, 0.0, 0.9])
+    found = length_baseline([2, -2], [0.1, 0.1], ["a", "b"], trained=[2, 2, 2], p_trained=[0.2, 0.0, 0.9])
     assert found["prefers"] == "shorter"
     assert found["accuracy"] == pytest.approx(1 / 2)
 

@@ -59,7 +59,7 @@ def test_it_does_not_depend_on_the_order_of_the_samples_nor_on_a_monotone_change
 
 @pytest.mark.parametrize("n", [0, 5])
 def test_more_than_there_are_is_refused(n: int) -> None:
-    with pytest.raises(TutelageError, match=f"best of {n} cannot be told from 4"):
+    with pytest.raises(TutelageError, match=f"best of {n} .*from 4"):
         best_of_n(np.zeros((1, 4)), np.zeros((1, 4)), n)
 
 

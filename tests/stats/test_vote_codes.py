@@ -26,7 +26,7 @@ def test_given_choices_fix_the_codes_even_if_some_never_occur():
 
 
 def test_a_choice_that_was_not_offered_is_named():
-    with pytest.raises(TutelageError, match="'maybe' is not one of a, b"):
+    with pytest.raises(TutelageError, match=r"'maybe' .*a, b"):
         Votes.of(["x"], ["r"], ["maybe"], choices=("a", "b"))
 
 

@@ -143,7 +143,7 @@ def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_pat
     }
     assert found.notes == (
         "items with contradicting gold, taken as unknown: 1 (y)",
-        "gold answers that nobody ever chose: c",
+        "gold answers that no rater chose: c",
     )
 
 
@@ -156,7 +156,7 @@ def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_pat
             r"no column 'who' for the rater; .* item, annotator, label.*--rater",
         ),
         ("item,who,label\nx,r,1\n", WITH_GOLD, "no column 'gold' for the gold"),
-        ("item,who,label\nx,,1\n", COLUMNS, "No row of .* has a value in each of item, who and label"),
+        ("item,who,label\nx,,1\n", COLUMNS, "No row .*item, who and label"),
         (
             "item,who,label,gold\nx,r,1,true\n",
             WITH_GOLD,
@@ -166,7 +166,7 @@ def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_pat
         (
             "item,who,label\n" + "".join(f"x{n},r,text {n}\n" for n in range(51)),
             COLUMNS,
-            "51 different values, for example 'text 0'",
+            "51 different values.*'text 0'",
         ),
     ],
 )
@@ -205,8 +205,8 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
         yield [2]
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(TutelageError, match="No space left on device"):
+    with pytest.raises(OSError, match="No space left on device"):
         write_table(str(path), ["a"], rows())
     assert path.read_text() == "a\n1\n"
-    with pytest.raises(TutelageError, match="cannot be written"):
+    with pytest.raises(TutelageError, match=r"absent/out\.csv"):
         write_table(str(tmp_path / "absent" / "out.csv"), ["a"], [])

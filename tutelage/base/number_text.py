@@ -45,14 +45,14 @@ def compact(value: float, digits: int = 3) -> str:
 
 def tick_labels(ticks: tuple[float, ...], *, percent: bool = False, log: bool = False) -> tuple[str, ...]:
     """The labels of an axis' ticks; those of a linear axis have equally many decimals, so that they align."""
-    shown = [round(tick * 100, 9) if percent else tick for tick in ticks]
+    values = [round(tick * 100, 9) if percent else tick for tick in ticks]
     sign = "%" if percent else ""
-    extreme = any(abs(tick) >= 1e4 or 0 < abs(tick) < 1e-3 for tick in shown)
+    extreme = any(abs(tick) >= 1e4 or 0 < abs(tick) < 1e-3 for tick in values)
     if log or extreme:
-        digits = 3 if log else _digits(shown)
-        return tuple(compact(tick, digits) + sign for tick in shown)
-    decimals = max((len(f"{tick:.6g}".partition(".")[2]) for tick in shown), default=0)
-    return tuple(f"{tick:,.{decimals}f}".replace("-", MINUS) + sign for tick in shown)
+        digits = 3 if log else _digits(values)
+        return tuple(compact(tick, digits) + sign for tick in values)
+    decimals = max((len(f"{tick:.6g}".partition(".")[2]) for tick in values), default=0)
+    return tuple(f"{tick:,.{decimals}f}".replace("-", MINUS) + sign for tick in values)
 
 
 def _trimmed(decimal: str) -> str:

@@ -3,9 +3,9 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from tutelage.commands.study_data import RECORD
+from tutelage.report.json_files import read_object, section
 
 WEIGHTS = ("*.safetensors", "*.bin")
 ENDS = 1 << 20
@@ -33,7 +33,7 @@ def lineage_of(model: str) -> dict[str, object]:
     if not folder.is_dir():
         return told
     told["fingerprint"] = fingerprint(folder)
-    settings = _settings(folder)
+    settings = section(read_object(_run_of(folder) / "config.json")[0], "settings")
     start = settings.get("model")
     if isinstance(start, dict) and start.get("path"):
         told["trained_from"] = start["path"]
@@ -47,15 +47,6 @@ def lineage_of(model: str) -> dict[str, object]:
 def _run_of(folder: Path) -> Path:
     """The run whose final model the folder is."""
     return folder.parent if folder.name == "model" else folder
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    file = _run_of(folder) / "config.json"
-    try:
-        found = json.loads(file.read_text(encoding="utf-8")).get("settings", {})
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _studied(rewards: list[str]) -> dict[str, object]:

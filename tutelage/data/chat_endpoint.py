@@ -59,6 +59,16 @@ class Endpoint:
         """The address of the requests."""
         return f"{self.url.rstrip('/')}/chat/completions"
 
+    @property
+    def name(self) -> str:
+        """The subject of messages about this endpoint."""
+        return f"The model {self.model} at {self.address}"
+
+    def request(self, messages: Messages, **options: object) -> dict[str, Any]:
+        """The body of a request for a reply to a conversation."""
+        turns = [{"role": turn.role, "content": turn.content} for turn in messages]
+        return {"model": self.model, "messages": turns, **options}
+
     def ask(self, messages: Messages, *, n: int = 1, **options: float) -> list[EndpointReply]:
         """`n` replies to a conversation. `options` such as temperature or max_tokens are sent as they are.
 
@@ -67,51 +77,35 @@ class Endpoint:
         """
         replies: list[EndpointReply] = []
         while len(replies) < n:
-            body: dict[str, Any] = {
-                "model": self.model,
-                "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
-                **options,
-            }
+            body = self.request(messages, **options)
             if n - len(replies) > 1:
                 body["n"] = n - len(replies)
             if "seed" in options:
                 body["seed"] = int(options["seed"]) + len(replies)
-            replies += self._replies(self._answer(body))
+            try:
+                replies += self._replies(self._transport.post(self.address, body))
+            except InvalidAddress as error:
+                raise _no_endpoint(self.url) from error
         return replies[:n]
 
     @cached_property
     def _transport(self) -> Transport:
-        return Transport(self._name, self.key, self.timeout, self.retries, self.wait)
-
-    def _answer(self, body: Mapping[str, Any]) -> Any:
-        try:
-            return self._transport.post(self.address, body)
-        except InvalidAddress as error:
-            raise _no_endpoint(self.url) from error
+        return Transport(self.name, self.key, self.timeout, self.retries, self.wait)
 
     def _replies(self, answer: Any) -> list[EndpointReply]:
         try:
             read, written = _tokens(answer) if len(answer["choices"]) == 1 else (None, None)
-            found = [
-                EndpointReply(
-                    str(choice["message"]["content"] or ""),
-                    choice.get("finish_reason") != "length",
-                    read,
-                    written,
-                )
+            texts = [
+                (str(choice["message"]["content"] or ""), choice.get("finish_reason") != "length")
                 for choice in answer["choices"]
             ]
         except (KeyError, TypeError, AttributeError) as error:
             raise TutelageError(
-                f"{self._name} answered without choices: {json.dumps(answer)[:200]}."
+                f"{self.name} answered without choices: {json.dumps(answer)[:200]}."
             ) from error
-        if not found:
-            raise TutelageError(f"{self._name} answered with an empty list of choices.")
-        return found
-
-    @property
-    def _name(self) -> str:
-        return f"The model {self.model} at {self.address}"
+        if not texts:
+            raise TutelageError(f"{self.name} answered with an empty list of choices.")
+        return [EndpointReply(text, finished, read, written) for text, finished in texts]
 
 
 def _tokens(answer: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -182,32 +176,32 @@ class PaidEndpoint:
 
     @property
     def usage(self) -> Usage:
-        """What was asked until now."""
+        """Requests, tokens and costs until now."""
         return self._ledger.usage
 
     def ask(self, question: str, read: Callable[[str], T | None], expected: str) -> T:
-        """What `read` finds in the reply to a question; a reply in which it finds nothing is asked for once more.
+        """The value that `read` finds in the reply to a question; a reply without one is asked for once more.
 
-        Raises TutelageError where the endpoint does not answer, the budget is spent, or nothing is found: `expected`
-        says what, in words.
+        Raises TutelageError where the endpoint does not answer, the budget is spent, or no value is found: `expected`
+        names it.
         """
-        said = ""
+        reply = ""
         for attempt in range(ATTEMPTS):
-            said = self._reply(question, attempt)
-            found = read(said)
-            if found is not None:
-                return found
+            reply = self._reply(question, attempt)
+            value = read(reply)
+            if value is not None:
+                return value
         raise TutelageError(
-            f"The judge {self.endpoint.model} gave no {expected}: '{said.strip()[-200:]}'. Its prompt asks for one at "
+            f"The judge {self.endpoint.model} gave no {expected}: '{reply.strip()[-200:]}'. Its prompt asks for one at "
             "the end; use a model that follows it, or a prompt of your own."
         )
 
     def _reply(self, question: str, attempt: int) -> str:
-        asked = json.dumps([self.endpoint.model, self.temperature, question, attempt])
-        digest = hashlib.sha256(asked.encode()).hexdigest()
-        known = self._ledger.find(digest)
-        if known is not None:
-            return known
+        key = json.dumps([self.endpoint.model, self.temperature, question, attempt])
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        earlier = self._ledger.find(digest)
+        if earlier is not None:
+            return earlier
         self._refuse_overdraft()
         (reply,) = self.endpoint.ask(user(question), temperature=self.temperature)
         self._ledger.add(digest, reply.text, *self._tokens(question, reply))
@@ -257,15 +251,15 @@ class _Ledger:
             self.usage = Usage(
                 now.requests + 1, now.kept, now.read + read, now.written + written, now.cost + cost
             )
-            if self._path is not None:
-                self._append({"asked": digest, "reply": reply, "cost": cost}, self._path)
-
-    def _append(self, line: dict[str, object], path: Path) -> None:
-        try:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-        except OSError as error:
-            raise TutelageError(f"The judge's replies cannot be kept in {path}: {error.strerror}.") from error
+            if self._path is None:
+                return
+            try:
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"asked": digest, "reply": reply, "cost": cost}) + "\n")
+            except OSError as error:
+                raise TutelageError(
+                    f"The judge's replies cannot be kept in {self._path}: {error.strerror}."
+                ) from error
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -277,15 +271,12 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
             path.write_bytes(whole)
-        return [_entry(line) for line in whole.decode().splitlines()]
+        entries = [json.loads(line) for line in whole.decode().splitlines()]
+        types = {"asked": str, "reply": str, "cost": float}
+        return [{key: type_(entry[key]) for key, type_ in types.items()} for entry in entries]
     except OSError as error:
         raise TutelageError(f"The judge's replies in {path} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise TutelageError(
             f"{path} is no file of a judge's replies; name another one, or one that is not there yet."
         ) from error
-
-
-def _entry(line: str) -> dict[str, Any]:
-    entry = json.loads(line)
-    return {"asked": str(entry["asked"]), "reply": str(entry["reply"]), "cost": float(entry["cost"])}

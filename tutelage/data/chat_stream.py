@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tutelage.base.nouns import counted
 from tutelage.data.chat_endpoint import Endpoint
 from tutelage.data.records import Messages
-from tutelage.data.transport import BUSY, CONNECT, HttpRefusal, Unanswered, reason_of
+from tutelage.data.transport import BUSY, HttpRefusal, Unanswered, client_options, reason_of
 
 if TYPE_CHECKING:
     import httpx
@@ -42,17 +42,11 @@ class ChatStream:
         """The reply to a conversation, piece by piece; the last piece, and only that, has ended.
 
         Raises Unanswered where the endpoint cannot be reached, is busy, fails, falls silent or stops before the end
-        (the same request may succeed later), and Refusal where it refuses.
+        (the same request may succeed later), and HttpRefusal where it refuses.
         """
         import httpx
 
-        body = {
-            "model": self.endpoint.model,
-            "messages": [{"role": turn.role, "content": turn.content} for turn in messages],
-            "stream": True,
-            **self.options,
-            **options,
-        }
+        body = self.endpoint.request(messages, stream=True) | {**self.options, **options}
         try:
             async with self._client.stream("POST", self.endpoint.address, json=body) as response:
                 if not response.is_success:
@@ -66,26 +60,21 @@ class ChatStream:
                         if piece.ended:
                             return
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unanswered(f"{self._name} did not answer: {error or type(error).__name__}.") from error
-        raise Unanswered(f"{self._name} stopped in the middle of its reply.")
+            raise Unanswered(
+                f"{self.endpoint.name} did not answer: {error or type(error).__name__}."
+            ) from error
+        raise Unanswered(f"{self.endpoint.name} stopped in the middle of its reply.")
 
     @cached_property
     def _client(self) -> "httpx.AsyncClient":
         import httpx
 
-        headers = {"Authorization": f"Bearer {self.endpoint.key}"} if self.endpoint.key else {}
-        timeout = httpx.Timeout(self.endpoint.timeout, connect=min(self.endpoint.timeout, CONNECT))
         secure = self.endpoint.url.startswith("https:")  # reading the certificates takes a while
-        limits = httpx.Limits(max_connections=None)
-        return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, verify=secure)
-
-    @property
-    def _name(self) -> str:
-        return f"The model {self.endpoint.model} at {self.endpoint.address}"
+        return httpx.AsyncClient(**client_options(self.endpoint.key, self.endpoint.timeout), verify=secure)
 
     def _fail(self, response: "httpx.Response") -> NoReturn:
         reason = reason_of(response)
-        failure = f"{self._name} refused the request: status {response.status_code}, {reason}."
+        failure = f"{self.endpoint.name} refused the request: status {response.status_code}, {reason}."
         if response.status_code in BUSY:
             raise Unanswered(failure)
         raise HttpRefusal(failure, response.status_code, reason)
@@ -95,14 +84,16 @@ class ChatStream:
         try:
             event: Any = json.loads(data)
             if event.get("error"):
-                raise Unanswered(f"{self._name} failed: {str(event['error'])[:300]}.")
+                raise Unanswered(f"{self.endpoint.name} failed: {str(event['error'])[:300]}.")
             choices = event.get("choices") or []
             if not choices:
                 return ReplyPiece("")
             text = choices[0].get("delta", {}).get("content") or ""
             return ReplyPiece(str(text), str(choices[0].get("finish_reason") or ""))
         except (ValueError, AttributeError, TypeError, LookupError) as error:
-            raise Unanswered(f"{self._name} streams something else than replies: {data[:200]!r}.") from error
+            raise Unanswered(
+                f"{self.endpoint.name} streams something else than replies: {data[:200]!r}."
+            ) from error
 
 
 async def _events(response: "httpx.Response") -> AsyncGenerator[str]:

@@ -86,12 +86,12 @@ def encode(messages: Messages, response: str | None, tokenizer: Tokenizer) -> tu
     """
     if has_template(tokenizer) and messages:
         return _encode_through_template(messages, response, tokenizer)
-    known = facts(tokenizer)
-    prompt = [*known.start, *encode_text(render_prompt(messages, tokenizer), tokenizer)]
+    special = facts(tokenizer)
+    prompt = [*special.start, *encode_text(render_prompt(messages, tokenizer), tokenizer)]
     prompt = prompt or [_start_of_nothing(tokenizer)]
     if response is None:
         return prompt, []
-    lead = "" if not messages or known.leads or response[:1].isspace() else " "
+    lead = "" if not messages or special.leads or response[:1].isspace() else " "
     return prompt, [*encode_text(lead + response, tokenizer), plain_end_id(tokenizer)]
 
 
@@ -99,19 +99,19 @@ def _encode_through_template(
     messages: Messages, response: str | None, tokenizer: Tokenizer
 ) -> tuple[list[int], list[int]]:
     guard = _Guard(tokenizer)
-    asked = tuple(Message(turn.role, guard.hide(turn.content)) for turn in messages)
-    prompt = render_prompt(asked, tokenizer)
+    hidden = tuple(Message(turn.role, guard.hide(turn.content)) for turn in messages)
+    prompt = render_prompt(hidden, tokenizer)
     if response is None:
         return guard.encode(prompt), []
     answer = guard.hide(response)
-    body, ending = _split_answer(prompt, asked, answer, tokenizer)
+    body, ending = _split_answer(prompt, hidden, answer, tokenizer)
     return guard.encode(prompt), [*guard.encode(body), *_ending_ids(ending, tokenizer)]
 
 
-def _split_answer(prompt: str, asked: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:
+def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:
     """(what the template writes after the prompt up to the end of the answer, what it writes after the answer)."""
     whole = _through_template(
-        (*asked, Message("assistant", answer + END)), tokenizer, add_generation_prompt=False
+        (*conversation, Message("assistant", answer + END)), tokenizer, add_generation_prompt=False
     )
     if not whole.startswith(prompt):
         same = next((i for i, (a, b) in enumerate(zip(whole, prompt, strict=False)) if a != b), len(whole))
@@ -251,11 +251,11 @@ def shorten(
         raise TutelageError(
             f"max_prompt is {max_prompt}; it must be above 0 and below max_length, {max_length}."
         )
-    kept = list(prompt if max_prompt is None else prompt[-max_prompt:])
-    room = max_length - len(kept)
+    rest = list(prompt if max_prompt is None else prompt[-max_prompt:])
+    room = max_length - len(rest)
     if room < 1:
         raise NoRoomError(
-            f"The prompt has {counted(len(kept), 'token')} and the limit is {max_length}: there is no room for a "
+            f"The prompt has {counted(len(rest), 'token')} and the limit is {max_length}: there is no room for a "
             "response. Allow more tokens, or let prompts be cut."
         )
-    return Shortening(kept, list(response[:room]), len(kept) < len(prompt), room < len(response))
+    return Shortening(rest, list(response[:room]), len(rest) < len(prompt), room < len(response))

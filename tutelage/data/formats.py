@@ -102,14 +102,14 @@ def load_demonstrations(
     several = sum(any(turn.role == "assistant" for turn in record.messages) for record in loaded.records)
     if not several:
         return loaded
-    told = f"{counted(several, 'conversation', 'has')} several answers"
+    several_answers = f"{counted(several, 'conversation', 'has')} several answers"
     if answers == "every":
         parts = [tuple(_every_answer(record)) for record in loaded.records]
         records = tuple(part for each in parts for part in each)
         places = tuple(place for place, each in zip(loaded.places, parts, strict=True) for _ in each)
-        note = f"{told}, each of which is a record: {len(records):,} in all"
+        note = f"{several_answers}, each of which is a record: {len(records):,} in all"
         return replace(loaded, records=records, places=places, notes=(*loaded.notes, note))
-    note = f"{told}, of which only the last is the response"
+    note = f"{several_answers}, of which only the last is the response"
     return replace(loaded, notes=(*loaded.notes, note))
 
 
@@ -263,9 +263,9 @@ def _once_each() -> Callable[[Prompt], None]:
     def accept(prompt: Prompt) -> None:
         first = seen.get(prompt.messages)
         if first is not None and first.data != prompt.data:
-            raise LeftOut("row", "the prompt stands further up, with other columns, which are kept")
+            raise LeftOut("row", "the prompt is in an earlier row, with other columns, which are kept")
         if first is not None:
-            raise LeftOut("row", "the prompt stands further up, and is kept once")
+            raise LeftOut("row", "the prompt is in an earlier row, and is kept once")
         if prompt.id in ids:
             raise Unusable("the id of an earlier, different prompt")
         seen[prompt.messages] = prompt

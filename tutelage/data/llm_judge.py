@@ -16,7 +16,7 @@ from tutelage.data.records import Messages
 
 
 def fill(template: str, parts: Mapping[str, str]) -> str:
-    """The template with each `{name}` replaced by the part of that name; an unknown name stays as it stands.
+    """The template with each `{name}` replaced by the part of that name; an unknown name is left as it is.
 
     Parts are not searched for placeholders, so no text that is filled in can reach another part.
     """
@@ -82,7 +82,7 @@ Compare: TypeAlias = Callable[[Messages, str, str], Opinion]
 
 @dataclass(frozen=True)
 class BothOrders:
-    """The opinions of a judge about a pair as it stands, and about the same pair turned round."""
+    """The opinions of a judge about a pair, and about the same pair with its places changed."""
 
     shown: Opinion
     turned: Opinion
@@ -99,7 +99,7 @@ class BothOrders:
 
 
 def in_both_orders(compare: Compare, messages: Messages, first: str, second: str) -> BothOrders:
-    """What a judge says about two answers, and about the same two with their places changed."""
+    """The opinions of a judge about two answers in both orders."""
     return BothOrders(compare(messages, first, second), compare(messages, second, first))
 
 

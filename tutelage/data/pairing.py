@@ -60,7 +60,7 @@ def group_completions(
 
 def _distinct(completions: Iterable[CompletionRecord]) -> dict[str, dict[str, str]]:
     """prompt id -> text -> the smallest id of the completions that say it."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    texts_of: dict[str, dict[str, str]] = defaultdict(dict)
     ids: set[str] = set()
     for completion in completions:
         if completion.id in ids:
@@ -68,10 +68,10 @@ def _distinct(completions: Iterable[CompletionRecord]) -> dict[str, dict[str, st
                 f"Two completions have the id {completion.id!r}; a comparison could not name them."
             )
         ids.add(completion.id)
-        texts = found[completion.prompt_id]
-        said = completion.text.strip()
-        texts[said] = min(completion.id, texts.get(said, completion.id))
-    return found
+        texts = texts_of[completion.prompt_id]
+        text = completion.text.strip()
+        texts[text] = min(completion.id, texts.get(text, completion.id))
+    return texts_of
 
 
 def count_repeated(completions: Sequence[CompletionRecord]) -> int:
@@ -119,8 +119,8 @@ def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
 
 
 def _opening(record: Preference | Demonstration | Prompt) -> str:
-    """The key that records are grouped by: the first user turn, whatever the case and spacing; plain text stands for
-    itself."""
+    """The key that records are grouped by: the first user turn, whatever the case and spacing; plain text is its own
+    key."""
     plain = record.response if isinstance(record, Demonstration) else prompt_id(record.messages)
     first = next((message.content for message in record.messages if message.role == "user"), plain)
     return " ".join(first.casefold().split())

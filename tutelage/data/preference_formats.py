@@ -11,8 +11,6 @@ from tutelage.data.row_values import (
     SYSTEM,
     Ask,
     Unusable,
-    answered,
-    asked,
     ends_in_mid_sentence,
     is_transcript,
     number,
@@ -21,8 +19,10 @@ from tutelage.data.row_values import (
     parse_transcript,
     prompt_column,
     prompt_transcript,
-    said,
+    question_from,
+    require_answer,
     shared_beginning,
+    split_answer,
     text,
     turns,
 )
@@ -57,8 +57,8 @@ def implicit(read: Callable[[Values, str], Messages]) -> Callable[[Values], Pair
     """No prompt column: two whole conversations that agree up to the last answer."""
 
     def pair(values: Values) -> Pair:
-        prompt, chosen = answered(read(values, "chosen"), "chosen")
-        other, rejected = answered(read(values, "rejected"), "rejected")
+        prompt, chosen = split_answer(read(values, "chosen"), "chosen")
+        other, rejected = split_answer(read(values, "rejected"), "rejected")
         if prompt != other:
             raise Unusable("chosen and rejected differ before the last answer")
         return prompt, chosen, rejected
@@ -73,7 +73,7 @@ def _beginning(values: Values) -> Pair:
 
 def _how_prompts_were_found(rows: Sequence[TableRow]) -> str:
     """What is told about prompts that nothing marks."""
-    told = (
+    remark = (
         "the prompt of each pair is what both texts begin with, up to the end of a line or sentence; a column `prompt` "
         "would leave no doubt"
     )
@@ -81,9 +81,9 @@ def _how_prompts_were_found(rows: Sequence[TableRow]) -> str:
     texts = [(one, other) for one, other in sides if isinstance(one, str) and isinstance(other, str)]
     unmarked = sum(ends_in_mid_sentence(one, other) for one, other in texts)
     if not unmarked:
-        return told
+        return remark
     parted = f"{counted(unmarked, 'pair', 'parts')} within the first sentence"
-    return f"{told}. {parted}, where every word that both texts have is prompt"
+    return f"{remark}. {parted}, where every word that both texts have is prompt"
 
 
 def _both(test: Callable[[object], bool]) -> Callable[[Values], bool]:
@@ -124,8 +124,8 @@ PAIRS: tuple[RowFormat[Pair], ...] = (
         fits=lambda values: is_transcript(values["prompt"]),
     ),
     _explicit_format(prompt_column, "prompt"),
-    _explicit_format(asked("instruction", "input"), "instruction", "input"),
-    _explicit_format(asked("question"), "question"),
+    _explicit_format(question_from("instruction", "input"), "instruction", "input"),
+    _explicit_format(question_from("question"), "question"),
     *IMPLICIT,
 )
 
@@ -135,8 +135,8 @@ def labelled(values: Values, pair: Pair) -> Preference:
     messages, chosen, rejected = pair
     return Preference(
         messages,
-        said(values, "chosen", chosen),
-        said(values, "rejected", rejected),
+        require_answer(values, "chosen", chosen),
+        require_answer(values, "rejected", rejected),
         p_chosen=number(values, "p_chosen", 1.0, 0.0, 1.0),
         weight=number(values, "weight", 1.0, 0.0),
         margin=number(values, "margin", 0.0, 0.0),

@@ -35,16 +35,16 @@ from statistics import mean
 from typing import TypeAlias
 
 from tutelage.data.preference_formats import Pair
-from tutelage.data.readers import Broken, TableRow, Values, a_type
+from tutelage.data.readers import BrokenRow, TableRow, Values, a_type
 from tutelage.data.records import Demonstration, Messages, user
 from tutelage.data.row_values import (
     Ask,
     LeftOut,
     Unusable,
-    asked,
     conversation,
     number,
     parse_marked,
+    question_from,
     text,
     truth,
     turns,
@@ -58,7 +58,7 @@ AnswerReader: TypeAlias = Callable[[Values], tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonFormat:
     """A published data set of compared answers: how its rows ask, answer and decide. `asks` are the columns of the
     prompt, `needs` those of the answers and of the verdict."""
 
@@ -97,7 +97,7 @@ def helpsteer_prompt(values: Values) -> Messages:
 def _webgpt_question(values: Values) -> Messages:
     """`question` as {"full_text": …} (as published), or as text."""
     value = values.get("question")
-    return user(text(value, "full_text")) if isinstance(value, Mapping) else asked("question")(values)
+    return user(text(value, "full_text")) if isinstance(value, Mapping) else question_from("question")(values)
 
 
 def _required(column: str, low: float, high: float) -> Callable[[Values], float]:
@@ -172,16 +172,16 @@ def _listed_answers(values: Values) -> tuple[str, str]:
     return first, second
 
 
-COMPARED = (
-    Compared(
+COMPARISON_FORMATS = (
+    ComparisonFormat(
         "SHP",
         asks=("history",),
         needs=("human_ref_A", "human_ref_B", "labels"),
-        ask=asked("history"),
+        ask=question_from("history"),
         answers=_texts("human_ref_A", "human_ref_B"),
         verdict=lambda values: 1.0 if truth(values, "labels") else -1.0,
     ),
-    Compared(
+    ComparisonFormat(
         "WebGPT comparisons",
         asks=("question",),
         needs=("answer_0", "answer_1", "score_0"),
@@ -189,7 +189,7 @@ COMPARED = (
         answers=_texts("answer_0", "answer_1"),
         verdict=_required("score_0", -1.0, 1.0),
     ),
-    Compared(
+    ComparisonFormat(
         "HelpSteer2 preference",
         asks=("prompt",),
         needs=("response_1", "response_2", "preference_strength"),
@@ -197,7 +197,7 @@ COMPARED = (
         answers=_texts("response_1", "response_2"),
         verdict=_against_strength("preference_strength"),
     ),
-    Compared(
+    ComparisonFormat(
         "HelpSteer3 preference",
         asks=("context",),
         needs=("response1", "response2", "overall_preference"),
@@ -205,10 +205,10 @@ COMPARED = (
         answers=_texts("response1", "response2"),
         verdict=_against_strength("overall_preference"),
     ),
-    Compared(
+    ComparisonFormat(
         "Chatbot Arena", ("conversation_a",), ("conversation_b", "winner"), _opening, _single_answers, _winner
     ),
-    Compared(
+    ComparisonFormat(
         "Chatbot Arena, 55k",
         asks=("prompt",),
         needs=("response_a", "response_b", "winner_model_a", "winner_model_b"),
@@ -226,7 +226,7 @@ RatedAnswers: TypeAlias = Sequence[TableRow]
 
 
 @dataclass(frozen=True)
-class Rated:
+class RatingFormat:
     """A published data set of rated answers. `gather` gives the answers to each prompt; `asks` is the column of the
     prompt, and `middle` that of the scale, above which an answer counts as good."""
 
@@ -234,7 +234,7 @@ class Rated:
     asks: str
     needs: tuple[str, ...]
     ask: Ask
-    gather: Callable[[Sequence[TableRow]], tuple[Sequence[RatedAnswers], Sequence[Broken]]]
+    gather: Callable[[Sequence[TableRow]], tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]]
     middle: float
     fits: Callable[[Values], bool]
 
@@ -260,7 +260,7 @@ class Rated:
             arrange=self._best_first,
         )
 
-    def _in_pairs(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[Broken]]:
+    def _in_pairs(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[BrokenRow]]:
         groups, broken = self.gather(rows)
         return [pair for answers in groups for pair in self._pairs_of(answers)], broken
 
@@ -282,7 +282,7 @@ class Rated:
             raise LeftOut("pair", "equal ratings say nothing about which answer is better")
         return self.ask(values), text(values, "chosen"), text(values, "rejected")
 
-    def _best_first(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[Broken]]:
+    def _best_first(self, rows: Sequence[TableRow]) -> tuple[Sequence[TableRow], Sequence[BrokenRow]]:
         groups, broken = self.gather(rows)
         ordered = (sorted(answers, key=_score, reverse=True) for answers in groups)
         return [
@@ -306,15 +306,15 @@ def _score(row: TableRow) -> float:
 # UltraFeedback -------------------------------------------------------------------------------------------------------
 
 
-def _of_completions(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[Broken]]:
+def _of_completions(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]:
     """The answers that each row holds."""
     groups: list[RatedAnswers] = []
-    broken: list[Broken] = []
+    broken: list[BrokenRow] = []
     for row in rows:
         try:
             groups.append([_completion(row, place, each) for place, each in enumerate(_list(row.values), 1)])
         except Unusable as reason:
-            broken.append(Broken(row.where, str(reason)))
+            broken.append(BrokenRow(row.where, str(reason)))
     return groups, broken
 
 
@@ -362,21 +362,21 @@ def _has_completions(values: Values) -> bool:
 # HelpSteer -----------------------------------------------------------------------------------------------------------
 
 
-def _by_prompt(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[Broken]]:
+def _by_prompt(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]:
     """The rows of each prompt, in the order in which the prompts come first."""
     groups: dict[str, list[TableRow]] = defaultdict(list)
-    broken: list[Broken] = []
+    broken: list[BrokenRow] = []
     for row in rows:
         try:
             prompt, score = text(row.values, "prompt"), _required("helpfulness", 0.0, 4.0)(row.values)
             answer = text(row.values, "response")
             groups[prompt].append(TableRow(row.where, {"prompt": prompt, "answer": answer, "score": score}))
         except Unusable as reason:
-            broken.append(Broken(row.where, str(reason)))
+            broken.append(BrokenRow(row.where, str(reason)))
     return list(groups.values()), broken
 
 
-HELPSTEER = Rated(
+HELPSTEER = RatingFormat(
     "prompt, response, helpfulness (HelpSteer)",
     "prompt",
     ("response", "helpfulness"),
@@ -385,12 +385,12 @@ HELPSTEER = Rated(
     middle=2.0,
     fits=always,
 )
-RATED: tuple[Rated, ...] = (
-    Rated(
+RATING_FORMATS: tuple[RatingFormat, ...] = (
+    RatingFormat(
         "instruction, completions (UltraFeedback)",
         "instruction",
         ("completions",),
-        asked("instruction"),
+        question_from("instruction"),
         _of_completions,
         middle=3.0,
         fits=_has_completions,

@@ -20,16 +20,16 @@ KEYS_NAMED = 20
 
 
 class RowPlace(str):
-    """Where a row stands in its source, counted from 1: "line 12" of a text, "row 12" of a table or an array."""
+    """The place of a row in its source, counted from 1: "line 12" of a text, "row 12" of a table or an array."""
 
     __slots__ = ("number", "unit")
     unit: Literal["line", "row"]
     number: int
 
     def __new__(cls, unit: Literal["line", "row"], number: int) -> "RowPlace":
-        made = super().__new__(cls, f"{unit} {number}")
-        made.unit, made.number = unit, number
-        return made
+        place = super().__new__(cls, f"{unit} {number}")
+        place.unit, place.number = unit, number
+        return place
 
     def sentence(self) -> Sentence:
         """The place as a sentence, which has a translation. It is made when it is wanted: few rows are ever named."""
@@ -50,7 +50,7 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenRow:
     """A row that could not be read at all, and why; of a file that was read here both are sentences."""
 
     where: str
@@ -88,7 +88,7 @@ def _decode(name: str, content: bytes) -> str:
         ) from error
 
 
-def _read_json(name: str, content: bytes) -> Iterable[TableRow | Broken]:
+def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
     """An array of objects, an object with one list of objects, or, whatever the name says, one object per line."""
     text = _decode(name, content)
     try:
@@ -149,12 +149,12 @@ def _the_list(name: str, whole: object) -> list[object]:
     )
 
 
-def _json_rows(items: list[object]) -> Iterator[TableRow | Broken]:
+def _json_rows(items: list[object]) -> Iterator[TableRow | BrokenRow]:
     for number, item in enumerate(items, 1):
         yield _json_row(RowPlace("row", number), item)
 
 
-def _json_lines(text: str) -> Iterator[TableRow | Broken]:
+def _json_lines(text: str) -> Iterator[TableRow | BrokenRow]:
     # Not splitlines(), which would also split at U+2028 inside JSON strings.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -162,18 +162,18 @@ def _json_lines(text: str) -> Iterator[TableRow | Broken]:
         try:
             yield _json_row(RowPlace("line", number), json.loads(line))
         except RecursionError:
-            yield Broken(RowPlace("line", number), Sentence("nested too deeply"))
+            yield BrokenRow(RowPlace("line", number), Sentence("nested too deeply"))
         except ValueError:
-            yield Broken(RowPlace("line", number), Sentence("not valid JSON"))
+            yield BrokenRow(RowPlace("line", number), Sentence("not valid JSON"))
 
 
-def _json_row(where: RowPlace, item: object) -> TableRow | Broken:
+def _json_row(where: RowPlace, item: object) -> TableRow | BrokenRow:
     if isinstance(item, dict):
         return TableRow(where, item)
-    return Broken(where, Sentence("%(type)s instead of an object", type=a_type(item)))
+    return BrokenRow(where, Sentence("%(type)s instead of an object", type=a_type(item)))
 
 
-def _read_csv(name: str, content: bytes) -> Iterator[TableRow | Broken]:
+def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
     # The default refuses cells of more than 131,072 characters.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     text = _decode(name, content)
@@ -217,16 +217,16 @@ def _header(name: str, cells: list[str]) -> list[str]:
     return names
 
 
-def _csv_row(where: RowPlace, header: list[str], cells: list[str]) -> TableRow | Broken:
+def _csv_row(where: RowPlace, header: list[str], cells: list[str]) -> TableRow | BrokenRow:
     """An empty cell is no value: csv cannot tell the two apart."""
     if len(cells) != len(header):
-        told = counted(
+        reason = counted(
             "%(count)s cell instead of %(wanted)s",
             "%(count)s cells instead of %(wanted)s",
             count=len(cells),
             wanted=len(header),
         )
-        return Broken(where, told)
+        return BrokenRow(where, reason)
     return TableRow(where, {name: cell or None for name, cell in zip(header, cells, strict=True)})
 
 
@@ -265,7 +265,7 @@ def _read_text(name: str, content: bytes) -> Iterator[TableRow]:
         start = following
 
 
-READERS: dict[str, Callable[[str, bytes], Iterable[TableRow | Broken]]] = {
+READERS: dict[str, Callable[[str, bytes], Iterable[TableRow | BrokenRow]]] = {
     ".json": _read_json,
     ".jsonl": _read_json,
     ".ndjson": _read_json,

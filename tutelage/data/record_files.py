@@ -14,12 +14,12 @@ A prompt of one user turn is written as text, any other conversation as a list o
 import gzip
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, cast
 
+from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.preference_formats import explicit, labelled
@@ -54,19 +54,23 @@ def to_row(record: Record) -> dict[str, object]:
         case Prompt(id, messages, split):
             return dict(columns_of(record)) | {
                 "id": id,
-                "prompt" if _is_text(messages) else "messages": _asked(messages),
+                "prompt" if _is_text(messages) else "messages": _prompt_value(messages),
                 "split": split,
             }
         case Demonstration(messages, response, weight):
-            row = {"prompt": _asked(messages), "completion": _answered(messages, response)}
+            row = {"prompt": _prompt_value(messages), "completion": _answer_value(messages, response)}
             return row if weight == 1.0 else row | {"weight": weight}
         case UnpairedAnswer(messages, completion, label):
-            return {"prompt": _asked(messages), "completion": _answered(messages, completion), "label": label}
+            return {
+                "prompt": _prompt_value(messages),
+                "completion": _answer_value(messages, completion),
+                "label": label,
+            }
         case Preference(messages, chosen, rejected, p_chosen, weight, margin):
             return {
-                "prompt": _asked(messages),
-                "chosen": _answered(messages, chosen),
-                "rejected": _answered(messages, rejected),
+                "prompt": _prompt_value(messages),
+                "chosen": _answer_value(messages, chosen),
+                "rejected": _answer_value(messages, rejected),
                 "p_chosen": p_chosen,
                 "weight": weight,
                 "margin": margin,
@@ -78,11 +82,11 @@ def _is_text(messages: Messages) -> bool:
     return len(messages) == 1 and messages == user(messages[0].content)
 
 
-def _asked(messages: Messages) -> object:
+def _prompt_value(messages: Messages) -> object:
     return messages[0].content if _is_text(messages) else [asdict(message) for message in messages]
 
 
-def _answered(messages: Messages, response: str) -> object:
+def _answer_value(messages: Messages, response: str) -> object:
     return response if _is_text(messages) else [{"role": "assistant", "content": response}]
 
 
@@ -179,7 +183,6 @@ def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> int:
     writing fails.
     """
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     lines: list[bytes] = []
     for line, row in enumerate(rows, 1):
         try:
@@ -189,13 +192,7 @@ def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> int:
     content = b"".join(lines)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as file:
-            file.write(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
     except OSError as error:
-        raise TutelageError(f"{path} cannot be written: {error.strerror}.") from error
-    finally:
-        beside.unlink(missing_ok=True)
+        raise TutelageError(f"Cannot write {path}: {error.strerror}.") from error
+    write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     return len(lines)

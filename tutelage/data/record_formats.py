@@ -16,7 +16,7 @@ from decimal import Decimal
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair, labelled_format
-from tutelage.data.published_formats import COMPARED, HELPSTEER, RATED, Compared
+from tutelage.data.published_formats import COMPARISON_FORMATS, HELPSTEER, RATING_FORMATS, ComparisonFormat
 from tutelage.data.readers import Values
 from tutelage.data.records import (
     Demonstration,
@@ -33,8 +33,6 @@ from tutelage.data.row_values import (
     LeftOut,
     Unusable,
     answer,
-    answered,
-    asked,
     holds_half_a_character,
     is_transcript,
     name,
@@ -42,7 +40,9 @@ from tutelage.data.row_values import (
     optional_text,
     prompt_column,
     prompt_transcript,
-    said,
+    question_from,
+    require_answer,
+    split_answer,
     text,
     truth,
     turns,
@@ -60,7 +60,8 @@ class NotJson(ValueError):
 
 def own_columns(values: Values, read: Collection[str]) -> dict[str, object]:
     """`Prompt.data` of a row whose format reads the columns `read`. A value that JSON cannot hold becomes None."""
-    return {column: _or_none(values[column]) for column in values if is_own(column, read)}
+    own = (column for column in values if is_own(column, read))
+    return {column: json_value(values[column]) if _is_json(values[column]) else None for column in own}
 
 
 def is_own(column: str, read: Collection[str]) -> bool:
@@ -100,31 +101,24 @@ def _json(value: object) -> object:
     raise NotJson(type(value).__name__)
 
 
-def _or_none(value: object) -> object:
-    try:
-        return json_value(value)
-    except NotJson:
-        return None
-
-
 def remarks(table: Table, read: Collection[str]) -> tuple[str, ...]:
     """Remarks for the user about the own columns of a file of prompts: those kept, those whose name collides with a
     field, and those with values that JSON cannot hold."""
     own = [column for column in table.columns if is_own(column, read)]
-    found = [f"own columns, for rewards: {', '.join(own)}"] if own else []
+    sentences = [f"own columns, for rewards: {', '.join(own)}"] if own else []
     collide = [column for column in table.columns if column in FIELDS and column not in read]
     if collide:
-        found.append(
+        sentences.append(
             f"not kept: {', '.join(collide)} (in this format no field of a prompt, and the name of one; rename the "
             "column to keep it)"
         )
     for column in own:
         lost = [row.where for row in table.rows if not _is_json(row.values.get(column))]
         if lost:
-            found.append(
+            sentences.append(
                 f"null in place of {counted(len(lost), 'value')} of {column} that JSON cannot hold ({lost[0]}, …)"
             )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _is_json(value: object) -> bool:
@@ -156,14 +150,18 @@ def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -
 
 
 def _whole_conversation(column: str, title: str) -> RowFormat[Demonstration]:
-    return RowFormat(title, (column,), lambda values: Demonstration(*answered(turns(values, column), column)))
+    return RowFormat(
+        title, (column,), lambda values: Demonstration(*split_answer(turns(values, column), column))
+    )
 
 
 ANSWERED: tuple[RowFormat[Demonstration], ...] = (
     _whole_conversation("messages", "messages (role, content)"),
     _whole_conversation("conversations", "conversations (from, value: ShareGPT)"),
-    _demonstrated(" (Dolly)", asked("instruction", "context"), ("instruction", "context"), "response"),
-    _demonstrated(" (Alpaca)", asked("instruction", "input"), ("instruction", "input"), "output"),
+    _demonstrated(
+        " (Dolly)", question_from("instruction", "context"), ("instruction", "context"), "response"
+    ),
+    _demonstrated(" (Alpaca)", question_from("instruction", "input"), ("instruction", "input"), "output"),
     RowFormat(
         "prompt, completion",
         ("prompt", "completion"),
@@ -173,8 +171,8 @@ ANSWERED: tuple[RowFormat[Demonstration], ...] = (
         also=("weight", *SYSTEM),
     ),
     _demonstrated("", prompt_column, ("prompt",), "response"),
-    _demonstrated("", asked("question"), ("question",), "answer"),
-    _demonstrated("", asked("question"), ("question",), "response"),
+    _demonstrated("", question_from("question"), ("question",), "answer"),
+    _demonstrated("", question_from("question"), ("question",), "response"),
     RowFormat("text", ("text",), lambda values: Demonstration((), text(values, "text"))),
 )
 
@@ -205,7 +203,7 @@ TEXTS: tuple[RowFormat[str], ...] = (RowFormat("text", ("text",), lambda values:
 def _chosen_side(form: RowFormat[Pair]) -> RowFormat[Demonstration]:
     def parse(values: Values) -> Demonstration:
         messages, chosen, _ = form.parse(values)
-        return Demonstration(messages, said(values, "chosen", chosen))
+        return Demonstration(messages, require_answer(values, "chosen", chosen))
 
     name = f"{form.name}, of which the chosen side"
     listed = "preferences of every kind, of which the chosen side"
@@ -219,9 +217,9 @@ def _good_answer(values: Values) -> Demonstration:
     return Demonstration(labelled.messages, labelled.completion)
 
 
-COMPARED_PAIRS: tuple[RowFormat[Pair], ...] = tuple(one.pairs for one in COMPARED)
+COMPARISON_PAIRS: tuple[RowFormat[Pair], ...] = tuple(one.pairs for one in COMPARISON_FORMATS)
 
-PUBLISHED_PAIRS: tuple[RowFormat[Pair], ...] = (*COMPARED_PAIRS, *(one.pairs for one in RATED))
+PUBLISHED_PAIRS: tuple[RowFormat[Pair], ...] = (*COMPARISON_PAIRS, *(one.pairs for one in RATING_FORMATS))
 SETS = ", ".join(dict.fromkeys(re.findall(r"\(([\w ]+)", " ".join(form.name for form in PUBLISHED_PAIRS))))
 """The published data sets of compared and of rated answers."""
 
@@ -231,8 +229,8 @@ PREFERENCES: tuple[RowFormat[Preference], ...] = tuple(
 )
 
 DEMONSTRATIONS: tuple[RowFormat[Demonstration], ...] = (
-    *(_chosen_side(form) for form in (*PAIRS, *COMPARED_PAIRS)),
-    *(one.demonstrations for one in RATED),
+    *(_chosen_side(form) for form in (*PAIRS, *COMPARISON_PAIRS)),
+    *(one.demonstrations for one in RATING_FORMATS),
     replace(UNPAIRED[0], parse=_good_answer),  # type: ignore[arg-type]
     *ANSWERED,
 )
@@ -294,13 +292,13 @@ def _pair_asks(form: RowFormat[Pair]) -> RowFormat[Prompt]:
     return replace(asks, fits=form.fits, listed=ASKED)
 
 
-def _compared_asks(one: Compared) -> RowFormat[Prompt]:
+def _compared_asks(one: ComparisonFormat) -> RowFormat[Prompt]:
     asks = _asks(f"{one.pairs.name}, of which the prompt", one.ask, one.asks, ())
     return replace(asks, fits=one.pairs.matches, listed=ASKED)
 
 
 PROMPTS: tuple[RowFormat[Prompt], ...] = (
-    *(_compared_asks(one) for one in COMPARED),
+    *(_compared_asks(one) for one in COMPARISON_FORMATS),
     replace(
         _asks(f"{HELPSTEER.name}, of which the prompt", HELPSTEER.ask, (HELPSTEER.asks,), ()),
         fits=HELPSTEER.pairs.matches,
@@ -317,12 +315,14 @@ PROMPTS: tuple[RowFormat[Prompt], ...] = (
         NAMED,
         lambda values: values.get("prompt") is not None or values.get("messages") is not None,
     ),
-    _asks("instruction, context", asked("instruction", "context"), ("instruction", "context"), SYSTEM),
-    _asks("instruction, input", asked("instruction", "input"), ("instruction",), ("input", *SYSTEM)),
-    _asks("question", asked("question"), ("question",)),
+    _asks(
+        "instruction, context", question_from("instruction", "context"), ("instruction", "context"), SYSTEM
+    ),
+    _asks("instruction, input", question_from("instruction", "input"), ("instruction",), ("input", *SYSTEM)),
+    _asks("question", question_from("question"), ("question",)),
     _asks(
         "conversations", lambda values: _unanswered(turns(values, "conversations")), ("conversations",), ()
     ),
     *(_pair_asks(form) for form in IMPLICIT),
-    _asks("text", asked("text"), ("text",), ()),
+    _asks("text", question_from("text"), ("text",), ()),
 )

@@ -2,12 +2,6 @@
 
 A *comparison* is a question, a *judgement* is one rater's answer to it, and a *preference* is what training reads:
 it is derived from judgements and never stored as the truth.
-
-What a study holds to train on is named by where it comes from:
-
-votes        the better of each two responses, whatever was asked: a side, an order, ratings
-live         the same of the turns of live conversations
-corrections  better responses that raters wrote, over those that they correct
 """
 
 import hashlib
@@ -19,6 +13,15 @@ from typing import Literal, TypeAlias
 Role: TypeAlias = Literal["system", "user", "assistant"]
 Verdict: TypeAlias = Literal["a", "b", "tie", "both_bad", "skip"]
 Split: TypeAlias = Literal["train", "held_out"]
+StudyRows: TypeAlias = Literal["votes", "live", "corrections"]
+"""What a study holds to train on: votes on which of two responses is better, the same on turns of live conversations,
+and better responses that raters wrote."""
+
+ALL_ROWS: tuple[StudyRows, ...] = ("votes", "live", "corrections")
+VOTED: tuple[StudyRows, ...] = ("votes", "live")
+"""Rows that votes decide."""
+WRITTEN: tuple[StudyRows, ...] = ("live", "corrections")
+"""Rows whose text raters wrote, or continued."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ ROLES: Mapping[str, Role] = {
 
 
 def text(values: Values, column: str) -> str:
-    """Text with something in it, exactly as it stands."""
+    """Text with something in it, unchanged."""
     value = optional_text(values, column)
     if not value.strip():
         raise Unusable(f"{column} is empty" if values.get(column) is not None else f"{column} is missing")
@@ -169,14 +169,14 @@ def to_answer(messages: Messages, column: str) -> Messages:
     return messages
 
 
-def answered(messages: Messages, column: str) -> tuple[Messages, str]:
+def split_answer(messages: Messages, column: str) -> tuple[Messages, str]:
     """(conversation, answer) of messages whose last turn is the assistant's."""
     if not messages or messages[-1].role != "assistant":
         raise Unusable(f"{column} does not end with an assistant turn")
     return to_answer(messages[:-1], column), messages[-1].content
 
 
-def said(values: Values, column: str, answer: str) -> str:
+def require_answer(values: Values, column: str, answer: str) -> str:
     """The answer that was found in a column, after checking that it says something."""
     if not answer.strip():
         raise Unusable(
@@ -269,19 +269,19 @@ Ask: TypeAlias = Callable[[Values], Messages]
 SYSTEM = ("system", "system_prompt")
 
 
-def asked(column: str, context: str | None = None) -> Ask:
+def question_from(column: str, context: str | None = None) -> Ask:
     """A user turn from one column, with the context column after an empty line, under the system text if there is
     one."""
 
     def ask(values: Values) -> Messages:
         extra = optional_text(values, context) if context else ""
         question = text(values, column)
-        return under_system(values, user(f"{question}\n\n{extra}" if extra.strip() else question))
+        return with_system(values, user(f"{question}\n\n{extra}" if extra.strip() else question))
 
     return ask
 
 
-def under_system(values: Values, messages: Messages) -> Messages:
+def with_system(values: Values, messages: Messages) -> Messages:
     """The messages below the row's own system text; a blank one says nothing and is none."""
     for column in SYSTEM:
         if optional_text(values, column).strip():
@@ -291,7 +291,7 @@ def under_system(values: Values, messages: Messages) -> Messages:
 
 def prompt_column(values: Values) -> Messages:
     """`prompt` as text or as a list of messages."""
-    return under_system(values, conversation(values, "prompt"))
+    return with_system(values, conversation(values, "prompt"))
 
 
 def prompt_transcript(values: Values) -> Messages:

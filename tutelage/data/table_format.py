@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.readers import Broken, TableRow, Values
+from tutelage.data.readers import BrokenRow, TableRow, Values
 from tutelage.data.tables import Table
 
 T = TypeVar("T")
@@ -18,16 +18,16 @@ def always(values: Values) -> bool:
     return True
 
 
-Arrangement: TypeAlias = tuple[Sequence[TableRow], Sequence[Broken]]
+Arrangement: TypeAlias = tuple[Sequence[TableRow], Sequence[BrokenRow]]
 """Rows, each of which is parsed into one record, and those of the source from which none could be made."""
 
 
-def as_they_stand(rows: Sequence[TableRow]) -> Arrangement:
+def unchanged(rows: Sequence[TableRow]) -> Arrangement:
     """One record for each row."""
     return rows, ()
 
 
-def nothing_to_say(rows: Sequence[TableRow]) -> str:
+def no_remark(rows: Sequence[TableRow]) -> str:
     """No remark."""
     return ""
 
@@ -46,8 +46,8 @@ class RowFormat(Generic[T_co]):
     parse: Callable[[Values], T_co]
     also: tuple[str, ...] = ()
     fits: Callable[[Values], bool] = always
-    arrange: Callable[[Sequence[TableRow]], Arrangement] = as_they_stand
-    remark: Callable[[Sequence[TableRow]], str] = nothing_to_say
+    arrange: Callable[[Sequence[TableRow]], Arrangement] = unchanged
+    remark: Callable[[Sequence[TableRow]], str] = no_remark
     listed: str = ""
 
     def matches(self, values: Values) -> bool:
@@ -65,14 +65,14 @@ class RowFormat(Generic[T_co]):
         return table.renamed(names) if names else table
 
 
-def _respelt(columns: Sequence[str], known: Sequence[str]) -> Mapping[str, str]:
+def _respelt(columns: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
     """Column -> the name by which it is known, where the two differ in case or surrounding white space alone."""
     alike: dict[str, list[str]] = defaultdict(list)
     for column in columns:
         alike[column.strip().casefold()].append(column)
-    absent = (name for name in known if name not in columns)
-    found = ((alike.get(name.casefold(), []), name) for name in absent)
-    return {candidates[0]: name for candidates, name in found if len(candidates) == 1}
+    absent = (name for name in names if name not in columns)
+    candidates_of = ((alike.get(name.casefold(), []), name) for name in absent)
+    return {candidates[0]: name for candidates, name in candidates_of if len(candidates) == 1}
 
 
 def recognise(

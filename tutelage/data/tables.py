@@ -16,7 +16,7 @@ from pathlib import Path
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
-from tutelage.data.readers import READERS, Broken, RowPlace, TableRow, kind_of
+from tutelage.data.readers import READERS, BrokenRow, RowPlace, TableRow, kind_of
 
 _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]%+:-]+))?")
 
@@ -65,7 +65,7 @@ class Table:
 
     source: str
     rows: tuple[TableRow, ...]
-    broken: tuple[Broken, ...]
+    broken: tuple[BrokenRow, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -129,9 +129,9 @@ def _check_kind(name: str) -> str:
     return kind
 
 
-def _table(source: str, items: Iterable[TableRow | Broken]) -> Table:
+def _table(source: str, items: Iterable[TableRow | BrokenRow]) -> Table:
     rows: list[TableRow] = []
-    broken: list[Broken] = []
+    broken: list[BrokenRow] = []
     for item in items:
         if isinstance(item, TableRow):
             rows.append(item)

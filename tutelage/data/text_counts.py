@@ -1,4 +1,4 @@
-"""What can be counted in a text: words, n-grams, sentences, syllables, and the reading grade that follows from them.
+"""Counts of a text: words, n-grams, sentences, syllables, and the reading grade that follows from them.
 
 A *word* is a run of letters, digits or underscores, with inner apostrophes and hyphens, compared without case.
 """
@@ -25,8 +25,8 @@ def ngrams(text: str, n: int) -> list[tuple[str, ...]]:
     """All runs of n words of a text, in order; none when the text has fewer than n words."""
     if n < 1:
         raise ValueError(f"n-grams need n of at least 1, not {n}")
-    found = words(text)
-    return [tuple(found[start : start + n]) for start in range(len(found) - n + 1)]
+    tokens = words(text)
+    return [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
 
 
 def sentences(text: str) -> int:
@@ -57,8 +57,8 @@ def reading_grade(text: str) -> float | None:
     It is meant for English prose of a hundred words or more. On 220 answers of hh-rlhf the mean distance to the grade
     with syllables from the CMU dictionary is 0.22 (correlation 0.996).
     """
-    found = words(text)
-    if not found:
+    tokens = words(text)
+    if not tokens:
         return None
-    spoken = sum(map(syllables, found))
-    return 0.39 * len(found) / max(1, sentences(text)) + 11.8 * spoken / len(found) - 15.59
+    total = sum(map(syllables, tokens))
+    return 0.39 * len(tokens) / max(1, sentences(text)) + 11.8 * total / len(tokens) - 15.59

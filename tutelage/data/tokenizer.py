@@ -56,7 +56,7 @@ OPEN, CLOSE, END = "\ufdd0", "\ufdd1", "\ufdd2"
 
 @dataclass(frozen=True)
 class Facts:
-    """`start`: what stands before every text, () or the start token. `control`: the ids of all added tokens but those
+    """`start`: the tokens before every text, () or the start token. `control`: the ids of all added tokens but those
     of white space. `special`: matches the spelling of every special token, and our own marks. `leads`: the tokenizer
     itself puts a space before a text that has none."""
 
@@ -145,12 +145,12 @@ class TextStream:
     def _advance(self) -> None:
         """Append the characters that the unread tokens complete. A window of tokens is decoded, not the whole answer:
         some tokenizers write the first token of a text differently, so the window begins before the unread ones."""
-        known = self._decoded(self.tokens[self._context : self._read])
+        earlier = self._decoded(self.tokens[self._context : self._read])
         window = self._decoded(self.tokens[self._context :])
-        if len(window) <= len(known) or window.endswith(UNFINISHED):
+        if len(window) <= len(earlier) or window.endswith(UNFINISHED):
             return
         begin = len(self._text)
-        self._text += window[len(known) :]
+        self._text += window[len(earlier) :]
         self._context, self._read = self._read, len(self.tokens)
         self._find_stop(begin)
 

@@ -67,8 +67,8 @@ class Transport:
     def post(self, address: str, body: object, headers: Mapping[str, str] | None = None) -> Any:
         """The decoded answer to a JSON body, with `headers` besides the usual ones.
 
-        Raises Unanswered where the server still fails after the retries, Refusal where it refuses, InvalidAddress, and
-        TutelageError where the answer is no JSON.
+        Raises Unanswered where the server still fails after the retries, HttpRefusal where it refuses, InvalidAddress,
+        and TutelageError where the answer is no JSON.
         """
         return self._decoded(self.text(address, body, headers))
 
@@ -103,11 +103,7 @@ class Transport:
     def _client(self) -> "httpx.Client":
         import httpx
 
-        headers = {"Content-Type": "application/json"}
-        if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
-        timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, CONNECT))
-        return httpx.Client(headers=headers, timeout=timeout, limits=httpx.Limits(max_connections=None))
+        return httpx.Client(**client_options(self.key, self.timeout))
 
     def _attempt(self, address: str, send: Callable[[], "httpx.Response"]) -> str:
         import httpx
@@ -131,6 +127,15 @@ class Transport:
             return json.loads(text)
         except ValueError as error:
             raise TutelageError(f"{self.name} did not answer with JSON. Is the address right?") from error
+
+
+def client_options(key: str, timeout: float) -> dict[str, Any]:
+    """Options of a client of httpx that sends JSON: `key` as a bearer token, `timeout` seconds without a byte."""
+    import httpx
+
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    limit = httpx.Timeout(timeout, connect=min(timeout, CONNECT))
+    return {"headers": headers, "timeout": limit, "limits": httpx.Limits(max_connections=None)}
 
 
 def check_key(key: str, owner: str) -> None:

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError, refuse_unstorable
 from tutelage.people.languages import Sentence
+from tutelage.people.validation import FieldError, refuse_unstorable
 
 LETTERS = "abcdef"
 LONGEST_CORRECTION = 60_000

@@ -16,7 +16,6 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Messages
 from tutelage.people.answers import LONGEST_NAME
 from tutelage.people.assignment import next_assignment, refusal, reserve_turn
-from tutelage.people.fields import refuse_unstorable
 from tutelage.people.languages import Sentence
 from tutelage.people.store import turns
 from tutelage.people.store.assignments import Assignment
@@ -25,6 +24,7 @@ from tutelage.people.store.live_models import LiveModels, check_message, live_mo
 from tutelage.people.store.raters import Rater, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import Study, load_study
 from tutelage.people.store.turns import Turn, displayed_order, last_turn, load_turn, texts_of, went_on
+from tutelage.people.validation import refuse_unstorable
 
 OPENINGS = 3
 """Suggested openings that a rater sees at a time."""

@@ -25,9 +25,9 @@ from typing import (
     get_type_hints,
 )
 
-from tutelage.people.fields import Limits, limits_of
 from tutelage.people.recruitment import Recruitment
 from tutelage.people.settings import Consent, Plan
+from tutelage.people.validation import Limits, limits_of
 
 if TYPE_CHECKING:
     from tutelage.people.store.engine import Store

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
-from tutelage.people.fields import FieldError, check_ranges, find_named, number
+from tutelage.people.validation import FieldError, check_ranges, find_named, number
 
 PlatformName: TypeAlias = Literal["prolific", "mturk", "sona"]
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tutelage.people.fields import FieldError
 from tutelage.people.store.votes import Vote
+from tutelage.people.validation import FieldError
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from tutelage.data.readers import RowPlace
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
 from tutelage.data.tables import Table
 from tutelage.people.answers import Answer
-from tutelage.people.fields import FieldError, find_named
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.languages import Sentence, counted
 from tutelage.people.store.bulk import AnswerRecord
 from tutelage.people.store.items import Item
+from tutelage.people.validation import FieldError, find_named
 
 CHOICES: Mapping[str, tuple[str, int]] = {
     "a": ("a", 2), "b": ("b", 2), "model_a": ("a", 2), "model_b": ("b", 2), "tie": ("tie", 0), "equal": ("tie", 0),

@@ -1,4 +1,4 @@
-"""The forms of conversation of the models in a run: the policy, what it was trained from, and the reward models.
+"""Chat templates of the models in a run: the policy, the model that it was trained from, and the reward models.
 
 A model reads and ends an answer as its tokenizer writes it. Where two models that share tokens write it differently,
 one of them works in a form that it was never trained on. Forms are read from the files of tokenizers, so neither torch
@@ -57,10 +57,10 @@ class ChatForm:
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
         environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: form}
-        given = {"messages": messages, "add_generation_prompt": asks, "enable_thinking": False}
+        names = {"messages": messages, "add_generation_prompt": asks, "enable_thinking": False}
         try:
             template = environment.from_string(_GENERATION.sub("", self.template))
-            return template.render(**self.special, **given)
+            return template.render(**self.special, **names)
         except Exception:  # a template is a program of its author's: it may raise anything
             return None
 
@@ -76,16 +76,18 @@ def mismatches(folder: Path, config: Object) -> tuple[str, ...]:
     trained = _model_of(config)
     if trained is None:
         return ()
-    found = list(_differences(folder / "model", trained, "from which it was trained"))
+    sentences = list(_differences(folder / "model", trained, "from which it was trained"))
     source = _model_of(read_object(trained.parent / "config.json")[0])
     if source is not None:
-        found += _differences(trained, source, "from which it was trained")
+        sentences += _differences(trained, source, "from which it was trained")
     for name in items(settings_in(config), "reward"):
         reward = Path(str(name).partition("=")[0])
         differences = tuple(_differences(trained, reward, "the reward model"))
-        if differences and _share_tokens(trained, reward):
-            found += differences
-    return tuple(found)
+        if (
+            differences and len(_vocabulary(trained) ^ _vocabulary(reward)) <= 1
+        ):  # else it reads text by its own tokens
+            sentences += differences
+    return tuple(sentences)
 
 
 def _model_of(config: Object) -> Path | None:
@@ -113,21 +115,13 @@ def _token(value: object) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _share_tokens(one: Path, other: Path) -> bool:
-    """Whether two tokenizers have the same vocabulary but for one token; else a reward model reads text by its own."""
-    first, second = (_vocabulary(folder) for folder in (one, other))
-    return len(first ^ second) <= 1
-
-
 def _vocabulary(folder: Path) -> set[tuple[str, object]]:
     """The tokens of a tokenizer with their numbers."""
     content, _ = read_object(folder / "tokenizer.json")
     model = section(content, "model")
-    known = section(model, "vocab") or {
-        str(piece): place for place, piece in enumerate(items(model, "vocab"))
-    }
+    pieces = {str(piece): place for place, piece in enumerate(items(model, "vocab"))}
     added = [(string(each, "content"), each.get("id")) for each in objects(content, "added_tokens")]
-    return {*known.items(), *added}
+    return {*(section(model, "vocab") or pieces).items(), *added}
 
 
 def _differences(folder: Path, other_folder: Path, role: str) -> Iterator[str]:

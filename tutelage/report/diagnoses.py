@@ -1,6 +1,6 @@
 """Diagnoses of the known ways in which training goes wrong. Each function reads the curves of one run and returns a
-sentence about what it found, or an empty text. The thresholds are rules of thumb, named here; a sentence asks for a
-look, it proves nothing.
+sentence about a problem, or an empty text. The thresholds are rules of thumb, named here: a sentence is a hint, not
+proof.
 """
 
 from collections.abc import Sequence
@@ -60,8 +60,14 @@ def closing(values: Sequence[float]) -> float:
 
 def finite(run: RunContent, metric: str) -> Column:
     """The column of a metric without the values that are not finite."""
-    kept = [(step, value) for step, value in zip(*column(run, metric), strict=True) if isfinite(value)]
-    return tuple(step for step, _ in kept), tuple(value for _, value in kept)
+    points = [(step, value) for step, value in zip(*column(run, metric), strict=True) if isfinite(value)]
+    return tuple(step for step, _ in points), tuple(value for _, value in points)
+
+
+def lately(run: RunContent, metric: str) -> float | None:
+    """The mean of a metric's last window; None where it has too few points."""
+    _, values = finite(run, metric)
+    return closing(values) if len(values) >= SHORTEST else None
 
 
 def broken(run: RunContent, metric: str) -> str:
@@ -110,7 +116,7 @@ def overfitting(run: RunContent) -> str:
         return ""
     return (
         f"Held-out loss was lowest at step {steps[best]:.0f} ({number(loss[best])}) and is {number(rise)} above that"
-        " at the end: from there on examples were learnt by heart."
+        " at the end: from there on examples were memorised."
     )
 
 
@@ -140,10 +146,10 @@ def drifting_length(run: RunContent) -> str:
 
 def unfinished(run: RunContent) -> str:
     """A diagnosis of answers that run into the length limit."""
-    _, ended = finite(run, "ended")
-    if len(ended) < SHORTEST or closing(ended) >= ENDING:
+    ended = lately(run, "ended")
+    if ended is None or ended >= ENDING:
         return ""
-    return f"In the last steps only {percent(closing(ended))} of the answers came to an end by themselves."
+    return f"In the last steps only {percent(ended)} of the answers came to an end by themselves."
 
 
 def leaping(run: RunContent) -> str:
@@ -157,18 +163,18 @@ def leaping(run: RunContent) -> str:
 
 def clipping(run: RunContent) -> str:
     """A diagnosis of updates that clip a large share of the tokens."""
-    _, clipped = finite(run, "clip_fraction")
-    if len(clipped) < SHORTEST or closing(clipped) <= CLIPPED:
+    clipped = lately(run, "clip_fraction")
+    if clipped is None or clipped <= CLIPPED:
         return ""
-    return f"Lately {percent(closing(clipped))} of the tokens were clipped: the updates are too large for their data."
+    return f"Lately {percent(clipped)} of the tokens were clipped: the updates are too large for their data."
 
 
 def blind_critic(run: RunContent) -> str:
     """A diagnosis of a critic that predicts worse than a constant."""
-    _, explained = finite(run, "value/explained_variance")
-    if len(explained) < SHORTEST or closing(explained) >= 0:
+    explained = lately(run, "value/explained_variance")
+    if explained is None or explained >= 0:
         return ""
-    return f"Explained variance is {number(closing(explained))} lately: the critic is worse than no critic."
+    return f"Explained variance is {number(explained)} lately: the critic is worse than no critic."
 
 
 def diverging_values(run: RunContent) -> str:
@@ -222,10 +228,10 @@ def accuracy_of(run: RunContent) -> tuple[float, float, float] | None:
 
 def doubtful_accuracy(run: RunContent) -> str:
     """A diagnosis of a reward model that predicts single votes no better than a coin, or too well for their noise."""
-    found, ceiling = accuracy_of(run), number_in(run.summary, "ceiling")
-    if found is None:
+    accuracy, ceiling = accuracy_of(run), number_in(run.summary, "ceiling")
+    if accuracy is None:
         return ""
-    value, low, _ = found
+    value, low, _ = accuracy
     if low <= 0.5:
         return (
             f"Held-out accuracy ({percent(value, 1)}) cannot be told from guessing: its interval reaches 50%."

@@ -1,8 +1,6 @@
-"""The few decisive numbers at the head of a page and of each section.
+"""The decisive numbers at the head of a page and of each section, and the result of a round in a sentence.
 
-The top of a round's page: the few decisive numbers and a sentence that says what they mean.
-
-The numbers come from the round's `summary.json` (flat or nested keys; each is used if it is there):
+Those of a round come from its `summary.json` (flat or nested keys; each is used if it is there):
 
     sft.gold_mean  sft.gold_std  policy.gold_mean      or, where gold is unknown, sft.score_mean  policy.score_mean
     policy.win_rate  policy.win_rate_ci                share of held-out prompts, and its interval as [low, high]
@@ -73,15 +71,14 @@ def language_facts(run: RunContent) -> list[Fact]:
     """The facts of pretraining and of supervised fine-tuning."""
     _, loss = finite(run, "held_out/loss")
     _, perplexity = finite(run, "held_out/perplexity")
-    found = steps(run)
+    facts = steps(run)
     if loss:
-        found.append(
-            Fact("held-out loss", written(loss[-1]), f"from {written(loss[0])}" if len(loss) > 1 else "")
-        )
+        first = f"from {written(loss[0])}" if len(loss) > 1 else ""
+        facts.append(Fact("held-out loss", written(loss[-1]), first))
     if perplexity:
-        found.append(Fact("perplexity", written(perplexity[-1]), "equally likely tokens to choose from"))
-    found += share(run.summary, "held_out/rougeL", "ROUGE-L", "overlap with the reference answers")
-    return found + latest(run, "tokens_per_second", "tokens per second")
+        facts.append(Fact("perplexity", written(perplexity[-1]), "equally likely tokens to choose from"))
+    facts += share(run.summary, "held_out/rougeL", "ROUGE-L", "overlap with the reference answers")
+    return facts + latest(run, "tokens_per_second", "tokens per second")
 
 
 def sample_facts(run: RunContent) -> list[Fact]:
@@ -95,7 +92,7 @@ def sample_facts(run: RunContent) -> list[Fact]:
         Fact("answers", f"{len(completions):,}", f"to {counted(len(prompts), 'prompt')}"),
         *plain(measured, "words/mean", "words per answer"),
         *share(measured, "distinct/2", "different word pairs", "variety; small sets look more varied"),
-        *share(measured, "repetition", "repeated trigrams", "said before in the same answer"),
+        *share(measured, "repetition", "repeated trigrams", "of the same answer"),
     ]
 
 
@@ -174,10 +171,8 @@ def win_rate(round_: RoundContent) -> list[Fact]:
     if value is None:
         return []
     low, high = ends or (value, value)
-    colour = 2 if low > 0.5 else 1 if high < 0.5 else 0
-    drawing = interval_strip(
-        ValueBar("win rate", value, percent(value), low, high, colour), 0.0, 1.0, rule=0.5
-    )
+    bar = ValueBar("win rate", value, percent(value), low, high, 2 if low > 0.5 else 1 if high < 0.5 else 0)
+    drawing = interval_strip(bar, 0.0, 1.0, rule=0.5)
     note = f"against {round_.reference}" + (f"; 95% interval {between(*ends)}" if ends else "")
     return [Fact("win rate", percent(value), note, drawing)]
 
@@ -198,11 +193,9 @@ def worth(round_: RoundContent) -> list[Fact]:
 def distance(round_: RoundContent) -> list[Fact]:
     """The KL of the policy to the reference, in nats per answer."""
     value = number(round_.summary, "policy.kl_per_sequence")
-    return (
-        []
-        if value is None
-        else [Fact("KL", f"{written(value)} nats", f"per answer, from {round_.reference}")]
-    )
+    if value is None:
+        return []
+    return [Fact("KL", f"{written(value)} nats", f"per answer, from {round_.reference}")]
 
 
 def judge_model(round_: RoundContent) -> list[Fact]:
@@ -213,10 +206,8 @@ def judge_model(round_: RoundContent) -> list[Fact]:
     low, high = interval(round_.summary, "reward_model.accuracy_interval") or (None, None)
     estimate = ValueBar("accuracy", value, percent(value), low, high)
     drawing = interval_strip(estimate, 0.5, 1.0, rule=ceiling)
-    note = "of held-out votes predicted" + (
-        f"; {percent(ceiling)} is possible" if ceiling is not None else ""
-    )
-    return [Fact("reward model", percent(value), note, drawing)]
+    possible = "" if ceiling is None else f"; {percent(ceiling)} is possible"
+    return [Fact("reward model", percent(value), f"of held-out votes predicted{possible}", drawing)]
 
 
 def effort(round_: RoundContent) -> list[Fact]:

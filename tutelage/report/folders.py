@@ -50,7 +50,7 @@ from tutelage.report.json_files import (
 
 KINDS = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
 DISTILLATION = "distill"
-"""The kind of a run that learns from a teacher, which stands alone: a round has people instead."""
+"""The kind of a run that learns from a teacher, which is never part of a round: a round has people instead."""
 TELLTALE = {"improve": "kl/reference", "reward": "margin", "sft": "loss"}
 STATUSES = ("waiting", "running", "done", "failed")
 OBJECTS = ("config", "summary", "judgements")
@@ -129,7 +129,7 @@ def read(folder: Path) -> RoundContent:
         return read_alone(folder)
     raise TutelageError(
         f"{folder} is neither a run nor a round: it has no config.json, metrics.jsonl or summary.json, and no"
-        " round.json. Give the folder that a verb wrote with --out."
+        " round.json. Give the folder that a command wrote with --out."
     )
 
 
@@ -216,14 +216,14 @@ def read_run(folder: Path) -> RunContent:
 
 
 def kind_of(run: RunContent, name: str) -> str:
-    """The kind of a run: a distillation where its settings name a teacher; its folder's name or the verb in its command
-    where one of them is a kind; or else what its files and metrics suggest."""
+    """The kind of a run: a distillation where its settings name a teacher; its folder's name or the second word of its
+    command where one of them is a kind; or else what its files and metrics suggest."""
     if "teacher" in settings_of(run):
         return DISTILLATION
     command = [word for word in items(run.config, "command") if isinstance(word, str)]
-    named = next((word for word in (name, *command[1:2]) if word in KINDS), "")
-    if named:
-        return named
+    for word in (name, *command[1:2]):
+        if word in KINDS:
+            return word
     if run.judgements or run.answers:
         return "judge" if run.judgements else "evaluate"
     names = {name for row in run.metrics for name in row}

@@ -1,7 +1,7 @@
-"""JSON that others wrote: files as far as they can be read, and values of the expected kind, or nothing.
+"""JSON files as far as they can be read, and values of the expected type in them, or nothing.
 
-The files of a run, as far as they can be read. Each function returns the content, and a sentence about what could
-not be read ("" when all is well, or when there is no such file).
+The functions that read a file return its content, and a sentence about what could not be read ("" when all is well, or
+when there is no such file).
 """
 
 import json
@@ -70,13 +70,13 @@ def interval(values: Object, key: str) -> tuple[float, float] | None:
 
 def flat(values: Object, lead: str = "") -> dict[str, object]:
     """Nested objects as one, their keys joined by dots: {"a": {"b": 1}} -> {"a.b": 1}."""
-    found: dict[str, object] = {}
+    joined: dict[str, object] = {}
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            found |= flat(value, f"{lead}{key}.")
+            joined |= flat(value, f"{lead}{key}.")
         else:
-            found[f"{lead}{key}"] = value
-    return found
+            joined[f"{lead}{key}"] = value
+    return joined
 
 
 def read_object(path: Path) -> tuple[Object, str]:
@@ -131,8 +131,11 @@ def read_completions(folder: Path) -> tuple[list[Object], str]:
     """The rows of `completions.jsonl` with the texts of their prompts from `prompts.jsonl`, in the form of samples."""
     completions, trouble = read_table(folder / "completions.jsonl")
     prompts, other = read_table(folder / "prompts.jsonl")
-    texts = {string(row, "id"): string(row, "prompt") or last_message(row) for row in prompts}
-    samples = [
+    texts = {
+        string(row, "id"): string(row, "prompt") or string([{}, *objects(row, "messages")][-1], "content")
+        for row in prompts
+    }
+    samples: list[Object] = [
         {
             "prompt": texts.get(string(row, "prompt_id"), ""),
             "completion": string(row, "text"),
@@ -140,9 +143,4 @@ def read_completions(folder: Path) -> tuple[list[Object], str]:
         }
         for row in completions
     ]
-    return list(samples), trouble or other
-
-
-def last_message(row: Object) -> str:
-    """The text of the last message of a conversation."""
-    return "".join(string(message, "content") for message in objects(row, "messages")[-1:])
+    return samples, trouble or other

@@ -1,18 +1,18 @@
 """Every metric that a run writes to metrics.jsonl: its meaning, its unit, what is healthy.
 
-What is healthy in a metric that has a panel stands there (`tutelage.report.panels`), beside its curve.
+What is healthy in a metric that has a panel is in `tutelage.report.panels`, beside its curve.
 """
 
 from dataclasses import dataclass
 
 PART = "<part>"
-"""Stands for the name of a part of the reward, or of a reward that is only watched."""
+"""Placeholder of the name of a part of the reward, or of a reward that is only watched."""
 HELD_OUT = "held_out/"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its name in metrics.jsonl. One of `<part>` stands for one for each part of the reward."""
+    """A metric by its name in metrics.jsonl. One of `<part>` is one for each part of the reward."""
 
     name: str
     meaning: str
@@ -71,7 +71,7 @@ PREFERENCES = (
         "kl/chosen",
         "How much less likely the preferred answers are than under the reference.",
         PER_ANSWER,
-        "Around 0 or below it; far above 0 the policy unlearns the better answers too.",
+        "Around 0 or below it; far above 0 the chosen answers are becoming less likely as well.",
     ),
     Metric(
         "kl/rejected",
@@ -86,8 +86,8 @@ PREFERENCES = (
 
 OWN_ANSWERS = (
     Metric("round", "The round, counted from 1.", COUNT),
-    Metric("kept", "Answers, or pairs of them, of this round that are learnt from.", COUNT, "Far above 0."),
-    Metric("score/kept", "Mean score of the answers that are learnt from.", "scores", "Above `score/mean`."),
+    Metric("kept", "Answers, or pairs of them, of this round that are trained on.", COUNT, "Far above 0."),
+    Metric("score/kept", "Mean score of the answers that are trained on.", "scores", "Above `score/mean`."),
     Metric(
         HELD_OUT + "score", "Mean score of the answers to prompts that are kept aside.", "scores", "It rises."
     ),
@@ -146,7 +146,7 @@ SCORES = (
         "0, or a few: a policy that writes more of them earns nothing by them.",
     ),
 )
-"""Answers and what they are worth: `improve`, and as far as there are scores other verbs that sample."""
+"""Answers and what they are worth: `improve`, and as far as there are scores other commands that sample."""
 
 DISTANCE = (
     Metric("kl/reference", "KL(sampler‖reference) by the estimator k1.", PER_ANSWER),

@@ -1,6 +1,4 @@
-"""Model cards.
-
-Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
+"""Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
 
 A card holds names of files and folders but no paths, no addresses of databases, and no times, so that it may be
 published and equal runs have equal cards.
@@ -33,21 +31,6 @@ from tutelage.report.provenance import (
     source_named,
     started_in,
 )
-
-
-def task_lines(name: str, summary: Object) -> Iterator[str]:
-    """The figures of tasks in the summary.json of an evaluation, with standard errors; `name` is that of the model."""
-    tasks, reached = section(summary, "tasks"), section(summary, "model")
-    versions = section(tasks, "versions")
-    for figure in map(str, items(tasks, "figures")):
-        task, _, metric = figure.rpartition("/")
-        value, error = number(reached, figure), number(reached, f"{figure}_error")
-        if value is not None:
-            yield (
-                f"{name} on `{task}` (lm-evaluation-harness, version {versions.get(task, 'unknown')} of the task): "
-                f"{metric} {value:.3f}" + ("" if error is None else f", standard error {error:.3f}")
-            )
-
 
 LINEAGE = "## Lineage"
 """Heading at which the part of a card that this module writes begins."""
@@ -91,15 +74,23 @@ def model_card(folder: Path, old: str = "") -> str:
     from huggingface_hub import ModelCard, ModelCardData
 
     stage = read_stage(folder.resolve())
-    reward = stage.verb == "reward"
+    reward = stage.command == "reward"
+    recipe = string(settings_in(stage.config), "recipe")
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification" if reward else "text-generation",
-        tags=["tutelage", *(["reward-model"] if reward else []), *_tags(stage)],
+        tags=[
+            "tutelage",
+            *(["reward-model"] if reward else []),
+            stage.command,
+            *([recipe] if recipe else []),
+        ],
     )
     for key, value in _of_the_base(stage.base).items():
         data[key] = value
-    body = ModelCard(old, ignore_metadata_errors=True).text if reward and old else _title(stage)
+    trained = f"`tutelage {stage.command}`" + (f" with the recipe `{recipe}`" if recipe else "")
+    title = f"# {stage.folder.name}\n\nA language model, trained by Tutelage: {trained}."
+    body = ModelCard(old, ignore_metadata_errors=True).text if reward and old else title
     head = body.partition(f"\n{LINEAGE}\n")[0].strip()
     return f"---\n{data.to_yaml()}\n---\n\n{head}\n\n{LINEAGE}\n\n" + "\n".join(_sections(stage))
 
@@ -111,23 +102,12 @@ def _of_the_base(base: Base | None) -> dict[str, str]:
     return ({"base_model": base.hub} if base.hub else {}) | dict(base.licence)
 
 
-def _tags(stage: Ancestor) -> list[str]:
-    recipe = string(settings_in(stage.config), "recipe")
-    return [stage.verb, *([recipe] if recipe else [])]
-
-
-def _title(stage: Ancestor) -> str:
-    recipe = string(settings_in(stage.config), "recipe")
-    trained = f"`tutelage {stage.verb}`" + (f" with the recipe `{recipe}`" if recipe else "")
-    return f"# {stage.folder.name}\n\nA language model, trained by Tutelage: {trained}."
-
-
 def _sections(stage: Ancestor) -> Iterator[str]:
     """The lines from the lineage on."""
     stages = stage.lineage()
     yield f"{_beginning(stage.base)} Each stage below was made from what it names; the last is this model."
     for place, each in enumerate(stages, start=1):
-        yield from ("", f"### {place}. {each.folder.name}: {each.verb}", "")
+        yield from ("", f"### {place}. {each.folder.name}: {each.command}", "")
         yield from (f"- {line}" for line in _facts(each))
     compared = [line for each in stages for line in _comparisons(each)]
     if compared:
@@ -156,11 +136,11 @@ def _facts(stage: Ancestor) -> Iterator[str]:
     yield from _study_facts(stage)
     settings = flat(settings_in(stage.config))
     names = (*SHOWN, *SAMPLING) if "prompts" in stage.sources else SHOWN
-    shown = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
-    if shown:
-        yield "settings: " + ", ".join(f"`{name}` {_text(value)}" for name, value in shown.items())
+    chosen = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
+    if chosen:
+        yield "settings: " + ", ".join(f"`{name}` {_text(value)}" for name, value in chosen.items())
     for key, name in SHARES.items():
-        if key == "accuracy" and stage.verb != "reward":
+        if key == "accuracy" and stage.command != "reward":
             continue  # that of the last batch of training
         if (value := number(stage.summary, key)) is not None:
             yield f"{name}: {percent(value, 1)}{_spread(interval(stage.summary, f'{key}_interval'))}"
@@ -195,21 +175,15 @@ def _study_facts(stage: Ancestor) -> Iterator[str]:
         yield f"accuracy on single votes: {percent(accuracy, 1)}{_spread(interval(votes, 'interval'))}"
 
 
-def _evaluations(stage: Ancestor) -> Iterator[tuple[Path, Object, tuple[Path, ...]]]:
-    """The evaluations of a stage's model whose folders lie beside its own: the folder, its settings, and the places
-    that paths in them may start from."""
+def _comparisons(stage: Ancestor) -> Iterator[str]:
+    """Win rates of a stage's model and its figures on tasks, from the evaluations whose folders lie beside its own."""
     for file in sorted(stage.folder.parent.glob("*/summary.json")):
         settings = read_object(file.with_name("config.json"))[0]
         path = string(section(settings, "model"), "path")
         places = (started_in(file.parent, settings), Path())
-        if any(run_of((place / path).resolve()) == stage.folder for place in places):
-            yield file.parent, settings, places
-
-
-def _comparisons(stage: Ancestor) -> Iterator[str]:
-    """Win rates of a stage's model, and what it reached on tasks."""
-    for folder, settings, places in _evaluations(stage):
-        summary = read_object(folder / "summary.json")[0]
+        if not any(run_of((place / path).resolve()) == stage.folder for place in places):
+            continue
+        summary = read_object(file)[0]
         against = source_named(string(settings, "against"), "model", places, frozenset())
         for reward, rate in section(summary, "win_rate").items():
             measured = rate if isinstance(rate, dict) else {}
@@ -218,18 +192,32 @@ def _comparisons(stage: Ancestor) -> Iterator[str]:
                     f"{stage.folder.name} against {_named(against)} by `{reward}`: win rate {percent(value, 1)}"
                     f"{_spread(interval(measured, 'win_rate_ci'))}, ties half"
                 )
-        yield from task_lines(stage.folder.name, summary)
+        yield from _task_lines(stage.folder.name, summary)
+
+
+def _task_lines(name: str, summary: Object) -> Iterator[str]:
+    """The figures of tasks in the summary.json of an evaluation, with standard errors; `name` is that of the model."""
+    tasks, figures = section(summary, "tasks"), section(summary, "model")
+    versions = section(tasks, "versions")
+    for figure in map(str, items(tasks, "figures")):
+        task, _, metric = figure.rpartition("/")
+        value, error = number(figures, figure), number(figures, f"{figure}_error")
+        if value is not None:
+            yield (
+                f"{name} on `{task}` (lm-evaluation-harness, version {versions.get(task, 'unknown')} of the task): "
+                f"{metric} {value:.3f}" + ("" if error is None else f", standard error {error:.3f}")
+            )
 
 
 def _limits(stage: Ancestor, compared: list[str]) -> Iterator[str]:
-    if stage.verb == "reward":
+    if stage.command == "reward":
         yield (
             "Scores compare answers to the same prompt, of the kind that the model was trained on; they say nothing of "
             "truth."
         )
     elif not compared:
         yield "No evaluation against another model is recorded beside the run."
-    if stage.verb == "improve":
+    if stage.command == "improve":
         yield "The score is that of the reward that was maximised: people may prefer other answers than it does."
     yield "Nothing here measures safety, truthfulness or bias; what the base and the data bring of these stays."
     yield "Figures are those of one run with one seed; intervals are 95 % and cover the choice of examples only."

@@ -70,7 +70,7 @@ STORIES: Mapping[str, str] = MappingProxyType(
         ),
         "evaluate": (
             "The models before and after answer prompts that no stage has seen. What counts is not the score,"
-            " which was trained for, but what a judge who took no part says."
+            " which was trained for, but what an independent judge says."
         ),
     }
 )
@@ -103,7 +103,7 @@ class RaterRow:
 
 
 @dataclass(frozen=True)
-class RaterTable:
+class ResultTable:
     """A table: each row has a name, values under the columns, and a note."""
 
     columns: tuple[str, ...]
@@ -125,7 +125,7 @@ class Section:
     figures: tuple[RunFigure, ...]
     more: tuple[RunFigure, ...]
     raters: tuple[RaterRow, ...]
-    table: RaterTable | None
+    table: ResultTable | None
     balance: str
     groups: tuple[answers.AnswerGroup, ...]
     shown: str
@@ -143,15 +143,15 @@ class Section:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The sentences about what was noticed in this section's models and figures."""
-        drawn = (figure.finding for figure in (*self.figures, *self.more) if figure.finding)
-        return (*self.model_faults, *drawn)
+        """The sentences about known problems in this section's models and figures."""
+        charts = (*self.figures, *self.more)
+        return (*self.model_faults, *(chart.finding for chart in charts if chart.finding))
 
 
 def section_of(stage: StageContent, index: int) -> Section:
     """The section of a stage, which is the index-th of its round, counted from 1."""
     run = stage.run
-    shown, more = figures(stage.kind, run), further_figures(stage.kind, run)
+    charts, more = figures(stage.kind, run), further_figures(stage.kind, run)
     groups = answers.groups(run.answers)
     return Section(
         number=index,
@@ -162,8 +162,8 @@ def section_of(stage: StageContent, index: int) -> Section:
         time=duration(stage.seconds) if stage.seconds is not None else "",
         story=STORIES.get(stage.kind, ""),
         facts=tuple(FACTS.get(stage.kind, steps)(run)),
-        figures=shown or more,
-        more=more if shown else (),
+        figures=charts or more,
+        more=more if charts else (),
         raters=raters(run.judgements),
         table=table(run.summary),
         balance=answers.balance(run.answers),
@@ -172,7 +172,7 @@ def section_of(stage: StageContent, index: int) -> Section:
         strands=answers.side_by_side(run) if stage.kind == "sample" else answers.changes(run),
         settings=listed(settings_of(run)),
         summary=listed(
-            flat({key: value for key, value in run.summary.items() if key not in ("rows", "columns")})
+            flat({key: run.summary[key] for key in run.summary if key not in ("rows", "columns")})
         ),
         origin=listed(origin_of(run)),
         troubles=run.troubles,
@@ -240,13 +240,13 @@ def flag(value: object) -> str:
     return ": ".join(filter(None, (kind, evidence)))
 
 
-def table(summary: Object) -> RaterTable | None:
+def table(summary: Object) -> ResultTable | None:
     """The table in a summary, which holds it as `columns` and `rows`; None without rows."""
     rows = tuple(
         (string(row, "name"), tuple(spelled(value) for value in items(row, "values")), string(row, "note"))
         for row in objects(summary, "rows")
     )
-    return RaterTable(tuple(str(column) for column in items(summary, "columns")), rows) if rows else None
+    return ResultTable(tuple(str(column) for column in items(summary, "columns")), rows) if rows else None
 
 
 def write_report(folder: Path) -> Path:

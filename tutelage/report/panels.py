@@ -89,7 +89,7 @@ REWARD = (
         "score of the preferred answer minus the other's",
         (Curve("margin", "margin"),),
         healthy="It grows and settles: the model becomes as sure as the judgements allow.",
-        alarming="It grows without end while held-out accuracy stands still: more certainty without more knowledge.",
+        alarming="It grows without end while held-out accuracy does not: more certainty without more knowledge.",
     ),
 )
 
@@ -218,12 +218,12 @@ NOT_CURVES = ("step", "seconds", "tokens_at_once")
 
 def further(run: RunContent, panels: Sequence[Panel]) -> tuple[Panel, ...]:
     """A plain panel for every metric of a run that none of the panels shows."""
-    shown = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
+    drawn = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
     names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)
     return tuple(
         Panel(name, "", (Curve(name, name, colour=5),), healthy=_meaning(name), alarming="")
         for name in names
-        if name not in shown
+        if name not in drawn
     )
 
 

@@ -1,8 +1,6 @@
-"""What a run was made from.
+"""The lineage of a run: the stages before it and the model with which they began, read from their folders.
 
-What a run was made from: the stages before it and the model with which they began, read from their folders.
-
-The lineage is found by following settings: the run of the model that a run began with, of its reward, its reference,
+It is found by following settings: the run of the model that a run began with, of its reward, its reference,
 its teacher and its data, and the same for each of these, down to models that no run made.
 """
 
@@ -15,7 +13,7 @@ from tutelage.report.json_files import Object, read_object, settings_in, string
 
 CARD = "README.md"
 MODEL = "model"
-VERBS = {
+COMMANDS = {
     "teacher": "distill",
     "recipe": "improve",
     "centre": "reward",
@@ -25,7 +23,7 @@ VERBS = {
     "shape": "pretrain",
     "best_of": "sample",
 }
-"""Verbs by a setting that no verb below them has. The command may be that of a script."""
+"""Commands by a setting that no command below them has: the command line of a run may be that of a script."""
 SOURCES = {
     "model": "model",
     "reward": "reward",
@@ -35,7 +33,7 @@ SOURCES = {
     "data": "data",
     "prompts": "prompts",
 }
-"""Settings that name what a run was made from, with what they are called in a card."""
+"""Settings that name the sources of a run, with their names in a card."""
 LICENCE = ("license", "license_name", "license_link")
 
 
@@ -55,7 +53,7 @@ class Ancestor:
     a file or a data set."""
 
     folder: Path
-    verb: str
+    command: str
     config: Object
     summary: Object
     study: Object
@@ -64,19 +62,16 @@ class Ancestor:
     @property
     def base(self) -> Base | None:
         """The model from which the weights come, through every stage; None where they began as random numbers."""
-        began = self.sources.get("model", ())
-        if not began or isinstance(began[0], str):
-            return None
-        return began[0].base if isinstance(began[0], Ancestor) else began[0]
+        (source, *_) = self.sources.get("model") or (None,)
+        return source.base if isinstance(source, Ancestor) else source if isinstance(source, Base) else None
 
     def lineage(self) -> list["Ancestor"]:
         """This stage behind all that it was made from, each once."""
-        found: dict[Path, Ancestor] = {}
+        stages: dict[Path, Ancestor] = {}
         for source in (each for group in self.sources.values() for each in group):
-            if isinstance(source, Ancestor):
-                found |= {stage.folder: stage for stage in source.lineage() if stage.folder not in found}
-        found[self.folder] = self
-        return list(found.values())
+            for stage in source.lineage() if isinstance(source, Ancestor) else ():
+                stages.setdefault(stage.folder, stage)
+        return [*stages.values(), self]
 
 
 def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
@@ -85,17 +80,16 @@ def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
         read_object(folder / name)[0] for name in ("config.json", "summary.json", "study.json")
     )
     settings = settings_in(config)
-    verb = next((verb for key, verb in VERBS.items() if key in settings), "run")
+    command = next((name for key, name in COMMANDS.items() if key in settings), "run")
     places = (started_in(folder, settings), Path())
     sources = {}
     for key in SOURCES:
-        given = settings.get(key)
-        given = given.get("path") if isinstance(given, dict) else given
-        texts = [text for text in (given if isinstance(given, list) else [given]) if isinstance(text, str)]
-        found = [source_named(text, key, places, above | {folder}) for text in texts if text]
-        if found:
-            sources[key] = tuple(found)
-    return Ancestor(folder, verb, config, summary, study, sources)
+        value = settings.get(key)
+        value = value.get("path") if isinstance(value, dict) else value
+        texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+        if named := tuple(source_named(text, key, places, above | {folder}) for text in texts if text):
+            sources[key] = named
+    return Ancestor(folder, command, config, summary, study, sources)
 
 
 def started_in(folder: Path, settings: Object) -> Path:
@@ -109,7 +103,7 @@ def started_in(folder: Path, settings: Object) -> Path:
 def source_named(
     text: str, key: str, places: tuple[Path, ...], above: frozenset[Path]
 ) -> "Ancestor | Base | str":
-    """What a setting names."""
+    """The source that a setting names."""
     for name in (text, re.sub(r"=[\d.eE+-]+$", "", text)):  # the weight of a reward
         path = next((place / name for place in places if (place / name).exists()), None)
         if path is None:
@@ -132,7 +126,7 @@ def run_of(path: Path) -> Path | None:
     elif path.parent.name == "checkpoints":
         path = path.parent.parent
     settings = settings_in(read_object(path / "config.json")[0])
-    return path if any(key in settings for key in VERBS) else None
+    return path if any(key in settings for key in COMMANDS) else None
 
 
 def _on_the_hub(name: str) -> Base:

@@ -1,4 +1,4 @@
-"""Calibration."""
+"""The reliability diagram: predicted against observed shares."""
 
 import math
 from collections.abc import Sequence
@@ -60,10 +60,13 @@ def reliability(bins: Sequence[Bin]) -> Chart:
     return Chart("Calibration: predicted against observed shares", (diagonal, discs), x, y)
 
 
-def write_diagram(path: str, found: Calibration) -> None:
+def write_diagram(path: str, calibration: Calibration) -> None:
     """Write a reliability diagram as an SVG file. Raises TutelageError if it cannot be written."""
-    edges, observed = found.edges.tolist(), found.observed.tolist()
-    rows = zip(edges, edges[1:], found.predicted.tolist(), observed, found.count.tolist(), strict=False)
+    edges, *columns = (
+        values.tolist()
+        for values in (calibration.edges, calibration.predicted, calibration.observed, calibration.count)
+    )
+    rows = zip(edges, edges[1:], *columns, strict=False)
     chart = reliability([Bin(*row) for row in rows if row[-1]])
     try:
         Path(path).write_text(standalone(draw(chart)), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The answers that the page shows."""
+"""Sampled answers on the page of a run: pairs before and after, and answers followed through training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from tutelage.base.nouns import counted
 from tutelage.base.number_text import fixed, percent, shortened
@@ -65,19 +65,21 @@ def gain(row: Object, name: str) -> float | None:
     return None if before is None or after is None else after - before
 
 
+def gains(rows: Sequence[Object]) -> tuple[str, dict[int, float]]:
+    """The name of the measure that compares answers, and its change in each row that has one."""
+    name = measure(rows)
+    return name, {i: change for i, row in enumerate(rows) if (change := gain(row, name)) is not None}
+
+
 def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
     """The pairs nearest to the median change, the largest gains and the largest losses; without a measure, the first.
 
     No pair is in two groups, and a group of losses holds losses only.
     """
-    name = measure(rows)
-    changes = (
-        {i: change for i, row in enumerate(rows) if (change := gain(row, name)) is not None} if name else {}
-    )
+    name, changes = gains(rows)
     if not changes:
-        return (
-            (AnswerGroup("The first ones", tuple(pair(row, "") for row in rows[: 2 * EACH])),) if rows else ()
-        )
+        first = tuple(pair(row, "") for row in rows[: 2 * EACH])
+        return (AnswerGroup("The first ones", first),) if rows else ()
     middle = median(changes.values())
     typical = sorted(changes, key=lambda i: abs(changes[i] - middle))[:EACH]
     rest = sorted((i for i in changes if i not in typical), key=lambda i: changes[i])
@@ -95,7 +97,7 @@ def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
 
 def pair(row: Object, name: str) -> AnswerPair:
     """The pair in a row of `answers.jsonl`."""
-    change = gain(row, name) if name else None
+    change = gain(row, name)
     return AnswerPair(
         prompt=shortened(string(row, "prompt")),
         before=answer(row, "before") if "before" in row else None,
@@ -117,11 +119,10 @@ def answer(row: Object, when: str) -> SampleAnswer:
 
 def balance(rows: Sequence[Object]) -> str:
     """A sentence on how many answers became better, worse, and neither."""
-    name = measure(rows)
-    changes = [change for row in rows if (change := gain(row, name)) is not None] if name else []
+    name, changes = gains(rows)
     if not changes:
         return ""
-    better, worse = sum(c > 0 for c in changes) / len(changes), sum(c < 0 for c in changes) / len(changes)
+    better, worse = fmean(c > 0 for c in changes.values()), fmean(c < 0 for c in changes.values())
     same = 1 - better - worse
     tail = f", {percent(same)} are neither" if round(same, 3) else ""
     return (
@@ -141,24 +142,16 @@ def changes(run: RunContent) -> tuple[Strand, ...]:
             prompts.setdefault(string(row, "prompt"), {}).setdefault(step, row)
             steps.setdefault(step, row)
     often = sorted((rows for rows in prompts.values() if len(rows) > 1), key=len, reverse=True)
-    if often:
-        return tuple(
-            strand([(at_step(step), rows[step]) for step in moments(rows)]) for rows in often[:CHANGES]
-        )
-    return tuple(strand([(at_step(step), steps[step])]) for step in moments(steps))
+    parts = [[(step, rows[step]) for step in moments(rows)] for rows in often[:CHANGES]]
+    parts = parts or [[(step, steps[step])] for step in moments(steps)]
+    return tuple(strand([(f"step {step:,.0f}", row) for step, row in part]) for part in parts)
 
 
 def moments(steps: Mapping[float, Object]) -> list[float]:
     """The first, a middle and the last of the steps."""
     ordered = sorted(steps)
-    return sorted(
-        {ordered[round(k * (len(ordered) - 1) / (MOMENTS - 1))] for k in range(MOMENTS)} if ordered else ()
-    )
-
-
-def at_step(step: float) -> str:
-    """The heading of an answer that was sampled at a step of training."""
-    return f"step {step:,.0f}"
+    last = len(ordered) - 1
+    return sorted({ordered[round(k * last / (MOMENTS - 1))] for k in range(MOMENTS)} if ordered else ())
 
 
 def side_by_side(run: RunContent) -> tuple[Strand, ...]:

@@ -1,4 +1,4 @@
-"""The figures of each kind of stage, and what asks for a look in them."""
+"""The figures of each kind of stage, and the findings in them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ from tutelage.report import sample_answers as answers
 from tutelage.report.diagnoses import accuracy_of, broken, closing, column, finite, smooth
 from tutelage.report.figures import Axis, BarChart, Chart, Rule, Series, Svg, ValueBar, draw
 from tutelage.report.figures.plots import bin_width, fit, histogram, scatter
-from tutelage.report.folders import RoundContent, RunContent, read
-from tutelage.report.json_files import Object, number, string
+from tutelage.report.folders import RunContent, read
+from tutelage.report.json_files import number, string
 from tutelage.report.panels import DISTILL, IMPROVE, LANGUAGE, REWARD, Curve, Panel, further
 from tutelage.report.reliability_diagram import bins, reliability
-from tutelage.stats.text import words
+from tutelage.stats.text import word_counts
 
 AVERAGED = 12
 """The fewest points of a curve that is averaged."""
@@ -27,7 +27,7 @@ AVERAGED = 12
 
 @dataclass(frozen=True)
 class RunFigure:
-    """A drawing on the page with its words: `span` has the first and the last value, `finding` what asks for a look."""
+    """A drawing on the page with its words: `span` has the first and the last value, `finding` a known problem."""
 
     title: str
     drawing: Svg
@@ -130,12 +130,12 @@ def accuracy_figure(run: RunContent) -> RunFigure | None:
 
 def calibration_figure(run: RunContent) -> RunFigure | None:
     """The calibration of a reward model: whether it is as often right as it predicts."""
-    found = bins(run.summary)
-    if not found:
+    diagram = bins(run.summary)
+    if not diagram:
         return None
     return RunFigure(
         title="Calibration",
-        drawing=draw(reliability(found)),
+        drawing=draw(reliability(diagram)),
         unit="how often an answer was preferred, against the predicted probability of it",
         healthy="The discs lie along the diagonal: of the votes given 70%, seven in ten come true.",
         alarming="A line flatter than the diagonal: the reward model is surer than it has reason to be.",
@@ -164,14 +164,9 @@ def path_figure(run: RunContent) -> RunFigure | None:
     )
 
 
-def length_of(sample: Object) -> float:
-    """The number of words of a sampled answer."""
-    return float(len(words(string(sample, "completion"))))
-
-
 def length_figure(run: RunContent) -> RunFigure | None:
     """The distribution of the lengths of sampled answers, in words."""
-    lengths = [length_of(row) for row in run.samples]
+    lengths = word_counts([string(row, "completion") for row in run.samples])
     if len(lengths) < 2:
         return None
     series = histogram(lengths, bin_width(lengths), "answers")
@@ -211,35 +206,28 @@ def relative_to_step(run: RunContent) -> list[tuple[float, float]]:
     for row in run.samples:
         score = number(row, "score")
         if score is not None:
-            steps.setdefault(number(row, "step"), []).append((length_of(row), score))
-    found = []
+            (length,) = word_counts([string(row, "completion")])
+            steps.setdefault(number(row, "step"), []).append((length, score))
+    pairs = []
     for rows in steps.values():
         centre = [fmean(values) for values in zip(*rows, strict=True)]
-        found += [(length - centre[0], score - centre[1]) for length, score in rows]
-    return found
+        pairs += [(length - centre[0], score - centre[1]) for length, score in rows]
+    return pairs
 
 
 def gain_figure(run: RunContent) -> RunFigure | None:
     """The distribution over prompts of the change from the answer before to the answer after."""
-    name = answers.measure(run.answers)
-    changes = (
-        [change for row in run.answers if (change := answers.gain(row, name)) is not None] if name else []
-    )
+    name, gains = answers.gains(run.answers)
+    changes = list(gains.values())
     if len(changes) < 2:
         return None
     width = bin_width(changes)
     better = histogram([change for change in changes if change >= 0], width, "not worse", colour=2)
     worse = histogram([change for change in changes if change < 0], width, "worse", colour=1)
+    axis, zero = Axis(f"{name} after − before"), Rule(0.0, axis="x")
     return RunFigure(
         title=f"Change in {name}, prompt by prompt",
-        drawing=draw(
-            Chart(
-                f"Change in {name}",
-                worse + better,
-                Axis(f"{name} after − before"),
-                rules=(Rule(0.0, axis="x"),),
-            )
-        ),
+        drawing=draw(Chart(f"Change in {name}", worse + better, axis, rules=(zero,))),
         unit="number of prompts",
         healthy="Most of the weight lies right of zero, and the left tail is short.",
         alarming="Two humps, or a long left tail: some kind of prompt is paying for the others.",
@@ -259,15 +247,10 @@ def trust_figure(run: RunContent) -> RunFigure | None:
     if line is None:
         return None
     notes = [f"{prompt[:80]}\nscore {a:+.2f}, gold {b:+.2f}" for a, b, prompt in points]
+    series = scatter(x, y, "prompts", notes=notes)
     return RunFigure(
         title="Does more score mean more gold?",
-        drawing=draw(
-            Chart(
-                "Change in gold over change in score",
-                scatter(x, y, "prompts", notes=notes),
-                Axis("score after − before"),
-            )
-        ),
+        drawing=draw(Chart("Change in gold over change in score", series, Axis("score after − before"))),
         unit=f"gold after − before; correlation {written(line[2], 2)}",
         healthy="A cloud that leans to the upper right: what the reward model pays for is worth something.",
         alarming="A flat or falling line: at this distance from the reference the score has lost its meaning.",
@@ -290,8 +273,10 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
 
 def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
     """The figures of a stage of some kind for which its run has data."""
-    made = (figure(item, run) if isinstance(item, Panel) else item(run) for item in FIGURES.get(kind, ()))
-    return tuple(filter(None, made))
+    items = FIGURES.get(kind, ())
+    return tuple(
+        filter(None, (figure(each, run) if isinstance(each, Panel) else each(run) for each in items))
+    )
 
 
 def further_figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
@@ -312,19 +297,16 @@ class RunFinding:
 
 def findings_in(folder: Path) -> tuple[RunFinding, ...]:
     """The findings in the folder of a run or of a round, by stage. Raises TutelageError where the folder is neither."""
-    return findings(read(folder))
-
-
-def findings(found: RoundContent) -> tuple[RunFinding, ...]:
-    """The findings about the stages of a round, in their order."""
-    told = [RunFinding("", "files", trouble) for trouble in found.troubles]
-    for stage in found.stages:
-        told += [RunFinding(stage.name, "files", trouble) for trouble in stage.run.troubles]
-        told += [RunFinding(stage.name, "Chat template", sentence) for sentence in stage.run.mismatches]
-        drawn = (*figures(stage.kind, stage.run), *further_figures(stage.kind, stage.run))
-        told += [RunFinding(stage.name, one.title, one.finding) for one in drawn if one.finding]
+    content = read(folder)
+    findings = [RunFinding("", "files", trouble) for trouble in content.troubles]
+    for stage in content.stages:
+        charts = (*figures(stage.kind, stage.run), *further_figures(stage.kind, stage.run))
+        sentences = [
+            *(("files", trouble) for trouble in stage.run.troubles),
+            *(("Chat template", mismatch) for mismatch in stage.run.mismatches),
+            *((chart.title, chart.finding) for chart in charts if chart.finding),
+        ]
         if stage.status == "failed":
-            told.append(
-                RunFinding(stage.name, "status", "The stage ended with an error before it was finished.")
-            )
-    return tuple(told)
+            sentences.append(("status", "The stage ended with an error before it was finished."))
+        findings += [RunFinding(stage.name, *sentence) for sentence in sentences]
+    return tuple(findings)

@@ -1,4 +1,4 @@
-"""How much an answer to a question is worth, from what reward models predict: the priorities of `collect next`.
+"""The worth of a vote on a pair, from the predictions of reward models: the priorities of `collect next`.
 
 p[m, n] is the probability that model m gives for the first side of pair n, σ of its difference in score.
 """
@@ -9,8 +9,8 @@ from tutelage.stats.vote_codes import Floats
 
 
 def closeness(p: Floats) -> Floats:
-    """4 p̄ (1 - p̄) of the mean p̄ over models [N]: 1 for a coin. It does not tell what nobody knows yet from what people
-    do not agree about (Lewis and Gale 1994)."""
+    """4 p̄ (1 - p̄) of the mean p̄ over models [N]: 1 for a coin. It does not distinguish what is unknown from what
+    people disagree about (Lewis and Gale 1994)."""
     mean = p.mean(axis=0)
     return np.asarray(4 * mean * (1 - mean))
 

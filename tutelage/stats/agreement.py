@@ -4,9 +4,8 @@ Agreement is the share of equal pairs, or Krippendorff's alpha, which corrects i
 lies between 63 % (hh-rlhf) and 81 % (MT-bench without ties) equal pairs, a mirrored alpha of .26 to .62: the textbook
 threshold of .8 is for coding manuals, not for taste.
 
-A stated strength ("slightly", "much better") is learnt from items that two raters judged. The seven-point bar is a
-rater's opinion of their own certainty. What it means is measured: how often does another rater agree with a vote of
-strength s?
+The worth of a stated strength ("slightly", "much better"), a rater's opinion of their own certainty, is measured on
+items that two raters judged: how often does another rater agree with a vote of strength s?
 """
 
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.intervals import ratio_interval
@@ -21,8 +21,8 @@ from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
 
-_NO_OVERLAP = "undefined: no item has two or more raters"
-_NO_VARIATION = "undefined: every vote is the same"
+_NO_OVERLAP = "n/a until an item has two raters"
+_NO_VARIATION = "n/a: every vote is the same"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,18 @@ def pair_agreement(
     The interval resamples clusters: `cluster` [I] gives each item's (its prompt, say); without it each item
     is its own.
     """
-    counts = votes.counts()
+    return agreement_of_counts(votes.counts(), cluster, draws=draws, seed=seed, level=level)
+
+
+def agreement_of_counts(
+    counts: Ints | Floats,
+    cluster: ArrayLike | None = None,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> PairAgreement:
+    """`pair_agreement` of the number of raters who chose k for item i, `counts` [I, K]."""
     raters = counts.sum(axis=1)
     overlapping = raters >= 2
     counts, raters = counts[overlapping], raters[overlapping]
@@ -69,9 +80,9 @@ def pair_agreement(
         return PairAgreement(None, None, None, 0, 0, _NO_OVERLAP)
     pairs = raters * (raters - 1)
     equal = (counts * (counts - 1)).sum(axis=1) / pairs
-    groups = np.flatnonzero(overlapping) if cluster is None else cluster[overlapping]
-    found = ratio_interval(equal, np.ones(len(equal)), groups, draws=draws, seed=seed, level=level)
-    return PairAgreement(found.value, found.low, found.high, len(raters), int(pairs.sum()) // 2)
+    groups = np.flatnonzero(overlapping) if cluster is None else np.asarray(cluster)[overlapping]
+    share = ratio_interval(equal, np.ones(len(equal)), groups, draws=draws, seed=seed, level=level)
+    return PairAgreement(share.value, share.low, share.high, len(raters), int(pairs.sum()) // 2)
 
 
 def krippendorff_alpha(

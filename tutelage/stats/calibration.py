@@ -93,19 +93,18 @@ def vote_ceiling(
         raise TutelageError(
             f"The vote ceiling needs two choices, not {len(votes.choices)}; leave out ties and skips."
         )
-    found = pair_agreement(votes, cluster, draws=draws, seed=seed)
-    if found.value is None:
+    agreement = pair_agreement(votes, cluster, draws=draws, seed=seed)
+    if agreement.value is None:
         raise TutelageError(
             "The vote ceiling needs at least one item with two or more raters; there is none."
         )
-    spread = logit_spread(found.value)
-    low, high = (
-        None if bound is None else ceiling_of_spread(logit_spread(bound)) for bound in (found.low, found.high)
-    )
+    spread = logit_spread(agreement.value)
+    bounds = agreement.low, agreement.high
+    low, high = (None if bound is None else ceiling_of_spread(logit_spread(bound)) for bound in bounds)
     return VoteCeiling(
-        agreement=Interval(found.value, found.low, found.high),
-        lowest=max(0.5, found.value),
-        highest=(1 + max(0.0, 2 * found.value - 1) ** 0.5) / 2,
+        agreement=Interval(agreement.value, *bounds),
+        lowest=max(0.5, agreement.value),
+        highest=(1 + max(0.0, 2 * agreement.value - 1) ** 0.5) / 2,
         ceiling=Interval(ceiling_of_spread(spread), low, high),
         spread=spread,
         held_out=_held_out(votes.counts().astype(float)),

@@ -110,13 +110,13 @@ class Hierarchical(RaterModel[Deviations]):
         variance = accuracy * (1 - accuracy) * parameters.spreads.ability**2
         return np.asarray(np.maximum(1 / variance - 1, 1.0))
 
-    def estimate_spreads(self, found: RaterFit[Deviations]) -> Deviations:
+    def estimate_spreads(self, fitted: RaterFit[Deviations]) -> Deviations:
         """The parameters with the spreads that they and their uncertainty say."""
-        at, counts = found.parameters, self.soft_counts(found.posterior)
+        at, counts = fitted.parameters, self.soft_counts(fitted.posterior)
         choice = np.exp(self.log_choice(at))
         spreads = at.spreads
         if self.effects.ability or self.effects.bias:
-            square = at.own**2 + self._own_variance(at, choice, found.posterior, counts)
+            square = at.own**2 + self._own_variance(at, choice, fitted.posterior, counts)
             ability = _spread(square[:, :1]) if self.effects.ability else spreads.ability
             bias = _spread(square[:, 1:]) if self.effects.bias else spreads.bias
             spreads = replace(spreads, ability=ability, bias=bias)
@@ -254,17 +254,17 @@ def fit_hierarchical(
     model: Hierarchical, *, tolerance: float = 1e-3, rounds: int = 200
 ) -> RaterFit[Deviations]:
     """The fit with estimated spreads, until no class probability moves by more than `tolerance`."""
-    found = fit(model, rounds=2, tolerance=tolerance)
-    start = model.estimate_spreads(found)
-    at, image = found.parameters.spreads.logs(), start.spreads.logs()
+    fitted = fit(model, rounds=2, tolerance=tolerance)
+    start = model.estimate_spreads(fitted)
+    at, image = fitted.parameters.spreads.logs(), start.spreads.logs()
     following = image
     for number in range(rounds // 10):
         if (
             number and np.abs(following - at).max() < _SETTLED
         ):  # the first step knows no slope: it may be small far away
             break
-        found = fit(model, replace(start, spreads=Spreads.of(following)), rounds=3, tolerance=tolerance)
-        start = model.estimate_spreads(found)
+        fitted = fit(model, replace(start, spreads=Spreads.of(following)), rounds=3, tolerance=tolerance)
+        start = model.estimate_spreads(fitted)
         before, at, previous, image = at, following, image, start.spreads.logs()
         following = _secant(before, at, previous, image)
     return fit(model, replace(start, spreads=Spreads.of(following)), rounds=rounds, tolerance=tolerance)

@@ -1,5 +1,4 @@
-"""Intervals for shares and ratios: Wilson's for a quick bar, the bootstrap over clusters for anything
-reported."""
+"""Intervals for shares and ratios: Wilson's for a quick bar, the bootstrap over clusters for anything reported."""
 
 import math
 from collections.abc import Iterator
@@ -7,8 +6,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from tutelage.stats.vote_codes import Floats, Ints, sum_by
+from tutelage.stats.vote_codes import Floats, sum_by
 
 _CELLS = 2_000_000  # resampling counts held at once
 
@@ -47,7 +47,7 @@ def wilson(successes: float, trials: float, level: float = 0.95) -> Interval:
 def ratio_interval(
     numerator: Floats,
     denominator: Floats,
-    cluster: Ints,
+    cluster: ArrayLike,
     *,
     draws: int = 1000,
     seed: int = 0,
@@ -56,9 +56,8 @@ def ratio_interval(
     """The ratio Σ numerator / Σ denominator with a percentile interval from resampling whole clusters (Field and Welsh
     2007).
 
-    All arrays are [N]; rows with equal `cluster` are drawn together, because answers to one prompt are not
-    independent. A share of exactly 0 or 1 has no spread to resample; Wilson's interval over the clusters
-    stands in for it then.
+    All arrays are [N]; rows with equal `cluster` (a number or a text) are drawn together, because answers to one prompt
+    are not independent. A share of exactly 0 or 1 has no spread to resample: its interval is Wilson's over clusters.
     """
     if len(numerator) == 0 or denominator.sum() == 0:
         return Interval(None, None, None)
@@ -95,7 +94,7 @@ def _resampled_sums(rows: Floats, draws: int, seed: int) -> Floats:
     return np.concatenate(parts)
 
 
-def cluster_weights(cluster: Ints, *, draws: int, seed: int) -> Iterator[Floats]:
+def cluster_weights(cluster: ArrayLike, *, draws: int, seed: int) -> Iterator[Floats]:
     """Bootstrap weights for statistics that must be refitted: `draws` times [N], how often the cluster of a row
     occurs in one resample of whole clusters."""
     code = np.unique(cluster, return_inverse=True)[1]

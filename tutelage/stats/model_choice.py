@@ -1,4 +1,4 @@
-"""Which rater model suits a table of votes, by the likelihood of votes that the model has not seen.
+"""The choice of a rater model for a table of votes, by the likelihood of votes that the model has not seen.
 
 Each candidate is fitted to a part of the votes and predicts the others: with q the posterior of the item and θ the
 confusion matrix of the rater, both from the part,
@@ -15,13 +15,14 @@ have few votes each, held-out votes cannot tell the two apart although the abili
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from tutelage.stats.calibration import Calibration, calibration
-from tutelage.stats.copies import Link, Weighted, fit_without_copies, likely_links, predict
-from tutelage.stats.copying import copying_links
+from tutelage.stats.copy_evidence import copying_links
+from tutelage.stats.copy_links import Link, fit_without_copies, likely_links, predict
 from tutelage.stats.hierarchical import Effects, Hierarchical, fit_hierarchical
 from tutelage.stats.reliability import ConfusionMatrices, Reliability, describe, fit, gold_codes
 from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
@@ -102,13 +103,13 @@ def choose_model(votes: Votes, gold: Ints | None = None, *, seed: int = 0) -> Ch
     raters with links between those who seem to have one source, where links predict votes better by more than two
     standard errors."""
     trial = _Trial(votes, gold_codes(votes, gold), _held_out_parts(len(votes), seed))
-    found = trial.compare(())
+    choice = trial.compare(())
     if len(votes.raters) > _FEW_RATERS:
-        return found
+        return choice
     copying = {link.pair for link in copying_links(votes, trial.gold)}
-    links = replace(trial, parts=trial.parts[:_LINK_PARTS]).links(found.name, copying)
+    links = replace(trial, parts=trial.parts[:_LINK_PARTS]).links(choice.name, copying)
     if not links:
-        return found
+        return choice
     return replace(trial.compare(links), evident=tuple(link for link in links if link.pair in copying))
 
 
@@ -116,10 +117,10 @@ def fit_model(name: str, votes: Votes, gold: Ints | None = None, links: tuple[Li
     """The fit of the candidate of that name. With `majority`, where all raters count alike, what is said about the
     raters is the fit of `coin`. Two classes without golds are named so that most raters are better than chance."""
     codes = gold_codes(votes, gold)
-    found = fit_without_copies(votes, codes, links, _with_tolerance(CANDIDATES[name], 1e-3))
-    reliability = found.reliability
+    fitted = fit_without_copies(votes, codes, links, partial(CANDIDATES[name], tolerance=1e-3))
+    reliability = fitted.reliability
     if name == "majority":
-        described = CANDIDATES["coin"](votes, codes, found.weight, 1e-3)
+        described = CANDIDATES["coin"](votes, codes, fitted.weight, 1e-3)
         reliability = replace(described, posterior=reliability.posterior)
     return reliability if (codes >= 0).any() else _named_by_most(reliability)
 
@@ -163,8 +164,8 @@ class _Trial:
             ]
             if not better:
                 break
-            _, links, before = max(better, key=lambda found: found[0])
-        fitted = fit_without_copies(self.votes, self.gold, links, _with_tolerance(CANDIDATES[name], _QUICK))
+            _, links, before = max(better, key=lambda candidate: candidate[0])
+        fitted = fit_without_copies(self.votes, self.gold, links, partial(CANDIDATES[name], tolerance=_QUICK))
         return fitted.links
 
     def _worth(self, link: Link, gain: Floats) -> float:
@@ -173,10 +174,10 @@ class _Trial:
         return float(gain.sum()) / max(1, int(theirs.sum()))
 
     def _untried(self, links: tuple[Link, ...], suspects: set[frozenset[int]]) -> list[Link]:
-        known = {link.pair for link in links}
+        linked = {link.pair for link in links}
         likely = {link.pair: link for link in likely_links(self.votes, _LINKS_TRIED + len(links))}
         likely |= {pair: Link(max(pair), min(pair)) for pair in suspects - likely.keys()}
-        return [link for pair, link in likely.items() if pair not in known]
+        return [link for pair, link in likely.items() if pair not in linked]
 
     def _held_out(self) -> tuple[Ints, Ints]:
         """The item and the choice of each vote that is held out."""
@@ -191,7 +192,7 @@ class _Trial:
         chances = []
         for part in self.parts:
             others = self.votes.keep(~part)
-            fitted = fit_without_copies(others, self.gold, links, _with_tolerance(CANDIDATES[name], _QUICK))
+            fitted = fit_without_copies(others, self.gold, links, partial(CANDIDATES[name], tolerance=_QUICK))
             chances.append(predict(fitted, others, self.votes.item[part], self.votes.rater[part]))
         return np.clip(np.concatenate(chances), 1e-12, 1.0)
 
@@ -199,23 +200,19 @@ class _Trial:
         return np.log(chance[np.arange(len(chance)), self._held_out()[1]])
 
 
-def _with_tolerance(candidate: RaterModelCandidate, tolerance: float) -> Weighted:
-    return lambda votes, gold, weight: candidate(votes, gold, weight, tolerance)
-
-
-def _named_by_most(found: Reliability) -> Reliability:
+def _named_by_most(reliability: Reliability) -> Reliability:
     """The same with the names of two classes exchanged, if more raters are clearly worse than chance than clearly
     better: two perfect liars and three mediocre raters are as likely as the reverse, and the prior sees the mean."""
-    if found.posterior.shape[1] != 2 or (found.high < 0.5).sum() <= (found.low > 0.5).sum():
-        return found
+    if reliability.posterior.shape[1] != 2 or (reliability.high < 0.5).sum() <= (reliability.low > 0.5).sum():
+        return reliability
     return replace(
-        found,
-        posterior=found.posterior[:, ::-1],
-        prevalence=found.prevalence[::-1],
-        confusion=found.confusion[:, ::-1],
-        accuracy=1 - found.accuracy,
-        low=1 - found.high,
-        high=1 - found.low,
+        reliability,
+        posterior=reliability.posterior[:, ::-1],
+        prevalence=reliability.prevalence[::-1],
+        confusion=reliability.confusion[:, ::-1],
+        accuracy=1 - reliability.accuracy,
+        low=1 - reliability.high,
+        high=1 - reliability.low,
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks of single raters: known answers, repeated questions, side bias, length, haste, and flags from a rater model.
+"""Checks of single raters: known answers, repeated questions, side bias, and flags from a rater model.
 
 They raise flags for the owner to look at. None of them deletes a vote. Self-consistency, how
 often a question that is asked again gets the same answer, needs no other votes.
@@ -15,7 +15,7 @@ import numpy as np
 from tutelage.base.errors import TutelageError
 from tutelage.stats.intervals import Interval, wilson
 from tutelage.stats.reliability import Reliability
-from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes, sum_by
+from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
 
 Standing: TypeAlias = Literal["learning", "cleared", "flagged"]
 
@@ -46,10 +46,10 @@ def gold_test(
         flagged when Λ ≥ log((1 - false_clear)/false_flag)
         cleared when Λ ≤ log(false_clear/(1 - false_flag))
 
-    The first decision stands. `good` is the accuracy *on these golds*: they must be easy. With the defaults a
+    The first decision is final. `good` is the accuracy *on these golds*: they must be easy. With the defaults a
     guessing rater is flagged after 4.3 golds on average and within 10 in 95.4 % of cases; one right on 97 %
     of golds is ever flagged in 1.1 %, on 95 % in 3.3 %. No test of 10 golds can be that quick and spare
-    someone right on only 85 % of them: whoever catches 95 % of guessers flags at least 21 % of those (Neyman
+    someone right on only 85 % of them: a test that catches 95 % of guessers flags at least 21 % of those (Neyman
     and Pearson); here it is 24 %. For golds that hard use good=.85, false_flag=.01, false_clear=.05: it takes
     14 golds.
     Raises TutelageError unless chance < good < 1 and both error rates lie between 0 and 1/2.
@@ -84,53 +84,6 @@ def side_bias(left: Ints, votes: Ints) -> Floats:
 
 
 @dataclass(frozen=True)
-class LengthPreference:
-    """The share of votes for the longer answer, among `votes` decided votes on answers of unequal length."""
-
-    rate: float | None
-    low: float | None
-    high: float | None
-    votes: int
-    flagged: bool
-
-
-def prefers_longer(chose_longer: Bools, *, limit: float = 0.8, enough: int = 60) -> LengthPreference:
-    """The share of `chose_longer` [n] with Wilson's interval; flagged above `limit` once there are `enough`
-    votes.
-
-    People as a whole choose the longer answer in about 64 %.
-    """
-    share = wilson(int(chose_longer.sum()), len(chose_longer))
-    flagged = share.value is not None and share.value > limit and len(chose_longer) >= enough
-    return LengthPreference(share.value, share.low, share.high, len(chose_longer), flagged)
-
-
-def too_fast(
-    seconds: Floats,
-    characters: Floats,
-    rater: Ints,
-    *,
-    reading_speed: float = 20.0,
-    share: float = 0.25,
-    enough: int = 20,
-) -> Bools:
-    """The votes [N] given in less than `share` of the time it takes to read the pair, at `reading_speed`
-    characters per second, by raters with at least `enough` votes: before that nobody's pace is known.
-
-    `seconds` [N] is active time, `characters` [N] the length of what was shown. 20 characters per second is a
-    fast reader (some 240 words a minute); a quarter of that time is skimming at best.
-    """
-    hasty = seconds < share * characters / reading_speed
-    experienced = np.bincount(rater, minlength=1)[rater] >= enough
-    return hasty & experienced
-
-
-def hasty_share(fast: Bools, rater: Ints, raters: int) -> Floats:
-    """The share of each rater's votes that were too fast [R]; 0 without votes."""
-    return sum_by(rater, fast.astype(float), raters) / np.maximum(np.bincount(rater, minlength=raters), 1)
-
-
-@dataclass(frozen=True)
 class Repeats:
     """The consistency of a rater: of `seen` questions that were asked again, `same` got the answer of the first
     time."""
@@ -148,7 +101,7 @@ class Repeats:
 
             c = a² + (1 − a)²/(K − 1),   a = (1 + √((K − 1)(K c − 1)))/K
 
-        An upper bound where errors are habits (whoever always prefers the longer answer never contradicts himself).
+        An upper bound where errors are habits (a rater who always prefers the longer answer never contradicts himself).
         None without repeats; 1/K where they agree no more than chance.
         """
         if not self.seen:
@@ -162,11 +115,11 @@ def self_consistency(item: Sequence[str], rater: Sequence[str], choice: Sequence
     were never asked again are left out. For repeats with swapped sides, `choice` names the response, not the side."""
     first: dict[tuple[str, str], str] = {}
     answers: dict[str, list[bool]] = {}
-    for one, who, said in zip(item, rater, choice, strict=True):
-        if (one, who) in first:
-            answers.setdefault(who, []).append(said == first[one, who])
+    for question, who, answer in zip(item, rater, choice, strict=True):
+        if (question, who) in first:
+            answers.setdefault(who, []).append(answer == first[question, who])
         else:
-            first[one, who] = said
+            first[question, who] = answer
     return {who: Repeats(sum(same), len(same)) for who, same in answers.items()}
 
 
@@ -185,7 +138,7 @@ class RaterFlag:
 
 
 def rater_flags(
-    votes: Votes, found: Reliability, *, enough: float = 10.0
+    votes: Votes, reliability: Reliability, *, enough: float = 10.0
 ) -> tuple[tuple[RaterFlag, ...], ...]:
     """The flags of each rater, in code order:
 
@@ -201,20 +154,20 @@ def rater_flags(
     """
     per_rater = np.maximum(votes.per_rater(), 1)
     share = _choice_shares(votes) / per_rater[:, None]
-    chance = share @ found.prevalence
-    judged = found.evidence >= enough
-    typical = float(np.median(found.accuracy[judged])) if judged.any() else 1.0
-    excess, z = _class_bias(votes, found)
+    chance = share @ reliability.prevalence
+    judged = reliability.evidence >= enough
+    typical = float(np.median(reliability.accuracy[judged])) if judged.any() else 1.0
+    excess, z = _class_bias(votes, reliability)
     limit = NormalDist().inv_cdf(1 - 0.05 / max(1, 2 * z.size))
 
     def flags(r: int) -> tuple[RaterFlag, ...]:
         if not judged[r]:
-            return (RaterFlag("too_few", f"worth {found.evidence[r]:.1f} votes of known truth"),)
+            return (RaterFlag("too_few", f"worth {reliability.evidence[r]:.1f} votes of known truth"),)
         raised: list[RaterFlag] = []
-        below_chance = found.high[r] < chance[r]
-        if below_chance or found.high[r] < (chance[r] + typical) / 2:
-            phrase = f"right in at most {found.high[r]:.0%}, chance is {chance[r]:.0%}"
-            shares = float(found.high[r]), float(chance[r])
+        below_chance = reliability.high[r] < chance[r]
+        if below_chance or reliability.high[r] < (chance[r] + typical) / 2:
+            phrase = f"right in at most {reliability.high[r]:.0%}, chance is {chance[r]:.0%}"
+            shares = float(reliability.high[r]), float(chance[r])
             raised.append(RaterFlag("adversarial" if below_chance else "random_like", phrase, shares))
         k = int(np.argmax(excess[r]))
         if excess[r, k] > _LARGE_BIAS and z[r, k] > limit:
@@ -234,14 +187,14 @@ def _choice_shares(votes: Votes) -> Floats:
     return np.bincount(cell, minlength=len(votes.raters) * classes).reshape(-1, classes).astype(float)
 
 
-def _class_bias(votes: Votes, found: Reliability) -> tuple[Floats, Floats]:
+def _class_bias(votes: Votes, reliability: Reliability) -> tuple[Floats, Floats]:
     """[R, K] each: share of votes for k beyond what an unbiased rater of equal accuracy gives, and its
     z-value.
 
     Unbiased means errors spread evenly: P(k) = a q_k + (1 - a)(1 - q_k)/(K - 1) on an item with posterior q.
     """
     classes = len(votes.choices)
-    accuracy, posterior = found.accuracy[votes.rater][:, None], found.posterior[votes.item]
+    accuracy, posterior = reliability.accuracy[votes.rater][:, None], reliability.posterior[votes.item]
     p = accuracy * posterior + (1 - accuracy) * (1 - posterior) / (classes - 1)
     raters, per_rater = len(votes.raters), np.maximum(votes.per_rater(), 1)[:, None]
     expected = np.stack([sum_by(votes.rater, p[:, k], raters) for k in range(classes)], axis=1)

@@ -31,13 +31,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from tutelage.stats.vote_codes import Floats, Ints, Votes
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
-from tutelage.stats.vote_codes import sum_by
 
 _CEILING = 0.98  # no rater is taken for infallible, nor for infallibly wrong
 _ROUNDS = 500
@@ -115,8 +114,7 @@ class OneCoin(RaterModel[Floats]):
         """1 for every item with gold or several raters [I]. An item that one rater alone has judged says nothing: its
         likelihood is 1/K whatever the accuracy. With weights it would seem to say something, a^w + (1 - a)^w, and make
         every rater infallible."""
-        together = np.bincount(self.votes.item, minlength=len(self.votes.items)) > 1
-        return (together | (self.gold >= 0)).astype(float)
+        return ((self.votes.per_item() > 1) | (self.gold >= 0)).astype(float)
 
     def maximise(self, posterior: Floats, start: Floats | None) -> Floats:
         counts = self.soft_counts(posterior)
@@ -203,9 +201,9 @@ def fit(
 ) -> RaterFit[Parameters]:
     """The fit of a model by expectation-maximisation until no class probability moves by more than `tolerance`, for
     `rounds` at most; from `start`, or from the golds alone."""
-    known = (model.gold[:, None] == np.arange(len(model.votes.choices))).astype(float)
+    classes = (model.gold[:, None] == np.arange(len(model.votes.choices))).astype(float)
     informative = model.informative()
-    parameters = model.maximise(known, None) if start is None else start
+    parameters = model.maximise(classes, None) if start is None else start
     posterior, objective = _posterior(model, parameters, informative)
     course, converged = [objective], False
     while not converged and len(course) <= rounds:
@@ -235,7 +233,7 @@ class Reliability:
 
     `posterior` [I, K]: probability of each class. `prevalence` [K]: its share overall. `accuracy` [R]:
     probability that the rater's next vote is right, with the credible interval `low`, `high`. `evidence` [R]:
-    how many votes on items of *known* truth the rater's votes are worth; a vote nobody else cast on that item
+    how many votes on items of *known* truth the rater's votes are worth; the only vote on an item
     is worth none. `confusion` [R, K, K]: P(choice | truth). `objective` [rounds + 1]: log posterior density
     after each round, never falling.
     """
@@ -353,28 +351,28 @@ def _weights(votes: Votes, weight: Floats | None) -> Floats:
     return np.ones(len(votes)) if weight is None else np.asarray(weight, dtype=float)
 
 
-def describe(model: RaterModel[Parameters], found: RaterFit[Parameters], level: float = 0.95) -> Reliability:
+def describe(model: RaterModel[Parameters], fitted: RaterFit[Parameters], level: float = 0.95) -> Reliability:
     """What a fitted rater model says about raters and items, with intervals of this `level`."""
     from scipy.special import betaincinv
 
-    prevalence = np.exp(model.log_prevalence(found.parameters))
-    confusion = np.exp(model.log_choice(found.parameters))
+    prevalence = np.exp(model.log_prevalence(fitted.parameters))
+    confusion = np.exp(model.log_choice(fitted.parameters))
     accuracy = np.einsum("j,rjj->r", prevalence, confusion)
-    evidence = _evidence(model, found.parameters, accuracy)
-    votes = evidence + model.prior_votes(found.parameters, accuracy)
+    evidence = _evidence(model, fitted.parameters, accuracy)
+    votes = evidence + model.prior_votes(fitted.parameters, accuracy)
     low, high = (
         betaincinv(accuracy * votes, (1 - accuracy) * votes, p) for p in ((1 - level) / 2, (1 + level) / 2)
     )
     return Reliability(
-        found.posterior,
+        fitted.posterior,
         prevalence,
         accuracy,
         low,
         high,
         evidence,
         confusion,
-        found.objective,
-        found.converged,
+        fitted.objective,
+        fitted.converged,
     )
 
 
@@ -385,7 +383,7 @@ def _evidence(model: RaterModel[Parameters], parameters: Parameters, accuracy: F
     P_k = a m_k + (1 - a)(1 - m_k)/(K - 1) and carries the Fisher information Σ_k (dP_k/da)²/P_k about a:
     1/(a(1 - a)) if the truth is known, none if m is even. The sum over votes times a(1 - a) counts votes of
     known truth. (With the rater's own vote in m, someone who works alone would soon look certain; for the same
-    reason an item that nobody else judged counts nothing, whatever the prevalence says of it.)
+    reason an item without other raters counts nothing, whatever the prevalence says of it.)
     """
     votes, classes = model.votes, len(model.votes.choices)
     own = np.moveaxis(model.log_choice(parameters), 1, 2)[votes.rater, votes.choice]
@@ -395,6 +393,6 @@ def _evidence(model: RaterModel[Parameters], parameters: Parameters, accuracy: F
     a = accuracy[votes.rater][:, None]
     slope = others - (1 - others) / (classes - 1)
     chance = a * others + (1 - a) * (1 - others) / (classes - 1)
-    judged_by_others = (np.bincount(votes.item, minlength=len(votes.items)) > 1) | (model.gold >= 0)
+    judged_by_others = (votes.per_item() > 1) | (model.gold >= 0)
     information = model.weight * judged_by_others[votes.item] * (slope**2 / chance).sum(axis=1)
     return accuracy * (1 - accuracy) * sum_by(votes.rater, information, len(votes.raters))

@@ -6,10 +6,12 @@ from math import isnan
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from tutelage.stats.agreement import agreement_of_counts
 from tutelage.stats.calibration import calibration
 from tutelage.stats.intervals import Interval, ratio_interval
-from tutelage.stats.vote_codes import Floats, Ints
+from tutelage.stats.vote_codes import Floats
 
 BINS = 10
 
@@ -19,14 +21,14 @@ def reward_quality(
 ) -> dict[str, Any]:
     """Accuracy with a prompt-clustered interval, and calibration, from score differences chosen − rejected [N].
 
-    A pair counts as right when the higher score stands where the label is likelier, half when the scores are equal;
+    A pair counts as right when the higher score is on the likelier side, half when the scores are equal;
     pairs labelled exactly one half are left out of the accuracy. For the calibration every other pair is turned round,
     so that the event has both outcomes. Keys: n, accuracy, accuracy_interval, ece, brier, calibration (one entry per
     bin that is not empty).
     """
     difference, p = np.asarray(differences, float), np.asarray(p_chosen, float)
     decided = p != 0.5
-    found = _accuracy(difference, p, prompts)
+    share = _accuracy(difference, p, prompts)
     turned = np.arange(len(difference)) % 2 == 1
     side = np.where(turned, -difference, difference)
     diagram = calibration(1 / (1 + np.exp(-side)), np.where(turned, 1 - p, p), BINS)
@@ -35,8 +37,8 @@ def reward_quality(
     )
     return {
         "n": int(decided.sum()),
-        "accuracy": found.value,
-        "accuracy_interval": [found.low, found.high],
+        "accuracy": share.value,
+        "accuracy_interval": [share.low, share.high],
         "ece": diagram.ece,
         "brier": diagram.brier,
         "calibration": [
@@ -51,32 +53,31 @@ def length_baseline(
     lengths: Sequence[float],
     p_chosen: Sequence[float],
     prompts: Sequence[str],
-    learnt: Sequence[float],
-    p_learnt: Sequence[float],
+    trained: Sequence[float],
+    p_trained: Sequence[float],
 ) -> dict[str, Any]:
-    """What a predictor that sees the lengths of the answers alone reaches on the pairs of `reward_quality`.
+    """The accuracy of a predictor that sees the lengths of the answers alone, on the pairs of `reward_quality`.
 
     It prefers the longer or the shorter answer of every pair, whichever is right more often on the pairs that the
-    reward model learnt from. `lengths` [N] and `learnt` [M] are differences chosen − rejected; answers of one length
-    count half. Keys: prefers (longer or shorter), accuracy, accuracy_interval. Length explains much of many data sets
-    of preferences (Singhal et al. 2023, arXiv 2310.03716).
+    reward model was trained on. `lengths` [N] and `trained` [M] are differences chosen − rejected; answers of equal
+    length count half. Keys: prefers (longer or shorter), accuracy, accuracy_interval. Length explains much of many data
+    sets of preferences (Singhal et al. 2023, arXiv 2310.03716).
     """
-    side = np.sign(np.asarray(learnt, float)) * np.sign(np.asarray(p_learnt, float) - 0.5)
+    side = np.sign(np.asarray(trained, float)) * np.sign(np.asarray(p_trained, float) - 0.5)
     way = -1.0 if side.sum() < 0 else 1.0
-    found = _accuracy(way * np.asarray(lengths, float), np.asarray(p_chosen, float), prompts)
+    share = _accuracy(way * np.asarray(lengths, float), np.asarray(p_chosen, float), prompts)
     return {
         "prefers": "shorter" if way < 0 else "longer",
-        "accuracy": found.value,
-        "accuracy_interval": [found.low, found.high],
+        "accuracy": share.value,
+        "accuracy_interval": [share.low, share.high],
     }
 
 
-def _accuracy(difference: Floats, p: Floats, prompts: Sequence[str]) -> Interval:
+def _accuracy(difference: Floats, p: Floats, prompts: ArrayLike) -> Interval:
     """The share of pairs whose sign is that of the likelier side, with an interval over prompts; 0 counts half."""
     decided = p != 0.5
     right = (np.sign(difference) * np.sign(p - 0.5) + 1) / 2
-    cluster = np.unique(np.asarray(prompts), return_inverse=True)[1]
-    return ratio_interval(right * decided, decided.astype(float), cluster)
+    return ratio_interval(right * decided, decided.astype(float), prompts)
 
 
 STRENGTHS = ("slightly", "better", "much better")
@@ -92,22 +93,16 @@ def by_strength(
     """
     difference, p = np.asarray(differences, float), np.asarray(p_chosen, float)
     rounded = np.clip(np.floor(np.asarray(strength, float) + 0.5).astype(int), 1, 3)
-    right = (np.sign(difference) * np.sign(p - 0.5) + 1) / 2
-    cluster = np.unique(np.asarray(prompts), return_inverse=True)[1]
-    found = []
+    rows = []
     for level, words in enumerate(STRENGTHS, 1):
         chosen = (rounded == level) & (p != 0.5)
         if chosen.any():
-            share = ratio_interval(right[chosen], np.ones(chosen.sum()), cluster[chosen])
-            found.append(
-                {
-                    "strength": words,
-                    "n": int(chosen.sum()),
-                    "accuracy": share.value,
-                    "interval": [share.low, share.high],
-                }
+            share = _accuracy(difference[chosen], p[chosen], np.asarray(prompts)[chosen])
+            interval = [share.low, share.high]
+            rows.append(
+                {"strength": words, "n": int(chosen.sum()), "accuracy": share.value, "interval": interval}
             )
-    return found
+    return rows
 
 
 def against_votes(
@@ -121,8 +116,7 @@ def against_votes(
     difference = np.asarray(differences, float)
     one, other = np.asarray(for_chosen, float), np.asarray(for_rejected, float)
     ahead = (np.sign(difference) + 1) / 2
-    cluster = np.unique(np.asarray(prompts), return_inverse=True)[1]
-    share = ratio_interval(ahead * one + (1 - ahead) * other, one + other, cluster)
+    share = ratio_interval(ahead * one + (1 - ahead) * other, one + other, prompts)
     return {"n": int((one + other).sum()), "accuracy": share.value, "interval": [share.low, share.high]}
 
 
@@ -172,38 +166,30 @@ def measure_trust(pairs: Sequence[JudgedPair]) -> Trust:
     second = np.array([pair.for_second for pair in pairs], float)
     difference = np.array([pair.difference for pair in pairs], float)
     longer = np.array([pair.longer for pair in pairs], float)
-    prompt = np.unique([pair.prompt for pair in pairs], return_inverse=True)[1]
+    prompt = np.array([pair.prompt for pair in pairs], str)
+    between_raters = agreement_of_counts(np.stack([first, second], axis=1), prompt)
     ahead, share = (np.sign(difference) + 1) / 2, first / (first + second)
     return Trust(
         pairs=len(pairs),
         votes=int((first + second).sum()),
         agreement=_mean(ahead * share + (1 - ahead) * (1 - share), prompt),
-        raters=_raters(first, second, prompt),
+        raters=Interval(between_raters.value, between_raters.low, between_raters.high),
         length=_length(ahead, share, longer, prompt),
         weight=log_odds_weight(difference, first, second),
     )
 
 
-def _mean(values: Floats, cluster: Ints) -> Interval:
+def _mean(values: Floats, cluster: ArrayLike) -> Interval:
     return ratio_interval(values, np.ones(len(values)), cluster)
 
 
-def _raters(first: Floats, second: Floats, prompt: Ints) -> Interval:
-    """P(two different raters of a pair agree), the mean over pairs with two votes; as `stats.pair_agreement`."""
-    count = first + second
-    several = count >= 2
-    first, second, count = first[several], second[several], count[several]
-    equal = (first * (first - 1) + second * (second - 1)) / np.maximum(count * (count - 1), 1)
-    return _mean(equal, prompt[several])
-
-
-def _length(ahead: Floats, share: Floats, longer: Floats, prompt: Ints) -> Interval:
+def _length(ahead: Floats, share: Floats, longer: Floats, prompt: NDArray[np.str_]) -> Interval:
     """Mean over pairs of unequal length of [the reward prefers the longer] − [the share of votes for the longer]."""
     unequal = longer != 0
     sign = np.sign(longer[unequal])
     lean = (ahead[unequal] - share[unequal]) * sign  # in [-1, 1]
-    found = _mean((lean + 1) / 2, prompt[unequal])  # as a share, whose interval is one of shares
-    value, low, high = (None if x is None else 2 * x - 1 for x in (found.value, found.low, found.high))
+    shifted = _mean((lean + 1) / 2, prompt[unequal])  # as a share, whose interval is one of shares
+    value, low, high = (None if x is None else 2 * x - 1 for x in (shifted.value, shifted.low, shifted.high))
     return Interval(value, low, high)
 
 
@@ -235,5 +221,4 @@ def position_bias(verdicts: Sequence[tuple[str, str]], prompts: Sequence[str]) -
     first = np.array([(score[shown] + score[turned]) / 2 for shown, turned in verdicts])
     consistent = {("first", "second"), ("second", "first"), ("tie", "tie")}
     turned = [pair not in consistent for pair in verdicts]
-    cluster = np.unique(list(prompts), return_inverse=True)[1]
-    return _mean(first, cluster), float(np.mean(turned))
+    return _mean(first, prompts), float(np.mean(turned))

@@ -16,12 +16,11 @@ from math import exp, lgamma
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.stats.vote_codes import Floats
 
-Floats = npt.NDArray[np.float64]
 Form = Literal["best_of_n", "rl"]
 
 

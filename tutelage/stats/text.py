@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
 
-from tutelage.data.text_counts import ngrams as ngrams
-from tutelage.data.text_counts import words as words
+from tutelage.data.text_counts import ngrams, words
 
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]*_`]*\s*\Z")
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
@@ -101,8 +100,8 @@ def lcs_length(one: Sequence[str], other: Sequence[str]) -> int:
     rest = everywhere
     for word in other:
         if word in places:
-            found = rest & occurrences(word)
-            rest = ((rest + found) | (rest - found)) & everywhere
+            matches = rest & occurrences(word)
+            rest = ((rest + matches) | (rest - matches)) & everywhere
     return len(one) - rest.bit_count()
 
 
@@ -111,8 +110,8 @@ def distinct(texts: Sequence[str], n: int) -> float:
 
     It falls as texts are added, since common words come back: compare sets of about the same size only.
     """
-    found = [gram for text in texts for gram in ngrams(text, n)]
-    return len(set(found)) / len(found) if found else nan
+    grams = [gram for text in texts for gram in ngrams(text, n)]
+    return len(set(grams)) / len(grams) if grams else nan
 
 
 def repetition(texts: Sequence[str], n: int = 3) -> float:
@@ -125,9 +124,14 @@ def repetition(texts: Sequence[str], n: int = 3) -> float:
     return 1 - sum(len(set(of_text)) for of_text in grams) / total if total else nan
 
 
+def word_counts(texts: Sequence[str]) -> list[float]:
+    """The number of words of each text."""
+    return [float(len(words(text))) for text in texts]
+
+
 def lengths(texts: Sequence[str]) -> LengthSummary:
     """Statistics of the number of words per text."""
-    counts = [float(len(words(text))) for text in texts]
+    counts = word_counts(texts)
     if not counts:
         return LengthSummary(nan, nan, nan, nan, nan)
     return LengthSummary(
@@ -151,16 +155,15 @@ def ended(texts: Sequence[str]) -> float:
 
 def text_metrics(answers: Sequence[str], references: Sequence[str] | None = None) -> dict[str, float]:
     """The figures of this module under their metric names; the ROUGE ones only where there are references."""
-    found = {
-        "words/mean": lengths(answers).mean,
-        "words/std": lengths(answers).std,
+    length = lengths(answers)
+    metrics = {
+        "words/mean": length.mean,
+        "words/std": length.std,
         "distinct/1": distinct(answers, 1),
         "distinct/2": distinct(answers, 2),
         "repetition": repetition(answers),
         "ended/text": ended(answers),
     }
-    if references is not None:
-        found |= {
-            f"rouge/{kind.removeprefix('rouge')}": score for kind, score in rouge(answers, references).items()
-        }
-    return found
+    for kind, score in {} if references is None else rouge(answers, references).items():
+        metrics[f"rouge/{kind.removeprefix('rouge')}"] = score
+    return metrics

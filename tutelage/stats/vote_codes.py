@@ -81,6 +81,16 @@ class Votes:
         """The number of votes of each rater [R]."""
         return np.bincount(self.rater, minlength=len(self.raters))
 
+    def per_item(self) -> Ints:
+        """The number of votes on each item [I]."""
+        return np.bincount(self.item, minlength=len(self.items))
+
+    def table(self) -> Ints:
+        """The choice of each rater on each item, -1 without one [I, R]."""
+        choices = np.full((len(self.items), len(self.raters)), -1)
+        choices[self.item, self.rater] = self.choice
+        return choices
+
 
 def ordered_names(names: set[str]) -> tuple[str, ...]:
     """Names in numerical order if each is a number, else in alphabetical order."""

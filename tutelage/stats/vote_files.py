@@ -5,17 +5,18 @@ two responses in the order of the files, a tie or both bad; what was skipped or 
 """
 
 import csv
+import io
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.readers import Broken, TableRow
+from tutelage.data.readers import BrokenRow, TableRow
 from tutelage.data.tables import Table, read_table
 from tutelage.stats.rater_checks import Repeats, self_consistency
 from tutelage.stats.vote_codes import Ints, Votes, ordered_names
@@ -23,28 +24,7 @@ from tutelage.stats.vote_codes import Ints, Votes, ordered_names
 CHOICE = "verdict"
 _COLUMNS = {"item", "rater", "rater_kind", "pool", CHOICE, "excluded"}
 _CLASSES = {"a", "b", "tie", "both_bad"}
-
-
-def is_study_export(table: Table) -> bool:
-    """Whether the columns are those of `votes.csv`."""
-    return set(table.columns) >= _COLUMNS
-
-
-def reason_to_leave_out(values: Mapping[str, object]) -> str:
-    """Why a judgement does not count, or nothing."""
-    if str(values.get("excluded") or "").strip():
-        return "excluded from the study"
-    return "skipped" if values.get(CHOICE) == "skip" else ""
-
-
-def require_verdicts(table: Table, rows: list[TableRow]) -> None:
-    """Raises TutelageError for a study of another kind of question, whose verdicts say nothing."""
-    other = sorted({str(row.values.get(CHOICE)) for row in rows} - _CLASSES)
-    if other:
-        raise TutelageError(
-            f"{table.source} holds judgements of the kind '{other[0]}', which are no choices between two responses. "
-            "Take the column with one of its scores by --choice, or the pairs in preferences.jsonl beside it."
-        )
+"""Columns of `votes.csv`, and the verdicts of two responses in it."""
 
 
 _MOST_CHOICES = 50
@@ -128,18 +108,11 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object
     A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage return; such text gets an apostrophe in
     front, numbers stay as they are. Raises TutelageError if the file cannot be written.
     """
-    target = Path(path)
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    try:
-        with unfinished.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow([harmless(name) for name in header])
-            writer.writerows(
-                [harmless(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
-            )
-        os.replace(unfinished, target)
-    except OSError as error:
-        raise TutelageError(f"{path} cannot be written: {error.strerror}.") from error
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    for row in (header, *rows):
+        writer.writerow([harmless(cell) if isinstance(cell, str) else cell for cell in row])
+    write_atomically(Path(path), text.getvalue())
 
 
 def harmless(cell: str) -> str:
@@ -157,30 +130,42 @@ def _read_tsv(path: Path) -> Table:
         raise TutelageError(f"{path} is empty.")
     header = [name.strip() for name in lines[0].split("\t")]
     rows: list[TableRow] = []
-    broken: list[Broken] = []
+    broken: list[BrokenRow] = []
     for number, line in enumerate(lines[1:], start=2):
         cells = line.split("\t")
         if len(cells) == len(header):
             rows.append(TableRow(f"line {number}", dict(zip(header, cells, strict=True))))
         elif line.strip():
-            broken.append(Broken(f"line {number}", f"{counted(len(cells), 'cell')} instead of {len(header)}"))
+            broken.append(
+                BrokenRow(f"line {number}", f"{counted(len(cells), 'cell')} instead of {len(header)}")
+            )
     return Table(str(path), tuple(rows), tuple(broken))
 
 
 def _with_choice(
     table: Table, columns: VoteFileColumns, left_out: dict[str, list[str]]
 ) -> tuple[Table, VoteFileColumns]:
-    """The column with the choice, and the rows that count."""
-    if "choice" in table.columns or not is_study_export(table):
+    """The column with the choice, and the rows that count.
+
+    Raises TutelageError for a study of another kind of question, whose verdicts are no choices.
+    """
+    if "choice" in table.columns or not set(table.columns) >= _COLUMNS:
         return table, replace(columns, choice="choice")
-    counted = []
+    rows = []
     for row in table.rows:
-        if reason := reason_to_leave_out(row.values):
-            left_out.setdefault(reason, []).append(row.where)
+        if str(row.values.get("excluded") or "").strip():
+            left_out.setdefault("excluded from the study", []).append(row.where)
+        elif row.values.get(CHOICE) == "skip":
+            left_out.setdefault("skipped", []).append(row.where)
         else:
-            counted.append(row)
-    require_verdicts(table, counted)
-    return replace(table, rows=tuple(counted)), replace(columns, choice=CHOICE)
+            rows.append(row)
+    other = sorted({str(row.values.get(CHOICE)) for row in rows} - _CLASSES)
+    if other:
+        raise TutelageError(
+            f"{table.source} holds judgements of the kind '{other[0]}', which are no choices between two responses. "
+            "Take the column with one of its scores by --choice, or the pairs in preferences.jsonl beside it."
+        )
+    return replace(table, rows=tuple(rows)), replace(columns, choice=CHOICE)
 
 
 def _require(table: Table, columns: VoteFileColumns) -> None:
@@ -253,11 +238,11 @@ def _refuse_unusable(rows: list[_Row], table: Table, columns: VoteFileColumns) -
             f"example '{rows[0].choice[:40]}': more than {_MOST_CHOICES} are no classes. Its columns are "
             f"{', '.join(table.columns)}; name the right one with --choice."
         )
-    known = {row.gold for row in rows if row.gold}
-    if columns.gold and not known & choices:
+    golds = {row.gold for row in rows if row.gold}
+    if columns.gold and not golds & choices:
         raise TutelageError(
             f"The column '{columns.gold}' of {table.source} has no value in common with '{columns.choice}' "
-            f"({_some(known) or 'it is empty'} against {_some(choices)}), so nothing can be compared."
+            f"({_some(golds) or 'it is empty'} against {_some(choices)}), so nothing can be compared."
         )
 
 
@@ -273,7 +258,7 @@ def _known_answers(rows: list[_Row], notes: list[str]) -> dict[str, str]:
         notes.append(f"items with contradicting gold, taken as unknown: {len(contradictions)} ({named})")
     strange = set(answers.values()) - {row.choice for row in rows}
     if strange:
-        notes.append(f"gold answers that nobody ever chose: {_some(strange)}")
+        notes.append(f"gold answers that no rater chose: {_some(strange)}")
     return {item: answer for item, answer in answers.items() if item not in contradictions}
 
 

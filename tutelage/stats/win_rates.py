@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tutelage.base.errors import TutelageError
 from tutelage.stats.intervals import cluster_weights, ratio_interval
-from tutelage.stats.vote_codes import Floats, Ints
+from tutelage.stats.vote_codes import Floats
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class WinRate:
 
 
 def win_rate(
-    outcome: Floats, prompt: Ints, *, draws: int = 1000, seed: int = 0, level: float = 0.95
+    outcome: Floats, prompt: ArrayLike, *, draws: int = 1000, seed: int = 0, level: float = 0.95
 ) -> WinRate:
     """The win rate (wins + ties/2) / N over `outcome` [N] (1 win, .5 tie, 0 loss), clustered by `prompt` [N].
 
@@ -66,15 +67,15 @@ def scored_win_rate(
     """
     a, b = np.asarray(first, float), np.asarray(second, float)
     outcome = np.where(a > b, 1.0, np.where(a < b, 0.0, 0.5))
-    found = win_rate(outcome, np.unique(np.asarray(prompts), return_inverse=True)[1])
+    rate = win_rate(outcome, prompts)
     return {
-        "win_rate": found.value,
-        "win_rate_ci": [found.low, found.high],
-        "wins": found.wins,
-        "ties": found.ties,
-        "losses": found.losses,
+        "win_rate": rate.value,
+        "win_rate_ci": [rate.low, rate.high],
+        "wins": rate.wins,
+        "ties": rate.ties,
+        "losses": rate.losses,
         "n": len(outcome),
-        "prompts": found.prompts,
+        "prompts": rate.prompts,
     }
 
 
@@ -96,7 +97,7 @@ class LengthControl:
 def length_controlled_win_rate(
     outcome: Floats,
     extra_length: Floats,
-    prompt: Ints,
+    prompt: ArrayLike,
     *,
     draws: int = 200,
     seed: int = 0,

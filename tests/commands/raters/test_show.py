@@ -158,7 +158,7 @@ def test_no_overlap_is_said(tmp_path, capsys):
     path.write_text("task,worker,answer\nx,r,1\ny,s,2\n")
     assert run(path) == 0
     out = capsys.readouterr().out
-    assert "agreement undefined: no item has two or more raters" in out
+    assert "agreement n/a until an item has two raters" in out
     assert "assumptions" in out
 
 

@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 import pytest
+from tutelage.people.validation import FieldError
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import add_rater, create_invite, list_votes
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import LANGUAGES
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.engine import Unavailable

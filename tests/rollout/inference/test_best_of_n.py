@@ -8,7 +8,7 @@ import pytest
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Prompt, user
-from tutelage.rollout.inference.best_of_n import best_of_n, best_of_n_kl
+from tutelage.rollout.inference.best_of_n import Candidate, best_first, best_of_n, best_of_n_kl
 from tutelage.rollout.samplers import EndpointReply
 from tutelage.rollout.scripted import ScriptedSampler
 
@@ -34,6 +34,18 @@ def test_an_answer_that_was_cut_is_last_whatever_it_scores():
     (group,) = best_of_n(sampler, length, PROMPTS[1:], 2, SAMPLING, seed=0)
     assert [one.text for one in group] == ["short", "a long one"]
     assert group[0].score < group[1].score
+
+
+def order(scores, finished):
+    """The numbers of answers with these scores, best first."""
+    answers = [Candidate(str(i), *one) for i, one in enumerate(zip(scores, finished, strict=True))]
+    return [int(one.text) for one in best_first(answers)]
+
+
+def test_cut_answers_are_below_all_that_ended_and_equal_ones_stay_in_their_order():
+    assert order([1.0, 3.0, 2.0, 9.0], [True, True, True, False]) == [1, 2, 0, 3]
+    assert order([1.0, 2.0], [False, False]) == [1, 0]
+    assert order([1.0, 1.0, 1.0], [True, True, True]) == [0, 1, 2]
 
 
 def test_no_prompt():

@@ -101,15 +101,16 @@ def check_run_format(config: Mapping[str, object], folder: Path) -> None:
         )
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a whole text file or nothing: a reader, or a crash, never meets half of it.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a whole file or nothing: a reader, or a crash, never meets half of it. Text is written as UTF-8.
 
     Raises TutelageError when it cannot be written; what was there before stays.
     """
-    partial = path.with_name(f".{path.name}.tmp")
+    data = content.encode() if isinstance(content, str) else content
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with partial.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -206,7 +206,7 @@ def _quality(
     differences = (chosen - rejected).tolist()
     found: dict[str, object] = dict(reward_quality(differences, p_chosen, prompts))
     found["length"] = length_baseline(
-        _lengths(held_out), p_chosen, prompts, learnt=_lengths(train), p_learnt=_labels(train)
+        _lengths(held_out), p_chosen, prompts, trained=_lengths(train), p_trained=_labels(train)
     )
     if study is not None:
         found |= vote_figures(study, differences, [pair.source for pair in held_out])

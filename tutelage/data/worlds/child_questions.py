@@ -1,4 +1,4 @@
-"""Questions that children ask, and what an answer to them is worth.
+"""Questions that children ask, and the gold utility of an answer to them.
 
 The gold utility of an explanation for a ten-year-old is computed from any English question and answer. It is what the
 raters of a real model want, who have no bank of known sentences to compare with (`gold` has one). With
@@ -32,7 +32,7 @@ from random import Random
 from tutelage.data.records import Message, Prompt, Split
 from tutelage.data.text_counts import reading_grade, sentences, words
 from tutelage.data.worlds.gold import peak, repeated, utility
-from tutelage.data.worlds.world import divided
+from tutelage.data.worlds.world import split_items
 
 TOPIC = 1.0
 GRADE, GRADE_HIGH, GRADE_MOST = 0.2, 4.0, 8.0
@@ -71,28 +71,29 @@ def clarity(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 def explain_clarity(prompt: str, completion: str) -> dict[str, float]:
     """The named parts whose sum is the utility."""
-    said = words(completion.replace("’", "'"))
-    grade, share = reading_grade(completion), _share(prompt, said)
-    per_sentence = len(said) / max(sentences(completion), 1)
-    address = ADDRESS if not YOU.isdisjoint(said) else 0.0
+    tokens = words(completion.replace("’", "'"))
+    grade, share = reading_grade(completion), _share(prompt, tokens)
+    per_sentence = len(tokens) / max(sentences(completion), 1)
+    address = ADDRESS if not YOU.isdisjoint(tokens) else 0.0
     picture = PICTURE if COMPARES.search(completion.lower()) else 0.0
     return {
         "topic": TOPIC * share,
         "grade": -GRADE * (GRADE_MOST if grade is None else _excess(grade, GRADE_HIGH, GRADE_MOST)),
         "sentences": -SENTENCE * _excess(per_sentence, SENTENCE_HIGH, SENTENCE_MOST),
-        "length": -TOO_SHORT * max(1 - len(said) / WORDS_LOW, 0) - TOO_LONG * max(len(said) - WORDS_HIGH, 0),
+        "length": -TOO_SHORT * max(1 - len(tokens) / WORDS_LOW, 0)
+        - TOO_LONG * max(len(tokens) - WORDS_HIGH, 0),
         "warmth": share * (address + picture) + peak(completion.count("!"), share * CHEER, CHEER_MORE),
-        "repetition": -REPEATED * repeated(said),
+        "repetition": -REPEATED * repeated(tokens),
         "ending": 0.0 if completion.rstrip("\"'”’)* \n").endswith((".", "!", "?")) else -UNFINISHED,
     }
 
 
-def _share(prompt: str, said: Sequence[str]) -> float:
+def _share(prompt: str, tokens: Sequence[str]) -> float:
     """How much of what is asked about the answer speaks of, in [0, 1]."""
-    wanted = {_root(word) for word in words(prompt) if word not in STOP}
-    if not wanted:
+    roots = {_root(word) for word in words(prompt) if word not in STOP}
+    if not roots:
         return 1.0
-    return min(len(wanted & set(map(_root, said))) / min(len(wanted), 2), 1.0)
+    return min(len(roots & set(map(_root, tokens))) / min(len(roots), 2), 1.0)
 
 
 def _root(word: str) -> str:
@@ -116,7 +117,7 @@ class ChildrensQuestions:
 
     def topics(self, split: Split) -> tuple[str, ...]:
         """The topics of a split, in a random order: a quarter of all are held out."""
-        return divided(list(questions()), split, Random(f"tutelage/{self.seed}/questions"))
+        return split_items(list(questions()), split, Random(f"tutelage/{self.seed}/questions"))
 
     def prompts(self, split: Split) -> list[Prompt]:
         """Every question about the topics of a split, each after the same system turn.
@@ -142,8 +143,8 @@ class ChildrensQuestions:
 def questions() -> dict[str, tuple[str, ...]]:
     """The questions of each topic, in the order of the file, in which a line `# name` begins a topic."""
     text = files("tutelage.data.worlds").joinpath("questions.txt").read_text(encoding="utf-8")
-    found: dict[str, tuple[str, ...]] = {}
+    topics: dict[str, tuple[str, ...]] = {}
     for part in text.removeprefix("# ").split("\n# "):
-        topic, *asked = part.strip().split("\n")
-        found[topic] = tuple(asked)
-    return found
+        topic, *lines = part.strip().split("\n")
+        topics[topic] = tuple(lines)
+    return topics

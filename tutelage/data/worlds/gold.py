@@ -1,6 +1,4 @@
-"""The gold utility of the tutoring world.
-
-The gold utility of an answer: what the simulated raters want, and nobody else is told.
+"""The gold utility of an answer in the tutoring world: what the simulated raters want, hidden from training.
 
 It is computed from two texts, the prompt (for its topic) and the answer. Each sentence of the answer is compared with
 everything that a tutor of this world can say (`nearest`). Its credit rises from 0 at a nearness of NEAR_LOW to 1
@@ -70,9 +68,9 @@ def peak(count: float, gain: float, loss: float) -> float:
     return gain * min(count, 1) - loss * max(count - 1, 0)
 
 
-def repeated(said: Sequence[str]) -> float:
+def repeated(tokens: Sequence[str]) -> float:
     """The share of the triples of successive words that were said before, in [0, 1)."""
-    triples = list(zip(said, said[1:], said[2:], strict=False))
+    triples = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
 
 
@@ -127,7 +125,7 @@ def with_pronoun(text: str, topic: Topic) -> str:
 
 
 def lower_first(text: str) -> str:
-    """The sentence as it stands after an opener ("Also, gravity …")."""
+    """The sentence in the form after an opener ("Also, gravity …")."""
     return text if text.split(" ", 1)[0] in PROPER else text[0].lower() + text[1:]
 
 
@@ -139,20 +137,20 @@ def nearest(text: str, topic: str) -> SentenceMatch | None:
     that are left out, added or moved all lower it. The sentence is read with and without an opener such as "You see,"
     and the nearer reading counts. None when no pair of words is known.
     """
-    said = words(text)
-    readings = dict.fromkeys((tuple(said), tuple(_without_opener(said))))
+    tokens = words(text)
+    readings = dict.fromkeys((tuple(tokens), tuple(_without_opener(tokens))))
     matches = (_nearest(reading, topic) for reading in readings)
     return max(filter(None, matches), key=lambda match: match.nearness, default=None)
 
 
 @lru_cache(maxsize=1 << 16)
-def _nearest(said: tuple[str, ...], topic: str) -> SentenceMatch | None:
+def _nearest(tokens: tuple[str, ...], topic: str) -> SentenceMatch | None:
     sentences, sizes, index = _index()
-    asked = _bigrams(said)
-    common = Counter(chain.from_iterable(index.get(bigram, ()) for bigram in asked))
+    bigrams = _bigrams(tokens)
+    common = Counter(chain.from_iterable(index.get(bigram, ()) for bigram in bigrams))
     if not common:
         return None
-    nearness = {row: 2 * count / (len(asked) + sizes[row]) for row, count in common.items()}
+    nearness = {row: 2 * count / (len(bigrams) + sizes[row]) for row, count in common.items()}
     most = max(nearness.values())
     equals = (row for row, value in nearness.items() if value == most)
     best = max(equals, key=lambda row: (sentences[row].topic == topic, -row))
@@ -184,12 +182,12 @@ def _said_of(topic: Topic) -> list[WorldSentence]:
         "filler": phrases.FILLERS,
         "aside": phrases.ASIDES,
     }
-    said = []
+    sentences = []
     for kind, texts in own.items():
         for key in map(topic.fill, texts):
             forms = dict.fromkeys((key, with_pronoun(key, topic)))
-            said += [WorldSentence(form, kind, topic.name, key) for form in forms]
-    return said
+            sentences += [WorldSentence(form, kind, topic.name, key) for form in forms]
+    return sentences
 
 
 @cache
@@ -204,15 +202,15 @@ def _index() -> tuple[tuple[WorldSentence, ...], list[int], dict[tuple[str, str]
     return bank(), sizes, dict(index)
 
 
-def _bigrams(said: tuple[str, ...]) -> Bigrams:
-    return frozenset(pairwise(("<", *said, ">")))
+def _bigrams(tokens: tuple[str, ...]) -> Bigrams:
+    return frozenset(pairwise(("<", *tokens, ">")))
 
 
-def _without_opener(said: list[str]) -> list[str]:
+def _without_opener(tokens: list[str]) -> list[str]:
     for opener in _openers():
-        if len(said) > len(opener) and said[: len(opener)] == opener:
-            return said[len(opener) :]
-    return said
+        if len(tokens) > len(opener) and tokens[: len(opener)] == opener:
+            return tokens[len(opener) :]
+    return tokens
 
 
 @cache
@@ -251,23 +249,23 @@ def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 def explain(prompt: str, completion: str) -> dict[str, float]:
     """The named parts whose sum is the gold utility. Raises TutelageError for a prompt without a topic."""
-    said = _tally(completion, find_topic(prompt).name)
-    substance = min(said.content(), 1.0)
+    tally = _tally(completion, find_topic(prompt).name)
+    substance = min(tally.content(), 1.0)
     marks, asks = completion.count("!"), completion.count("?")
     return {
-        "topic": _on_topic(said),
-        "accuracy": FACT * min(sum(said.facts.values()), FACTS_ENOUGH) - WRONG * said.of("wrong"),
-        "coherence": -FRAGMENT * said.fragment_words / max(said.words, 1),
-        "plain_words": -TECHNICAL * said.technical_words / max(said.words, 1),
-        "analogy": peak(said.of("analogy"), ANALOGY, ANALOGY_MORE),
-        "engagement": peak(said.of("greeting"), substance * GREETING, GREETING_MORE)
-        + peak(said.of("encouragement"), substance * ENCOURAGEMENT, ENCOURAGEMENT_MORE)
-        - DISCOURAGEMENT * said.of("discouragement"),
-        "question": substance * QUESTION * min(said.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
+        "topic": _on_topic(tally),
+        "accuracy": FACT * min(sum(tally.facts.values()), FACTS_ENOUGH) - WRONG * tally.of("wrong"),
+        "coherence": -FRAGMENT * tally.fragment_words / max(tally.words, 1),
+        "plain_words": -TECHNICAL * tally.technical_words / max(tally.words, 1),
+        "analogy": peak(tally.of("analogy"), ANALOGY, ANALOGY_MORE),
+        "engagement": peak(tally.of("greeting"), substance * GREETING, GREETING_MORE)
+        + peak(tally.of("encouragement"), substance * ENCOURAGEMENT, ENCOURAGEMENT_MORE)
+        - DISCOURAGEMENT * tally.of("discouragement"),
+        "question": substance * QUESTION * min(tally.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
         "exclamation": peak(marks, EXCLAMATION, EXCLAMATION_MORE),
-        "filler": -FILLER * said.of("filler"),
-        "length": -TOO_SHORT * max(1 - said.words / WORDS_LOW, 0)
-        - TOO_LONG * max(said.words - WORDS_HIGH, 0),
+        "filler": -FILLER * tally.of("filler"),
+        "length": -TOO_SHORT * max(1 - tally.words / WORDS_LOW, 0)
+        - TOO_LONG * max(tally.words - WORDS_HIGH, 0),
         "repetition": -REPEATED * repeated(words(completion)),
         "ending": 0.0 if completion.rstrip().endswith((".", "!", "?")) else -UNFINISHED,
     }
@@ -310,14 +308,14 @@ class _Tally:
 
 
 def _tally(completion: str, topic: str) -> _Tally:
-    said = _Tally()
+    tally = _Tally()
     for sentence in split_sentences(completion):
-        said.add(sentence, topic)
-    return said
+        tally.add(sentence, topic)
+    return tally
 
 
-def _on_topic(said: _Tally) -> float:
-    own = said.content()
-    if own + said.other_topic == 0.0:
+def _on_topic(tally: _Tally) -> float:
+    own = tally.content()
+    if own + tally.other_topic == 0.0:
         return 0.0
-    return TOPIC * own / (own + said.other_topic) - OTHER_TOPIC * said.other_topic
+    return TOPIC * own / (own + tally.other_topic) - OTHER_TOPIC * tally.other_topic

@@ -1,4 +1,4 @@
-"""What can be said about any topic: ways to ask, and the moves of a tutor. `{name}` and `{is}` are filled in."""
+"""Phrases for any topic: ways to ask, and the moves of a tutor. `{name}` and `{is}` are filled in."""
 
 ASK = (
     "Explain {name} to a 10-year-old.",

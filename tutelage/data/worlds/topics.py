@@ -1,4 +1,4 @@
-"""What the world knows: 66 topics with facts, technical sentences, analogies and common mistakes (topics.toml)."""
+"""The 66 topics of the world, with facts, technical sentences, analogies and common mistakes (topics.toml)."""
 
 import re
 import tomllib
@@ -75,13 +75,13 @@ def find_topic(text: str) -> Topic:
     Raises TutelageError when the text names no topic of this world.
     """
     by_key, pattern = _finder()
-    found = [match.group() for match in pattern.finditer(text.lower())]
-    if not found:
+    names = [match.group() for match in pattern.finditer(text.lower())]
+    if not names:
         raise TutelageError(
             f"No topic of the simulated world is named in the prompt {text[:80]!r}, so it has no gold utility; "
             "use prompts from World.prompts(), or evaluate with a reward of your own."
         )
-    return by_key[max(found, key=len)]
+    return by_key[max(names, key=len)]
 
 
 @cache

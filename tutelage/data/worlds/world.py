@@ -94,11 +94,11 @@ def encyclopaedia(topic: Topic, rng: Random) -> str:
 def classroom(topic: Topic, rng: Random) -> str:
     """A teacher and two children."""
     first, second = rng.sample(CHILDREN, 2)
-    told, answer = pick(topic.facts, 2, rng)
+    fact, answer = pick(topic.facts, 2, rng)
     picture = with_pronoun(rng.choice(topic.analogies), topic)
     return "\n".join(
         (
-            f"Teacher: {topic.fill('Today we talk about {name}.')} {told}",
+            f"Teacher: {topic.fill('Today we talk about {name}.')} {fact}",
             f"{first}: I know that! {answer}",
             f"Teacher: {rng.choice(PRAISE)} {picture}",
             f"{second}: I think that I understand now.",
@@ -207,7 +207,7 @@ class World:
 
     def topics(self, split: Split) -> tuple[Topic, ...]:
         """The topics of a split, in a random order: a quarter of all are held out."""
-        return divided(topics(), split, self._rng("topics"))
+        return split_items(topics(), split, self._rng("topics"))
 
     def corpus(self, tokens: int) -> Iterator[str]:
         """Pretraining documents about all topics, in mixed registers, until about `tokens` words and marks are said.
@@ -221,11 +221,11 @@ class World:
     def demonstrations(self, n: int) -> list[Demonstration]:
         """Instructions with answers of mixed quality, mostly explanations for a child.
 
-        They speak of all topics: what is held out of the prompts is what nobody judged and no policy practised.
+        They are about all topics: topics held out of the prompts are neither judged nor trained on.
         """
         rng = self._rng("demonstrations")
-        known = topics()
-        return [_demonstrate(rng.choice(known), known, rng) for _ in range(n)]
+        every = topics()
+        return [_demonstrate(rng.choice(every), every, rng) for _ in range(n)]
 
     def prompts(self, split: Split) -> list[Prompt]:
         """Every way to ask for an explanation of every topic of a split.
@@ -259,7 +259,7 @@ class World:
         return Random(f"tutelage/{self.seed}/{stream}")
 
 
-def divided(items: Sequence[T], split: Split, rng: Random) -> tuple[T, ...]:
+def split_items(items: Sequence[T], split: Split, rng: Random) -> tuple[T, ...]:
     """The items of a split in a random order: a share of HELD_OUT_SHARE is held out, the others are the train split."""
     shuffled = list(items)
     rng.shuffle(shuffled)

@@ -20,7 +20,7 @@ from babel.numbers import format_decimal, format_percent
 from babel.support import NullTranslations, Translations
 
 from tutelage.base.sentences import Sentence, Share
-from tutelage.people.fields import FieldError
+from tutelage.people.validation import FieldError
 
 FOLDER = Path(__file__).parent
 ENGLISH = "en"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
 from tutelage.people.store.sessions import new_session, token_hash
 from tutelage.people.store.studies import Study, load_study
+from tutelage.people.validation import FieldError
 
 PERSONAL_DAYS = 90.0
 """How long a personal link is good for, unless it is said otherwise."""

@@ -13,11 +13,11 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.studies import room_for, touched_from
+from tutelage.people.validation import FieldError
 
 Scope: TypeAlias = Literal["rater", "item", "judgement"]
 

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer
-from tutelage.people.fields import refuse_unstorable
 from tutelage.people.languages import Sentence, Share
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
@@ -24,6 +23,7 @@ from tutelage.people.store.counters import ItemCounts, LockedItem
 from tutelage.people.store.engine import Connection, Store, inserted, record_event, several
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.raters import Rater, load_rater, pseudonym_of
+from tutelage.people.validation import refuse_unstorable
 
 NoticeKind: TypeAlias = Literal[
     "flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement"

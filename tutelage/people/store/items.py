@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
-from tutelage.people.fields import FieldError, refuse_unstorable
 from tutelage.people.kinds.kind import Traits
 from tutelage.people.languages import counted
 from tutelage.people.store import additions, schema
 from tutelage.people.store.engine import Connection, Store, chunks, lock, record_event, several
 from tutelage.people.store.studies import load_study, room_for, touched_from
+from tutelage.people.validation import FieldError, refuse_unstorable
 
 Pool: TypeAlias = Literal["production", "gold", "training"]
 MOST_RATERS = 100

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import refuse_unstorable
 from tutelage.people.store import schema
 from tutelage.people.store.consents import renew_consent
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.studies import load_study
+from tutelage.people.validation import refuse_unstorable
 
 LONGEST_MESSAGE = 20_000
 MOST_TURNS = 100

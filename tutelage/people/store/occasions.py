@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.people.fields import FieldError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 from tutelage.people.store.inbox import insert_notice
+from tutelage.people.validation import FieldError
 
 AGAIN = 0.02
 """How far above the bound the agreement has to rise until it can fall below it again."""

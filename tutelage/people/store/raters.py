@@ -10,11 +10,11 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
 from tutelage.people.store.exclusions import count_again, fills_no_places, has_people, people_in
+from tutelage.people.validation import FieldError
 
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 Role: TypeAlias = Literal["rater", "reviewer", "owner"]

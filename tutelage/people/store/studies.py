@@ -18,13 +18,13 @@ import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import check_categories
-from tutelage.people.fields import FieldError
 from tutelage.people.kinds import DEFAULT, find_kind
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, check_languages
 from tutelage.people.settings import Plan
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
+from tutelage.people.validation import FieldError
 
 State: TypeAlias = Literal["open", "paused", "closed"]
 SHUFFLES = 1 << 56

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
+from tutelage.people.validation import FieldError
 
 Topic: TypeAlias = Literal["round", "agreement", "inbox"]
 TOPICS: tuple[Topic, ...] = ("round", "agreement", "inbox")

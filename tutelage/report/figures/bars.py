@@ -37,16 +37,16 @@ def bar_scale(chart: BarChart) -> Scale:
 def row(bar: ValueBar, chart: BarChart, at: Scale, y: float) -> str:
     """A name, its mark and what is written beside it."""
     name = bar.name if len(bar.name) <= LONGEST else bar.name[: LONGEST - 1] + "…"
-    drawn = [svg.tooltip(f"{bar.name}: {bar.written or chart.axis.written(bar.value)}")]
-    drawn.append(svg.text(0, y + 4, name, "key"))
+    parts = [svg.tooltip(f"{bar.name}: {bar.written or chart.axis.written(bar.value)}")]
+    parts.append(svg.text(0, y + 4, name, "key"))
     beside = at.end + 8
     if chart.mark == "dot":
-        drawn.append(estimate(bar, at, y, 4.0))
+        parts.append(estimate(bar, at, y, 4.0))
     elif at.shows(bar.value):
         beside = at(bar.value) + 8
         size = {"x": at.start, "y": y - 7, "width": max(at(bar.value) - at.start, 1.0), "height": 14.0}
-        drawn.append(svg.tag("rect", class_=f"bar c{bar.colour}", **size))
-    return svg.tag("g", *drawn, svg.text(beside, y + 4, bar.written, "value"))
+        parts.append(svg.tag("rect", class_=f"bar c{bar.colour}", **size))
+    return svg.tag("g", *parts, svg.text(beside, y + 4, bar.written, "value"))
 
 
 def estimate(bar: ValueBar, at: Scale, y: float, radius: float) -> str:
@@ -61,14 +61,14 @@ def estimate(bar: ValueBar, at: Scale, y: float, radius: float) -> str:
 
 def axis(chart: BarChart, at: Scale, foot: float) -> str:
     """Upright grid lines with their values below, and the reference lines."""
-    drawn = []
+    parts = []
     ticks = at.ticks(4)
     for tick, label in zip(ticks, tick_labels(ticks, percent=chart.axis.percent), strict=True):
-        drawn.append(svg.path([(at(tick), 4.0), (at(tick), foot)], "grid"))
-        drawn.append(svg.text(at(tick), foot + 17, label, "tick", "middle"))
+        parts.append(svg.path([(at(tick), 4.0), (at(tick), foot)], "grid"))
+        parts.append(svg.text(at(tick), foot + 17, label, "tick", "middle"))
     for rule in chart.rules:
-        drawn.append(svg.path([(at(rule.at), 4.0), (at(rule.at), foot)], "rule", svg.tooltip(rule.label)))
-    return "".join(drawn)
+        parts.append(svg.path([(at(rule.at), 4.0), (at(rule.at), foot)], "rule", svg.tooltip(rule.label)))
+    return "".join(parts)
 
 
 PAD = 6.0
@@ -81,10 +81,10 @@ def interval_strip(
     """An estimate with its interval on a bare line from low to high, and perhaps a reference line."""
     at = Scale(low, high, PAD, width - PAD)
     label = f"{bar.name}: {bar.written}" if bar.written else bar.name
-    drawn = [svg.tooltip(label), svg.path([(at.start, 8.0), (at.end, 8.0)], "grid")]
+    parts = [svg.tooltip(label), svg.path([(at.start, 8.0), (at.end, 8.0)], "grid")]
     if rule is not None:
-        drawn.append(svg.path([(at.clipped(rule), 1.0), (at.clipped(rule), 15.0)], "rule"))
-    return svg.document(width, 16, label, *drawn, estimate(bar, at, 8.0, 4.0), class_="chart strip")
+        parts.append(svg.path([(at.clipped(rule), 1.0), (at.clipped(rule), 15.0)], "rule"))
+    return svg.document(width, 16, label, *parts, estimate(bar, at, 8.0, 4.0), class_="chart strip")
 
 
 def interval_scale(
@@ -101,37 +101,37 @@ def interval_scale(
     side, or below each other where it is `narrow`. `written` makes the text of a tick."""
     at, step = Scale(low, high, 0.0, width), 15.0 if narrow else 0.0
     y = 44.0 + step * (len(rules) - 1)
-    drawn = [svg.tooltip(bar.name), svg.path([(0.0, y), (width, y)], "grid")]
+    parts = [svg.tooltip(bar.name), svg.path([(0.0, y), (width, y)], "grid")]
     for tick in at.ticks(5):
         anchor = "start" if at(tick) <= 0 else "end" if at(tick) >= width else "middle"
-        drawn.append(svg.text(at(tick), y + 18, written(tick), "tick", anchor))
+        parts.append(svg.text(at(tick), y + 18, written(tick), "tick", anchor))
     for index, rule in enumerate(rules):
         x, top = at(rule.at), 13.0 + step * index
-        drawn.append(svg.path([(x, top + 7), (x, y + 6)], "rule"))
-        drawn.append(svg.text(x, top, rule.label, "name", "middle"))
-    drawn.append(estimate(bar, at, y, 7.0))
-    return svg.document(width, y + 24, bar.name, *drawn, class_=f"chart scale{' narrow' if narrow else ''}")
+        parts.append(svg.path([(x, top + 7), (x, y + 6)], "rule"))
+        parts.append(svg.text(x, top, rule.label, "name", "middle"))
+    parts.append(estimate(bar, at, y, 7.0))
+    return svg.document(width, y + 24, bar.name, *parts, class_=f"chart scale{' narrow' if narrow else ''}")
 
 
 def column_strip(counts: Sequence[float], label: str) -> svg.Svg:
     """Counts side by side as columns, the last one in the first colour and the others in grey."""
     most = max([*counts, 1])
-    drawn = [svg.tooltip(label)]
+    parts = [svg.tooltip(label)]
     for index, count in enumerate(counts):
         height = max(1.0, 36 * count / most)
         colour = 0 if index == len(counts) - 1 else 5
         column = {"x": 10.0 * index, "y": 38 - height, "width": 7.0, "height": height}
-        drawn.append(svg.tag("rect", class_=f"bar c{colour}", **column))
-    return svg.document(10 * max(1, len(counts)) - 3, 38, label, *drawn, class_="chart columns")
+        parts.append(svg.tag("rect", class_=f"bar c{colour}", **column))
+    return svg.document(10 * max(1, len(counts)) - 3, 38, label, *parts, class_="chart columns")
 
 
 def parts_strip(counts: Sequence[tuple[str, float]], label: str) -> svg.Svg:
     """One bar cut into the shares of its parts, given as (class, count) from left to right."""
     total = sum(count for _, count in counts) or 1
-    drawn, start = [svg.tooltip(label)], 0.0
+    parts, start = [svg.tooltip(label)], 0.0
     for class_, count in counts:
         width = 1000 * count / total
         if count:
-            drawn.append(svg.tag("rect", class_=class_, x=start, y=0, width=width, height=8))
+            parts.append(svg.tag("rect", class_=class_, x=start, y=0, width=width, height=8))
         start += width
-    return svg.document(1000, 8, label, *drawn, class_="chart parts", preserveAspectRatio="none")
+    return svg.document(1000, 8, label, *parts, class_="chart parts", preserveAspectRatio="none")

@@ -90,7 +90,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class ValueBar:
-    """One named value, perhaps with an interval; `written` stands beside it. NaN is a value that is not known."""
+    """One named value, perhaps with an interval; `written` is the text beside it. NaN is a value that is not known."""
 
     name: str
     value: float

@@ -28,24 +28,24 @@ def thin(points: svg.Points, limit: int = STROKES) -> svg.Points:
     if len(points) <= limit:
         return points
     size = ceil(2 * len(points) / limit)
-    kept = {0, len(points) - 1}
+    vertices = {0, len(points) - 1}
     for start in range(0, len(points), size):
         stretch = range(start, min(start + size, len(points)))
-        kept |= {min(stretch, key=lambda i: points[i][1]), max(stretch, key=lambda i: points[i][1])}
-    return [points[index] for index in sorted(kept)]
+        vertices |= {min(stretch, key=lambda i: points[i][1]), max(stretch, key=lambda i: points[i][1])}
+    return [points[index] for index in sorted(vertices)]
 
 
 def line(series: Series, chart: Chart, at: Frame) -> str:
     """Strokes through the points over their band; a point without neighbours is a dot, and so is the last one."""
-    drawn = []
+    parts = []
     for run in runs(at.drawable(series)):
         points = [at.place(series, index) for index in run]
-        drawn.append(band(series, run, at))
+        parts.append(band(series, run, at))
         if len(points) > 1:
-            drawn.append(svg.path(thin(points), f"line {series.style} c{series.colour}"))
+            parts.append(svg.path(thin(points), f"line {series.style} c{series.colour}"))
         if len(points) == 1 or (series.style == "plain" and run[-1] == len(series.x) - 1):
-            drawn.append(disc(points[-1], 2.4, f"c{series.colour}"))
-    return "".join(drawn)
+            parts.append(disc(points[-1], 2.4, f"c{series.colour}"))
+    return "".join(parts)
 
 
 def disc(place: tuple[float, float], radius: float, class_: str) -> str:
@@ -70,28 +70,28 @@ def interval(series: Series, index: int, at: Frame) -> tuple[float, float] | Non
 
 def points(series: Series, chart: Chart, at: Frame) -> str:
     """Discs, each with its whisker and its hover text."""
-    drawn = []
+    parts = []
     for index in at.drawable(series):
         x, y = at.place(series, index)
         radius = LARGEST * sqrt(max(series.size[index], 0.0)) if series.size else RADIUS
         ends = interval(series, index, at)
         whisker = svg.path([(x, end) for end in ends], f"whisker c{series.colour}") if ends else ""
         point = disc((x, y), max(radius, 2.0), f"{series.style} c{series.colour}")
-        drawn.append(svg.tag("g", svg.tooltip(note(series, index, chart)), whisker, point))
-    return "".join(drawn)
+        parts.append(svg.tag("g", svg.tooltip(note(series, index, chart)), whisker, point))
+    return "".join(parts)
 
 
 def bars(series: Series, chart: Chart, at: Frame) -> str:
     """Columns from zero, with a hair of space between them."""
     half = series.width / 2
-    drawn = []
+    parts = []
     for index in at.drawable(series):
         left, right = at.x(series.x[index] - half) + 0.5, at.x(series.x[index] + half) - 0.5
         top, foot = sorted((at.y(series.y[index]), at.y(0.0)))
         column = {"x": left, "y": top, "width": max(right - left, 0.5), "height": foot - top}
         hover = svg.tooltip(note(series, index, chart))
-        drawn.append(svg.tag("rect", hover, class_=f"bar c{series.colour}", **column))
-    return "".join(drawn)
+        parts.append(svg.tag("rect", hover, class_=f"bar c{series.colour}", **column))
+    return "".join(parts)
 
 
 def note(series: Series, index: int, chart: Chart) -> str:
@@ -129,14 +129,14 @@ def slices(chart: Chart, at: Frame) -> str:
         stops = [stops[round(k * (len(stops) - 1) / (SLICES - 1))] for k in range(SLICES)]
     edges = [at.x.start, *((a + b) / 2 for a, b in pairwise(stops)), at.x.end]
     near = [nearest(series, at, stops, edges[1:-1]) for series in lines]
-    drawn = []
+    parts = []
     for k, (left, right) in enumerate(pairwise(edges) if stops else ()):
         place = f"{chart.x.label or 'x'} {chart.x.written(at.x.invert(stops[k]))}"
         shown = [(s, found[k]) for s, found in zip(lines, near, strict=True) if k in found]
         values = [f"{s.label} {chart.y.written(s.y[index])}" for s, index in shown]
         column = {"x": left, "y": at.y.end, "width": max(right - left, 0.1), "height": at.y.start - at.y.end}
-        drawn.append(svg.tag("rect", svg.tooltip(place, *values), class_="slice", **column))
-    return "".join(drawn)
+        parts.append(svg.tag("rect", svg.tooltip(place, *values), class_="slice", **column))
+    return "".join(parts)
 
 
 def nearest(series: Series, at: Frame, stops: list[float], cuts: list[float]) -> dict[int, int]:
@@ -165,7 +165,7 @@ def draw_chart(chart: Chart) -> svg.Svg:
         legend(chart),
         axes(chart, at),
         *(MARKS[series.mark](series, chart, at) for series in chart.series),
-        *(rule_line(rule, chart, at) for rule in chart.rules),
+        *(upright_rule(r, at) if r.axis == "x" else level_rule(r, chart, at) for r in chart.rules),
         labels(chart, at),
         slices(chart, at),
     )
@@ -173,36 +173,31 @@ def draw_chart(chart: Chart) -> svg.Svg:
 
 def legend(chart: Chart) -> str:
     """Rows of swatches and labels above the plot."""
-    drawn = []
+    parts = []
     for row, entries in enumerate(legend_rows(chart)):
         x, y = LEFT, 14.0 + ROW * row
         for series in entries:
-            drawn += [swatch(series, x, y), svg.text(x + 22, y, series.label, "key")]
+            parts += [swatch(series, x, y), svg.text(x + 22, y, series.label, "key")]
             x += legend_width(series)
-    return "".join(drawn)
+    return "".join(parts)
 
 
 def axes(chart: Chart, at: Frame) -> str:
     """Grid lines with their values at the left, the values of the horizontal axis below, the labels of both."""
     ticks = at.y.ticks(5)
-    drawn = []
+    parts = []
     for tick, label in zip(ticks, tick_labels(ticks, percent=chart.y.percent, log=chart.y.log), strict=True):
         y = at.y(tick)
-        drawn.append(svg.path([(at.x.start, y), (at.x.end, y)], "grid"))
-        drawn.append(svg.text(at.x.start - 8, y + 4, label, "tick", "end"))
+        parts.append(svg.path([(at.x.start, y), (at.x.end, y)], "grid"))
+        parts.append(svg.text(at.x.start - 8, y + 4, label, "tick", "end"))
     ticks = tuple(tick for tick in at.x.ticks(6) if tick.is_integer() or not chart.x.whole)
     for tick, label in zip(ticks, tick_labels(ticks, percent=chart.x.percent, log=chart.x.log), strict=True):
-        drawn.append(svg.text(at.x(tick), at.y.start + 17, label, "tick", "middle"))
+        parts.append(svg.text(at.x(tick), at.y.start + 17, label, "tick", "middle"))
     if chart.x.label:
-        drawn.append(svg.text(at.x.end, at.y.start + 34, chart.x.label, "name", "end"))
+        parts.append(svg.text(at.x.end, at.y.start + 34, chart.x.label, "name", "end"))
     if chart.y.label:
-        drawn.append(svg.text(LEFT, at.y.end - 8, chart.y.label, "name"))
-    return "".join(drawn)
-
-
-def rule_line(rule: Rule, chart: Chart, at: Frame) -> str:
-    """A reference line, with its label where it hides least."""
-    return upright_rule(rule, at) if rule.axis == "x" else level_rule(rule, chart, at)
+        parts.append(svg.text(LEFT, at.y.end - 8, chart.y.label, "name"))
+    return "".join(parts)
 
 
 def upright_rule(rule: Rule, at: Frame) -> str:

@@ -13,7 +13,7 @@ LINE, GAP = 13.0, 7.0
 
 @dataclass(frozen=True)
 class End:
-    """The last point of a series that can be drawn, in pixels, and what names the series there."""
+    """The last point of a series that can be drawn, in pixels, and the label of the series."""
 
     x: float
     y: float
@@ -54,7 +54,7 @@ def labels(chart: Chart, at: Frame) -> str:
 
 
 def _label(box: Box, end: End) -> str:
-    """A name, with a thin line to its point where it stands away from it."""
+    """A name, with a thin line to its point where it is away from it."""
     words = svg.text(box.x, box.y, end.label, f"end c{end.colour}")
     if abs(box.y - 4 - end.y) < LINE and abs(box.x - end.x) < 2 * GAP:
         return words
@@ -71,19 +71,19 @@ def column(ends: Sequence[End], at: Frame) -> list[Box]:
     return [box for _, box in sorted(boxes, key=lambda numbered: numbered[0])]
 
 
-def _spread(wanted: Sequence[float], top: float, foot: float) -> list[float]:
-    """The heights nearest to the wanted ones (least squares) that keep their order, stay a line apart and, as long as
+def _spread(heights: Sequence[float], top: float, foot: float) -> list[float]:
+    """The heights nearest to these (least squares) that keep their order, stay a line apart and, as long as
     there is room, inside the plot. A height less the lines above it may only rise with the order, so that this is
     isotonic regression between bounds: pooled neighbours, cut at the bounds (Barlow et al. 1972).
     """
     blocks: list[tuple[float, int]] = []
-    for rank, y in enumerate(wanted):
+    for rank, y in enumerate(heights):
         mean, size = y - rank * LINE, 1
         while blocks and blocks[-1][0] > mean:
             other, count = blocks.pop()
             mean, size = (other * count + mean * size) / (count + size), count + size
         blocks.append((mean, size))
-    last = max(top, foot - (len(wanted) - 1) * LINE)
+    last = max(top, foot - (len(heights) - 1) * LINE)
     eased = [min(max(mean, top), last) for mean, size in blocks for _ in range(size)]
     return [y + rank * LINE for rank, y in enumerate(eased)]
 

@@ -23,25 +23,25 @@ def smoothed(values: Sequence[float], window: int) -> tuple[float, ...]:
     would wag with its noise; the line does neither. What is not finite is left out of the fits, and stays itself.
     """
     value, index = np.asarray(values, dtype=np.float64), np.arange(len(values), dtype=np.int64)
-    known = np.isfinite(value)
-    if not known.any():
+    finite = np.isfinite(value)
+    if not finite.any():
         return tuple(values)
-    centre = value[known].mean()
+    centre = value[finite].mean()
     low = np.clip(index - window // 2, 0, max(len(value) - window, 0))
     high = np.minimum(low + window, len(value))
 
     def over(terms: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        total = np.concatenate([[0.0], np.cumsum(np.where(known, terms, 0.0))])
+        total = np.concatenate([[0.0], np.cumsum(np.where(finite, terms, 0.0))])
         return total[high] - total[low]
 
-    x, y = index - (len(value) - 1) / 2, np.where(known, value - centre, 0.0)
+    x, y = index - (len(value) - 1) / 2, np.where(finite, value - centre, 0.0)
     count, mean = np.maximum(over(np.ones(len(value))), 1.0), over(x)
     spread = count * over(x * x) - mean**2
     slope = np.divide(
         count * over(x * y) - mean * over(y), spread, out=np.zeros(len(value)), where=spread > 0
     )
     line = centre + over(y) / count + slope * (x - mean / count)
-    return tuple(np.where(known, line, value).tolist())
+    return tuple(np.where(finite, line, value).tolist())
 
 
 def averaged(

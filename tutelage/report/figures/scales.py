@@ -50,8 +50,8 @@ class Scale:
 
     def ticks(self, count: int = 5) -> tuple[float, ...]:
         """About `count` round values inside [low, high], in order."""
-        found = log_ticks(self.low, self.high, count) if self.log else ()
-        return found if len(found) >= 2 else linear_ticks(self.low, self.high, count)
+        ticks = log_ticks(self.low, self.high, count) if self.log else ()
+        return ticks if len(ticks) >= 2 else linear_ticks(self.low, self.high, count)
 
 
 def round_step(span: float, count: int) -> float:
@@ -73,8 +73,8 @@ def log_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     stride = max(1, math.ceil((last - first) / count))
     units = (1, 2, 5) if last - first <= 2 else (1,)
-    found = (unit * 10.0**power for power in range(first, last + 1, stride) for unit in units)
-    return tuple(tick for tick in found if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9))
+    ticks = (unit * 10.0**power for power in range(first, last + 1, stride) for unit in units)
+    return tuple(tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9))
 
 
 def domain(
@@ -83,10 +83,10 @@ def domain(
     """An interval that holds every drawable value (and the wished ends), never empty: a lone value gets room around
     it, no value at all gives (0, 1), or (1, 10) on a logarithmic axis."""
     wished = [end for end in (low, high) if end is not None]
-    shown = [v for v in [*values, *wished] if drawable(v, log)]
-    if not shown:
+    finite = [v for v in [*values, *wished] if drawable(v, log)]
+    if not finite:
         return (1.0, 10.0) if log else (0.0, 1.0)
-    least, most = min(shown), max(shown)
+    least, most = min(finite), max(finite)
     if most - least > max(1e-9 * max(abs(least), abs(most)), 1 / LARGEST):
         return least, most
     if log:

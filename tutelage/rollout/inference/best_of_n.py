@@ -6,13 +6,13 @@ exact where no two answers score the same).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.data.ranking import ranking
 from tutelage.data.records import Prompt
 from tutelage.rewards.reward import Completions, Reward
 from tutelage.rewards.scores import scores_of
@@ -36,10 +36,23 @@ class ScoredReply:
     round: int = 0
 
 
-def best_first(candidates: Sequence[ScoredReply]) -> list[ScoredReply]:
-    """In order of `ranking`."""
-    order = ranking([one.score for one in candidates], [one.finished for one in candidates])
-    return [candidates[i] for i in order]
+class ScoredAnswer(Protocol):
+    """An answer with its score; `finished` is false when it was cut at the length limit."""
+
+    @property
+    def score(self) -> float: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+
+Scored = TypeVar("Scored", bound=ScoredAnswer)
+
+
+def best_first(answers: Iterable[Scored]) -> list[Scored]:
+    """The answers from best to worst. One that was cut at the length limit is below all that ended by themselves: its
+    score is that of an incomplete text. Equal ones stay in their order."""
+    return sorted(answers, key=lambda one: (not one.finished, -one.score))
 
 
 def best_of_n(

@@ -17,11 +17,11 @@ from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.core.rows import EncodedRow
-from tutelage.data.ranking import ranking
 from tutelage.data.records import Preference, Prompt
 from tutelage.engines.ranks.ranks import ALONE, Ranks
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import EncodedPrompt, Generator
+from tutelage.rollout.inference.best_of_n import best_first
 from tutelage.train.rl.rollouts import complete
 from tutelage.train.run.json_lines import read_lines
 from tutelage.train.supervised.batches import EncodedPair, Order
@@ -73,12 +73,8 @@ class OwnCompletions:
             self.ranks.shared(write)
         prompts = {encoded.prompt.id: encoded.prompt for encoded in self.prompts.items}
         answers = [_answer(row, prompts) for row in read_lines(file)]
-        groups = []
-        for start in range(0, len(answers), self.samples):
-            group = answers[start : start + self.samples]
-            order = ranking([one.score for one in group], [one.finished for one in group])
-            groups.append([group[i] for i in order])
-        return groups
+        groups = [answers[start : start + self.samples] for start in range(0, len(answers), self.samples)]
+        return [best_first(group) for group in groups]
 
     def _sample(self, round: int) -> Iterator[dict[str, object]]:
         """Fresh answers as lines of their file."""

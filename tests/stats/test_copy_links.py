@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tutelage.stats.copies import Link, fit_without_copies, likely_links, predict
+from tutelage.stats.copy_links import Link, fit_without_copies, likely_links, predict
 from tutelage.stats.reliability import one_coin
 from tutelage.stats.vote_codes import Votes
 

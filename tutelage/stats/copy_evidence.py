@@ -1,4 +1,4 @@
-"""Which raters copy: a likelihood-ratio test that lets honest raters agree for every other reason.
+"""Evidence that raters copy: a likelihood-ratio test that lets honest raters agree for every other reason.
 
 In the rater model of honest raters items may be easy or mislead. An item has a latent state (j, l, s), its class j and,
 with some probability, a pull of strength s towards the choice l:
@@ -33,7 +33,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tutelage.stats.copies import Link
+from tutelage.stats.copy_links import SHARED, Link, linked_votes
 from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
 
 _STRENGTHS = (0.3, 0.7)
@@ -104,7 +104,7 @@ class PulledItems:
     @classmethod
     def of(cls, votes: Votes, gold: Ints) -> "PulledItems":
         """Of a random part of the items with two votes or more, where there are many; each item has a new code."""
-        together = np.flatnonzero(np.bincount(votes.item, minlength=len(votes.items)) > 1)
+        together = np.flatnonzero(votes.per_item() > 1)
         items = np.random.default_rng(0).permutation(together)[:_ITEMS]
         code = np.full(len(votes.items), -1)
         code[items] = np.arange(len(items))
@@ -123,9 +123,7 @@ class PulledItems:
     @cached_property
     def choices(self) -> Ints:
         """The choice of each rater on each item, -1 without one [I, R]."""
-        chosen = np.full((len(self.votes.items), len(self.votes.raters)), -1)
-        chosen[self.votes.item, self.votes.rater] = self.votes.choice
-        return chosen
+        return self.votes.table()
 
     @cached_property
     def _first(self) -> Ints:
@@ -148,18 +146,18 @@ class PulledItems:
 
     def fit(self, at: PulledParameters, links: tuple[Link, ...]) -> PulledFit:
         """Maximum likelihood by expectation-maximisation from these parameters and shares."""
-        found = self.expect(at, links)
+        fitted = self.expect(at, links)
         for _ in range(_ROUNDS):
-            before, found = found.log_likelihood, self.expect(*self.maximise(found))
-            if found.log_likelihood - before < _SETTLED:
+            before, fitted = fitted.log_likelihood, self.expect(*self.maximise(fitted))
+            if fitted.log_likelihood - before < _SETTLED:
                 break
-        return found
+        return fitted
 
     def expect(self, at: PulledParameters, links: tuple[Link, ...]) -> PulledFit:
         """The posterior of the states, and the likelihood of these parameters and links."""
         chance = self._alone(at)
         for link in links:
-            mine, same = self._linked(link)
+            mine, same = linked_votes(self.votes, self.choices, link)
             chance[mine] = link.share * same[:, None] + (1 - link.share) * chance[mine]
         joint = np.add.reduceat(np.log(chance), self._first, axis=0) + self.states.log_prior(at)
         joint[(self.gold[:, None] >= 0) & (self.gold[:, None] != self.states.truth)] = -np.inf
@@ -174,14 +172,14 @@ class PulledItems:
         own = at.confusion[votes.rater, :, votes.choice][:, states.truth] * (1 - states.strength)
         return np.asarray(own + states.strength * (votes.choice[:, None] == states.lure))
 
-    def maximise(self, found: PulledFit) -> tuple[PulledParameters, tuple[Link, ...]]:
+    def maximise(self, fitted: PulledFit) -> tuple[PulledParameters, tuple[Link, ...]]:
         """The best parameters and shares for this posterior, in closed form."""
-        votes, states, at = self.votes, self.states, found.parameters
+        votes, states, at = self.votes, self.states, fitted.parameters
         classes = len(at.prevalence)
-        by_chance = found.posterior[votes.item] / found.chance
+        by_chance = fitted.posterior[votes.item] / fitted.chance
         links = []
-        for link in reversed(found.links):
-            mine, same = self._linked(link)
+        for link in reversed(fitted.links):
+            mine, same = linked_votes(self.votes, self.choices, link)
             copied = link.share * same * by_chance[mine].sum(axis=1)
             by_chance[mine] *= 1 - link.share
             links.append(replace(link, share=float(copied.mean())))
@@ -192,7 +190,7 @@ class PulledItems:
         for j in range(classes):
             counts = np.bincount(cell, weights=own[:, j], minlength=len(votes.raters) * classes)
             confusion[:, j] += counts.reshape(-1, classes)
-        total = found.posterior.sum(axis=0)
+        total = fitted.posterior.sum(axis=0)
         prevalence = np.bincount(states.truth, weights=total, minlength=classes)
         pulls = np.bincount(states.pull, weights=total, minlength=len(at.pulls))
         return (
@@ -204,15 +202,8 @@ class PulledItems:
             tuple(reversed(links)),
         )
 
-    def _linked(self, link: Link) -> tuple[Ints, Bools]:
-        """The votes of the follower on items of the leader, and whether they are the same."""
-        theirs = self.choices[self.votes.item, link.leader]
-        mine = np.flatnonzero((self.votes.rater == link.follower) & (theirs >= 0))
-        return mine, self.votes.choice[mine] == theirs[mine]
-
 
 _TRIED = 3  # pairs by each of two orders
-_SHARED = 20  # items that two raters must have in common before they can be linked
 _SUSPECT = 2.5  # standard errors of the score; where no pair has so many, none is tested
 
 
@@ -224,9 +215,9 @@ def copying_links(votes: Votes, gold: Ints, *, level: float = 0.01) -> tuple[Lin
     if not pairs.any():
         return ()
     needed, margin = _critical_value(level / int(pairs.sum())), -2 * math.log(level)
-    found = table.fit(table.guess(np.ones(len(table.votes))), ())
-    while len(found.links) < len(votes.raters) // 2:
-        null = found
+    fitted = table.fit(table.guess(np.ones(len(table.votes))), ())
+    while len(fitted.links) < len(votes.raters) // 2:
+        null = fitted
         tests = sorted(
             (_test(table, null, link) for link in _suspects(table, null, pairs)), key=lambda test: -test.ratio
         )
@@ -238,8 +229,8 @@ def copying_links(votes: Votes, gold: Ints, *, level: float = 0.01) -> tuple[Lin
         ]
         if any(_test(table, best.fit, rival.link).ratio <= needed for rival in rivals):
             break
-        found = best.fit
-    return found.links
+        fitted = best.fit
+    return fitted.links
 
 
 def _critical_value(probability: float) -> float:
@@ -265,7 +256,7 @@ class _Test:
 def _pairs(table: PulledItems) -> Bools:
     """Which ordered pairs of raters have enough items in common [R, R]."""
     judged = (table.choices >= 0).astype(np.float32)
-    return np.asarray((judged.T @ judged >= _SHARED) & ~np.eye(judged.shape[1], dtype=bool))
+    return np.asarray((judged.T @ judged >= SHARED) & ~np.eye(judged.shape[1], dtype=bool))
 
 
 def _test(table: PulledItems, null: PulledFit, link: Link) -> _Test:
@@ -273,9 +264,9 @@ def _test(table: PulledItems, null: PulledFit, link: Link) -> _Test:
     others = (table.votes.rater != link.follower).astype(float)
     links = (*null.links, link)
     fits = [table.fit(at, links) for at in (null.parameters, table.guess(others))]
-    found = max(fits, key=lambda fit: fit.log_likelihood)
-    again = table.fit(found.parameters, null.links)
-    return _Test(link, 2 * (found.log_likelihood - max(null.log_likelihood, again.log_likelihood)), found)
+    best = max(fits, key=lambda fit: fit.log_likelihood)
+    again = table.fit(best.parameters, null.links)
+    return _Test(link, 2 * (best.log_likelihood - max(null.log_likelihood, again.log_likelihood)), best)
 
 
 def _suspects(table: PulledItems, null: PulledFit, pairs: Bools) -> list[Link]:
@@ -306,10 +297,10 @@ def _suspects(table: PulledItems, null: PulledFit, pairs: Bools) -> list[Link]:
 
 def _first_pairs(*orders: Floats) -> list[Link]:
     """The first pairs by each of these tables [R, R], follower by leader."""
-    found: dict[frozenset[int], Link] = {}
+    links: dict[frozenset[int], Link] = {}
     for order in orders:
         for place in np.argsort(-order, axis=None)[: 2 * _TRIED]:
             follower, leader = (int(code) for code in np.unravel_index(place, order.shape))
             if np.isfinite(order[follower, leader]):
-                found.setdefault(frozenset((follower, leader)), Link(follower, leader, 0.5))
-    return list(found.values())
+                links.setdefault(frozenset((follower, leader)), Link(follower, leader, 0.5))
+    return list(links.values())

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tutelage.stats.copies import Link
-from tutelage.stats.copying import PulledItems, PulledParameters, copying_links
+from tutelage.stats.copy_evidence import PulledItems, PulledParameters, copying_links
+from tutelage.stats.copy_links import Link
 from tutelage.stats.vote_codes import Votes
 
 from .planted import coins, draw

@@ -13,7 +13,7 @@ copying); κ is the mean of 1 - w over the votes with a leader.
 What votes cannot say is which of two groups knows the truth: two who agree in everything and three who agree in much
 could be two experts and three who share a prejudice. The likelihood takes those for copiers who repeat each other vote
 by vote; known answers decide where that is wrong. Whether nothing but
-a common source could explain a link is tested in copying.py.
+a common source could explain a link is tested in copy_evidence.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,8 @@ Weighted = Callable[[Votes, Ints, Floats], Reliability]
 _ROUNDS = 2
 _SHARE_ROUNDS = 30
 _START = 0.8  # κ
-_SHARED = 20  # items that two raters must have in common before they can be linked
+_NO_TABLE: Ints = np.empty((0, 0), dtype=np.int64)
+SHARED = 20  # items that two raters must have in common before they can be linked
 
 
 @dataclass(frozen=True)
@@ -61,66 +62,52 @@ def fit_without_copies(
     votes: Votes, gold: Ints, links: tuple[Link, ...], fit_weighted: Weighted
 ) -> Independent:
     """The fit of a rater model with these links; their shares are only where the estimation starts."""
-    pairs = [_Pair.of(votes, link) for link in links]
+    table = votes.table() if links else _NO_TABLE
+    pairs = [linked_votes(votes, table, link) for link in links]
     shares = [link.share for link in links]
     weight = np.ones(len(votes))
-    for pair, share in zip(pairs, shares, strict=True):
-        weight[pair.mine] = np.where(pair.same, 1 - share, 1.0)
-    found = fit_weighted(votes, gold, weight)
+    for (mine, same), share in zip(pairs, shares, strict=True):
+        weight[mine] = np.where(same, 1 - share, 1.0)
+    fit = fit_weighted(votes, gold, weight)
     for _ in range(_ROUNDS if links else 0):
-        for number, pair in enumerate(pairs):
-            shares[number], weight[pair.mine] = pair.share(votes, found, shares[number])
-        found = fit_weighted(votes, gold, weight)
-    now = (Link(link.follower, link.leader, share) for link, share in zip(links, shares, strict=True))
-    return Independent(found, tuple(now), weight)
+        for number, (link, (mine, same)) in enumerate(zip(links, pairs, strict=True)):
+            item, choice = votes.item[mine], votes.choice[mine]
+            alone = (fit.posterior[item] * fit.confusion[link.follower][:, choice].T).sum(axis=1)
+            shares[number], weight[mine] = _share(alone, same, shares[number])
+        fit = fit_weighted(votes, gold, weight)
+    fitted = (Link(link.follower, link.leader, share) for link, share in zip(links, shares, strict=True))
+    return Independent(fit, tuple(fitted), weight)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """The votes of a `follower` on items that the leader judged: which they are (`mine`), and whether they are the
-    `same` as the leader's."""
-
-    follower: int
-    mine: Ints
-    same: Bools
-
-    @classmethod
-    def of(cls, votes: Votes, link: Link) -> "_Pair":
-        theirs = _choices(votes, link.leader)[votes.item]
-        mine = np.flatnonzero((votes.rater == link.follower) & (theirs >= 0))
-        return cls(link.follower, mine, votes.choice[mine] == theirs[mine])
-
-    def share(self, votes: Votes, found: Reliability, share: float) -> tuple[float, Floats]:
-        """κ for these posteriors and matrices, by expectation-maximisation from `share`; the weights with it."""
-        posterior = found.posterior[votes.item[self.mine]]
-        alone = (posterior * found.confusion[self.follower][:, votes.choice[self.mine]].T).sum(axis=1)
-        for _ in range(_SHARE_ROUNDS):
-            own = (1 - share) * alone
-            weight = own / np.maximum(own + share * self.same, 1e-12)
-            share = float(np.clip(1 - weight.mean(), 0.0, 0.99)) if len(weight) else share
-        return share, weight
+def linked_votes(votes: Votes, table: Ints, link: Link) -> tuple[Ints, Bools]:
+    """The numbers of the follower's votes on items that the leader judged, and whether they are the same as the
+    leader's. `table` is that of the votes."""
+    theirs = table[votes.item, link.leader]
+    mine = np.flatnonzero((votes.rater == link.follower) & (theirs >= 0))
+    return mine, votes.choice[mine] == theirs[mine]
 
 
-def _choices(votes: Votes, rater: int) -> Ints:
-    """The rater's choice on each item, -1 without one [I]."""
-    chosen = np.full(len(votes.items), -1)
-    mine = votes.rater == rater
-    chosen[votes.item[mine]] = votes.choice[mine]
-    return chosen
+def _share(alone: Floats, same: Bools, share: float) -> tuple[float, Floats]:
+    """κ by expectation-maximisation from `share`, and the weights with it; `alone` is the model's chance of each
+    vote."""
+    for _ in range(_SHARE_ROUNDS):
+        own = (1 - share) * alone
+        weight = own / np.maximum(own + share * same, 1e-12)
+        share = float(np.clip(1 - weight.mean(), 0.0, 0.99)) if len(weight) else share
+    return share, weight
 
 
-def predict(found: Independent, votes: Votes, item: Ints, rater: Ints) -> Floats:
-    """[n, K]: the probability of each choice by these raters on these items, given the `votes` of the fit; whoever has
+def predict(fit: Independent, votes: Votes, item: Ints, rater: Ints) -> Floats:
+    """[n, K]: the probability of each choice by these raters on these items, given the `votes` of the fit; a rater with
     a link repeats the other's vote with the link's share."""
-    chance: Floats = np.einsum(
-        "nj,njk->nk", found.reliability.posterior[item], found.reliability.confusion[rater]
-    )
-    for link in found.links:
+    posterior, confusion = fit.reliability.posterior, fit.reliability.confusion
+    chance: Floats = np.einsum("nj,njk->nk", posterior[item], confusion[rater])
+    table = votes.table() if fit.links else _NO_TABLE
+    for link in fit.links:
         for one, other in ((link.follower, link.leader), (link.leader, link.follower)):
-            choice = _choices(votes, other)
-            linked = np.flatnonzero((rater == one) & (choice[item] >= 0))
+            linked = np.flatnonzero((rater == one) & (table[item, other] >= 0))
             chance[linked] *= 1 - link.share
-            chance[linked, choice[item[linked]]] += link.share
+            chance[linked, table[item[linked], other]] += link.share
     return chance
 
 
@@ -134,9 +121,9 @@ def likely_links(votes: Votes, most: int) -> Iterator[Link]:
     shared = np.triu((judged.T @ judged).toarray(), 1)
     same = np.zeros_like(shared)
     for k in range(len(votes.choices)):
-        said = csr_matrix((ones * (votes.choice == k), (votes.item, votes.rater)), shape=shape)
-        same += np.triu((said.T @ said).toarray(), 1)
-    rate = np.where(shared >= _SHARED, (same + 1) / (shared + 2), 0.0)
+        chose = csr_matrix((ones * (votes.choice == k), (votes.item, votes.rater)), shape=shape)
+        same += np.triu((chose.T @ chose).toarray(), 1)
+    rate = np.where(shared >= SHARED, (same + 1) / (shared + 2), 0.0)
     lower = rate - np.sqrt(rate * (1 - rate) / (shared + 2))
     for pair in np.argsort(-lower, axis=None)[:most]:
         leader, follower = np.unravel_index(pair, rate.shape)
