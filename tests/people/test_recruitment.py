@@ -3,7 +3,6 @@
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.recruitment import (
     MTURK,
     PLATFORMS,
@@ -15,6 +14,7 @@ from tutelage.people.recruitment import (
     Work,
     estimate,
 )
+from tutelage.people.validation import FieldError
 
 
 def read(platform: Platform, **values: str) -> Visitor:

@@ -117,8 +117,8 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
 def reserve_turn(
     store: Store, connection: Connection, study: Study, rater: Rater, item_id: int, order: tuple[int, ...]
 ) -> Assignment:
-    """Reserve the item of a turn for the rater who talks, within a transaction that has locked the rater; `order` is
-    that in which the answers were written on the screen. One that ran out is reserved again."""
+    """Reserve the item of a turn for the rater who talks, whom the transaction has locked; `order` is that on the
+    screen. An expired reservation is renewed."""
     known = assignments.assignment_of(connection, item_id, rater.id)
     if known is not None:
         assignments.renew(connection, [known], _lease_end(store, study))
@@ -137,8 +137,7 @@ def renew(store: Store, rater_id: int) -> int:
 
 
 def release(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> int:
-    """Release all unanswered questions that the rater holds (logging out, closing the page), but for the assignments
-    `besides`; returns their number."""
+    """Release the unanswered questions that the rater holds, except the assignments `besides`; returns their number."""
     with store.write(lasting=False) as connection:
         lock_rater(connection, rater_id)
         held = [each for each in assignments.held(connection, rater_id) if each not in besides]
@@ -182,8 +181,7 @@ def _lease_end(store: Store, study: Study) -> int:
 
 
 def refusal(study: Study, rater: Rater) -> str | None:
-    """Why the rater is asked nothing at all just now, as a sentence for the rater; None where nothing stands in the
-    way."""
+    """The reason why the rater is asked nothing at present, as a sentence for the rater; None if there is none."""
     if study.state == "paused":
         return Sentence("The study is paused at the moment. Every answer you gave is kept.")
     if study.state == "closed":
@@ -283,8 +281,8 @@ def _closest_to_completion(
 
 
 def _search_everything(store: Store, rater_id: int) -> Assignment | None:
-    """The last resort before saying that there is nothing: look at every open item, without holding up writers.
-    Repeated at most every ten seconds for the same rater."""
+    """Search every open item, without blocking writers, before there is nothing; once in `SEARCH_AGAIN_MS` per
+    rater."""
     if abs(store.now() - store.hints.get(("searched", rater_id), _LONG_AGO)) < SEARCH_AGAIN_MS:
         return None
     while True:

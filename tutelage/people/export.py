@@ -59,7 +59,7 @@ def export_study(
     redact: bool = False,
     names: bool = False,
     actor: str = "owner",
-) -> "Export":
+) -> "ExportResult":
     """Export a study into a new folder, all files or none. The study keeps a record of the export. With `redact`, what
     looks like personal data in texts of people is replaced by its kind, as `[email]`. With `names`, raters.jsonl has
     the names of raters beside their pseudonyms.
@@ -100,7 +100,7 @@ def export_study(
             f"The export cannot be written to {folder}: {error.strerror or error}."
         ) from error
     record_export(store, study_id, labelled.snapshot, asdict(selection), manifest, actor=actor)
-    return Export(manifest, found)
+    return ExportResult(manifest, found)
 
 
 def export_command(
@@ -119,7 +119,7 @@ def export_command(
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportResult:
     """An export that was made: its manifest, and where the texts seemed to hold personal data."""
 
     manifest: dict[str, Any]
@@ -275,8 +275,7 @@ def consent_row(made: Agreement | None) -> dict[str, object]:
 def rater_row(
     rater: Rater, labelled: LabelledStudy, agreements: Agreements, *, names: bool
 ) -> dict[str, object]:
-    """A rater as a line of raters.jsonl, under the pseudonym; with `names` the name and what else the entry says of a
-    person stand beside it."""
+    """A rater as a line of raters.jsonl, under the pseudonym; with `names`, the name and private details beside it."""
     row = {"rater": rater.pseudonym} | asdict(rater)
     for private in ("id", "study_id", "identity", "contact"):
         del row[private]
@@ -300,8 +299,7 @@ _MORE = ("left", "flags", "reason", "excluded", "created", "correction", "spans"
 
 
 def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
-    """Write the votes in force as a table, each with the version of the text that its rater had agreed to; returns how
-    many there are."""
+    """Write the votes in force as a table, each with the consent version of its rater; returns their number."""
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

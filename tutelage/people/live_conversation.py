@@ -16,7 +16,6 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.records import Message, Messages
 from tutelage.people.answers import LONGEST_NAME
 from tutelage.people.assignment import next_assignment, refusal, reserve_turn
-from tutelage.people.fields import refuse_unstorable
 from tutelage.people.languages import Sentence
 from tutelage.people.store import turns
 from tutelage.people.store.assignments import Assignment
@@ -25,6 +24,7 @@ from tutelage.people.store.live_models import LiveModels, check_message, live_mo
 from tutelage.people.store.raters import Rater, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import Study, load_study
 from tutelage.people.store.turns import Turn, displayed_order, last_turn, load_turn, texts_of, went_on
+from tutelage.people.validation import refuse_unstorable
 
 OPENINGS = 3
 """Suggested openings that a rater sees at a time."""
@@ -46,8 +46,8 @@ class Talk:
 
 @dataclass(frozen=True)
 class OpenTurn:
-    """A turn as its answers are written: the models by name, what each has answered already (None where it has not),
-    and the seed of the requests."""
+    """A turn while its answers are written: the models, the answer of each (None until it is complete), and the
+    seed."""
 
     turn: Turn
     live: LiveModels
@@ -87,8 +87,8 @@ def next_step(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> 
 
 
 def _state(connection: Connection, study: Study, last: Turn | None) -> Talk | Turn | None:
-    """The open conversation of a rater, by its last turn: one that waits for answers or a message, or the turn that is
-    to be judged; None where none is open."""
+    """The open conversation of a rater by its last turn: a `Talk`, or the turn to be judged; None where none is
+    open."""
     if last is None or last.ended:
         return None
     talk, turns = last.conversation_id, load_live_models(connection, last.live_id).turns

@@ -12,12 +12,12 @@ from email.utils import localtime, make_msgid, parseaddr
 from urllib.parse import unquote, urlsplit
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence, counted, say
 from tutelage.people.store.access import peek_invite, revoke_invite
 from tutelage.people.store.engine import DAY_MS, Store
 from tutelage.people.store.raters import get_rater
 from tutelage.people.store.studies import study_of
+from tutelage.people.validation import FieldError
 
 TIMEOUT_SECONDS = 20.0
 MAILED = Sentence("by e-mail")

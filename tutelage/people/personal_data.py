@@ -83,7 +83,7 @@ class Finding:
     end: int
 
 
-class Search:
+class PersonalDataSearch:
     """A search for personal data. `names` are names that are known.
 
     Raises:

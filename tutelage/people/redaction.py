@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tutelage.base.extras import MissingExtra
 from tutelage.people.answers import Correction, Span
 from tutelage.people.languages import Sentence
-from tutelage.people.personal_data import KINDS, Finding, Search, moved, replaced
+from tutelage.people.personal_data import KINDS, Finding, PersonalDataSearch, moved, replaced
 from tutelage.people.store.engine import Store
 from tutelage.people.store.item_catalogue import Question
 from tutelage.people.store.raters import Rater, list_raters
@@ -29,8 +29,7 @@ _Find: TypeAlias = Callable[[str], Sequence[Finding]]
 
 @dataclass(frozen=True)
 class Place:
-    """A place that seems to hold personal data: the kind, what sort of text it is, the item that the text is about, and
-    the words with those before and after them."""
+    """A place that seems to hold personal data: its kind, the sort of text, the item, and the words around it."""
 
     kind: str
     what: str
@@ -78,20 +77,19 @@ def look(store: Store, study_id: int, votes: Iterable[Vote], questions: Iterable
     return Hints(tuple(_places(votes, questions, search)))
 
 
-def search_of(store: Store, study_id: int) -> Search:
+def search_of(store: Store, study_id: int) -> PersonalDataSearch:
     """A search that knows the names of the people in the study.
 
     Raises:
         MissingExtra: the libraries that it takes are not installed.
     """
-    return Search(rater.name for rater in list_raters(store, study_id) if rater.kind == "human")
+    return PersonalDataSearch(rater.name for rater in list_raters(store, study_id) if rater.kind == "human")
 
 
 def redacted(
-    labelled: LabelledStudy, questions: Sequence[Question], search: Search
+    labelled: LabelledStudy, questions: Sequence[Question], search: PersonalDataSearch
 ) -> tuple[LabelledStudy, tuple[Question, ...]]:
-    """The labelled study and its questions with `[email]`, `[phone]`, … in place of what the search finds. Spans mark
-    the same words as before."""
+    """The labelled study and its questions with `[email]`, `[phone]`, … for each finding. Spans mark the same words."""
     find = cache(search.find)
     before = {question.key: question for question in questions}
     after = {key: _question(question, find) for key, question in before.items()}
@@ -115,12 +113,14 @@ def redacted(
     return changed, tuple(after.values())
 
 
-def redacted_rater(rater: Rater, search: Search) -> Rater:
+def redacted_rater(rater: Rater, search: PersonalDataSearch) -> Rater:
     """The rater with the reason of an exclusion as `redacted` writes it."""
     return replace(rater, excluded=rater.excluded and search.redact(rater.excluded))
 
 
-def redacted_reasons(excluded: Mapping[str, Mapping[str, str]], search: Search) -> dict[str, dict[str, str]]:
+def redacted_reasons(
+    excluded: Mapping[str, Mapping[str, str]], search: PersonalDataSearch
+) -> dict[str, dict[str, str]]:
     """The reasons of exclusions, by scope and name, as `redacted` writes them."""
     return {
         scope: {name: search.redact(reason) for name, reason in reasons.items()}
@@ -128,7 +128,9 @@ def redacted_reasons(excluded: Mapping[str, Mapping[str, str]], search: Search) 
     }
 
 
-def _places(votes: Iterable[Vote], questions: Iterable[Question], search: Search) -> Iterator[Place]:
+def _places(
+    votes: Iterable[Vote], questions: Iterable[Question], search: PersonalDataSearch
+) -> Iterator[Place]:
     seen: set[str] = set()
     for what, item, text in _texts(votes, questions):
         if text in seen:

@@ -8,7 +8,7 @@ from typing import Any
 from tutelage.base.errors import TutelageError
 from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt
-from tutelage.people.answers import as_displayed, correction_from, from_displayed, spans_from
+from tutelage.people.answers import answer_from
 from tutelage.people.export import file_hash
 from tutelage.people.manifest import FORMAT
 from tutelage.people.settings import Consent, Plan
@@ -106,16 +106,9 @@ def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
 
 
 def _told(row: Mapping[str, Any]) -> AnswerRecord:
-    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
-    sides, correction = tuple(row["sides"]), correction_from(row["correction"])
-    envelope |= {
-        "flags": tuple(row["flags"]),
-        "correction": correction and as_displayed(correction, sides),
-        "spans": tuple(as_displayed(span, sides) for span in spans_from(row["spans"])),
-    }
-    answer = from_displayed(row["displayed"], envelope)
+    sides = tuple(row["sides"])
     return AnswerRecord(
-        row["item"], row["rater"], sides, answer, row["created"], row["version"], row["chosen_by"],
+        row["item"], row["rater"], sides, answer_from(row, sides), row["created"], row["version"], row["chosen_by"],
         row["repeat"], row["extra"],
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ def forget_due(store: Store, study_id: int, *, actor: str = "retention") -> tupl
 
 
 class Retention:
-    """Finishes what was begun and forgets who is due, at once and every hour. `start` begins a thread, `close` ends
+    """Finishes erasures and forgets raters who are due, at once and every hour. `start` begins a thread, `close` ends
     it."""
 
     def __init__(self, store: Store, study_id: int) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from tutelage.base.sentences import Sentence, Share
-from tutelage.people.fields import FieldError, check_ranges, find_named, number, refuse_unstorable
+from tutelage.people.validation import FieldError, check_ranges, find_named, number, refuse_unstorable
 
 Policy: TypeAlias = Literal["finish_first", "random", "priority"]
 MOST_KNOWN = 0.5

@@ -22,8 +22,8 @@ from tutelage.people.store.studies import load_study
 
 @dataclass(frozen=True)
 class Receipt:
-    """The receipt for an answer: the number of the judgement, which revision it is, whether it came after the item was
-    complete, and whether the same key had been received before."""
+    """The receipt of an answer: judgement, assignment and revision, whether it was `extra` (the item complete) or
+    `known`."""
 
     judgement: int
     assignment: int

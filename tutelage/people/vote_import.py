@@ -19,7 +19,7 @@ from tutelage.people.vote_tables import Columns, VotesRead, completion_of, item_
 __all__ = [
     "Columns",
     "ImportReport",
-    "Pairs",
+    "PairQuestions",
     "import_votes",
     "pairs_to_judge",
     "study_screen",
@@ -29,8 +29,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ImportReport:
-    """The result of an import. `revised` votes replace an earlier one of the same rater on the same pair; `known` ones
-    had been imported before; `dropped` counts the votes that could not be used, with the first few places."""
+    """The result of an import. `revised` votes replace an earlier one of the same rater on the pair; `known` ones were
+    imported before; `dropped` counts unusable ones, with the first places."""
 
     votes: int
     revised: int
@@ -41,7 +41,7 @@ class ImportReport:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairQuestions:
     """Questions made of ready pairs, for `add_items`; `identical` counts pairs of equal texts, which ask nothing."""
 
     prompts: tuple[Prompt, ...]
@@ -50,9 +50,9 @@ class Pairs:
     identical: int
 
 
-def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported") -> Pairs:
-    """Ready pairs as questions, whatever was preferred: which response is a depends on the texts alone, so that the
-    imported label cannot be guessed from the order."""
+def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported") -> PairQuestions:
+    """Ready pairs as questions. Which response is a depends on the texts alone, so it does not tell the imported
+    label."""
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
     items: dict[str, Item] = {}
@@ -66,7 +66,9 @@ def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported
         item = item_of(prompt, [completion.id for completion in both], origin)
         prompts[prompt.id], items[item.key] = prompt, item
         completions |= {completion.id: completion for completion in both}
-    return Pairs(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical)
+    return PairQuestions(
+        tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical
+    )
 
 
 def study_screen(store: Store, study_id: int) -> Screen:

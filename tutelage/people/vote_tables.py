@@ -14,11 +14,11 @@ from tutelage.data.readers import RowPlace
 from tutelage.data.records import CompletionRecord, Messages, Prompt, Split, prompt_id, stable_id, user
 from tutelage.data.tables import Table
 from tutelage.people.answers import Answer
-from tutelage.people.fields import FieldError, find_named
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.languages import Sentence, counted
 from tutelage.people.store.bulk import AnswerRecord
 from tutelage.people.store.items import Item
+from tutelage.people.validation import FieldError, find_named
 
 CHOICES: Mapping[str, tuple[str, int]] = {
     "a": ("a", 2), "b": ("b", 2), "model_a": ("a", 2), "model_b": ("b", 2), "tie": ("tie", 0), "equal": ("tie", 0),
@@ -69,8 +69,7 @@ def meaning_of(text: str) -> tuple[str, int]:
 
 
 def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
-    """Raises FieldError for the first column that the table lacks, with what it has; a table of pairs is told what to
-    do."""
+    """Raises FieldError for the first missing column, with those there are; for a table of pairs, with what to do."""
     needed = _needed(columns, kind)
     missing = {name: field for name, field in needed if name not in table.columns}
     if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & set(missing.values()):
@@ -127,8 +126,8 @@ IDENTICAL = Sentence("both responses are the same text")
 
 @dataclass(frozen=True)
 class VotesRead:
-    """The votes of a table, with the prompts, responses and items that they speak of. `words` counts the words for a
-    choice; `dropped` the votes that could not be used, by reason, with the first few places."""
+    """The votes of a table, with their prompts, responses and items. `words` counts the words for a choice; `dropped`
+    unusable votes by reason, with the first places."""
 
     votes: tuple[AnswerRecord, ...]
     prompts: Mapping[str, Prompt]

@@ -11,10 +11,10 @@ from starlette.responses import PlainTextResponse
 from tutelage.base.config.flags import flags_of, settings_from
 from tutelage.base.sentences import Sentence
 from tutelage.commands.collect import amendments as commands
-from tutelage.people.fields import FieldError, check_ranges, number
 from tutelage.people.operations import OPERATIONS, Operation
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.studies import study_of
+from tutelage.people.validation import FieldError, check_ranges, number
 from tutelage.people.web import app
 from tutelage.people.web.api.changes import operation_route as api_route
 from tutelage.people.web.api.describing import describe

@@ -7,10 +7,10 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import add_rater, create_invite, list_votes
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import LANGUAGES
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.engine import Unavailable
+from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call
 from tutelage.people.web.forms import form_page
 from tutelage.people.web.pages.owner.items import item_address

@@ -4,11 +4,11 @@
 from collections.abc import Mapping
 
 from tutelage.base.sentences import Sentence
-from tutelage.people.fields import find_named
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.kinds.likert import LIKERT
 from tutelage.people.kinds.pair import PAIR
 from tutelage.people.kinds.ranking import RANKING
+from tutelage.people.validation import find_named
 
 DEFAULT: Kind = PAIR
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKERT)}

@@ -13,7 +13,7 @@ from tutelage.stats.agreement import Alpha
 
 
 @dataclass(frozen=True)
-class Traits:
+class KindTraits:
     """The facts about a kind of question.
 
     does, task: what a study of this kind does ("compares pairs"), and what its answers are for ("to be compared").
@@ -45,8 +45,8 @@ class Traits:
 
 @dataclass(frozen=True)
 class Screen:
-    """The screen that an answer is about: the number of responses, the scale and criteria shown with them, whether a
-    better response may be written, and the categories of words that may be marked."""
+    """The screen that an answer is about: the number of responses, scale and criteria, whether corrections may be
+    written, and the categories of spans."""
 
     places: int
     scale: int
@@ -56,8 +56,8 @@ class Screen:
 
 
 class PairVerdict(NamedTuple):
-    """The verdict of an answer on two responses (canonical indices): `a` (the first is better), `b`, `tie` or
-    `both_bad`, with a strength from 0 to 3."""
+    """A verdict on two responses (canonical indices): `a` (the first is better), `b`, `tie`, `both_bad`; strength 0 to
+    3."""
 
     first: int
     second: int
@@ -126,15 +126,14 @@ class Kind(Protocol):
         """The name under which studies keep the kind."""
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> KindTraits:
         """The facts about the kind."""
 
     def check(self, answer: Answer, screen: Screen) -> None:
         """Raises TutelageError for an answer that the question does not allow."""
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
-        """The answer about responses instead of places: `order[k]` is the canonical index of the response in place k
-        from the left."""
+        """The answer by response: `order[k]` is the canonical index of the response in place k from the left."""
 
     def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
         """The verdicts on each two of the responses that follow from an answer."""

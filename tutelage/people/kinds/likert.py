@@ -26,12 +26,12 @@ from tutelage.people.kinds.answer_checks import (
     whole_numbers,
 )
 from tutelage.people.kinds.kind import (
+    KindTraits,
     PairJudge,
     PairVerdict,
     ResponseValues,
     Screen,
     Statement,
-    Traits,
     every_pair,
 )
 from tutelage.people.languages import Sentence
@@ -42,7 +42,7 @@ CHOICES = ("rated", "skip")
 OVERALL = Sentence("overall")
 """The criterion of a study that names none."""
 STRONGEST = 3
-TRAITS = Traits(
+TRAITS = KindTraits(
     does="rates answers",
     task="to be rated",
     question=Sentence("How good is each response?"),
@@ -72,7 +72,7 @@ class Likert:
     """Ratings of each response. The verdict on two responses is that of their pair; with more, it is `rated`."""
 
     name: str = "likert"
-    traits: Traits = TRAITS
+    traits: KindTraits = TRAITS
 
     def criteria(self, named: Sequence[str]) -> tuple[str, ...]:
         """The rows of a response on the page."""

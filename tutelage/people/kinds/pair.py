@@ -14,12 +14,12 @@ from tutelage.people.kinds.answer_checks import (
     sides_by_letter,
 )
 from tutelage.people.kinds.kind import (
+    KindTraits,
     PairJudge,
     PairVerdict,
     ResponseValues,
     Screen,
     Statement,
-    Traits,
     every_pair,
 )
 from tutelage.people.languages import Sentence
@@ -43,7 +43,7 @@ class Point:
     words: str
 
 
-TRAITS = Traits(
+TRAITS = KindTraits(
     does="compares pairs",
     task="to be compared",
     question=Sentence("Which response is better?"),
@@ -64,11 +64,11 @@ TRAITS = Traits(
 
 @dataclass(frozen=True)
 class Pair:
-    """A bar between two responses. `Presentation.scale` is the greatest strength on it: 3 for seven points, 1 for plain
-    better or worse."""
+    """A bar between two responses. `Presentation.scale` is its greatest strength: 3 for seven points, 1 for better or
+    worse."""
 
     name: str = "pair"
-    traits: Traits = TRAITS
+    traits: KindTraits = TRAITS
 
     def points(self, scale: int) -> tuple[Point, ...]:
         """The bar from left to right."""

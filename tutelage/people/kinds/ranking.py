@@ -19,12 +19,12 @@ from tutelage.people.kinds.answer_checks import (
     whole_numbers,
 )
 from tutelage.people.kinds.kind import (
+    KindTraits,
     PairJudge,
     PairVerdict,
     ResponseValues,
     Screen,
     Statement,
-    Traits,
     every_pair,
 )
 from tutelage.people.languages import Sentence
@@ -39,7 +39,7 @@ def ranked(ranks: Sequence[int]) -> Answer:
     return Answer("ranked", content={"ranking": tuple(ranks)})
 
 
-TRAITS = Traits(
+TRAITS = KindTraits(
     does="ranks answers",
     task="to be put in order",
     question=Sentence("Put these responses in order, the best one first."),
@@ -60,7 +60,7 @@ class Ranking:
     their ranks (at most 3)."""
 
     name: str = "ranking"
-    traits: Traits = TRAITS
+    traits: KindTraits = TRAITS
 
     def check(self, answer: Answer, screen: Screen) -> None:
         check_choice(answer, CHOICES)

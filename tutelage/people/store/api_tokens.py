@@ -14,12 +14,12 @@ from typing import cast, get_args
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError, refuse_unstorable
 from tutelage.people.languages import Sentence
 from tutelage.people.operations import Right
 from tutelage.people.store import schema
 from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.sessions import token_hash
+from tutelage.people.validation import FieldError, refuse_unstorable
 
 RIGHTS: tuple[Right, ...] = get_args(Right)
 PREFIX = "tutelage_"
@@ -35,8 +35,7 @@ _tokens, _requests = schema.token, schema.api_request
 
 @dataclass(frozen=True)
 class Token:
-    """A token as an owner sees it; times are milliseconds since the epoch. `problem` says why it cannot be used, and is
-    empty if it can."""
+    """A token as an owner sees it, times in milliseconds since the epoch. `problem` says why it cannot be used."""
 
     id: int
     study_id: int

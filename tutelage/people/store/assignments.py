@@ -27,8 +27,8 @@ _links, _responses = schema.item_response, schema.response
 
 @dataclass(frozen=True)
 class Lease:
-    """An assignment as the server sees it; `order` is that of display. `kind` and `screen` say what may be answered, by
-    the version that was shown."""
+    """An assignment as the server sees it; `order` is that of display, `kind` and `screen` those of the version
+    shown."""
 
     id: int
     study_id: int

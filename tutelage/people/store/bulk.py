@@ -25,7 +25,7 @@ _said, _given, _items, _raters = schema.judgement, schema.assignment, schema.ite
 @dataclass(frozen=True, slots=True)
 class AnswerRecord:
     """An answer from a file. `sides` is the order of display; answers with the same item, rater and `repeat` are
-    revisions in the order they are given here; `version` numbers the study's question."""
+    revisions in their order; `version` numbers the study's question."""
 
     item: str
     rater: str

@@ -28,9 +28,8 @@ class ItemCounts:
 
 @dataclass(frozen=True)
 class LockedItem:
-    """An item whose counters nobody else changes until the transaction ends. `room` is how many more raters it may be
-    given to, `started` whether it was ever given to one, `lengths` the characters of its responses in canonical
-    order."""
+    """An item locked until the transaction ends. `room` is the number of raters it may still be given to, `lengths` the
+    characters of its responses in canonical order."""
 
     id: int
     pool: str
@@ -119,8 +118,8 @@ class CountedJudgement(Protocol):
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """The item that a judgement is about: its pool and known answer, the lengths of its responses in canonical order,
-    and, for a repeat, the rater's verdict at the first showing."""
+    """The item of a judgement: pool, known answer, lengths of responses in canonical order, and the first verdict of a
+    repeat."""
 
     pool: str
     gold: str | None
@@ -129,8 +128,7 @@ class ItemFacts:
 
 
 def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
-    """The increments of the counters by one judgement, by the names of `Tallies`; others stay as they are.
-    Practice is counted nowhere."""
+    """The increments of the counters by one judgement, by the names of `Tallies`. Practice is not counted."""
     if about.pool == "training":
         return {}
     counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}

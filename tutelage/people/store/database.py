@@ -177,16 +177,12 @@ def _bring_up_to_date(store: Store, create: bool) -> None:
     if revision is None and not create:
         raise TutelageError(f"There is no study in {store.address}.")
     if revision is None:
-        _make_tables(store)
+        with store.write(alone=True) as connection:
+            if _revision(store, connection) is None:  # another program may have been quicker
+                schema.metadata.create_all(connection)
+                migrations.stamp(connection, migrations.newest())
     elif revision != migrations.newest():
         _migrate(store)
-
-
-def _make_tables(store: Store) -> None:
-    with store.write(alone=True) as connection:
-        if _revision(store, connection) is None:  # another program may have been quicker
-            schema.metadata.create_all(connection)
-            migrations.stamp(connection, migrations.newest())
 
 
 def _migrate(store: Store) -> None:

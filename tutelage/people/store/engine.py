@@ -265,8 +265,8 @@ def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -
 
 
 def _log_ahead(cursor: DBAPICursor) -> None:
-    """Switch to write-ahead logging. SQLite refuses that at once, whatever its timeout, while another program writes to
-    a file that has not been switched yet."""
+    """Switch to write-ahead logging, which SQLite refuses at once, whatever its timeout, while another program
+    writes."""
     end = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -334,8 +334,7 @@ def chunks(rows: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
 
 @functools.cache
 def _insertion(table: sa.Table) -> sa.Insert:
-    """The statement that inserts a row into a table. SQLAlchemy finds what it compiled sooner for a statement that it
-    has seen than for an equal one."""
+    """The insert statement of a table, cached, because SQLAlchemy compiles an equal statement again."""
     return table.insert()
 
 

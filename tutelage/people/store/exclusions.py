@@ -13,11 +13,11 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.studies import room_for, touched_from
+from tutelage.people.validation import FieldError
 
 Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
@@ -35,8 +35,8 @@ def people_in(study_id: sa.ColumnElement[int]) -> sa.Exists:
 
 
 def fills_no_places(people: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether the answers of a rater leave the places of items free: excluded raters, model judges, and simulated
-    raters where `people` take part."""
+    """Whether a rater's answers leave places free: if excluded, a model judge, or simulated where `people` take
+    part."""
     stands_aside = sa.and_(_raters.c.kind == "simulated", people)
     return sa.or_(_raters.c.excluded.is_not(None), _raters.c.kind == "llm", stands_aside)
 
@@ -148,8 +148,8 @@ def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int
 
 
 def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: int) -> None:
-    """Decide anew which of the concerned assignments count, and set the counters of their items: what
-    `leases.recount` does for one, for many at once. The caller writes alone."""
+    """Decide anew which assignments count, and set the counters of their items, as `counters.recount` does for one. The
+    caller writes alone."""
     out_of_account = sa.or_(
         _given.c.extra == 1,
         sa.exists().where(_raters.c.id == _given.c.rater_id, fills_no_places(people_in(_raters.c.study_id))),

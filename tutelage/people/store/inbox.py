@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import Answer
-from tutelage.people.fields import refuse_unstorable
 from tutelage.people.languages import Sentence, Share
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
@@ -24,6 +23,7 @@ from tutelage.people.store.counters import ItemCounts, LockedItem
 from tutelage.people.store.engine import Connection, Store, inserted, record_event, several
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.raters import Rater, load_rater, pseudonym_of
+from tutelage.people.validation import refuse_unstorable
 
 NoticeKind: TypeAlias = Literal[
     "flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement"
@@ -116,8 +116,8 @@ def notice_answer(
 def notice_disagreement(
     connection: Connection, lease: Lease, item: LockedItem, counts: ItemCounts, now: int
 ) -> None:
-    """Put an item into the inbox, once, when all its answers are there and they do not decide it: as many for one side
-    as for the other, or the strongest verdict for each."""
+    """Add a notice, once, of a complete item whose answers do not decide it: equal votes, or greatest strength for both
+    sides."""
     a, b = counts.a_votes, counts.b_votes
     if item.pool != "production" or not (a and b) or counts.answered < item.target:
         return
@@ -194,8 +194,8 @@ def list_notices(
     limit: int = 100,
     offset: int = 0,
 ) -> tuple[Notice, ...]:
-    """The notices that wait, or those that are closed, newest first; of one kind (else of all but `QUIET` ones), about
-    one rater or item, and numbered above `after`, where these are given."""
+    """Waiting or closed notices, newest first; of one kind (else all but `QUIET`), one rater, one item, numbered above
+    `after`."""
     query = (
         _NOTICES.where(_notices.c.study_id == study_id, _notices.c.id > after)
         .where(_notices.c.closed.is_not(None) if closed else schema.WAITING)
@@ -224,8 +224,7 @@ def close_notices(
     kind: str | None = None,
     actor: str = "owner",
 ) -> int:
-    """Close notices: those of these numbers, or all that wait, of one kind or of all but `QUIET` ones. Returns how many
-    were closed by this."""
+    """Close these notices, or all waiting ones of one kind (else all but `QUIET`); returns how many were closed."""
     mine = sa.and_(_notices.c.study_id == study_id, schema.WAITING)
     mine = sa.and_(mine, _is_of(kind) if numbers is None else _notices.c.id.in_(numbers))
     now = store.now()

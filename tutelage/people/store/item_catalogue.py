@@ -25,8 +25,7 @@ _QUESTIONS = sa.select(
 
 @dataclass(frozen=True)
 class Question:
-    """An item as it stands. `counts` are the votes that count at present, by verdict (a, b, tie, both_bad); `answered`
-    is their sum, `skipped` how often it could not be judged."""
+    """An item as it stands. `counts` are the votes that count, by verdict; `answered` is their sum."""
 
     item: Item
     prompt: Prompt
@@ -142,8 +141,7 @@ def find_items(
     limit: int = 25,
     offset: int = 0,
 ) -> Found:
-    """A page of the items that the filter lets through, in one of `ORDERS`. With `among`, only the items of these
-    numbers, in their order."""
+    """A page of the items that match the filter, in one of `ORDERS`; with `among`, those numbers in their order."""
     where = _conditions(store, study_id, wanted)
     if among is not None:
         where.append(_items.c.id.in_(among))
@@ -158,8 +156,7 @@ def find_items(
 def items_after(
     store: Store, study_id: int, wanted: ItemFilter, *, after: int = 0, limit: int = 100
 ) -> tuple[tuple[int, Question], ...]:
-    """The items that the filter lets through and whose numbers are above `after`, with their numbers, in the order they
-    were added."""
+    """The items that match the filter with numbers above `after`, and their numbers, in the order they were added."""
     where = [*_conditions(store, study_id, wanted), _items.c.id > after]
     query = sa.select(_items.c.id).join(_prompts).where(*where).order_by(_items.c.id).limit(limit)
     with store.read() as connection:

@@ -1,7 +1,7 @@
 """The rows of judgements: appending revisions, and reading back the past answers of a rater."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -10,20 +10,17 @@ from tutelage.people.answers import (
     LETTERS,
     Answer,
     Canonical,
-    as_displayed,
+    answer_from,
     canonical,
-    correction_from,
     correction_row,
     displayed,
-    from_displayed,
     span_rows,
-    spans_from,
 )
 from tutelage.people.store import schema
 from tutelage.people.store.assignments import Assignment, Lease, load_assignment
 from tutelage.people.store.engine import Connection, Store, inserted
 
-_judgements = schema.judgement
+_said, _items = schema.judgement, schema.item
 
 
 @dataclass(frozen=True)
@@ -44,30 +41,30 @@ class JudgementRow:
 _STORED = (
     "id", "assignment_id", "revision", "verdict", "order", "flags", "extra", "active_ms", "idempotency_key", "latest",
 )  # fmt: skip
-_KNOWN = sa.select(*(_judgements.c[name] for name in _STORED)).where(
+_KNOWN = sa.select(*(_said.c[name] for name in _STORED)).where(
     sa.or_(
         sa.and_(
-            _judgements.c.study_id == sa.bindparam("study"),
-            _judgements.c.idempotency_key == sa.bindparam("key"),
+            _said.c.study_id == sa.bindparam("study"),
+            _said.c.idempotency_key == sa.bindparam("key"),
         ),
-        sa.and_(_judgements.c.assignment_id == sa.bindparam("assignment"), _judgements.c.latest == 1),
+        sa.and_(_said.c.assignment_id == sa.bindparam("assignment"), _said.c.latest == 1),
     )
 )
-_SUPERSEDE = _judgements.update().where(_judgements.c.id == sa.bindparam("judgement")).values(latest=0)
+_SUPERSEDE = _said.update().where(_said.c.id == sa.bindparam("judgement")).values(latest=0)
 _TRAINING = (
-    sa.select(_judgements.c.verdict, schema.item.c.gold)
-    .join(schema.item, schema.item.c.id == _judgements.c.item_id)
+    sa.select(_said.c.verdict, _items.c.gold)
+    .join(_items, _items.c.id == _said.c.item_id)
     .where(
-        _judgements.c.rater_id == sa.bindparam("rater"),
-        _judgements.c.latest == 1,
-        schema.item.c.pool == "training",
+        _said.c.rater_id == sa.bindparam("rater"),
+        _said.c.latest == 1,
+        _items.c.pool == "training",
     )
 )
-_FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
-    _judgements.c.item_id == sa.bindparam("item"),
-    _judgements.c.rater_id == sa.bindparam("rater"),
-    _judgements.c.repeat == 0,
-    _judgements.c.latest == 1,
+_FIRST_VERDICT = sa.select(_said.c.verdict).where(
+    _said.c.item_id == sa.bindparam("item"),
+    _said.c.rater_id == sa.bindparam("rater"),
+    _said.c.repeat == 0,
+    _said.c.latest == 1,
 )
 
 
@@ -113,7 +110,7 @@ def append(
     row = row_of(answer, said, lease.order, revision, lease.repeat, extra, now)
     row |= {"study_id": lease.study_id, "assignment_id": lease.id, "item_id": lease.item_id}
     row |= {"rater_id": lease.rater_id, "version_id": lease.version_id, "latest": 1}
-    judgement_id = inserted(connection, _judgements, row)
+    judgement_id = inserted(connection, _said, row)
     return JudgementRow(
         judgement_id, lease.id, revision, said.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
         answer.key,
@@ -167,55 +164,6 @@ def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-_said, _given, _items = schema.judgement, schema.assignment, schema.item
-
-
-@dataclass(frozen=True)
-class KnownAnswer:
-    """The known answer of a training question beside the one that was given, both canonical."""
-
-    gold: str
-    verdict: str
-    explanation: str
-
-
-def given_answers(
-    connection: Connection, rater_id: int, limit: int
-) -> Iterator[tuple[int, Answer, int, int]]:
-    """Assignment, answer in force, its revision and its time, newest first."""
-    query = (
-        sa.select(_said)
-        .where(_said.c.rater_id == rater_id, _said.c.latest == 1)
-        .order_by(_said.c.id.desc())
-        .limit(limit)
-    )
-    for row in connection.execute(query).mappings().all():
-        yield row["assignment_id"], _answer(row), row["revision"], row["created"]
-
-
-def known_answer(connection: Connection, assignment_id: int) -> KnownAnswer | None:
-    """None unless it is a training question that has been answered."""
-    query = (
-        sa.select(_items.c.gold, _items.c.explanation, _said.c.verdict)
-        .join(_items, _items.c.id == _said.c.item_id)
-        .where(_said.c.assignment_id == assignment_id, _said.c.latest == 1, _items.c.pool == "training")
-    )
-    row = connection.execute(query).one_or_none()
-    return None if row is None else KnownAnswer(row.gold, row.verdict, row.explanation or "")
-
-
-def _answer(row: sa.RowMapping) -> Answer:
-    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client")}
-    envelope |= {"flags": tuple(json.loads(row["flags"])), "key": row["idempotency_key"]}
-    order = json.loads(row["order"])
-    if row["correction"] is not None:
-        correction = correction_from(json.loads(row["correction"]))
-        envelope["correction"] = correction and as_displayed(correction, order)
-    spans = spans_from(json.loads(row["spans"] or "[]"))
-    envelope["spans"] = tuple(as_displayed(span, order) for span in spans)
-    return from_displayed(json.loads(row["displayed"]), envelope)
-
-
 @dataclass(frozen=True)
 class PastAnswer:
     """A question that the rater has answered, with the answer in force as it was displayed. To change it, submit
@@ -230,7 +178,7 @@ class PastAnswer:
 @dataclass(frozen=True)
 class Feedback:
     """The feedback after a training question: the place of the better response (`left`, `right`, `tie`), whether the
-    rater said so, and why it is so."""
+    rater chose it, and the explanation."""
 
     expected: str
     right: bool
@@ -239,20 +187,38 @@ class Feedback:
 
 def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAnswer, ...]:
     """The rater's last answers, newest first: the first is the one to undo."""
+    mine = sa.and_(_said.c.rater_id == rater_id, _said.c.latest == 1)
+    query = sa.select(_said).where(mine).order_by(_said.c.id.desc()).limit(limit)
     with store.read() as connection:
         return tuple(
-            PastAnswer(load_assignment(connection, assignment_id), answer, revision, created)
-            for assignment_id, answer, revision, created in given_answers(connection, rater_id, limit)
+            PastAnswer(
+                load_assignment(connection, row["assignment_id"]),
+                _answer(row),
+                row["revision"],
+                row["created"],
+            )
+            for row in connection.execute(query).mappings().all()
         )
+
+
+def _answer(row: sa.RowMapping) -> Answer:
+    parsed = {name: json.loads(row[name] or "null") for name in ("displayed", "flags", "correction", "spans")}
+    parsed |= {"spans": parsed["spans"] or [], "key": row["idempotency_key"]}
+    return answer_from({**row, **parsed}, json.loads(row["order"]))
 
 
 def feedback(store: Store, assignment_id: int) -> Feedback | None:
     """The feedback on an answered training question; None for any other question, and before the answer."""
+    query = (
+        sa.select(_items.c.gold, _items.c.explanation, _said.c.verdict)
+        .join(_items, _items.c.id == _said.c.item_id)
+        .where(_said.c.assignment_id == assignment_id, _said.c.latest == 1, _items.c.pool == "training")
+    )
     with store.read() as connection:
-        known = known_answer(connection, assignment_id)
+        known = connection.execute(query).one_or_none()
         if known is None:
             return None
-        assignment = load_assignment(connection, assignment_id)
-    places = {LETTERS[index]: side for index, side in zip(assignment.order, ("left", "right"), strict=False)}
-    expected = places.get(known.gold, known.gold)
-    return Feedback(expected, known.verdict == known.gold, known.explanation)
+        order = load_assignment(connection, assignment_id).order
+    places = {LETTERS[index]: side for index, side in zip(order, ("left", "right"), strict=False)}
+    right = known.verdict == known.gold
+    return Feedback(places.get(known.gold, known.gold), right, known.explanation or "")

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import refuse_unstorable
 from tutelage.people.store import schema
 from tutelage.people.store.consents import renew_consent
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.studies import load_study
+from tutelage.people.validation import refuse_unstorable
 
 LONGEST_MESSAGE = 20_000
 MOST_TURNS = 100
@@ -22,9 +22,9 @@ _rows = schema.live
 
 @dataclass(frozen=True)
 class LiveModels:
-    """The two models that raters talk to: `model` and `against` as folders, names on the hub, or addresses of endpoints
-    (they may be the same), for at most `turns` messages of the rater. `openings` are suggested first messages,
-    `sampling` the options of the requests. `round` is what the items belong to, `id` the number of the row."""
+    """The two models that raters talk to (folders, hub names or addresses of endpoints; they may be equal), for at most
+    `turns` messages. `openings` are suggested first messages, `sampling` options of requests, `round` that of the
+    items, `id` the row."""
 
     model: str
     against: str

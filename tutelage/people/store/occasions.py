@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tutelage.people.fields import FieldError
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Store, inserted, lock, record_event
 from tutelage.people.store.inbox import insert_notice
+from tutelage.people.validation import FieldError
 
 AGAIN = 0.02
 """How far above the bound the agreement has to rise until it can fall below it again."""
@@ -68,8 +68,8 @@ def alarm_of(store: Store, study_id: int) -> Alarm | None:
 
 
 def notice_agreement(store: Store, study_id: int, agreement: float, items: int) -> bool:
-    """Compare the agreement, on so many items, with the alarm of the study. Where it has fallen below, that is put into
-    the inbox, once until it has risen by `AGAIN` above the bound; whether that was done."""
+    """Add a notice if the agreement has fallen below the study's alarm, once until it rises by `AGAIN` above the bound;
+    whether one was added."""
     alarm = alarm_of(store, study_id)
     if alarm is None or (agreement < alarm.agreement and alarm.low):
         return False

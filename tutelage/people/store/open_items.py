@@ -123,8 +123,8 @@ _NEW_TO = sa.select(_items.c.id).where(_items.c.id == _item, _unseen(_items.c.id
 
 
 def open_rounds(connection: Connection, study_id: int) -> Iterator[tuple[int, int]]:
-    """The rounds that have an open item, newest first, each with the most places that a started item of it has left: 0
-    where no started item is open."""
+    """The rounds with an open item, newest first, each with the most places left of a started item (0 where none is
+    open)."""
     number = _NO_ROUND
     while True:
         found = connection.execute(_ROUND_BEFORE, {"study": study_id, "round": number}).one_or_none()
@@ -137,8 +137,8 @@ def open_rounds(connection: Connection, study_id: int) -> Iterator[tuple[int, in
 def started_item(
     connection: Connection, study_id: int, rater_id: int, number: int, room: int, since: int
 ) -> tuple[LockedItem | None, int]:
-    """The item of a round with `room` places left that was touched longest ago, though after `since`, and is new to the
-    rater; with it the time up to which everything was looked at."""
+    """The item of a round with `room` places, new to the rater, that was touched longest ago after `since`; and the
+    time up to which all were searched."""
     wanted = {"study": study_id, "rater": rater_id, "round": number, "room": room, "since": since}
     first = connection.execute(_NEXT_STARTED, wanted).one_or_none()
     if first is not None:
@@ -193,8 +193,8 @@ def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int |
 
 
 def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, start: int) -> int | None:
-    """An item of the pool `gold` or `training` that is new to the rater: in shuffled order from `start` on, and round
-    the end."""
+    """An item of the pool `gold` or `training`, new to the rater, in shuffled order from `start` on and round the
+    end."""
     mine = sa.and_(_items.c.study_id == study_id, _items.c.pool == pool, schema.OPEN)
     for part in (_items.c.shuffle >= start, _items.c.shuffle < start):
         query = sa.select(_items.c.id).where(mine, part, _unseen(_items.c.id)).order_by(_items.c.shuffle)
@@ -207,8 +207,8 @@ def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, 
 def repeatable(
     connection: Connection, rater_id: int, fraction: float, apart: int
 ) -> tuple[int, tuple[int, ...]] | None:
-    """One of the rater's own answered production items, asked at least `apart` answers ago and not yet repeated; with
-    the order it was shown in. `fraction` of the way through the rater's time."""
+    """An answered production item of the rater, at least `apart` answers old and not repeated, at `fraction` of the
+    rater's time; with the order it was shown in."""
     mine = sa.and_(_given.c.rater_id == rater_id, _given.c.state == "done")
     closed = _given.c.closed
     latest = connection.scalar(sa.select(closed).where(mine).order_by(closed.desc()).limit(1).offset(apart))
@@ -266,8 +266,7 @@ _PRACTICE_LEFT = sa.select(_number(_items, _open("training")) - _PRACTISED)
 
 
 def count_left(connection: Connection, study_id: int, rater_id: int) -> int:
-    """The number of items that the rater holds or may still be asked: those with an open place that the rater has
-    neither answered nor skipped. Practice and questions with a known answer are not among them."""
+    """The number of production items that the rater holds or may still be asked; known answers not included."""
     return connection.scalar(_LEFT, {"study": study_id, "rater": rater_id}) or 0
 
 
@@ -278,9 +277,8 @@ def may_come_back(connection: Connection, study_id: int, rater_id: int) -> bool:
 
 @dataclass(frozen=True)
 class Room:
-    """The answers that the items of a study still take from all raters together, those of questions on screens
-    included, and `items`, the number of items with an open place. `known` has by rater the number of those that the
-    rater was asked, but for what is on the rater's screen."""
+    """The answers that the items of a study still take, pending ones included; the number of open `items`; and by rater
+    the number of these already asked, except pending ones (`known`)."""
 
     answers: int
     items: int

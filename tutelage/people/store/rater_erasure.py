@@ -55,10 +55,9 @@ _STANDS_IN = "forgotten rater"
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What was done: the `name` that stands in for the rater's, whether the votes were erased, the `backups` and other
-    copies that still hold the rater, with the reason where one could not be changed, the number of `exports` made since
-    the rater came, whose files may hold the rater, and whether the database file was `rewritten`: not where other
-    programs were reading it; forgetting the next rater does it."""
+    """The result: the `name` in place of the rater's, whether votes were erased, `backups` and copies that still hold
+    the rater (with the reason), the number of `exports` that may, and whether the file was `rewritten` (not while other
+    programs read it)."""
 
     name: str
     erased: bool
@@ -138,8 +137,8 @@ def _finish(store: Store, row: sa.RowMapping) -> Forgotten:
 
 
 def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int, *, erased: bool) -> int:
-    """Let `name` stand in for the rater, in the database or in a backup of it; returns how many exports were made since
-    the rater came."""
+    """Replace the rater by `name`, in the database or a backup; returns the number of exports made since the rater
+    came."""
     _forget_words(connection, rater, actor, now)
     _forget_doors(connection, rater)
     _rewrite_trail(connection, rater, name, erased=erased)
@@ -216,8 +215,7 @@ def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
 
 
 def _rewrite_exports(connection: Connection, rater: Rater) -> int:
-    """Take the reasons from the manifests that are kept; returns how many exports were made since the
-    rater came."""
+    """Erase reasons in the kept manifests; returns the number of exports made since the rater came."""
     mine = sa.and_(_exports.c.study_id == rater.study_id, _exports.c.created >= rater.created)
     rows = connection.execute(sa.select(_exports.c.id, _exports.c.manifest).where(mine)).all()
     numbers = _numbers_of_judgements(connection, rater)

@@ -34,8 +34,7 @@ _sessions = schema.session
 
 @dataclass(frozen=True)
 class Session:
-    """A session as its rater and owners see it: times in milliseconds since the epoch. `device` is None for a link from
-    the command line that nobody has used yet."""
+    """A session, times in milliseconds since the epoch. `device` is None for an unused link from the command line."""
 
     id: int
     rater_id: int

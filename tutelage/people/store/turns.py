@@ -16,7 +16,7 @@ from tutelage.people.store import schema
 from tutelage.people.store.additions import (
     SECOND_SHARE,
     NewItem,
-    Response,
+    StoredResponse,
     add_talked_item,
     messages_from_text,
     messages_to_text,
@@ -36,9 +36,8 @@ _ANSWERS = (_turns.c.model_response_id, _turns.c.against_response_id)
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn. `messages` end with the rater's; `order[k]` is the model (0 or 1) whose answer stands in place k from the
-    left; `answers` holds the number of each model's response, None where there is none yet. `ended` says that the
-    rater broke the conversation off."""
+    """A turn. `messages` end with the rater's; `order[k]` is the model (0 or 1) in place k from the left; `answers` are
+    the numbers of their responses, None until complete. `ended`: the conversation was broken off."""
 
     id: int
     study_id: int
@@ -115,9 +114,8 @@ _TEXTS = (
 
 
 def went_on(connection: Connection, study: Study, turn: Turn) -> Messages | None:
-    """The conversation up to and with the answer that it goes on from: the better response that the rater wrote, else
-    the better one, as the rater says at present; where neither was better, one that is drawn. None as long as the rater
-    has not judged."""
+    """The conversation with the response it goes on from: the rater's correction, else the better one, else one at
+    random; None until judged."""
     if turn.item_id is None:
         return None
     said = connection.execute(_JUDGED, {"item": turn.item_id, "rater": turn.rater_id}).one_or_none()
@@ -187,8 +185,7 @@ def write_answer(
 
 
 def displayed_order(study: Study, turn: Turn) -> tuple[int, ...]:
-    """The canonical index of the answer in each place. Which model's answer is the canonical first is drawn for each
-    turn, so that it does not tell the model."""
+    """The canonical index of the answer in each place; which model is the canonical first is drawn for each turn."""
     models = _canonical(study, turn)
     return tuple(models.index(model) for model in turn.order)
 
@@ -199,14 +196,13 @@ def _canonical(study: Study, turn: Turn) -> tuple[int, ...]:
 
 
 def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, now: int) -> int:
-    """Make the item of a turn with both answers; returns its number. Whether a second rater is asked where one would be
-    enough is drawn."""
+    """Make the item of a turn with both answers; returns its number. Whether a second rater is asked is drawn."""
     found = {
         row.id: row
         for row in connection.execute(sa.select(_responses).where(_responses.c.id.in_(turn.answers)))
     }
     rows = [found[turn.answers[model]] for model in _canonical(study, turn)]
-    parts = tuple(Response(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows)
+    parts = tuple(StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows)
     second = study.chance("second", turn.id) < SECOND_SHARE
     row = {
         "prompt_id": turn.prompt_id, "origin": LIVE, "round": round, "pool": "production", "gold": None,
@@ -235,8 +231,7 @@ def end_conversation(connection: Connection, conversation_id: int, now: int) -> 
 
 
 def erase_conversations(connection: Connection, rater_id: int, now: int) -> None:
-    """Erase what was said in the conversations of a rater, by the rater and by the models. Nobody is asked about them
-    any more."""
+    """Erase the conversations of a rater, on both sides, and exclude their items."""
     mine = sa.select(_talks.c.id).where(_talks.c.rater_id == rater_id)
     prompts = sa.select(_turns.c.prompt_id).where(_turns.c.conversation_id.in_(mine))
     empty = messages_to_text((Message("user", ERASED),))

@@ -90,8 +90,7 @@ def study_of_entry(store: Store, entry: str) -> int | None:
 
 
 def work_in(store: Store, study_id: int) -> tuple[Work, Work, float | None]:
-    """The work in the whole study and what is left of it, and the mean seconds that people took for an answer; None
-    where too few answers tell."""
+    """The work in the whole study and what is left of it, and people's mean seconds per answer (None with too few)."""
     with store.read() as connection:
         plan = load_study(connection, study_id).plan
         mine = sa.and_(_items.c.study_id == study_id, _items.c.excluded.is_(None))
@@ -120,8 +119,8 @@ _LATEST = (
 
 @dataclass(frozen=True)
 class Visit:
-    """A stay of a rater. `base` is the number of answers that the rater had given before it; `started` and `ended` are
-    milliseconds since the epoch. `worker`, `task` and `submission` are the platform's, and empty once forgotten."""
+    """A stay of a rater. `base` is the number of the rater's answers before it; times in milliseconds since the epoch.
+    `worker`, `task`, `submission` are the platform's, empty once forgotten."""
 
     id: int
     rater: int
@@ -177,8 +176,7 @@ def list_visits(store: Store, study_id: int) -> tuple[Visit, ...]:
 
 
 def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
-    """End the active visit of a rater, if there is one, and return the last visit. What is on the screen is given
-    back."""
+    """End the rater's active visit, if there is one, releasing open questions; returns the last visit."""
     with store.write() as connection:
         lock_rater(connection, rater_id)
         visit = last_visit(connection, rater_id)

@@ -35,8 +35,7 @@ _said, _items, _raters, _given = schema.judgement, schema.item, schema.rater, sc
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment in the life of a study: the last judgement and the last event before it. What is read at a snapshot is
-    the same for ever, whatever is answered, revised or excluded later."""
+    """A moment of a study: its last judgement and event. What is read at a snapshot never changes."""
 
     last_judgement: int
     last_event: int
@@ -139,8 +138,8 @@ def list_votes(
     rater: int | None = None,
     every_revision: bool = False,
 ) -> tuple[Vote, ...]:
-    """Judgements in the order they arrived: the latest revision of each answer, or every one; of one item, of one rater
-    (by number), or all."""
+    """Judgements in the order they arrived, the latest revisions or all; of one item, of one rater (by number), or
+    all."""
     with store.read() as connection:
         moment = at or last_moment(connection, study_id)
         found = iterate_votes(connection, study_id, moment, item=item, rater=rater)
@@ -179,8 +178,7 @@ def iterate_votes(
 
 
 def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
-    """The latest answer of every rater to every production pair, as records; excluded ones, repeats, adjudications and
-    answers that are more than one verdict are left out."""
+    """The latest plain verdicts on production pairs, as records, without excluded ones, repeats and adjudications."""
     return tuple(
         as_record(vote)
         for vote in list_votes(store, study_id)
@@ -191,8 +189,7 @@ def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
 
 
 def as_record(vote: Vote) -> Judgement:
-    """The record that statistics and files use, under the rater's pseudonym; seconds are of active time where it is
-    known."""
+    """The record for statistics and files, under the pseudonym; seconds are active time where known."""
     milliseconds = vote.active_ms if vote.active_ms is not None else vote.wall_ms or 0
     return Judgement(
         id=str(vote.id),
@@ -251,7 +248,7 @@ def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int,
     """Judgements numbered above `after`, in order: id, assignment, item, rater, verdict (its place in `VERDICTS`, or
     their number where the answer is all in its content), strength, the canonical index of the response on the left,
     repeat, whether it is an adjudication, version, active milliseconds (-1 unknown), time (milliseconds since the
-    epoch), flagged. Several revisions of an answer may be among them: the last one is in force."""
+    epoch). Several revisions of an answer may be among them: the last one is in force."""
     left = sa.cast(sa.func.substr(_said.c.order, 2, 1), sa.Integer)
     query = (
         sa.select(
@@ -265,7 +262,6 @@ def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int,
             _said.c.strength, left, _said.c.repeat, sa.case((_given.c.chosen_by.in_(DECIDING), 1), else_=0)
         )
         .add_columns(_said.c.version_id, sa.func.coalesce(_said.c.active_ms, -1), _said.c.created)
-        .add_columns(sa.case((_said.c.flags == "[]", 0), else_=1))
         .join(_given, _given.c.id == _said.c.assignment_id)
         .where(_said.c.study_id == study_id, _said.c.id > after)
         .order_by(_said.c.id)
@@ -275,8 +271,8 @@ def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int,
 
 
 def read_items(store: Store, study_id: int, after: int) -> Sequence[tuple[int, ...]]:
-    """Items numbered above `after`: id, prompt, pool (its place in `POOLS`), known answer (its place in `ANSWERS`, -1
-    for none), round."""
+    """Items numbered above `after`: id, prompt, pool (index in `POOLS`), known answer (index in `ANSWERS`, -1 none),
+    round."""
     gold = sa.case((_items.c.gold.is_(None), -1), else_=_code(_items.c.gold, ANSWERS))
     query = (
         sa.select(_items.c.id, _items.c.prompt_id, _code(_items.c.pool, POOLS), gold, _items.c.round)

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
+from tutelage.people.validation import FieldError
 
 Topic: TypeAlias = Literal["round", "agreement", "inbox"]
 TOPICS: tuple[Topic, ...] = ("round", "agreement", "inbox")
@@ -39,9 +39,8 @@ _hooks, _deliveries, _notices = schema.webhook, schema.delivery, schema.notice
 
 @dataclass(frozen=True)
 class WebhookAddress:
-    """An address as an owner sees it: the `topics` it is told of, how many messages wait, when the last one arrived
-    (milliseconds since the epoch, None for never), and what went wrong at the newest one that did not arrive. Until
-    `former_until` messages are signed with the secret before as well (None: with the present one alone)."""
+    """An address as an owner sees it: its `topics`, waiting messages, the last arrival (milliseconds since the epoch),
+    and the last error. Until `former_until` messages are also signed with the former secret."""
 
     id: int
     url: str
@@ -159,8 +158,7 @@ def _new_secret() -> str:
 
 
 def secrets_of(store: Store, study_id: int, number: int) -> tuple[str, tuple[str, ...]]:
-    """Address and secrets of a webhook, the present one first. Raises TutelageError where the study has no such
-    webhook."""
+    """Address and secrets of a webhook, the present one first. Raises TutelageError for an unknown one."""
     with store.read() as connection:
         row = _row(connection, study_id, number)
     return row["url"], _in_force(row, store.now())
@@ -172,8 +170,7 @@ def _in_force(row: sa.RowMapping, now: int) -> tuple[str, ...]:
 
 
 def remove_webhook(store: Store, study_id: int, number: int, *, actor: str = "owner") -> None:
-    """Tell an address nothing more; what waits is not sent. Raises TutelageError where the study has no such
-    webhook."""
+    """Remove a webhook; waiting messages are not sent. Raises TutelageError for an unknown one."""
     now = store.now()
     with store.write() as connection:
         host = urlsplit(_row(connection, study_id, number)["url"]).hostname
@@ -199,8 +196,7 @@ def queue_deliveries(store: Store, study_id: int) -> None:
 
 
 def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -> Delivery | None:
-    """The delivery that is due for the longest time, for whoever asks first; None where none is. Those of the webhooks
-    `besides` are left out."""
+    """The delivery due longest, claimed; None where none is due. Webhooks `besides` are left out."""
     now = store.now()
     query = (
         sa.select(_deliveries.c.id, _deliveries.c.attempts, _deliveries.c.message, _deliveries.c.notice_id)

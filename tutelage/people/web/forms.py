@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Unavailable
-from tutelage.people.fields import NO_NUMBER, NO_WHOLE_NUMBER, FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.operations import Operation, Parameter
+from tutelage.people.validation import NO_NUMBER, NO_WHOLE_NUMBER, FieldError
 from tutelage.people.web.call import Call, Route, see, sentence
 from tutelage.people.web.problems import Problem
 

@@ -26,11 +26,11 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.transport import HttpRefusal
 from tutelage.people import Store, Unavailable
 from tutelage.people.chat_models import Models
-from tutelage.people.fields import storable
 from tutelage.people.languages import ENGLISH, Sentence, say
 from tutelage.people.live_conversation import OpenTurn, keep_answer, open_turn
 from tutelage.people.store.inbox import notice_model
 from tutelage.people.store.turns import Turn
+from tutelage.people.validation import storable
 from tutelage.people.web.render import LONGEST, render
 
 ATTEMPTS = 3

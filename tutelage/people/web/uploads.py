@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.tables import Table, table_of
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
+from tutelage.people.validation import FieldError
 
 ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 """Kinds of file that are taken. None is compressed as a whole: a small one could be made to fill the memory."""

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, UnsetType
 
-from tutelage.people.fields import FieldError
 from tutelage.people.operations import MissingSettings, Operation, Parameter
+from tutelage.people.validation import FieldError
 from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, ApiRoute
 
 

@@ -13,12 +13,12 @@ from starlette.responses import FileResponse, Response
 from tutelage.base.errors import TutelageError
 from tutelage.people import Selection, label_study, list_questions, list_votes
 from tutelage.people.export import export_command, export_study, preference_row
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.manifest import describe
 from tutelage.people.redaction import Hints, look
 from tutelage.people.store.events import list_exports
 from tutelage.people.store.studies import list_versions
+from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, Fields
 from tutelage.people.web.forms import form_page
 from tutelage.people.web.pages.owner.items import item_address

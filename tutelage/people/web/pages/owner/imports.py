@@ -12,10 +12,10 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.tables import Table
 from tutelage.people import list_raters
 from tutelage.people.answers import Answer
-from tutelage.people.fields import FieldError
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence
 from tutelage.people.store.raters import folded
+from tutelage.people.validation import FieldError
 from tutelage.people.vote_import import ImportReport, import_votes, study_screen
 from tutelage.people.vote_tables import Columns, VotesRead, meaning_of, read_votes
 from tutelage.people.web.call import Call, Refusal

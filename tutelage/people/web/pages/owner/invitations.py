@@ -9,9 +9,9 @@ from starlette.responses import Response
 from tutelage.base.errors import TutelageError
 from tutelage.people import create_invite, list_invites, personal_links, revoke_invite
 from tutelage.people.export import safe_cell
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.store.raters import DECIDING
+from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import form_page, whole_number
 

@@ -19,9 +19,9 @@ from tutelage.people import (
     set_overlap,
 )
 from tutelage.people.answers import FLAGS, LETTERS
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence, say
 from tutelage.people.store.item_catalogue import STATES, Found, ItemFilter, find_items, find_keys
+from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import form_page, reason_of, whole_number
 from tutelage.people.web.marks import corrected_pieces, marked_responses

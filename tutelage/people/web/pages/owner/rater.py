@@ -18,7 +18,6 @@ from tutelage.people import (
     list_votes,
     personal_link,
 )
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence, say
 from tutelage.people.mail import MAILED, check_address, send_link
 from tutelage.people.statistics.computation import preview
@@ -28,6 +27,7 @@ from tutelage.people.store.exclusions import Scope
 from tutelage.people.store.rater_erasure import forget
 from tutelage.people.store.raters import crowd_kinds
 from tutelage.people.store.sessions import end_sessions, list_sessions
+from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import form_page, reason_of, whole_number

@@ -12,10 +12,10 @@ from tutelage.people import (
     include_all,
     list_raters,
 )
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import Sentence
 from tutelage.people.statistics.rater_statistics import RaterStatistics
 from tutelage.people.store.raters import folded
+from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, see
 from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import form_page, reason_of

@@ -4,10 +4,10 @@ from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Presentation, list_events, present, set_languages, set_state
-from tutelage.people.fields import FieldError
 from tutelage.people.languages import LANGUAGES, Sentence, Share
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.studies import list_versions
+from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, see
 from tutelage.people.web.forms import form_page, lines_of
 
