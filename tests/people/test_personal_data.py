@@ -12,7 +12,7 @@ from offenders import for_each
 
 from tutelage.base.extras import MissingExtra
 from tutelage.people import personal_data
-from tutelage.people.personal_data import KINDS, PersonalDataSearch, moved
+from tutelage.people.personal_data import KINDS, PersonalDataSearch, move_position
 
 HOLD = (
     ("Write to anna.schmidt@example.org if it breaks.", "email"),
@@ -171,17 +171,22 @@ def test_positions_outside_of_findings_mark_the_same_words() -> None:
     findings, after = search.find(text), search.redact(text)
     inside = {place for each in findings for place in range(each.start + 1, each.end)}
     for start, end in combinations(range(len(text) + 1), 2):
-        words = after[moved(start, findings) : moved(end, findings, end=True)]
+        words = after[move_position(start, findings) : move_position(end, findings, end=True)]
         if not inside & {start, end}:
             assert words == search.redact(text[start:end]) or any(
                 start < each.end and each.start < end for each in findings
             )
         assert words  # never empty: what was marked is marked still
-    assert [after[moved(e.start, findings) : moved(e.end, findings, end=True)] for e in findings] == [
+    assert [
+        after[move_position(e.start, findings) : move_position(e.end, findings, end=True)] for e in findings
+    ] == [
         "[email]",
         "[ip]",
     ]
-    assert [after[moved(e.start + 1, findings) : moved(e.end - 1, findings, end=True)] for e in findings] == [
+    assert [
+        after[move_position(e.start + 1, findings) : move_position(e.end - 1, findings, end=True)]
+        for e in findings
+    ] == [
         "[email]",
         "[ip]",
     ]

@@ -14,14 +14,13 @@ the sides swapped; and else by the policy:
 
 The first two ask about the newest round that has anything for the rater: what is left of older rounds comes after it.
 
+A turn of a live conversation (`live_conversation`) is asked of its rater as soon as both models have answered.
 
-A turn of a live conversation is asked of the rater who talks as soon as both models have answered (`conversing`).
+A model judge is asked every item once, in the order they were added, and fills no place. Simulated raters are assigned
+like people, but do not fill places while people participate.
 
-A model judge is asked every item once, in the order they were added, and takes nobody's place. Simulated raters go the
-way of people; while people take part, they take no place either.
-
-Nobody is asked the same item twice, except for a planned repeat. Chance comes from HMAC(study secret, what is decided),
-so that every decision can be repeated and none can be guessed by a rater.
+No rater is asked the same item twice, except for a planned repeat. Chance comes from HMAC(study secret, what is
+decided), so that every decision can be repeated and none can be guessed by a rater.
 """
 
 import json
@@ -76,7 +75,7 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        held = assignments.held(connection, rater_id)
+        held = assignments.held_assignments(connection, rater_id)
         waiting = [assignment_id for assignment_id in held if assignment_id not in besides]
         if waiting:
             assignments.renew(connection, waiting[:1], _lease_end(store, study))
@@ -131,7 +130,7 @@ def renew(store: Store, rater_id: int) -> int:
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         ends = _lease_end(store, load_study(connection, rater.study_id))
-        assignments.renew(connection, assignments.held(connection, rater_id), ends)
+        assignments.renew(connection, assignments.held_assignments(connection, rater_id), ends)
         touch_rater(connection, rater_id, store.now())
         return ends
 
@@ -140,7 +139,7 @@ def release(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> in
     """Release the unanswered questions that the rater holds, except the assignments `besides`; returns their number."""
     with store.write(lasting=False) as connection:
         lock_rater(connection, rater_id)
-        held = [each for each in assignments.held(connection, rater_id) if each not in besides]
+        held = [each for each in assignments.held_assignments(connection, rater_id) if each not in besides]
         for assignment_id in held:
             assignments.give_back(connection, assignment_id, "released", store.now())
         return len(held)
@@ -151,7 +150,7 @@ def why_nothing(store: Store, rater_id: int) -> str:
     with store.read() as connection:
         rater = load_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        held = assignments.held(connection, rater_id)
+        held = assignments.held_assignments(connection, rater_id)
         others = may_come_back(connection, study.id, rater_id)
     if len(held) >= MOST_HELD:
         return Sentence("You have several questions open already; answer those first.")
@@ -237,7 +236,7 @@ def _known(
 
 def _repeat(connection: Connection, study: Study, rater: Rater) -> _Choice | None:
     fraction = study.chance("repeat", rater.id, rater.asked)
-    found = open_items.repeatable(connection, rater.id, fraction, REPEAT_APART)
+    found = open_items.repeatable_item(connection, rater.id, fraction, REPEAT_APART)
     if found is None:
         return None
     item_id, shown = found

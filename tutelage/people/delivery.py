@@ -3,8 +3,8 @@
     {"type": "round.full", "timestamp": "2026-05-01T09:30:00Z",
      "data": {"study": "tutoring", "inbox": "https://…/owner/inbox", "round": 2, "items": 40}}
 
-Types are `round.full`, `agreement.low`, `inbox.flag` and so on, and `test`. What arrived is never sent again; what did
-not is tried again with growing waits for three days, under the same message id.
+Types are `round.full`, `agreement.low`, `inbox.flag` and so on, and `test`. A delivered message is never sent again; a
+failed one is retried with growing waits for three days, under the same message id.
 """
 
 import json

@@ -35,7 +35,14 @@ from tutelage.data.records import Demonstration, UnpairedAnswer
 from tutelage.people.correction_data import CorrectedAnswer
 from tutelage.people.kinds import find_kind
 from tutelage.people.manifest import describe, marking
-from tutelage.people.redaction import Hints, look, redacted, redacted_rater, redacted_reasons, search_of
+from tutelage.people.redaction import (
+    Hints,
+    find_places,
+    redact_rater,
+    redact_reasons,
+    redact_study,
+    search_of,
+)
 from tutelage.people.selection import Selection
 from tutelage.people.store.consents import Agreement, Agreements, list_agreements
 from tutelage.people.store.engine import Store
@@ -79,14 +86,14 @@ def export_study(
     try:
         partial.mkdir(parents=True)
         manifest = describe(store, study, selection, labelled)
-        found = look(store, study_id, _listed(labelled, selection), questions)
+        found = find_places(store, study_id, _listed(labelled, selection), questions)
         manifest["personal_data"] = {"found": found.counts, "redacted": redact}
         agreements = list_agreements(store, study_id, labelled.snapshot.last_event)
         if redact:
             search = search_of(store, study_id)
-            labelled, questions = redacted(labelled, questions, search)
-            raters = tuple(redacted_rater(rater, search) for rater in raters)
-            manifest["excluded"] = redacted_reasons(cast(Any, manifest["excluded"]), search)
+            labelled, questions = redact_study(labelled, questions, search)
+            raters = tuple(redact_rater(rater, search) for rater in raters)
+            manifest["excluded"] = redact_reasons(cast(Any, manifest["excluded"]), search)
         manifest["names"] = names
         contents = Contents(study, labelled, agreements, questions, raters, names)
         manifest["files"] = _write_files(partial, contents, store, selection)

@@ -40,10 +40,10 @@ def finish(store: Store, rater_id: int) -> Finish | None:
     goes_on = study.state == "open" and rater.state == "active" and rater.excluded is None
     if visit.state == "active" and goes_on and next_assignment(store, rater_id) is None:
         visit = end_visit(store, rater_id, "complete") or visit
-    return _told(store, study, get_rater(store, rater_id), visit)
+    return _finish_of(store, study, get_rater(store, rater_id), visit)
 
 
-def _told(store: Store, study: Study, rater: Rater, visit: Visit) -> Finish:
+def _finish_of(store: Store, study: Study, rater: Rater, visit: Visit) -> Finish:
     platform, recruitment = find_platform(visit.platform), recruitment_of(store, study.id)
     answered, wanted = rater.tallies.answered - visit.base, (rater.quota or visit.base) - visit.base
     if recruitment is None or visit.state not in ("complete", "screened"):

@@ -1,4 +1,4 @@
-"""Restoring a study from its export: the same items, raters, judgements, versions and exclusions."""
+"""Restoration of a study from its export: the same items, raters, judgements, versions and exclusions."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -65,7 +65,7 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
                 quota=row["quota"], detail=row["detail"], actor=actor,
             )  # fmt: skip
     rows = [row | {"rater": names[row["rater"]]} for row in _lines(folder, "votes.jsonl")]
-    write_answers(store, study.id, [_told(row) for row in rows], source=str(folder), actor=actor)
+    write_answers(store, study.id, [_answer_record(row) for row in rows], source=str(folder), actor=actor)
     _agree_again(store, study, manifest["consents"], raters, rows, actor)
     excluded = manifest["excluded"]
     by_name = {names.get(rater, rater): reason for rater, reason in excluded["rater"].items()}
@@ -105,7 +105,7 @@ def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
     add_items(store, study.id, prompts.values(), completions.values(), items, actor=actor)
 
 
-def _told(row: Mapping[str, Any]) -> AnswerRecord:
+def _answer_record(row: Mapping[str, Any]) -> AnswerRecord:
     sides = tuple(row["sides"])
     return AnswerRecord(
         row["item"], row["rater"], sides, answer_from(row, sides), row["created"], row["version"], row["chosen_by"],

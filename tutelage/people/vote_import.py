@@ -1,6 +1,6 @@
 """Import of votes from tables, and of ready pairs as questions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -14,17 +14,15 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, insert_items
 from tutelage.people.store.raters import insert_rater, named_rater
 from tutelage.people.store.studies import list_versions, study_of
-from tutelage.people.vote_tables import Columns, VotesRead, completion_of, item_of, prompt_of, read_votes
-
-__all__ = [
-    "Columns",
-    "ImportReport",
-    "PairQuestions",
-    "import_votes",
-    "pairs_to_judge",
-    "study_screen",
-    "usable_votes",
-]
+from tutelage.people.vote_tables import (
+    Columns,
+    Dropped,
+    VotesRead,
+    completion_of,
+    item_of,
+    prompt_of,
+    read_votes,
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class ImportReport:
     known: int
     items: int
     raters: int
-    dropped: Mapping[str, tuple[int, tuple[str, ...]]]
+    dropped: Dropped
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def import_votes(
     return ImportReport(written.new, revised, written.known, added.items, new, read.dropped)
 
 
-def _told(dropped: Mapping[str, tuple[int, tuple[str, ...]]]) -> str:
+def _list_reasons(dropped: Dropped) -> str:
     """Reasons why votes cannot be used, with the first few places, in one sentence."""
     each = [
         Sentence(
@@ -134,7 +132,7 @@ def usable_votes(
 ) -> VotesRead:
     """The votes of a table that is fit to be imported. Raises as `import_votes` does."""
     read = read_votes(table, columns, kind, screen)
-    reasons = _told(read.faults if read.votes else read.dropped)
+    reasons = _list_reasons(read.faults if read.votes else read.dropped)
     if not read.votes:
         raise TutelageError(
             Sentence(

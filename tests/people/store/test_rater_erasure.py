@@ -36,11 +36,10 @@ from tutelage.people import (
 from tutelage.people.answers import Correction, Span
 from tutelage.people.export import export_study
 from tutelage.people.recruitment import Recruitment, Visitor
-from tutelage.people.retention import Retention, forget_due
 from tutelage.people.settings import Consent
 from tutelage.people.store import migrations, rater_erasure, schema
 from tutelage.people.store.consents import ask_consent, raters_due
-from tutelage.people.store.rater_erasure import finish_forgetting, forget
+from tutelage.people.store.rater_erasure import Retention, finish_forgetting, forget, forget_due
 from tutelage.people.store.visits import enter, list_visits, recruit
 
 from ..worlds import Clock, raters_of, study_of, work

@@ -36,8 +36,7 @@ class Forget(CollectSettings):
 def forget_raters(settings: Forget) -> int:
     """Forget one rater, or everybody who is due, and print what is out of reach."""
     from tutelage.people import find_rater
-    from tutelage.people.retention import forget_due
-    from tutelage.people.store.rater_erasure import finish_forgetting, forget
+    from tutelage.people.store.rater_erasure import finish_forgetting, forget, forget_due
 
     store, study = open_existing(settings)
     with closing(store):

@@ -111,7 +111,7 @@ def _watch(
 ) -> None:
     """Begin what goes on beside the requests of a study: messages to the owners, and forgetting who is due."""
     from tutelage.people.notification import Notifier
-    from tutelage.people.retention import Retention
+    from tutelage.people.store.rater_erasure import Retention
 
     for each in (
         Notifier(store, study.id, _channels(settings, mail), f"{url}/owner/inbox"),

@@ -15,24 +15,22 @@ from random import Random
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer, Canonical
-from tutelage.people.kinds.answer_checks import (
-    COMMON_WORDS,
-    by_response,
-    check_choice,
-    check_parts,
-    check_sides,
-    check_strength,
-    whole_number,
-    whole_numbers,
-)
 from tutelage.people.kinds.kind import (
+    COMMON_WORDS,
     KindTraits,
     PairJudge,
     PairVerdict,
     ResponseValues,
     Screen,
     Statement,
+    by_response,
+    check_choice,
+    check_parts,
+    check_sides,
+    check_strength,
     every_pair,
+    whole_number,
+    whole_numbers,
 )
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha, krippendorff_alpha

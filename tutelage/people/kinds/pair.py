@@ -5,22 +5,20 @@ from dataclasses import dataclass
 from random import Random
 
 from tutelage.people.answers import LETTERS, Answer, Canonical
-from tutelage.people.kinds.answer_checks import (
-    COMMON_WORDS,
-    check_choice,
-    check_parts,
-    check_sides,
-    check_strength,
-    sides_by_letter,
-)
 from tutelage.people.kinds.kind import (
+    COMMON_WORDS,
     KindTraits,
     PairJudge,
     PairVerdict,
     ResponseValues,
     Screen,
     Statement,
+    check_choice,
+    check_parts,
+    check_sides,
+    check_strength,
     every_pair,
+    sides_by_letter,
 )
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha

@@ -1,5 +1,5 @@
-"""When statistics are computed. A page never waits long: where the study is small they are computed for it, where it is
-large a thread does it and the page shows the last ones with their age, or that they are on their way."""
+"""A cache of the statistics of studies. For a small study they are computed on request; for a large one in a thread,
+while pages show the last ones with their age, or that they are being computed."""
 
 import threading
 import time

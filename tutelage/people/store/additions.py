@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Message, Messages, Prompt
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, chunks, inserted
+from tutelage.people.store.engine import Connection, chunks, insert_row
 from tutelage.people.store.studies import room_for
 
 SECOND_SHARE = 0.1
@@ -121,7 +121,7 @@ def add_talked_item(
         "key": key,
         "second": int(second),
     }
-    item_id = inserted(connection, schema.item, row)
+    item_id = insert_row(connection, schema.item, row)
     links = [
         {"item_id": item_id, "position": position, "response_id": response_id}
         for position, response_id in enumerate(item.parts)

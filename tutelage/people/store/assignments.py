@@ -15,8 +15,8 @@ from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
-from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_from, recount, take_place
-from tutelage.people.store.engine import Connection, inserted, value_of
+from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_item, recount, take_place
+from tutelage.people.store.engine import Connection, insert_row, value_of
 
 SWEEP = 200
 
@@ -82,7 +82,7 @@ def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, Locke
     order = tuple(json.loads(row["order"]))
     flags = {name: bool(row[name]) for name in ("repeat", "extra", "counted")}
     kind, screen = find_kind(row["kind"]), screen_from(row, len(order))
-    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_from(found)
+    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_item(found)
 
 
 def screen_from(version: sa.RowMapping, places: int) -> Screen:
@@ -137,7 +137,7 @@ def expire(connection: Connection, study_id: int, now: int, lease_ms: int) -> No
         give_back(connection, assignment_id, "expired", now)
 
 
-def held(connection: Connection, rater_id: int) -> list[int]:
+def held_assignments(connection: Connection, rater_id: int) -> list[int]:
     """The assignments that the rater has on the screen, oldest first."""
     return list(connection.scalars(_HELD, {"rater": rater_id}))
 
@@ -160,7 +160,7 @@ def lease(connection: Connection, row: dict[str, object], item: LockedItem, now:
     same = {name: row[name] for name in ("item_id", "rater_id", "repeat")}
     known = connection.scalar(_SAME, same) if item.started else None
     if known is None:
-        known = inserted(connection, _given, row)
+        known = insert_row(connection, _given, row)
     else:
         connection.execute(_CLOSE, row | {"assignment": known})
     if not row["repeat"]:

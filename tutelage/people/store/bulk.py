@@ -15,7 +15,7 @@ from tutelage.people.store.assignments import screen_from
 from tutelage.people.store.counters import ItemFacts, tally
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.exclusions import count_again
-from tutelage.people.store.judgements import row_of, stored
+from tutelage.people.store.judgements import judgement_row, row_of
 from tutelage.people.store.studies import Study, load_study
 
 _CHUNK = 5_000
@@ -207,7 +207,7 @@ def _tallies(connection: Connection, study_id: int) -> None:
         place = (row.item_id, row.rater_id)
         lengths = tuple(json.loads(row.lengths))
         about = ItemFacts(row.pool, row.gold, lengths, first.get(place) if row.repeat else None)
-        totals.setdefault(row.rater_id, Counter()).update(tally(stored(row), about))
+        totals.setdefault(row.rater_id, Counter()).update(tally(judgement_row(row), about))
         first.setdefault(place, row.verdict)
     for rater_id, total in totals.items():
         values = {name: total[name] for name in schema.TALLIES}

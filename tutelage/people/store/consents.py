@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
 from tutelage.people.settings import Consent
 from tutelage.people.store import schema
-from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.raters import Rater, consent, get_rater, list_raters
 
 _KEPT = Sentence("Your answers, the reasons that you give, and how long you looked.")
@@ -121,7 +121,7 @@ def keep_texts(store: Store, study_id: int, texts: Iterable[str]) -> None:
         for text in dict.fromkeys(texts):
             row = {"study_id": study_id, "sha256": text_hash(text), "text": text, "created": store.now()}
             if row["sha256"] not in known:
-                inserted(connection, _texts, row)
+                insert_row(connection, _texts, row)
 
 
 def kept_texts(store: Store, study_id: int) -> Mapping[str, str]:
@@ -192,7 +192,7 @@ def renew_if_former(store: Store, study_id: int, agreements: Agreements, *, acto
 def _add_consent(connection: Connection, study_id: int, new: Consent, now: int, actor: str) -> int:
     mine = _rows.c.study_id == study_id
     number = (connection.scalar(sa.select(sa.func.max(_rows.c.number)).where(mine)) or 0) + 1
-    inserted(connection, _rows, asdict(new) | {"study_id": study_id, "number": number, "created": now})
+    insert_row(connection, _rows, asdict(new) | {"study_id": study_id, "number": number, "created": now})
     connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(consent=number))
     detail = {"votes": new.votes, "retention_days": new.retention_days}
     record_event(connection, study_id, now, actor, "consent_version", str(number), **detail)

@@ -63,10 +63,10 @@ _TAKE_PLACE = _TOUCH.values(
 
 def lock_item(connection: Connection, item_id: int) -> LockedItem:
     """Wait for the item, and hold it until the transaction ends."""
-    return locked_from(connection.execute(_ITEM, {"id": item_id}).one())
+    return locked_item(connection.execute(_ITEM, {"id": item_id}).one())
 
 
-def locked_from(row: sa.Row) -> LockedItem:
+def locked_item(row: sa.Row) -> LockedItem:
     """The value of a locked row with `COLUMNS`."""
     lengths = tuple(json.loads(row.lengths))
     return LockedItem(

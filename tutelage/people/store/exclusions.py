@@ -1,4 +1,4 @@
-"""Exclusion of raters, items and judgements, and their return.
+"""Exclusion of raters, items and judgements, and its undoing.
 
 An exclusion is a reason on top: what was said stays. An excluded rater is asked nothing more, and the places of
 excluded votes become free again, so that the items still reach their overlap. Every exclusion and every return is an

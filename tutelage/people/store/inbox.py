@@ -20,7 +20,7 @@ from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
 from tutelage.people.store.assignments import Lease
 from tutelage.people.store.counters import ItemCounts, LockedItem
-from tutelage.people.store.engine import Connection, Store, inserted, record_event, several
+from tutelage.people.store.engine import Connection, Store, insert_row, record_event, several
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.raters import Rater, load_rater, pseudonym_of
 from tutelage.people.validation import refuse_unstorable
@@ -283,7 +283,7 @@ def insert_notice(
     text: str = "",
 ) -> None:
     row = {"study_id": study_id, "kind": kind, "item_id": item_id, "rater_id": rater_id}
-    inserted(connection, _notices, row | {"judgement_id": judgement_id, "text": text, "created": now})
+    insert_row(connection, _notices, row | {"judgement_id": judgement_id, "text": text, "created": now})
 
 
 def _notice(row: sa.RowMapping) -> Notice:

@@ -18,7 +18,7 @@ from tutelage.people.answers import (
 )
 from tutelage.people.store import schema
 from tutelage.people.store.assignments import Assignment, Lease, load_assignment
-from tutelage.people.store.engine import Connection, Store, inserted
+from tutelage.people.store.engine import Connection, Store, insert_row
 
 _said, _items = schema.judgement, schema.item
 
@@ -68,7 +68,7 @@ _FIRST_VERDICT = sa.select(_said.c.verdict).where(
 )
 
 
-def known(
+def find_judgements(
     connection: Connection, study_id: int, key: str, assignment_id: int
 ) -> tuple[JudgementRow | None, JudgementRow | None]:
     """The judgement that was sent under this idempotency key, and the one in force for this assignment."""
@@ -76,9 +76,9 @@ def known(
     same, latest = None, None
     for row in connection.execute(_KNOWN, wanted):
         if row.idempotency_key == key:
-            same = stored(row)
+            same = judgement_row(row)
         if row.assignment_id == assignment_id and row.latest:
-            latest = stored(row)
+            latest = judgement_row(row)
     return same, latest
 
 
@@ -93,7 +93,7 @@ def training_record(connection: Connection, rater_id: int) -> tuple[int, int]:
     return len(rows), sum(row.verdict == row.gold for row in rows)
 
 
-def append(
+def append_revision(
     connection: Connection,
     lease: Lease,
     answer: Answer,
@@ -110,7 +110,7 @@ def append(
     row = row_of(answer, said, lease.order, revision, lease.repeat, extra, now)
     row |= {"study_id": lease.study_id, "assignment_id": lease.id, "item_id": lease.item_id}
     row |= {"rater_id": lease.rater_id, "version_id": lease.version_id, "latest": 1}
-    judgement_id = inserted(connection, _said, row)
+    judgement_id = insert_row(connection, _said, row)
     return JudgementRow(
         judgement_id, lease.id, revision, said.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
         answer.key,
@@ -152,7 +152,7 @@ def row_of(
     }
 
 
-def stored(row: sa.Row) -> JudgementRow:
+def judgement_row(row: sa.Row) -> JudgementRow:
     """The value of a row with at least the columns of `JudgementRow`."""
     return JudgementRow(
         row.id, row.assignment_id, row.revision, row.verdict, tuple(json.loads(row.order)), row.flags != "[]",

@@ -10,7 +10,7 @@ from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.consents import renew_consent
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.studies import load_study
 from tutelage.people.validation import refuse_unstorable
 
@@ -82,7 +82,7 @@ def set_live_models(
         if before is not None and _content(before) == _content(live):
             return before, False
         row = _content(live) | {"study_id": study_id, "created": store.now()}
-        inserted(connection, _rows, row)
+        insert_row(connection, _rows, row)
         told = {"models": list(live.names), "turns": live.turns, "openings": len(live.openings)}
         if before is None:  # the standard text says more from now on
             renew_consent(connection, study_id, store.now(), actor=actor)

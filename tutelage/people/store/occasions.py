@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event
+from tutelage.people.store.engine import Store, insert_row, lock, record_event
 from tutelage.people.store.inbox import insert_notice
 from tutelage.people.validation import FieldError
 
@@ -55,7 +55,7 @@ def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: st
         lock(connection, schema.study, study_id)
         connection.execute(_alarms.delete().where(_alarms.c.study_id == study_id))
         if agreement is not None:
-            inserted(connection, _alarms, {"study_id": study_id, "agreement": agreement, "low": 0})
+            insert_row(connection, _alarms, {"study_id": study_id, "agreement": agreement, "low": 0})
         record_event(connection, study_id, now, actor, "alarm_set", "agreement", bound=agreement)
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from tutelage.people.store import schema
-from tutelage.people.store.counters import COLUMNS, LockedItem, locked_from
+from tutelage.people.store.counters import COLUMNS, LockedItem, locked_item
 from tutelage.people.store.engine import Connection
 
 WINDOW = 500
@@ -142,7 +142,7 @@ def started_item(
     wanted = {"study": study_id, "rater": rater_id, "round": number, "room": room, "since": since}
     first = connection.execute(_NEXT_STARTED, wanted).one_or_none()
     if first is not None:
-        return locked_from(first), first.touched - 1
+        return locked_item(first), first.touched - 1
     return None, (connection.scalar(_LOOKED_AT, wanted) or since + 1) - 1
 
 
@@ -165,7 +165,7 @@ def random_item(connection: Connection, study_id: int, rater_id: int, start: int
 
 def _first(connection: Connection, query: sa.Select, wanted: Mapping[str, int]) -> LockedItem | None:
     row = connection.execute(query, wanted).one_or_none()
-    return None if row is None else locked_from(row)
+    return None if row is None else locked_item(row)
 
 
 def any_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
@@ -204,7 +204,7 @@ def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, 
     return None
 
 
-def repeatable(
+def repeatable_item(
     connection: Connection, rater_id: int, fraction: float, apart: int
 ) -> tuple[int, tuple[int, ...]] | None:
     """An answered production item of the rater, at least `apart` answers old and not repeated, at `fraction` of the

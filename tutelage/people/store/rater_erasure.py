@@ -1,4 +1,4 @@
-"""Forgetting a rater: the one place where what a person said is erased.
+"""Forgetting raters, on request or at the end of their retention: the one place that erases what a person said.
 
 Erased everywhere in the study: the name, the platform's identifiers, reasons, notes, better responses that the rater
 wrote, the kind of browser, sessions and personal links, and the free text of the audit trail about the rater. The
@@ -17,6 +17,8 @@ the name, not by the name.
 """
 
 import json
+import logging
+import threading
 from dataclasses import dataclass
 from itertools import chain, count
 
@@ -36,12 +38,14 @@ from tutelage.people.store.backup import (
     mark_of,
     rewrite_file,
 )
-from tutelage.people.store.consents import load_consent
-from tutelage.people.store.engine import Connection, Store, inserted, record_event
+from tutelage.people.store.consents import load_consent, raters_due
+from tutelage.people.store.engine import Connection, Store, insert_row, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.raters import Rater, folded, free_name, lock_rater
 from tutelage.people.store.turns import erase_conversations
 
+LOOK_SECONDS = 3_600
+_log = logging.getLogger(__name__)
 _raters, _said, _given = schema.rater, schema.judgement, schema.assignment
 _pending = schema.erasure
 _notices, _events, _exports = schema.notice, schema.event, schema.export
@@ -96,7 +100,7 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         record_event(connection, rater.study_id, now, by or name, "forgotten", name, **done)
         row = {"study_id": rater.study_id, "rater_id": rater.id, "mark": mark, "name": name, "actor": by}
         row |= {"votes_too": int(erased), "backups_too": int(backups_too), "since": rater.created}
-        inserted(connection, _pending, row | {"exports": exports, "created": now})
+        insert_row(connection, _pending, row | {"exports": exports, "created": now})
     (finished,) = finish_forgetting(store, rater.study_id, only=rater_id)
     return finished
 
@@ -263,3 +267,41 @@ def _rewrite(store: Store) -> bool:
         for table in _WITH_WORDS:
             connection.exec_driver_sql(f"VACUUM {table}")
     return True
+
+
+def forget_due(store: Store, study_id: int, *, actor: str = "retention") -> tuple[Forgotten, ...]:
+    """Forget every rater whose time is over."""
+    return tuple(forget(store, rater.id, actor=actor) for rater in raters_due(store, study_id))
+
+
+class Retention:
+    """Finishes erasures and forgets raters who are due, at once and every hour. `start` begins a thread, `close` ends
+    it."""
+
+    def __init__(self, store: Store, study_id: int) -> None:
+        self._store, self._study = store, study_id
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._work, daemon=True, name="retention").start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+
+    def look(self) -> None:
+        """Do it once."""
+        try:
+            begun = finish_forgetting(self._store, self._study)
+            for each in (*begun, *forget_due(self._store, self._study)):
+                _log.warning(
+                    "%s was forgotten; backups that hold the rater: %s", each.name, each.backups or "none"
+                )
+        except TutelageError as error:  # the database is busy: the next look will do
+            _log.warning("Raters who are due could not be forgotten: %s", error)
+
+    def _work(self) -> None:
+        while not self._ended.is_set():
+            self.look()
+            self._ended.wait(LOOK_SECONDS)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.exclusions import count_again, fills_no_places, has_people, people_in
 from tutelage.people.validation import FieldError
 
@@ -178,7 +178,7 @@ def insert_rater(
         "state": "training" if training else "active", "folded": folded(name),
         "detail": json.dumps(dict(detail or {}), ensure_ascii=False, sort_keys=True),
     }  # fmt: skip
-    rater_id = inserted(connection, raters, row)
+    rater_id = insert_row(connection, raters, row)
     record_event(connection, study_id, now, actor, "rater_added", name, kind=kind, role=role)
     if comes:
         _free_places(connection, study_id, now)

@@ -18,7 +18,7 @@ from tutelage.people.store.engine import (
     Connection,
     Store,
     Unavailable,
-    inserted,
+    insert_row,
     record_event,
     value_of,
 )
@@ -65,7 +65,7 @@ def new_session(
     token = secrets.token_urlsafe(32)
     row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": token_hash(token)}
     row |= {"device": device, "seen": now if device is not None else None}
-    inserted(connection, _sessions, row | {"expires": now + int(days * DAY_MS), "created": now})
+    insert_row(connection, _sessions, row | {"expires": now + int(days * DAY_MS), "created": now})
     return token
 
 

@@ -23,7 +23,7 @@ from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, check_languages
 from tutelage.people.settings import Plan
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Store, insert_row, lock, record_event, value_of
 from tutelage.people.validation import FieldError
 
 State: TypeAlias = Literal["open", "paused", "closed"]
@@ -118,7 +118,7 @@ def create_study(
             "languages": json.dumps(list(languages)),
             **asdict(plan),
         }
-        study_id = inserted(connection, schema.study, row)
+        study_id = insert_row(connection, schema.study, row)
         _add_version(connection, study_id, asked, 1, presentation, now)
         record_event(connection, study_id, now, actor, "study_created", name, kind=kind, **asdict(plan))
         return load_study(connection, study_id)
@@ -269,7 +269,7 @@ def _add_version(
     row = {"study_id": study_id, "number": number, "created": now, "sha256": presentation.sha256}
     row |= asdict(presentation) | {"corrections": int(presentation.corrections)}
     row |= {name: json.dumps(row[name], ensure_ascii=False) for name in ("criteria", "spans")}
-    inserted(connection, schema.study_version, row)
+    insert_row(connection, schema.study_version, row)
 
 
 def _retarget(connection: sa.Connection, study_id: int, overlap: int, now: int) -> None:

@@ -21,7 +21,7 @@ from tutelage.people.store.additions import (
     messages_from_text,
     messages_to_text,
 )
-from tutelage.people.store.engine import Connection, inserted, value_of
+from tutelage.people.store.engine import Connection, insert_row, value_of
 from tutelage.people.store.live_models import LiveModels
 from tutelage.people.store.studies import Study
 
@@ -113,7 +113,7 @@ _TEXTS = (
 )
 
 
-def went_on(connection: Connection, study: Study, turn: Turn) -> Messages | None:
+def messages_after(connection: Connection, study: Study, turn: Turn) -> Messages | None:
     """The conversation with the response it goes on from: the rater's correction, else the better one, else one at
     random; None until judged."""
     if turn.item_id is None:
@@ -142,12 +142,12 @@ def begin_turn(
     """Keep a message as the next turn: of the conversation that `before` is the last turn of, or of a new one."""
     if before is None:
         row = {"study_id": study.id, "rater_id": rater_id, "created": now}
-        conversation, number = inserted(connection, _talks, row), 1
+        conversation, number = insert_row(connection, _talks, row), 1
     else:
         conversation, number = before.conversation_id, before.number + 1
     prompt = {"study_id": study.id, "key": f"talk-{conversation}-{number}", "split": "train"}
-    prompt_id = inserted(connection, schema.prompt, prompt | {"messages": messages_to_text(messages)})
-    turn_id = inserted(
+    prompt_id = insert_row(connection, schema.prompt, prompt | {"messages": messages_to_text(messages)})
+    turn_id = insert_row(
         connection,
         _turns,
         {
@@ -177,7 +177,7 @@ def write_answer(
         "text": text,
         "sampler": sampler,
     }
-    response = inserted(connection, _responses, row | {"sampling": sampling, "finished": int(finished)})
+    response = insert_row(connection, _responses, row | {"sampling": sampling, "finished": int(finished)})
     _set(connection, turn, {_ANSWERS[place].name: response})
     changed = load_turn(connection, turn.id)
     assert changed is not None

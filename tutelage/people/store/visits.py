@@ -21,7 +21,7 @@ from tutelage.people.languages import Sentence
 from tutelage.people.recruitment import Recruitment, Visitor, Work, find_platform
 from tutelage.people.store import assignments, schema
 from tutelage.people.store.access import has_training
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.live_models import live_models
 from tutelage.people.store.open_items import count_left
 from tutelage.people.store.raters import (
@@ -51,7 +51,7 @@ def recruit(store: Store, study_id: int, recruitment: Recruitment, *, actor: str
         mine = _recruitments.c.study_id == study_id
         if connection.scalar(sa.select(_recruitments.c.id).where(mine)) is None:
             row = values | {"study_id": study_id, "entry": secrets.token_urlsafe(16), "created": now}
-            inserted(connection, _recruitments, row)
+            insert_row(connection, _recruitments, row)
         else:
             connection.execute(_recruitments.update().where(mine).values(**values))
         record_event(connection, study_id, now, actor, "recruiting_changed", study["name"], **values)
@@ -182,7 +182,7 @@ def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
         visit = last_visit(connection, rater_id)
         if visit is None or visit.state != "active":
             return visit
-        for assignment_id in assignments.held(connection, rater_id):
+        for assignment_id in assignments.held_assignments(connection, rater_id):
             assignments.give_back(connection, assignment_id, "released", store.now())
         _end(connection, visit, state, store.now())
         return last_visit(connection, rater_id)
@@ -278,7 +278,7 @@ def _begin(
         "task": visitor.task, "submission": visitor.submission, "state": "active", "base": rater.tallies.answered,
         "started": now, "ended": None,
     }  # fmt: skip
-    inserted(connection, _visits, row)
+    insert_row(connection, _visits, row)
     record_event(connection, rater.study_id, now, rater.name, "visit_began", rater.name)
 
 

@@ -1,8 +1,8 @@
-"""Addresses that programs of an owner listen at, and what is on its way to them.
+"""Webhooks: addresses that an owner's programs listen at, and pending deliveries to them.
 
-Each notice that an address wants to know of is one delivery, with a message id that stays the same however often it is
-tried. A delivery is claimed before it is sent: claiming it sets the time of the next attempt, so that a server that
-dies meanwhile loses nothing, and two servers do not send at once.
+Each notice that an address subscribes to is one delivery, with the same message id at all attempts. A delivery is
+claimed before it is sent: claiming it sets the time of the next attempt, so that a server that dies meanwhile loses
+nothing, and two servers do not send at once.
 """
 
 import base64
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
 from tutelage.people.validation import FieldError
 
@@ -94,7 +94,7 @@ def add_webhook(
             sa.select(sa.func.max(_notices.c.id)).where(_notices.c.study_id == study_id)
         )
         row = {"study_id": study_id, "url": url, "secret": secret, "topics": json.dumps(wanted)}
-        number = inserted(connection, _hooks, row | {"since": newest or 0, "created": now})
+        number = insert_row(connection, _hooks, row | {"since": newest or 0, "created": now})
         host = urlsplit(url).hostname
         record_event(
             connection, study_id, now, actor, "webhook_added", f"webhook {number}", host=host, topics=wanted
@@ -192,7 +192,7 @@ def queue_deliveries(store: Store, study_id: int) -> None:
             row = {"webhook_id": hook["id"], "attempts": 0, "due": now, "error": ""}
             for number in list(_missing(connection, hook)):
                 message = f"msg_{secrets.token_urlsafe(24)}"
-                inserted(connection, _deliveries, row | {"notice_id": number, "message": message})
+                insert_row(connection, _deliveries, row | {"notice_id": number, "message": message})
 
 
 def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -> Delivery | None:
