@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection
 
-_items, _given, _said = schema.item, schema.assignment, schema.judgement
+_items, _assignments, _judgements = schema.item, schema.assignment, schema.judgement
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,14 @@ COLUMNS = (
 
 _ITEM = sa.select(*COLUMNS).where(_items.c.id == sa.bindparam("id")).with_for_update()
 _COUNTS = (
-    sa.select(_given.c.state, _given.c.counted, _said.c.verdict, sa.func.count().label("number"))
-    .outerjoin(_said, sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1))
-    .where(_given.c.item_id == sa.bindparam("id"), _given.c.repeat == 0)
-    .group_by(_given.c.state, _given.c.counted, _said.c.verdict)
+    sa.select(
+        _assignments.c.state, _assignments.c.counted, _judgements.c.verdict, sa.func.count().label("number")
+    )
+    .outerjoin(
+        _judgements, sa.and_(_judgements.c.assignment_id == _assignments.c.id, _judgements.c.latest == 1)
+    )
+    .where(_assignments.c.item_id == sa.bindparam("id"), _assignments.c.repeat == 0)
+    .group_by(_assignments.c.state, _assignments.c.counted, _judgements.c.verdict)
 )
 _THIS = _items.update().where(_items.c.id == sa.bindparam("item"))
 _TOUCH = _THIS.values(started=1, touched=sa.bindparam("now"))

@@ -32,16 +32,16 @@ LONGEST_NOTE = 2_000
 QUIET = ("reason",)
 """Kinds that come only where they are asked for by name: reasons of ordinary answers, which some studies ask for."""
 
-_notices, _items, _raters, _said = schema.notice, schema.item, schema.rater, schema.judgement
-_given = schema.assignment
+_notices, _items, _raters, _judgements = schema.notice, schema.item, schema.rater, schema.judgement
+_assignments = schema.assignment
 _NOTICES = (
     sa.select(_notices, _items.c.key, schema.prompt.c.messages, _raters.c.name)
     .add_columns(_raters.c.kind.label("rater_kind"))
-    .add_columns(_said.c.verdict, _said.c.flags, _said.c.reason)
+    .add_columns(_judgements.c.verdict, _judgements.c.flags, _judgements.c.reason)
     .outerjoin(_items, _items.c.id == _notices.c.item_id)
     .outerjoin(schema.prompt, schema.prompt.c.id == _items.c.prompt_id)
     .outerjoin(_raters, _raters.c.id == _notices.c.rater_id)
-    .outerjoin(_said, _said.c.id == _notices.c.judgement_id)
+    .outerjoin(_judgements, _judgements.c.id == _notices.c.judgement_id)
 )
 _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Sentence]] = {
     "practice": lambda facts: Sentence("%(right)s of %(seen)s right", **facts),
@@ -262,10 +262,10 @@ def _kind_of(answer: Answer) -> NoticeKind | None:
 def _is_opposed(connection: Connection, lease: Lease) -> bool:
     """Whether both sides have a vote of the greatest strength there is."""
     query = (
-        sa.select(_said.c.verdict)
-        .join(_given, _given.c.id == _said.c.assignment_id)
-        .where(_said.c.item_id == lease.item_id, _said.c.latest == 1, _said.c.repeat == 0)
-        .where(_given.c.counted == 1, _said.c.strength >= lease.screen.scale)
+        sa.select(_judgements.c.verdict)
+        .join(_assignments, _assignments.c.id == _judgements.c.assignment_id)
+        .where(_judgements.c.item_id == lease.item_id, _judgements.c.latest == 1, _judgements.c.repeat == 0)
+        .where(_assignments.c.counted == 1, _judgements.c.strength >= lease.screen.scale)
         .distinct()
     )
     return lease.screen.scale > 1 and {"a", "b"} <= set(connection.scalars(query))

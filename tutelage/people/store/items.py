@@ -145,15 +145,8 @@ def set_priorities(
             values = {"item_key": key, "priority": float(priority)}
             if not connection.execute(change, values).rowcount:
                 raise TutelageError(f"There is no item '{key}' in this study.")
-        record_event(
-            connection,
-            study_id,
-            store.now(),
-            actor,
-            "priorities_set",
-            several(len(priorities), "items"),
-            why=why,
-        )
+        subject = several(len(priorities), "items")
+        record_event(connection, study_id, store.now(), actor, "priorities_set", subject, why=why)
 
 
 def _refuse_unstorable(

@@ -20,7 +20,7 @@ from tutelage.people.store import schema
 from tutelage.people.store.assignments import Assignment, Lease, load_assignment
 from tutelage.people.store.engine import Connection, Store, insert_row
 
-_said, _items = schema.judgement, schema.item
+_judgements, _items = schema.judgement, schema.item
 
 
 @dataclass(frozen=True)
@@ -41,30 +41,30 @@ class JudgementRow:
 _STORED = (
     "id", "assignment_id", "revision", "verdict", "order", "flags", "extra", "active_ms", "idempotency_key", "latest",
 )  # fmt: skip
-_KNOWN = sa.select(*(_said.c[name] for name in _STORED)).where(
+_KNOWN = sa.select(*(_judgements.c[name] for name in _STORED)).where(
     sa.or_(
         sa.and_(
-            _said.c.study_id == sa.bindparam("study"),
-            _said.c.idempotency_key == sa.bindparam("key"),
+            _judgements.c.study_id == sa.bindparam("study"),
+            _judgements.c.idempotency_key == sa.bindparam("key"),
         ),
-        sa.and_(_said.c.assignment_id == sa.bindparam("assignment"), _said.c.latest == 1),
+        sa.and_(_judgements.c.assignment_id == sa.bindparam("assignment"), _judgements.c.latest == 1),
     )
 )
-_SUPERSEDE = _said.update().where(_said.c.id == sa.bindparam("judgement")).values(latest=0)
+_SUPERSEDE = _judgements.update().where(_judgements.c.id == sa.bindparam("judgement")).values(latest=0)
 _TRAINING = (
-    sa.select(_said.c.verdict, _items.c.gold)
-    .join(_items, _items.c.id == _said.c.item_id)
+    sa.select(_judgements.c.verdict, _items.c.gold)
+    .join(_items, _items.c.id == _judgements.c.item_id)
     .where(
-        _said.c.rater_id == sa.bindparam("rater"),
-        _said.c.latest == 1,
+        _judgements.c.rater_id == sa.bindparam("rater"),
+        _judgements.c.latest == 1,
         _items.c.pool == "training",
     )
 )
-_FIRST_VERDICT = sa.select(_said.c.verdict).where(
-    _said.c.item_id == sa.bindparam("item"),
-    _said.c.rater_id == sa.bindparam("rater"),
-    _said.c.repeat == 0,
-    _said.c.latest == 1,
+_FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
+    _judgements.c.item_id == sa.bindparam("item"),
+    _judgements.c.rater_id == sa.bindparam("rater"),
+    _judgements.c.repeat == 0,
+    _judgements.c.latest == 1,
 )
 
 
@@ -110,7 +110,7 @@ def append_revision(
     row = row_of(answer, said, lease.order, revision, lease.repeat, extra, now)
     row |= {"study_id": lease.study_id, "assignment_id": lease.id, "item_id": lease.item_id}
     row |= {"rater_id": lease.rater_id, "version_id": lease.version_id, "latest": 1}
-    judgement_id = insert_row(connection, _said, row)
+    judgement_id = insert_row(connection, _judgements, row)
     return JudgementRow(
         judgement_id, lease.id, revision, said.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
         answer.key,
@@ -187,8 +187,8 @@ class Feedback:
 
 def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAnswer, ...]:
     """The rater's last answers, newest first: the first is the one to undo."""
-    mine = sa.and_(_said.c.rater_id == rater_id, _said.c.latest == 1)
-    query = sa.select(_said).where(mine).order_by(_said.c.id.desc()).limit(limit)
+    mine = sa.and_(_judgements.c.rater_id == rater_id, _judgements.c.latest == 1)
+    query = sa.select(_judgements).where(mine).order_by(_judgements.c.id.desc()).limit(limit)
     with store.read() as connection:
         return tuple(
             PastAnswer(
@@ -210,9 +210,13 @@ def _answer(row: sa.RowMapping) -> Answer:
 def feedback(store: Store, assignment_id: int) -> Feedback | None:
     """The feedback on an answered training question; None for any other question, and before the answer."""
     query = (
-        sa.select(_items.c.gold, _items.c.explanation, _said.c.verdict)
-        .join(_items, _items.c.id == _said.c.item_id)
-        .where(_said.c.assignment_id == assignment_id, _said.c.latest == 1, _items.c.pool == "training")
+        sa.select(_items.c.gold, _items.c.explanation, _judgements.c.verdict)
+        .join(_items, _items.c.id == _judgements.c.item_id)
+        .where(
+            _judgements.c.assignment_id == assignment_id,
+            _judgements.c.latest == 1,
+            _items.c.pool == "training",
+        )
     )
     with store.read() as connection:
         known = connection.execute(query).one_or_none()

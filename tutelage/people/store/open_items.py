@@ -25,7 +25,7 @@ WINDOW = 500
 _NO_ROUND = 2**31 - 1
 """A number beyond that of every round."""
 
-_items, _given = schema.item, schema.assignment
+_items, _assignments = schema.item, schema.assignment
 
 
 def _later(name: str) -> sa.BindParameter[int]:
@@ -39,10 +39,10 @@ _room, _since, _start, _round = _later("room"), _later("since"), _later("start")
 def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """The rater has neither answered, nor skipped, nor holds the item; one that ran out may be asked again."""
     seen: sa.Select = sa.select(sa.literal_column("1")).where(
-        _given.c.item_id == item_id,
-        _given.c.rater_id == _rater,
-        _given.c.repeat == 0,
-        _given.c.state.in_(("leased", "done", "skipped")),
+        _assignments.c.item_id == item_id,
+        _assignments.c.rater_id == _rater,
+        _assignments.c.repeat == 0,
+        _assignments.c.state.in_(("leased", "done", "skipped")),
     )
     return ~sa.exists(seen)
 
@@ -180,12 +180,16 @@ def is_new_to(connection: Connection, item_id: int, rater_id: int) -> bool:
 
 def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
     """The first item, with or without room, after those this model judge has been asked."""
-    mine = _given.c.rater_id == rater_id
-    lost = sa.select(_given.c.item_id).where(mine, _given.c.state.in_(("expired", "released"))).limit(1)
+    mine = _assignments.c.rater_id == rater_id
+    lost = (
+        sa.select(_assignments.c.item_id)
+        .where(mine, _assignments.c.state.in_(("expired", "released")))
+        .limit(1)
+    )
     again = connection.scalar(lost)
     if again is not None:
         return again
-    last = connection.scalar(sa.select(sa.func.max(_given.c.item_id)).where(mine)) or 0
+    last = connection.scalar(sa.select(sa.func.max(_assignments.c.item_id)).where(mine)) or 0
     asked = sa.and_(_items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None))
     return connection.scalar(
         sa.select(_items.c.id).where(asked, _items.c.id > last).order_by(_items.c.id).limit(1)
@@ -209,29 +213,29 @@ def repeatable_item(
 ) -> tuple[int, tuple[int, ...]] | None:
     """An answered production item of the rater, at least `apart` answers old and not repeated, at `fraction` of the
     rater's time; with the order it was shown in."""
-    mine = sa.and_(_given.c.rater_id == rater_id, _given.c.state == "done")
-    closed = _given.c.closed
+    mine = sa.and_(_assignments.c.rater_id == rater_id, _assignments.c.state == "done")
+    closed = _assignments.c.closed
     latest = connection.scalar(sa.select(closed).where(mine).order_by(closed.desc()).limit(1).offset(apart))
     if latest is None:
         return None
     first = connection.scalar(sa.select(sa.func.min(closed)).where(mine)) or 0
-    again = _given.alias()
+    again = _assignments.alias()
     repeated = sa.exists().where(
-        again.c.item_id == _given.c.item_id, again.c.rater_id == rater_id, again.c.repeat == 1
+        again.c.item_id == _assignments.c.item_id, again.c.rater_id == rater_id, again.c.repeat == 1
     )
     start = int(first + fraction * (latest - first))
     query = (
-        sa.select(_given.c.item_id, _given.c.order)
-        .join(_items, _items.c.id == _given.c.item_id)
-        .where(mine, _given.c.repeat == 0, closed.between(start, latest), ~repeated)
+        sa.select(_assignments.c.item_id, _assignments.c.order)
+        .join(_items, _items.c.id == _assignments.c.item_id)
+        .where(mine, _assignments.c.repeat == 0, closed.between(start, latest), ~repeated)
         .where(_items.c.pool == "production", _items.c.excluded.is_(None))
     )
-    found = connection.execute(query.order_by(closed, _given.c.id).limit(1)).one_or_none()
+    found = connection.execute(query.order_by(closed, _assignments.c.id).limit(1)).one_or_none()
     return None if found is None else (found.item_id, tuple(json.loads(found.order)))
 
 
-_own = sa.and_(_given.c.rater_id == _rater, _given.c.repeat == 0)
-_with_items = _given.join(_items, _items.c.id == _given.c.item_id)
+_own = sa.and_(_assignments.c.rater_id == _rater, _assignments.c.repeat == 0)
+_with_items = _assignments.join(_items, _items.c.id == _assignments.c.item_id)
 
 
 def _open(pool: str) -> sa.ColumnElement[bool]:
@@ -243,25 +247,31 @@ def _number(source: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> sa.Sc
 
 
 _HELD = _number(_with_items, _own, schema.LEASED, _items.c.pool == "production")
-_KNOWN = _number(_with_items, _own, _given.c.state.in_(("leased", "done", "skipped")), _open("production"))
+_KNOWN = _number(
+    _with_items, _own, _assignments.c.state.in_(("leased", "done", "skipped")), _open("production")
+)
 _LEFT = sa.select(_number(_items, _open("production")) - _KNOWN + _HELD)
-_taken = _given.alias("taken")
+_taken = _assignments.alias("taken")
 _NEW = ~sa.exists().where(
-    _taken.c.item_id == _given.c.item_id,
+    _taken.c.item_id == _assignments.c.item_id,
     _taken.c.rater_id == _rater,
     _taken.c.repeat == 0,
     _taken.c.state.in_(("leased", "done", "skipped")),
 )
 _MAY_COME_BACK = (
-    sa.select(_given.c.id)
+    sa.select(_assignments.c.id)
     .select_from(_with_items)
     .where(
-        schema.LEASED, _given.c.study_id == _study, _given.c.rater_id != _rater, _given.c.counted == 1, _NEW
+        schema.LEASED,
+        _assignments.c.study_id == _study,
+        _assignments.c.rater_id != _rater,
+        _assignments.c.counted == 1,
+        _NEW,
     )
-    .where(_given.c.repeat == 0, _items.c.pool == "production", _items.c.excluded.is_(None))
+    .where(_assignments.c.repeat == 0, _items.c.pool == "production", _items.c.excluded.is_(None))
     .limit(1)
 )
-_PRACTISED = _number(_with_items, _own, _given.c.state.in_(("done", "skipped")), _open("training"))
+_PRACTISED = _number(_with_items, _own, _assignments.c.state.in_(("done", "skipped")), _open("training"))
 _PRACTICE_LEFT = sa.select(_number(_items, _open("training")) - _PRACTISED)
 
 
@@ -294,15 +304,15 @@ def room_of(connection: Connection, study_id: int) -> Room:
     room = sa.select(sa.func.count(), sa.func.sum(_items.c.room)).where(_open("production"))
     items, places = connection.execute(room, {"study": study_id}).one()
     leased = sa.case((schema.LEASED, 1), else_=0)
-    closed = sa.and_(_open("production"), _given.c.state.in_(("leased", "done", "skipped")))
+    closed = sa.and_(_open("production"), _assignments.c.state.in_(("leased", "done", "skipped")))
     known = sa.func.sum(sa.case((closed, 1), else_=0)) - sa.func.sum(leased)
-    taken = sa.func.sum(leased * _given.c.counted)
+    taken = sa.func.sum(leased * _assignments.c.counted)
     by_rater = (
-        sa.select(_given.c.rater_id, known, taken)
+        sa.select(_assignments.c.rater_id, known, taken)
         .select_from(_with_items)
-        .where(_items.c.study_id == _study, _items.c.pool == "production", _given.c.repeat == 0)
+        .where(_items.c.study_id == _study, _items.c.pool == "production", _assignments.c.repeat == 0)
         .where(sa.or_(schema.OPEN, schema.LEASED))
-        .group_by(_given.c.rater_id)
+        .group_by(_assignments.c.rater_id)
     )
     rows = connection.execute(by_rater, {"study": study_id}).all()
     answers = int(places or 0) + sum(int(row[2]) for row in rows)

@@ -46,8 +46,8 @@ from tutelage.people.store.turns import erase_conversations
 
 LOOK_SECONDS = 3_600
 _log = logging.getLogger(__name__)
-_raters, _said, _given = schema.rater, schema.judgement, schema.assignment
-_pending = schema.erasure
+_raters, _judgements, _assignments = schema.rater, schema.judgement, schema.assignment
+_erasures = schema.erasure
 _notices, _events, _exports = schema.notice, schema.event, schema.export
 _WITH_WORDS = (
     "rater", "judgement", "notice", "event", "visit", "session", "invite", "export", "prompt", "response",
@@ -100,7 +100,7 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         record_event(connection, rater.study_id, now, by or name, "forgotten", name, **done)
         row = {"study_id": rater.study_id, "rater_id": rater.id, "mark": mark, "name": name, "actor": by}
         row |= {"votes_too": int(erased), "backups_too": int(backups_too), "since": rater.created}
-        insert_row(connection, _pending, row | {"exports": exports, "created": now})
+        insert_row(connection, _erasures, row | {"exports": exports, "created": now})
     (finished,) = finish_forgetting(store, rater.study_id, only=rater_id)
     return finished
 
@@ -111,9 +111,9 @@ def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -
     Raises:
         Unavailable: a backup cannot be written or deleted just now; it is tried again at the next start.
     """
-    query = sa.select(_pending).where(_pending.c.study_id == study_id).order_by(_pending.c.id)
+    query = sa.select(_erasures).where(_erasures.c.study_id == study_id).order_by(_erasures.c.id)
     if only is not None:
-        query = query.where(_pending.c.rater_id == only)
+        query = query.where(_erasures.c.rater_id == only)
     with store.read() as connection:
         rows = connection.execute(query).mappings().all()
     return tuple(_finish(store, row) for row in rows)
@@ -136,7 +136,7 @@ def _finish(store: Store, row: sa.RowMapping) -> Forgotten:
     beside = (copy for copy in copies_beside(store, mark) if copy not in archives)
     kept = (*(f"{place} ({why})" for place, why in left.items()), *beside, *archives)
     with store.write() as connection:
-        connection.execute(_pending.delete().where(_pending.c.id == row["id"]))
+        connection.execute(_erasures.delete().where(_erasures.c.id == row["id"]))
     return Forgotten(row["name"], erased, kept, row["exports"], rewritten)
 
 
@@ -155,9 +155,11 @@ def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int
 
 
 def _forget_words(connection: Connection, rater: Rater, actor: str, now: int) -> None:
-    mine = _said.c.rater_id == rater.id
-    connection.execute(_said.update().where(mine).values(reason="", client="", correction=None))
-    connection.execute(_said.update().where(mine, _said.c.excluded.is_not(None)).values(excluded=_STANDS_IN))
+    mine = _judgements.c.rater_id == rater.id
+    connection.execute(_judgements.update().where(mine).values(reason="", client="", correction=None))
+    connection.execute(
+        _judgements.update().where(mine, _judgements.c.excluded.is_not(None)).values(excluded=_STANDS_IN)
+    )
     notes = _notices.update().where(_notices.c.rater_id == rater.id)
     connection.execute(notes.values(text="", closed=now, closed_by=actor))
 
@@ -215,7 +217,9 @@ _NOT_ABOUT_RATERS = (
 
 
 def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
-    return set(map(str, connection.scalars(sa.select(_said.c.id).where(_said.c.rater_id == rater.id))))
+    return set(
+        map(str, connection.scalars(sa.select(_judgements.c.id).where(_judgements.c.rater_id == rater.id)))
+    )
 
 
 def _rewrite_exports(connection: Connection, rater: Rater) -> int:
@@ -237,13 +241,13 @@ def _rewrite_exports(connection: Connection, rater: Rater) -> int:
 
 def _release(connection: Connection, rater: Rater, now: int, *, erased: bool) -> None:
     """Give back what the rater holds, and what was answered too where the votes go."""
-    mine = _given.c.rater_id == rater.id
-    given_back = mine if erased else sa.and_(mine, _given.c.state == "leased")
+    mine = _assignments.c.rater_id == rater.id
+    given_back = mine if erased else sa.and_(mine, _assignments.c.state == "leased")
     if erased:
         unlinked = _notices.update().where(_notices.c.rater_id == rater.id)
         connection.execute(unlinked.values(judgement_id=None))
-        connection.execute(_said.delete().where(_said.c.rater_id == rater.id))
-    connection.execute(_given.update().where(given_back).values(state="released", closed=now))
+        connection.execute(_judgements.delete().where(_judgements.c.rater_id == rater.id))
+    connection.execute(_assignments.update().where(given_back).values(state="released", closed=now))
     count_again(connection, mine, now)
 
 

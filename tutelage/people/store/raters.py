@@ -295,16 +295,8 @@ def change_rater(
         before = lock(connection, schema.rater, rater_id)
         change = schema.rater.update().where(schema.rater.c.id == rater_id)
         connection.execute(change.values(state=state, quota=quota))
-        record_event(
-            connection,
-            before["study_id"],
-            store.now(),
-            actor,
-            f"rater_{state}",
-            before["name"],
-            why=why,
-            quota=quota,
-        )
+        study_id, name, detail = before["study_id"], before["name"], {"why": why, "quota": quota}
+        record_event(connection, study_id, store.now(), actor, f"rater_{state}", name, **detail)
         return load_rater(connection, rater_id)
 
 

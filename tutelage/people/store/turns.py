@@ -29,8 +29,8 @@ LIVE = "live"
 """The origin of items that are turns."""
 ERASED = "(erased)"
 """What stands in place of the words of somebody who was forgotten."""
-_talks, _turns = schema.conversation, schema.turn
-_given, _said, _responses = schema.assignment, schema.judgement, schema.response
+_conversations, _turns = schema.conversation, schema.turn
+_assignments, _judgements, _responses = schema.assignment, schema.judgement, schema.response
 _ANSWERS = (_turns.c.model_response_id, _turns.c.against_response_id)
 
 
@@ -54,12 +54,14 @@ class Turn:
 
 
 _TURN = (
-    sa.select(_turns, _talks.c.rater_id, _talks.c.ended, schema.prompt.c.messages)
-    .join(_talks, _talks.c.id == _turns.c.conversation_id)
+    sa.select(_turns, _conversations.c.rater_id, _conversations.c.ended, schema.prompt.c.messages)
+    .join(_conversations, _conversations.c.id == _turns.c.conversation_id)
     .join(schema.prompt, schema.prompt.c.id == _turns.c.prompt_id)
 )
 _TURN_OF = _TURN.where(_turns.c.id == sa.bindparam("turn"))
-_NEWEST = sa.select(sa.func.max(_talks.c.id)).where(_talks.c.rater_id == sa.bindparam("rater"))
+_NEWEST = sa.select(sa.func.max(_conversations.c.id)).where(
+    _conversations.c.rater_id == sa.bindparam("rater")
+)
 _LAST = (
     _TURN.where(_turns.c.conversation_id == _NEWEST.scalar_subquery())
     .order_by(_turns.c.number.desc())
@@ -96,13 +98,13 @@ def _turn(row: sa.RowMapping) -> Turn:
 
 
 _JUDGED = (
-    sa.select(_said.c.verdict, _said.c.correction)
-    .join(_given, _given.c.id == _said.c.assignment_id)
+    sa.select(_judgements.c.verdict, _judgements.c.correction)
+    .join(_assignments, _assignments.c.id == _judgements.c.assignment_id)
     .where(
-        _given.c.item_id == sa.bindparam("item"),
-        _given.c.rater_id == sa.bindparam("rater"),
-        _given.c.repeat == 0,
-        _said.c.latest == 1,
+        _assignments.c.item_id == sa.bindparam("item"),
+        _assignments.c.rater_id == sa.bindparam("rater"),
+        _assignments.c.repeat == 0,
+        _judgements.c.latest == 1,
     )
 )
 _TEXTS = (
@@ -142,7 +144,7 @@ def begin_turn(
     """Keep a message as the next turn: of the conversation that `before` is the last turn of, or of a new one."""
     if before is None:
         row = {"study_id": study.id, "rater_id": rater_id, "created": now}
-        conversation, number = insert_row(connection, _talks, row), 1
+        conversation, number = insert_row(connection, _conversations, row), 1
     else:
         conversation, number = before.conversation_id, before.number + 1
     prompt = {"study_id": study.id, "key": f"talk-{conversation}-{number}", "split": "train"}
@@ -226,20 +228,22 @@ def texts_of(connection: Connection, turn: Turn) -> tuple[str | None, ...]:
 
 def end_conversation(connection: Connection, conversation_id: int, now: int) -> None:
     """Note that the rater broke the conversation off."""
-    change = _talks.update().where(_talks.c.id == conversation_id, _talks.c.ended.is_(None))
+    change = _conversations.update().where(
+        _conversations.c.id == conversation_id, _conversations.c.ended.is_(None)
+    )
     connection.execute(change.values(ended=now))
 
 
 def erase_conversations(connection: Connection, rater_id: int, now: int) -> None:
     """Erase the conversations of a rater, on both sides, and exclude their items."""
-    mine = sa.select(_talks.c.id).where(_talks.c.rater_id == rater_id)
+    mine = sa.select(_conversations.c.id).where(_conversations.c.rater_id == rater_id)
     prompts = sa.select(_turns.c.prompt_id).where(_turns.c.conversation_id.in_(mine))
     empty = messages_to_text((Message("user", ERASED),))
     connection.execute(schema.prompt.update().where(schema.prompt.c.id.in_(prompts)).values(messages=empty))
     connection.execute(_responses.update().where(_responses.c.prompt_id.in_(prompts)).values(text=ERASED))
     items = schema.item.update().where(schema.item.c.prompt_id.in_(prompts))
     connection.execute(items.values(excluded=ERASED, room=0))
-    connection.execute(_talks.update().where(_talks.c.rater_id == rater_id).values(ended=now))
+    connection.execute(_conversations.update().where(_conversations.c.rater_id == rater_id).values(ended=now))
 
 
 def _set(connection: Connection, turn: Turn, values: Mapping[str, object]) -> None:

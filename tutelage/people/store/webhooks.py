@@ -34,7 +34,7 @@ OVERLAP_HOURS = 24
 """Hours for which messages are signed with the secret before as well, unless told otherwise: an address has that time
 to learn the new one."""
 MOST_OVERLAP_HOURS = 720
-_hooks, _deliveries, _notices = schema.webhook, schema.delivery, schema.notice
+_webhooks, _deliveries, _notices = schema.webhook, schema.delivery, schema.notice
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def add_webhook(
             sa.select(sa.func.max(_notices.c.id)).where(_notices.c.study_id == study_id)
         )
         row = {"study_id": study_id, "url": url, "secret": secret, "topics": json.dumps(wanted)}
-        number = insert_row(connection, _hooks, row | {"since": newest or 0, "created": now})
+        number = insert_row(connection, _webhooks, row | {"since": newest or 0, "created": now})
         host = urlsplit(url).hostname
         record_event(
             connection, study_id, now, actor, "webhook_added", f"webhook {number}", host=host, topics=wanted
@@ -123,9 +123,9 @@ def check_address(url: str) -> None:
 
 def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
     """The addresses of a study, oldest first; those that were removed are left out."""
-    query = sa.select(_hooks).where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
+    query = sa.select(_webhooks).where(_webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
     with store.read() as connection:
-        rows = connection.execute(query.order_by(_hooks.c.id)).mappings().all()
+        rows = connection.execute(query.order_by(_webhooks.c.id)).mappings().all()
         return tuple(_address(connection, row, store.now()) for row in rows)
 
 
@@ -148,7 +148,7 @@ def rotate_secret(
         row = _row(connection, study_id, number)
         former = (row["secret"], now + hours * 3_600_000) if hours else ("", None)
         values = {"secret": secret, "former_secret": former[0], "former_until": former[1]}
-        connection.execute(_hooks.update().where(_hooks.c.id == number).values(**values))
+        connection.execute(_webhooks.update().where(_webhooks.c.id == number).values(**values))
         record_event(connection, study_id, now, actor, "webhook_rotated", f"webhook {number}", hours=hours)
     return secret
 
@@ -175,13 +175,13 @@ def remove_webhook(store: Store, study_id: int, number: int, *, actor: str = "ow
     with store.write() as connection:
         host = urlsplit(_row(connection, study_id, number)["url"]).hostname
         gone = {"removed": now, "secret": "", "former_secret": "", "former_until": None}
-        connection.execute(_hooks.update().where(_hooks.c.id == number).values(**gone))
+        connection.execute(_webhooks.update().where(_webhooks.c.id == number).values(**gone))
         record_event(connection, study_id, now, actor, "webhook_removed", f"webhook {number}", host=host)
 
 
 def queue_deliveries(store: Store, study_id: int) -> None:
     """Make a delivery of each notice that an address wants to know of and was not made one of before."""
-    hooks = sa.select(_hooks).where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
+    hooks = sa.select(_webhooks).where(_webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
     with store.read() as connection:
         if not any(list(_missing(connection, hook)) for hook in connection.execute(hooks).mappings().all()):
             return
@@ -200,11 +200,11 @@ def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -
     now = store.now()
     query = (
         sa.select(_deliveries.c.id, _deliveries.c.attempts, _deliveries.c.message, _deliveries.c.notice_id)
-        .add_columns(_deliveries.c.webhook_id, _hooks.c.url, _hooks.c.secret)
-        .add_columns(_hooks.c.former_secret, _hooks.c.former_until)
-        .join(_hooks, _hooks.c.id == _deliveries.c.webhook_id)
-        .where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
-        .where(_deliveries.c.due <= now, _hooks.c.id.not_in(besides))
+        .add_columns(_deliveries.c.webhook_id, _webhooks.c.url, _webhooks.c.secret)
+        .add_columns(_webhooks.c.former_secret, _webhooks.c.former_until)
+        .join(_webhooks, _webhooks.c.id == _deliveries.c.webhook_id)
+        .where(_webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
+        .where(_deliveries.c.due <= now, _webhooks.c.id.not_in(besides))
         .order_by(_deliveries.c.due, _deliveries.c.id)
         .limit(1)
     )
@@ -264,8 +264,8 @@ def _address(connection: Connection, row: sa.RowMapping, now: int) -> WebhookAdd
 
 
 def _row(connection: Connection, study_id: int, number: int) -> sa.RowMapping:
-    mine = sa.and_(_hooks.c.id == number, _hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
-    row = connection.execute(sa.select(_hooks).where(mine)).mappings().one_or_none()
+    mine = sa.and_(_webhooks.c.id == number, _webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
+    row = connection.execute(sa.select(_webhooks).where(mine)).mappings().one_or_none()
     if row is None:
         raise TutelageError(Sentence("There is no webhook %(number)s in this study.", number=number))
     return row
