@@ -422,7 +422,7 @@ def test_what_lies_ready_too_long_is_asked_for_again(site: Site, visit: Visit) -
 
 def held(site: Site, rater: int) -> int:
     with site.store.read() as connection:
-        return len(assignments.held(connection, rater))
+        return len(assignments.held_assignments(connection, rater))
 
 
 def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:

@@ -38,7 +38,7 @@ from tutelage.people import (
 )
 from tutelage.people.answers import Correction, Span
 from tutelage.people.delivery import notice_row
-from tutelage.people.notification import Message
+from tutelage.people.notification import InboxMessage
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.inbox import list_notices
 from tutelage.people.store.members import Identity, sign_in
@@ -161,7 +161,7 @@ def test_no_way_out_of_a_study_says_a_name(
             (out / part).write_bytes(reply.content)
         told = world.client.get("/api/v1/raters", **asks).json()["raters"]
         notices = list_notices(store, world.study.id)
-        message = Message("study", notices, {}, "")
+        message = InboxMessage("study", notices, {}, "")
         assert MARK in message.text().lower(), "mail to the team says who"
         sent = [message.text(names=False), *map(notice_row, notices)]
         (out / "webhooks.json").write_text(json.dumps(sent), encoding="utf-8")

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tutelage.people import differences
-from tutelage.people.differences import Piece, word_differences
+from tutelage.people.differences import TextPiece, word_differences
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "word", " ", "  ", "\n", "é", "\U0001f433"])).map("".join)
 
@@ -33,14 +33,14 @@ def test_the_pieces_are_both_texts(before: str, after: str) -> None:
     ],
 )
 def test_what_changed_is_told(before: str, after: str, pieces: list[tuple[str, str]]) -> None:
-    assert list(word_differences(before, after)) == [Piece(*each) for each in pieces]  # type: ignore[arg-type]
+    assert list(word_differences(before, after)) == [TextPiece(*each) for each in pieces]  # type: ignore[arg-type]
 
 
 def test_long_texts_are_told_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(differences, "MOST_COMPARED", 3)
     assert word_differences("x a b y", "x b a y") == (
-        Piece("same", "x"),
-        Piece("removed", " a b"),
-        Piece("added", " b a"),
-        Piece("same", " y"),
+        TextPiece("same", "x"),
+        TextPiece("removed", " a b"),
+        TextPiece("added", " b a"),
+        TextPiece("same", " y"),
     )

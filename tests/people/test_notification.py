@@ -25,7 +25,15 @@ from tutelage.people import (
     write_note,
 )
 from tutelage.people.mail import MailServer
-from tutelage.people.notification import LEAST_ITEMS, LINES, Lookout, Mail, Message, Notifier, Webhook
+from tutelage.people.notification import (
+    LEAST_ITEMS,
+    LINES,
+    InboxMessage,
+    Lookout,
+    MailChannel,
+    Notifier,
+    WebhookChannel,
+)
 from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.store.occasions import set_alarm
 
@@ -38,10 +46,10 @@ class Recorder:
     name = "a recorder"
 
     def __init__(self) -> None:
-        self.sent: list[Message] = []
+        self.sent: list[InboxMessage] = []
         self.fails = False
 
-    def send(self, message: Message) -> None:
+    def send(self, message: InboxMessage) -> None:
         if self.fails:
             raise OSError("no route")
         self.sent.append(message)
@@ -113,7 +121,9 @@ def test_a_webhook_is_signed_and_refusals_are_noticed(lite: Store, hook: Any) ->
     url, came = hook
     study = study_of(lite, 3)
     anna = add_rater(lite, study.id, "anna").id
-    notifier = Notifier(lite, study.id, [Webhook(f"{url}/hook", "geheim"), Webhook(f"{url}/broken")])
+    notifier = Notifier(
+        lite, study.id, [WebhookChannel(f"{url}/hook", "geheim"), WebhookChannel(f"{url}/broken")]
+    )
     flag(lite, anna, "<b>so</b> ü")
     notifier.look()
     (headers, body), _ = came
@@ -128,7 +138,7 @@ def test_a_webhook_is_signed_and_refusals_are_noticed(lite: Store, hook: Any) ->
     assert [(notice["kind"], notice["said"], notice["flags"]) for notice in sent["notices"]] == [
         ("flag", "<b>so</b> ü", ["cut_off"])
     ]
-    assert "geheim" not in repr(Webhook(url, "geheim"))
+    assert "geheim" not in repr(WebhookChannel(url, "geheim"))
     notifier.look()
     assert len(came) == 3  # the one that answered 500 is told again
 
@@ -166,8 +176,8 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(
 ) -> None:
     monkeypatch.setattr("smtplib.SMTP", FakeServer)
     monkeypatch.setattr(FakeServer, "log", [])
-    message = Message("evil\r\nBcc: all@example.org", (), {}, "")
-    mail = Mail("boss@example.org", MailServer("smtp://me%40x@mail.example.org:587", password="pw"))
+    message = InboxMessage("evil\r\nBcc: all@example.org", (), {}, "")
+    mail = MailChannel("boss@example.org", MailServer("smtp://me%40x@mail.example.org:587", password="pw"))
     mail.send(message)
     place, tls, login, sent = FakeServer.log
     assert (place, tls, login) == (("mail.example.org", 587), "tls", ("me@x", "pw"))
@@ -182,9 +192,9 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Webhook("hooks.example.org"), "no address"),
-        (lambda: Mail("boss", MailServer("smtp://x")), "no e-mail address"),
-        (lambda: Mail("a@b\nBcc: c@d", MailServer("smtp://x")), "no e-mail address"),
+        (lambda: WebhookChannel("hooks.example.org"), "no address"),
+        (lambda: MailChannel("boss", MailServer("smtp://x")), "no e-mail address"),
+        (lambda: MailChannel("a@b\nBcc: c@d", MailServer("smtp://x")), "no e-mail address"),
         (lambda: MailServer("mail.example.org"), "is none"),
         (lambda: MailServer("smtp://me:secret@x"), "TUTELAGE_SMTP_PASSWORD"),
     ],
@@ -204,7 +214,9 @@ def test_mail_is_in_the_language_of_the_study_or_the_chosen_one(
     set_languages(lite, study.id, ("de",))
     anna = add_rater(lite, study.id, "anna").id
     recorder = Recorder()
-    notifier = Notifier(lite, study.id, [Mail("a@b", MailServer("smtp://x"), language=chosen), recorder])
+    notifier = Notifier(
+        lite, study.id, [MailChannel("a@b", MailServer("smtp://x"), language=chosen), recorder]
+    )
     flag(lite, anna)
     notifier.look()
     mail = FakeServer.log[-1]

@@ -12,7 +12,7 @@ from offenders import for_each
 
 from tutelage.base.extras import MissingExtra
 from tutelage.people import personal_data
-from tutelage.people.personal_data import KINDS, Search, moved
+from tutelage.people.personal_data import KINDS, PersonalDataSearch, move_position
 
 HOLD = (
     ("Write to anna.schmidt@example.org if it breaks.", "email"),
@@ -104,19 +104,21 @@ FREE = (
 
 
 @pytest.fixture(scope="module")
-def search() -> Search:
-    return Search(["Ada Lovelace", "Al", "prolific 7"])
+def search() -> PersonalDataSearch:
+    return PersonalDataSearch(["Ada Lovelace", "Al", "prolific 7"])
 
 
 @for_each(HOLD)
-def test_what_people_write_about_themselves_is_found(text: str, kind: str, search: Search) -> None:
+def test_what_people_write_about_themselves_is_found(
+    text: str, kind: str, search: PersonalDataSearch
+) -> None:
     (finding,) = search.find(text)
     assert finding.kind == kind
     assert search.redact(text) == f"{text[: finding.start]}[{kind}]{text[finding.end :]}"
 
 
 @for_each(FREE)
-def test_numbers_of_other_things_are_left_alone(text: str, search: Search) -> None:
+def test_numbers_of_other_things_are_left_alone(text: str, search: PersonalDataSearch) -> None:
     assert search.find(text) == ()
     assert search.redact(text) == text
 
@@ -131,16 +133,16 @@ def test_numbers_of_other_things_are_left_alone(text: str, search: Search) -> No
         "Yusuf was here, and lives near the station",
     ]
 )
-def test_what_is_not_found(text: str, search: Search) -> None:
+def test_what_is_not_found(text: str, search: PersonalDataSearch) -> None:
     assert search.find(text) == ()
 
 
-def test_names_of_raters_are_found_as_whole_words(search: Search) -> None:
+def test_names_of_raters_are_found_as_whole_words(search: PersonalDataSearch) -> None:
     assert search.redact("Ask Ada Lovelace, or prolific 7.") == "Ask [name], or [name]."
     assert search.redact("Ada Lovelaces, Also, Al, unprolific 7") == "Ada Lovelaces, Also, Al, unprolific 7"
 
 
-def test_several_findings_keep_their_places(search: Search) -> None:
+def test_several_findings_keep_their_places(search: PersonalDataSearch) -> None:
     text = "Anna: a@b.org, +49 30 901820, DE89 3704 0044 0532 0130 00; IP 10.1.2.3"
     assert search.redact(text) == "Anna: [email], [phone], [iban]; IP [ip]"
     assert search.redact(search.redact(text)) == search.redact(text)
@@ -152,34 +154,39 @@ WHOLE = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@(?:[^\W_](?:[\w-]*[^\W_])?\.)+[^\W
 
 @given(st.text("ab.@-_ 1é", max_size=24))
 @example("a@b.de.c@d.de")
-def test_addresses_are_those_of_one_expression(search: Search, text: str) -> None:
+def test_addresses_are_those_of_one_expression(search: PersonalDataSearch, text: str) -> None:
     found = [(each.start, each.end) for each in search.find(text) if each.kind == "email"]
     assert found == [match.span() for match in WHOLE.finditer(text)]
 
 
-def test_a_long_word_is_searched_once(search: Search) -> None:
+def test_a_long_word_is_searched_once(search: PersonalDataSearch) -> None:
     began = time.monotonic()
     assert [each.kind for each in search.find("a." * 100_000 + " a@b.de")] == ["email"]
     assert time.monotonic() - began < 20
 
 
 def test_positions_outside_of_findings_mark_the_same_words() -> None:
-    search = Search()
+    search = PersonalDataSearch()
     text = "ä first a@b.org then 10.1.2.3 at the end"
     findings, after = search.find(text), search.redact(text)
     inside = {place for each in findings for place in range(each.start + 1, each.end)}
     for start, end in combinations(range(len(text) + 1), 2):
-        words = after[moved(start, findings) : moved(end, findings, end=True)]
+        words = after[move_position(start, findings) : move_position(end, findings, end=True)]
         if not inside & {start, end}:
             assert words == search.redact(text[start:end]) or any(
                 start < each.end and each.start < end for each in findings
             )
         assert words  # never empty: what was marked is marked still
-    assert [after[moved(e.start, findings) : moved(e.end, findings, end=True)] for e in findings] == [
+    assert [
+        after[move_position(e.start, findings) : move_position(e.end, findings, end=True)] for e in findings
+    ] == [
         "[email]",
         "[ip]",
     ]
-    assert [after[moved(e.start + 1, findings) : moved(e.end - 1, findings, end=True)] for e in findings] == [
+    assert [
+        after[move_position(e.start + 1, findings) : move_position(e.end - 1, findings, end=True)]
+        for e in findings
+    ] == [
         "[email]",
         "[ip]",
     ]
@@ -193,4 +200,4 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     personal_data._libraries.cache_clear()
     monkeypatch.setitem(sys.modules, "phonenumbers", None)
     with pytest.raises(MissingExtra, match=r"phonenumbers.*tutelage\[personal\]"):
-        Search()
+        PersonalDataSearch()

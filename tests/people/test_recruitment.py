@@ -1,7 +1,6 @@
 """Recruitment: addresses of platforms and the way back, settings, and the closed form of the cost."""
 
 import pytest
-from tutelage.people.validation import FieldError
 
 from tutelage.base.errors import TutelageError
 from tutelage.people.recruitment import (
@@ -15,6 +14,7 @@ from tutelage.people.recruitment import (
     Work,
     estimate,
 )
+from tutelage.people.validation import FieldError
 
 
 def read(platform: Platform, **values: str) -> Visitor:

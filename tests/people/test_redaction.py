@@ -28,7 +28,7 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.export import export_study
-from tutelage.people.redaction import look
+from tutelage.people.redaction import find_places
 from tutelage.people.restoration import import_export
 from tutelage.people.selection import Selection
 from tutelage.people.store.live_models import LiveModels, set_live_models
@@ -77,7 +77,7 @@ def lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
 
 def test_places_are_named_and_counted(store: Store, study: Study) -> None:
     votes = list_votes(store, study.id, every_revision=True)
-    hints = look(store, study.id, votes, list_questions(store, study.id))
+    hints = find_places(store, study.id, votes, list_questions(store, study.id))
     assert hints.counts == {"email": 4, "phone": 1, "iban": 1, "name": 1}
     assert hints.sentence == "4 e-mail addresses, 1 telephone number, 1 account number (IBAN), 1 name"
     found = {(place.kind, place.what): place for place in hints.places}

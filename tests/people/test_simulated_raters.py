@@ -16,7 +16,7 @@ from tutelage.data.worlds.topics import topics
 from tutelage.people.simulated_raters import (
     TAU,
     SimulatedRater,
-    Vote,
+    SimulatedVote,
     calibrated_tau,
     ceiling,
     pair_agreement,
@@ -46,12 +46,12 @@ FAIR = SimulatedRater("fair")
 
 def votes(
     rater: SimulatedRater, n: int, left: float, right: float, words: tuple[int, int] = (40, 40)
-) -> list[Vote]:
+) -> list[SimulatedVote]:
     rng = Random(5)
     return [rater.judge(left, right, *words, rng) for _ in range(n)]
 
 
-def share(given: list[Vote], verdict: str) -> float:
+def share(given: list[SimulatedVote], verdict: str) -> float:
     return sum(vote.verdict == verdict for vote in given) / len(given)
 
 

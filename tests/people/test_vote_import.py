@@ -19,8 +19,8 @@ from tutelage.people import (
     survey,
 )
 from tutelage.people.store.items import add_items
-from tutelage.people.vote_import import Columns, import_votes, pairs_to_judge
-from tutelage.people.vote_tables import meaning_of
+from tutelage.people.vote_import import import_votes, pairs_to_judge
+from tutelage.people.vote_tables import Columns, meaning_of
 
 from .worlds import raters_of, work
 

@@ -33,7 +33,6 @@ The modules, in the order of an answer's life:
     vote_import     import_votes (other tools' tables, read by vote_tables), pairs_to_judge (ready pairs)
     recruitment     platforms, the settings of recruitment, its estimated cost
     remuneration    when a visit of a rater from a platform is over, and the table to pay by
-    retention       forgets those whose time is over (store/rater_erasure, by store/consents)
     notification    what comes into the inbox of the owners, by webhook and e-mail (mail)
     delivery        webhooks of a study: signed, tried again, delivered once
     programs/       what programs exchange with a study: values of the API, its client, signatures, waiting

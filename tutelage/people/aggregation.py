@@ -25,8 +25,8 @@ SIDES = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class PairVote:
-    """What one rater says about the responses `first` and `second` (canonical indices) of an item: `a` means the first
-    is better."""
+    """A rater's verdict on the responses `first` and `second` (canonical indices) of an item; `a`: the first is
+    better."""
 
     item: str
     first: int
@@ -38,8 +38,7 @@ class PairVote:
 
 @dataclass(frozen=True)
 class Label:
-    """The label of a pair: P(first is better), the votes by verdict, and the mean strength in favour of the first
-    (negative where the second was found better)."""
+    """The label of a pair: P(first is better), the votes by verdict, and the mean strength in favour of the first."""
 
     item: str
     first: int

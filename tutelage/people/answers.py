@@ -12,7 +12,7 @@ end is exclusive, so `text[start:end]` is the marked text.
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
@@ -51,8 +51,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Span:
-    """A range of characters of a response, and what is wrong with it. `response` is a place on the screen in an
-    `Answer`, a canonical index everywhere else."""
+    """A range of characters of a response and its category. `response` is an index as in `Correction`."""
 
     response: int
     start: int
@@ -109,21 +108,28 @@ class Canonical:
 
 
 def displayed(answer: Answer) -> dict[str, object]:
-    """The record of an answer as displayed: its choice and strength, the parts of its content by their own names, and
-    its criteria."""
+    """The record of an answer as displayed: choice, strength, the parts of its content by name, and criteria."""
     said = {"choice": answer.choice, "strength": answer.strength, **answer.content}
     return said | ({"criteria": dict(answer.criteria)} if answer.criteria else {})
 
 
-def from_displayed(said: Mapping[str, object], envelope: Mapping[str, object]) -> Answer:
-    """The inverse of `displayed`; `envelope` holds the other fields of the answer."""
-    values = {
-        "choice": said["choice"],
-        "strength": said.get("strength", 0),
-        "criteria": said.get("criteria", {}),
+def answer_from(row: Mapping[str, Any], order: Sequence[int]) -> Answer:
+    """The answer of a record in the canonical terms of files: `displayed`, the other fields, and the correction and
+    spans by canonical index; `order` is that of display."""
+    said, correction = row["displayed"], correction_from(row["correction"])
+    values: dict[str, Any] = {"strength": 0, "criteria": {}} | {
+        name: said[name] for name in ("choice", "strength", "criteria") if name in said
     }
-    content = {name: value for name, value in said.items() if name not in values}
-    return Answer(**values, content=content, **envelope)  # type: ignore[arg-type]  # the record was checked
+    values |= {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
+    return Answer(
+        **values,
+        content={
+            name: value for name, value in said.items() if name not in ("choice", "strength", "criteria")
+        },
+        flags=tuple(row["flags"]),
+        correction=correction and as_displayed(correction, order),
+        spans=tuple(as_displayed(span, order) for span in spans_from(row["spans"])),
+    )
 
 
 def check_envelope(answer: Answer) -> None:

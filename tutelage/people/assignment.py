@@ -14,14 +14,13 @@ the sides swapped; and else by the policy:
 
 The first two ask about the newest round that has anything for the rater: what is left of older rounds comes after it.
 
+A turn of a live conversation (`live_conversation`) is asked of its rater as soon as both models have answered.
 
-A turn of a live conversation is asked of the rater who talks as soon as both models have answered (`conversing`).
+A model judge is asked every item once, in the order they were added, and fills no place. Simulated raters are assigned
+like people, but do not fill places while people participate.
 
-A model judge is asked every item once, in the order they were added, and takes nobody's place. Simulated raters go the
-way of people; while people take part, they take no place either.
-
-Nobody is asked the same item twice, except for a planned repeat. Chance comes from HMAC(study secret, what is decided),
-so that every decision can be repeated and none can be guessed by a rater.
+No rater is asked the same item twice, except for a planned repeat. Chance comes from HMAC(study secret, what is
+decided), so that every decision can be repeated and none can be guessed by a rater.
 """
 
 import json
@@ -76,7 +75,7 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        held = assignments.held(connection, rater_id)
+        held = assignments.held_assignments(connection, rater_id)
         waiting = [assignment_id for assignment_id in held if assignment_id not in besides]
         if waiting:
             assignments.renew(connection, waiting[:1], _lease_end(store, study))
@@ -117,8 +116,8 @@ def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
 def reserve_turn(
     store: Store, connection: Connection, study: Study, rater: Rater, item_id: int, order: tuple[int, ...]
 ) -> Assignment:
-    """Reserve the item of a turn for the rater who talks, within a transaction that has locked the rater; `order` is
-    that in which the answers were written on the screen. One that ran out is reserved again."""
+    """Reserve the item of a turn for the rater who talks, whom the transaction has locked; `order` is that on the
+    screen. An expired reservation is renewed."""
     known = assignments.assignment_of(connection, item_id, rater.id)
     if known is not None:
         assignments.renew(connection, [known], _lease_end(store, study))
@@ -131,17 +130,16 @@ def renew(store: Store, rater_id: int) -> int:
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         ends = _lease_end(store, load_study(connection, rater.study_id))
-        assignments.renew(connection, assignments.held(connection, rater_id), ends)
+        assignments.renew(connection, assignments.held_assignments(connection, rater_id), ends)
         touch_rater(connection, rater_id, store.now())
         return ends
 
 
 def release(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> int:
-    """Release all unanswered questions that the rater holds (logging out, closing the page), but for the assignments
-    `besides`; returns their number."""
+    """Release the unanswered questions that the rater holds, except the assignments `besides`; returns their number."""
     with store.write(lasting=False) as connection:
         lock_rater(connection, rater_id)
-        held = [each for each in assignments.held(connection, rater_id) if each not in besides]
+        held = [each for each in assignments.held_assignments(connection, rater_id) if each not in besides]
         for assignment_id in held:
             assignments.give_back(connection, assignment_id, "released", store.now())
         return len(held)
@@ -152,7 +150,7 @@ def why_nothing(store: Store, rater_id: int) -> str:
     with store.read() as connection:
         rater = load_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        held = assignments.held(connection, rater_id)
+        held = assignments.held_assignments(connection, rater_id)
         others = may_come_back(connection, study.id, rater_id)
     if len(held) >= MOST_HELD:
         return Sentence("You have several questions open already; answer those first.")
@@ -182,8 +180,7 @@ def _lease_end(store: Store, study: Study) -> int:
 
 
 def refusal(study: Study, rater: Rater) -> str | None:
-    """Why the rater is asked nothing at all just now, as a sentence for the rater; None where nothing stands in the
-    way."""
+    """The reason why the rater is asked nothing at present, as a sentence for the rater; None if there is none."""
     if study.state == "paused":
         return Sentence("The study is paused at the moment. Every answer you gave is kept.")
     if study.state == "closed":
@@ -239,7 +236,7 @@ def _known(
 
 def _repeat(connection: Connection, study: Study, rater: Rater) -> _Choice | None:
     fraction = study.chance("repeat", rater.id, rater.asked)
-    found = open_items.repeatable(connection, rater.id, fraction, REPEAT_APART)
+    found = open_items.repeatable_item(connection, rater.id, fraction, REPEAT_APART)
     if found is None:
         return None
     item_id, shown = found
@@ -283,8 +280,8 @@ def _closest_to_completion(
 
 
 def _search_everything(store: Store, rater_id: int) -> Assignment | None:
-    """The last resort before saying that there is nothing: look at every open item, without holding up writers.
-    Repeated at most every ten seconds for the same rater."""
+    """Search every open item, without blocking writers, before there is nothing; once in `SEARCH_AGAIN_MS` per
+    rater."""
     if abs(store.now() - store.hints.get(("searched", rater_id), _LONG_AGO)) < SEARCH_AGAIN_MS:
         return None
     while True:

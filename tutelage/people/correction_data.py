@@ -29,8 +29,8 @@ UNRELIABLE = "unreliable"
 
 @dataclass(frozen=True)
 class CorrectedAnswer:
-    """A correction in use: the vote that holds it, its question, the reliability of its rater, and the number of
-    corrections of the same question that are in use."""
+    """A correction in use: its vote and question, the rater's reliability, and how many corrections of the question are
+    used."""
 
     vote: Vote
     correction: Correction
@@ -46,8 +46,8 @@ class CorrectedAnswer:
 
     @property
     def originals(self) -> tuple[int, ...]:
-        """The canonical indices of the responses that the correction is better than, those without text left out: no
-        preference has an empty side."""
+        """The canonical indices of the responses that it corrects; empty ones are left out, as no preference has an
+        empty side."""
         whole = range(len(self.question.texts))
         found = whole if self.correction.response is None else (self.correction.response,)
         return tuple(index for index in found if self.question.texts[index].strip())
@@ -90,8 +90,8 @@ def corrected_answers(
 def correction_fates(
     votes: Iterable[Vote], fates: Iterable[str], reliability: Mapping[str, float]
 ) -> dict[str, int]:
-    """The corrections of the latest votes by what becomes of them: `used`, `unreliable`, or the fate of a vote that is
-    left out."""
+    """The numbers of corrections of the latest votes that are `used`, `unreliable`, or have the fate of a vote left
+    out."""
     return dict(
         Counter(
             _use(vote, fate, reliability)

@@ -3,8 +3,8 @@
     {"type": "round.full", "timestamp": "2026-05-01T09:30:00Z",
      "data": {"study": "tutoring", "inbox": "https://…/owner/inbox", "round": 2, "items": 40}}
 
-Types are `round.full`, `agreement.low`, `inbox.flag` and so on, and `test`. What arrived is never sent again; what did
-not is tried again with growing waits for three days, under the same message id.
+Types are `round.full`, `agreement.low`, `inbox.flag` and so on, and `test`. A delivered message is never sent again; a
+failed one is retried with growing waits for three days, under the same message id.
 """
 
 import json
@@ -37,8 +37,8 @@ _log = logging.getLogger("tutelage")
 
 
 def deliver(store: Store, study_id: int, inbox: str = "") -> int:
-    """Send what is due to the webhooks of a study; returns how many messages arrived. An address that fails is left in
-    peace until the next call. `inbox` is the address of the inbox."""
+    """Send the due messages of a study's webhooks; returns how many arrived. A failing address is skipped until the
+    next call. `inbox` is the address of the inbox."""
     queue_deliveries(store, study_id)
     arrived, failing = 0, set[int]()
     for _ in range(MOST_AT_ONCE):
@@ -80,8 +80,7 @@ def _send_delivery(store: Store, study_id: int, delivery: Delivery, inbox: str) 
 
 
 def notice_row(notice: Notice) -> dict[str, object]:
-    """A notice that somebody gave rise to, as JSON; the rater stands in it under the pseudonym, because a webhook is a
-    program elsewhere."""
+    """A notice that a person caused, as JSON, with the pseudonym of the rater."""
     return {
         "id": notice.id,
         "kind": notice.kind,

@@ -12,22 +12,22 @@ _WORD = re.compile(r"\s*\S+|\s+\Z")
 Change: TypeAlias = Literal["same", "added", "removed"]
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A part of a text that both have, that was added, or that was removed."""
 
     change: Change
     text: str
 
 
-def word_differences(before: str, after: str) -> tuple[Piece, ...]:
-    """The pieces that both texts are made of: `same` and `removed` are `before`, `same` and `added` are `after`. What
-    differs is removed as a whole and added as a whole where the texts are too long to be compared word by word."""
+def word_differences(before: str, after: str) -> tuple[TextPiece, ...]:
+    """The pieces of both texts: `same` and `removed` make up `before`, `same` and `added` `after`. Texts too long to
+    compare word by word differ as a whole."""
     old, new = _WORD.findall(before), _WORD.findall(after)
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     found = [("same", old[:head]), *_middle(old[head : len(old) - tail], new[head : len(new) - tail])]
     found.append(("same", old[len(old) - tail :]))
-    return tuple(Piece(change, "".join(words)) for change, words in found if words)
+    return tuple(TextPiece(change, "".join(words)) for change, words in found if words)
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

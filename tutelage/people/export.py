@@ -35,7 +35,14 @@ from tutelage.data.records import Demonstration, UnpairedAnswer
 from tutelage.people.correction_data import CorrectedAnswer
 from tutelage.people.kinds import find_kind
 from tutelage.people.manifest import describe, marking
-from tutelage.people.redaction import Hints, look, redacted, redacted_rater, redacted_reasons, search_of
+from tutelage.people.redaction import (
+    Hints,
+    find_places,
+    redact_rater,
+    redact_reasons,
+    redact_study,
+    search_of,
+)
 from tutelage.people.selection import Selection
 from tutelage.people.store.consents import Agreement, Agreements, list_agreements
 from tutelage.people.store.engine import Store
@@ -59,7 +66,7 @@ def export_study(
     redact: bool = False,
     names: bool = False,
     actor: str = "owner",
-) -> "Export":
+) -> "ExportResult":
     """Export a study into a new folder, all files or none. The study keeps a record of the export. With `redact`, what
     looks like personal data in texts of people is replaced by its kind, as `[email]`. With `names`, raters.jsonl has
     the names of raters beside their pseudonyms.
@@ -79,14 +86,14 @@ def export_study(
     try:
         partial.mkdir(parents=True)
         manifest = describe(store, study, selection, labelled)
-        found = look(store, study_id, _listed(labelled, selection), questions)
+        found = find_places(store, study_id, _listed(labelled, selection), questions)
         manifest["personal_data"] = {"found": found.counts, "redacted": redact}
         agreements = list_agreements(store, study_id, labelled.snapshot.last_event)
         if redact:
             search = search_of(store, study_id)
-            labelled, questions = redacted(labelled, questions, search)
-            raters = tuple(redacted_rater(rater, search) for rater in raters)
-            manifest["excluded"] = redacted_reasons(cast(Any, manifest["excluded"]), search)
+            labelled, questions = redact_study(labelled, questions, search)
+            raters = tuple(redact_rater(rater, search) for rater in raters)
+            manifest["excluded"] = redact_reasons(cast(Any, manifest["excluded"]), search)
         manifest["names"] = names
         contents = Contents(study, labelled, agreements, questions, raters, names)
         manifest["files"] = _write_files(partial, contents, store, selection)
@@ -100,7 +107,7 @@ def export_study(
             f"The export cannot be written to {folder}: {error.strerror or error}."
         ) from error
     record_export(store, study_id, labelled.snapshot, asdict(selection), manifest, actor=actor)
-    return Export(manifest, found)
+    return ExportResult(manifest, found)
 
 
 def export_command(
@@ -119,7 +126,7 @@ def export_command(
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportResult:
     """An export that was made: its manifest, and where the texts seemed to hold personal data."""
 
     manifest: dict[str, Any]
@@ -275,8 +282,7 @@ def consent_row(made: Agreement | None) -> dict[str, object]:
 def rater_row(
     rater: Rater, labelled: LabelledStudy, agreements: Agreements, *, names: bool
 ) -> dict[str, object]:
-    """A rater as a line of raters.jsonl, under the pseudonym; with `names` the name and what else the entry says of a
-    person stand beside it."""
+    """A rater as a line of raters.jsonl, under the pseudonym; with `names`, the name and private details beside it."""
     row = {"rater": rater.pseudonym} | asdict(rater)
     for private in ("id", "study_id", "identity", "contact"):
         del row[private]
@@ -300,8 +306,7 @@ _MORE = ("left", "flags", "reason", "excluded", "created", "correction", "spans"
 
 
 def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
-    """Write the votes in force as a table, each with the version of the text that its rater had agreed to; returns how
-    many there are."""
+    """Write the votes in force as a table, each with the consent version of its rater; returns their number."""
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

@@ -23,7 +23,7 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.live_models import LiveModels, check_message, live_models, load_live_models
 from tutelage.people.store.raters import Rater, load_rater, lock_rater, touch_rater
 from tutelage.people.store.studies import Study, load_study
-from tutelage.people.store.turns import Turn, displayed_order, last_turn, load_turn, texts_of, went_on
+from tutelage.people.store.turns import Turn, displayed_order, last_turn, load_turn, messages_after, texts_of
 from tutelage.people.validation import refuse_unstorable
 
 OPENINGS = 3
@@ -46,8 +46,8 @@ class Talk:
 
 @dataclass(frozen=True)
 class OpenTurn:
-    """A turn as its answers are written: the models by name, what each has answered already (None where it has not),
-    and the seed of the requests."""
+    """A turn while its answers are written: the models, the answer of each (None until it is complete), and the
+    seed."""
 
     turn: Turn
     live: LiveModels
@@ -87,14 +87,14 @@ def next_step(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> 
 
 
 def _state(connection: Connection, study: Study, last: Turn | None) -> Talk | Turn | None:
-    """The open conversation of a rater, by its last turn: one that waits for answers or a message, or the turn that is
-    to be judged; None where none is open."""
+    """The open conversation of a rater by its last turn: a `Talk`, or the turn to be judged; None where none is
+    open."""
     if last is None or last.ended:
         return None
     talk, turns = last.conversation_id, load_live_models(connection, last.live_id).turns
     if last.item_id is None:
         return Talk(talk, last.number, turns, last.messages, writing=last.id)
-    messages = went_on(connection, study, last)
+    messages = messages_after(connection, study, last)
     if messages is None:
         return last
     return Talk(talk, last.number + 1, turns, messages) if last.number < turns else None

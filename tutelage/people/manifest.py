@@ -32,9 +32,8 @@ MANY_TIES = 0.05
 
 
 def describe(store: Store, study: Study, selection: Selection, labelled: LabelledStudy) -> dict[str, object]:
-    """The manifest of an export without its files: what was exported, from which votes, and the fate of all other
-    votes. `left_out` counts the simulated raters that the files do not list, and their judgements, which `judgements`
-    counts too."""
+    """The manifest of an export without its files. `left_out` counts the simulated raters that the files do not list
+    and their judgements, which `judgements` counts too."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     raters = list_raters(store, study.id)
     unlisted = {rater.name for rater in raters if not selection.lists(rater.kind)}
@@ -84,9 +83,8 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
 def consent_rows(
     store: Store, study: Study, labelled: LabelledStudy, selection: Selection
 ) -> list[dict[str, object]]:
-    """The texts that raters were asked to agree to, each as it was shown: with its hash, the raters who agreed to it
-    last, by the language of the page too, and the judgements made under it. Then those who agreed to none: raters who
-    are no people, and imported votes. Where nobody wrote down how the standard text was shown, it stands in English."""
+    """The texts that raters were asked to agree to, as shown, with hash, the raters who agreed last (also by language)
+    and the judgements made under it; then those under none. Unrecorded showings of the standard text are in English."""
     agreements = list_agreements(store, study.id, labelled.snapshot.last_event)
     live = find_live_models(store, study.id) is not None
     consents = {0: Consent(), **dict(enumerate(list_consents(store, study.id), 1))}

@@ -25,8 +25,8 @@ _SIDES: Mapping[str, Literal["left", "right"]] = {"first": "left", "second": "ri
 
 @dataclass(frozen=True)
 class ScoreJudge:
-    """A reward model, or any `score(conversations, responses) -> list[float]`, as a rater. Scores no further apart than
-    `tie` are equal; the strength grows by one with each `step` of difference."""
+    """A reward model, or any `score(conversations, responses) -> list[float]`, as a rater. Scores within `tie` are
+    equal; the strength grows by one with each `step` of difference."""
 
     score: Callable[[Sequence[Messages], Sequence[str]], Sequence[float]]
     tie: float = 0.0

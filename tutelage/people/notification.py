@@ -49,9 +49,9 @@ _log = logging.getLogger("tutelage")
 
 
 @dataclass(frozen=True)
-class Message:
-    """What is new in the inbox of a study: the notices, oldest first, and how many of each kind wait in all. `address`
-    is that of the inbox, empty where it is not known; `language` the usual one of the study."""
+class InboxMessage:
+    """New notices of a study, oldest first, and the numbers of waiting ones by kind; `address` is that of the inbox
+    (may be empty), `language` the study's usual one."""
 
     study: str
     notices: tuple[Notice, ...]
@@ -81,14 +81,14 @@ class Channel(Protocol):
     def name(self) -> str:
         """The channel, for the log; without secrets."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: InboxMessage) -> None:
         """Send the message, or raise an OSError or a TutelageError."""
 
 
 @dataclass(frozen=True)
-class Webhook:
+class WebhookChannel:
     """An address that takes messages as JSON. With a `secret`, the header `X-Tutelage-Signature` is `sha256=` and the
-    HMAC of the body, so that the receiver can tell who sent it."""
+    HMAC of the body."""
 
     url: str
     secret: str = field(default="", repr=False)
@@ -104,7 +104,7 @@ class Webhook:
     def name(self) -> str:
         return f"the webhook at {urlsplit(self.url).hostname}"
 
-    def send(self, message: Message) -> None:
+    def send(self, message: InboxMessage) -> None:
         import httpx
 
         body = json.dumps(_as_json(message), ensure_ascii=False).encode()
@@ -121,7 +121,7 @@ class Webhook:
 
 
 @dataclass(frozen=True)
-class Mail:
+class MailChannel:
     """E-mail to an address or several, in `language` or the usual one of the study."""
 
     to: str
@@ -137,14 +137,13 @@ class Mail:
     def name(self) -> str:
         return f"mail to {self.to}"
 
-    def send(self, message: Message) -> None:
+    def send(self, message: InboxMessage) -> None:
         language = self.language or message.language
         self.server.send(self.to, message.subject(language), message.text(language))
 
 
 class Notifier:
-    """Sends what comes into the inbox of a study to channels, and to the webhooks that its owner set. `start` begins a
-    thread, `close` ends it."""
+    """Sends new notices of a study to channels and webhooks. `start` begins a thread, `close` ends it."""
 
     def __init__(self, store: Store, study_id: int, channels: Sequence[Channel], address: str = "") -> None:
         self._store, self._study, self._address = store, study_id, address
@@ -171,7 +170,7 @@ class Notifier:
                 continue
             study = study_of(self._store, self._study)
             waiting = count_notices(self._store, self._study)
-            message = Message(study.name, new, waiting, self._address, study.languages[0])
+            message = InboxMessage(study.name, new, waiting, self._address, study.languages[0])
             try:
                 channel.send(message)
             except (OSError, TutelageError) as error:
@@ -213,7 +212,7 @@ def _short(text: str, most: int = 200) -> str:
     return one if len(one) <= most else one[: most - 1] + "…"
 
 
-def _as_json(message: Message) -> dict[str, object]:
+def _as_json(message: InboxMessage) -> dict[str, object]:
     """The message as a webhook takes it, without names of raters; `text` is what chat services show."""
     return {
         "text": message.text(names=False),
@@ -229,8 +228,7 @@ LEAST_ITEMS = 20
 
 
 class Lookout:
-    """Puts occasions of a study into its inbox. Losing it costs time, never an occasion: what was told is in the
-    database."""
+    """Detects events of a study that notify the owner. What was notified is in the database."""
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._store, self._study = store, study_id

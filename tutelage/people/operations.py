@@ -27,7 +27,7 @@ from typing import (
 
 from tutelage.people.recruitment import Recruitment
 from tutelage.people.settings import Consent, Plan
-from tutelage.people.validation import Limits, limits_of
+from tutelage.people.validation import NumberRange, limits_of
 
 if TYPE_CHECKING:
     from tutelage.people.store.engine import Store
@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
     type: Any
     optional: bool
     default: Any
-    limits: Limits | None
+    limits: NumberRange | None
     text: str
     file: bool
 

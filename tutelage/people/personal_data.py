@@ -1,4 +1,4 @@
-"""Personal data in texts: where they look like they hold an e-mail address, a number or a name, and texts without it.
+"""Personal data in texts: likely e-mail addresses, numbers, names and street addresses, and texts without them.
 
 Telephone numbers are Google's libphonenumber's (`phonenumbers`), account and card numbers are those whose check digits
 are right (`python-stdnum`). Names and street addresses have no such check: they are found where somebody says them in
@@ -83,7 +83,7 @@ class Finding:
     end: int
 
 
-class Search:
+class PersonalDataSearch:
     """A search for personal data. `names` are names that are known.
 
     Raises:
@@ -117,7 +117,7 @@ class Search:
 
     def redact(self, text: str) -> str:
         """The text with `[email]`, `[phone]`, … in place of what was found."""
-        return replaced(text, self.find(text))
+        return replace_findings(text, self.find(text))
 
     def _all_names(self, text: str) -> Iterator[Spot]:
         for said in _SAID.finditer(text):
@@ -126,7 +126,7 @@ class Search:
             yield from (found.span() for found in self._names.finditer(text))
 
 
-def replaced(text: str, findings: Sequence[Finding]) -> str:
+def replace_findings(text: str, findings: Sequence[Finding]) -> str:
     """The text with the kind of each finding in its place."""
     parts, done = [], 0
     for each in findings:
@@ -135,7 +135,7 @@ def replaced(text: str, findings: Sequence[Finding]) -> str:
     return "".join((*parts, text[done:]))
 
 
-def moved(position: int, findings: Sequence[Finding], *, end: bool = False) -> int:
+def move_position(position: int, findings: Sequence[Finding], *, end: bool = False) -> int:
     """Where a position of a text lies after `replaced`; one within a finding goes to its beginning, or to its `end`."""
     shift = 0
     for each in findings:

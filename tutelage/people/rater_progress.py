@@ -61,8 +61,7 @@ def rater_progress(store: Store, rater_id: int) -> RaterProgress:
 
 
 def _left(store: Store, connection: Connection, rater: Rater) -> int | None:
-    """The count of what is left. Between two counts the rater's own answers are taken from it: their sum does not
-    change by an answer."""
+    """The number of questions left. Between two counts the rater's own answers are subtracted."""
     study = load_study(connection, rater.study_id)
     if rater.role == "reviewer" or refusal(study, rater) is not None:
         return None
@@ -78,16 +77,15 @@ def _left(store: Store, connection: Connection, rater: Rater) -> int | None:
 
 @dataclass(frozen=True)
 class Shortage:
-    """More answers `asked` of raters by their quotas than the `left` that items still take from them, known answers and
-    repeats not among them."""
+    """More answers `asked` by quotas than `left` for items; known answers and repeats not included."""
 
     asked: int
     left: int
 
 
 def find_shortage(store: Store, study: Study) -> Shortage | None:
-    """The shortage of questions in a study; None where the quotas of its raters can be filled, or where conversations
-    with models bring as many questions as are wanted."""
+    """The shortage of questions in a study; None where quotas can be filled, or conversations make questions as
+    needed."""
     if find_live_models(store, study.id) is not None:
         return None
     everybody = list_raters(store, study.id)

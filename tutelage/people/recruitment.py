@@ -25,8 +25,8 @@ SURVEY_CODE = "XXXX"
 
 @dataclass(frozen=True)
 class Visitor:
-    """Somebody as a platform names them: the person, the task (study, HIT), and the submission, which is a stay of the
-    person in the task. `preview` where the platform shows the task to somebody who has not accepted it."""
+    """A person as a platform names them: person, task (study, HIT), and submission, a stay in the task. `preview`: the
+    platform shows the task before it is accepted."""
 
     worker: str = ""
     task: str = ""
@@ -36,10 +36,9 @@ class Visitor:
 
 @dataclass(frozen=True)
 class Platform:
-    """A platform. `worker`, `task` and `submission` are the names of its parameters in the address (`task` is empty
-    where there is none), `filled` what the platform fills in for them.
-    `no_submission` is what stands in for the submission while a task is only looked at. `code_needed` where everybody
-    is sent back with one and the same code, `back_needed` where the owner has to say the address to return to."""
+    """A platform. `worker`, `task` and `submission` name its parameters in the address (`task` may be empty), `filled`
+    what it fills in. `no_submission` is the submission of a preview. `code_needed`: everyone returns with the same
+    code; `back_needed`: the owner gives the return address."""
 
     name: str
     words: str
@@ -96,8 +95,8 @@ class Platform:
         return Visitor(values[self.worker], task, values[self.submission])
 
     def way_back(self, code: str, return_url: str, submission: str, *, screened: bool = False) -> str:
-        """The address that tells the platform that a submission is done, with the code for it; empty where there is
-        none. One that says nothing but "done", as SONA's, is none for those who were screened out."""
+        """The return address with the code for a submission; empty where there is none. One that only says "done"
+        (SONA) is none for those screened out."""
         if self.code_needed:
             return f"https://app.prolific.com/submissions/complete?cc={quote(code, safe='')}" if code else ""
         return "" if screened else return_url.replace(SURVEY_CODE, quote(submission, safe=""))
@@ -243,8 +242,8 @@ def _check_return(platform: Platform, url: str) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """The work in a study: the `votes` that its items want, the share of all questions that are asked besides
-    (`besides`, known answers and repeats), and the number of questions to practise on."""
+    """The `votes` that the items of a study want, the share of questions `besides` (known answers, repeats), and
+    practice questions."""
 
     votes: int
     besides: float = 0.0
@@ -253,8 +252,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Cost:
-    """What work will cost. `visits` is the number of people (of visits, where one may come again); `pay`, `fee` and
-    `total` are in the currency of the recruitment."""
+    """The cost of work; `visits` are people, or visits where they may come again; money in the currency of the
+    recruitment."""
 
     answers: int
     visits: int

@@ -1,8 +1,8 @@
-"""Personal data in an export: where what people wrote seems to hold some, and the same export without it.
+"""Likely personal data in an export, and the same export without it.
 
-Looked at is what somebody wrote in the study: reasons of answers and of exclusions, better responses, and live
-conversations, the models' answers included, because models repeat what they are told. Prompts and responses that the
-study was made with are not. Who answered is told by a pseudonym in any case.
+Searched are the texts that people wrote in the study: reasons of answers and of exclusions, better responses, and live
+conversations, the models' answers included, because models repeat what they read; not the prompts and responses that
+the study was made with. Raters have pseudonyms in any case.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tutelage.base.extras import MissingExtra
 from tutelage.people.answers import Correction, Span
 from tutelage.people.languages import Sentence
-from tutelage.people.personal_data import KINDS, Finding, Search, moved, replaced
+from tutelage.people.personal_data import KINDS, Finding, PersonalDataSearch, move_position, replace_findings
 from tutelage.people.store.engine import Store
 from tutelage.people.store.item_catalogue import Question
 from tutelage.people.store.raters import Rater, list_raters
@@ -29,8 +29,7 @@ _Find: TypeAlias = Callable[[str], Sequence[Finding]]
 
 @dataclass(frozen=True)
 class Place:
-    """A place that seems to hold personal data: the kind, what sort of text it is, the item that the text is about, and
-    the words with those before and after them."""
+    """A place that seems to hold personal data: its kind, the sort of text, the item, and the words around it."""
 
     kind: str
     what: str
@@ -69,7 +68,7 @@ class Hints:
         return ", ".join(self.told)
 
 
-def look(store: Store, study_id: int, votes: Iterable[Vote], questions: Iterable[Question]) -> Hints:
+def find_places(store: Store, study_id: int, votes: Iterable[Vote], questions: Iterable[Question]) -> Hints:
     """Look for personal data in the texts of an export. A text that occurs again and again is looked at once."""
     try:
         search = search_of(store, study_id)
@@ -78,20 +77,19 @@ def look(store: Store, study_id: int, votes: Iterable[Vote], questions: Iterable
     return Hints(tuple(_places(votes, questions, search)))
 
 
-def search_of(store: Store, study_id: int) -> Search:
+def search_of(store: Store, study_id: int) -> PersonalDataSearch:
     """A search that knows the names of the people in the study.
 
     Raises:
         MissingExtra: the libraries that it takes are not installed.
     """
-    return Search(rater.name for rater in list_raters(store, study_id) if rater.kind == "human")
+    return PersonalDataSearch(rater.name for rater in list_raters(store, study_id) if rater.kind == "human")
 
 
-def redacted(
-    labelled: LabelledStudy, questions: Sequence[Question], search: Search
+def redact_study(
+    labelled: LabelledStudy, questions: Sequence[Question], search: PersonalDataSearch
 ) -> tuple[LabelledStudy, tuple[Question, ...]]:
-    """The labelled study and its questions with `[email]`, `[phone]`, … in place of what the search finds. Spans mark
-    the same words as before."""
+    """The labelled study and its questions with `[email]`, `[phone]`, … for each finding. Spans mark the same words."""
     find = cache(search.find)
     before = {question.key: question for question in questions}
     after = {key: _question(question, find) for key, question in before.items()}
@@ -115,12 +113,14 @@ def redacted(
     return changed, tuple(after.values())
 
 
-def redacted_rater(rater: Rater, search: Search) -> Rater:
+def redact_rater(rater: Rater, search: PersonalDataSearch) -> Rater:
     """The rater with the reason of an exclusion as `redacted` writes it."""
     return replace(rater, excluded=rater.excluded and search.redact(rater.excluded))
 
 
-def redacted_reasons(excluded: Mapping[str, Mapping[str, str]], search: Search) -> dict[str, dict[str, str]]:
+def redact_reasons(
+    excluded: Mapping[str, Mapping[str, str]], search: PersonalDataSearch
+) -> dict[str, dict[str, str]]:
     """The reasons of exclusions, by scope and name, as `redacted` writes them."""
     return {
         scope: {name: search.redact(reason) for name, reason in reasons.items()}
@@ -128,7 +128,9 @@ def redacted_reasons(excluded: Mapping[str, Mapping[str, str]], search: Search) 
     }
 
 
-def _places(votes: Iterable[Vote], questions: Iterable[Question], search: Search) -> Iterator[Place]:
+def _places(
+    votes: Iterable[Vote], questions: Iterable[Question], search: PersonalDataSearch
+) -> Iterator[Place]:
     seen: set[str] = set()
     for what, item, text in _texts(votes, questions):
         if text in seen:
@@ -164,7 +166,7 @@ def _question(question: Question, find: _Find) -> Question:
 
 
 def _clean(text: str, find: _Find) -> str:
-    return replaced(text, find(text))
+    return replace_findings(text, find(text))
 
 
 def _correction(correction: Correction, find: _Find) -> Correction:
@@ -184,7 +186,9 @@ def _vote(vote: Vote, before: Question, find: _Find) -> Vote:
 
 
 def _span(span: Span, findings: Sequence[Finding]) -> Span:
-    return replace(span, start=moved(span.start, findings), end=moved(span.end, findings, end=True))
+    return replace(
+        span, start=move_position(span.start, findings), end=move_position(span.end, findings, end=True)
+    )
 
 
 def _row(row: Row, question: Question) -> Row:

@@ -18,8 +18,8 @@ from tutelage.people.store.votes import Vote, list_votes
 
 @dataclass(frozen=True)
 class Finish:
-    """The state of a visit as its rater is told it: `answered` of `wanted` answers, the `code` for the platform, and
-    the address that leads back there; both empty while the visit goes on."""
+    """The state of a rater's visit: `answered` of `wanted` answers, and the `code` and `link` back to the platform,
+    empty while the visit goes on."""
 
     visit: Visit
     platform: str
@@ -30,8 +30,8 @@ class Finish:
 
 
 def finish(store: Store, rater_id: int) -> Finish | None:
-    """End the visit if the rater has given all its answers, or there is nothing left to ask, and tell its state. None
-    for a rater who came from no platform. Where the study or the rater is paused the visit goes on."""
+    """End the visit if all its answers are given or nothing is left to ask; returns its state, None for a rater from no
+    platform. A paused study or rater does not end it."""
     visit = visit_of(store, rater_id)
     if visit is None:
         return None
@@ -40,10 +40,10 @@ def finish(store: Store, rater_id: int) -> Finish | None:
     goes_on = study.state == "open" and rater.state == "active" and rater.excluded is None
     if visit.state == "active" and goes_on and next_assignment(store, rater_id) is None:
         visit = end_visit(store, rater_id, "complete") or visit
-    return _told(store, study, get_rater(store, rater_id), visit)
+    return _finish_of(store, study, get_rater(store, rater_id), visit)
 
 
-def _told(store: Store, study: Study, rater: Rater, visit: Visit) -> Finish:
+def _finish_of(store: Store, study: Study, rater: Rater, visit: Visit) -> Finish:
     platform, recruitment = find_platform(visit.platform), recruitment_of(store, study.id)
     answered, wanted = rater.tallies.answered - visit.base, (rater.quota or visit.base) - visit.base
     if recruitment is None or visit.state not in ("complete", "screened"):
@@ -62,9 +62,8 @@ PAID = (
 
 
 def payments(store: Store, study_id: int) -> list[dict[str, object]]:
-    """A row for each visit, and one for each person who came from no platform, with the columns `PAID`. `minutes` are
-    those from the beginning of the visit to its end, or to the last answer; `pay` is the active time at the pay per
-    hour. This table holds the platform's identifiers, which no export has."""
+    """A row (columns `PAID`) per visit, and per person from no platform. `minutes` are from the start of the visit to
+    its end or last answer; `pay` is for active time. Holds the platform's identifiers, which no export has."""
     study, recruitment = study_of(store, study_id), recruitment_of(store, study_id)
     visits: dict[int, list[Visit]] = {}
     for visit in list_visits(store, study_id):

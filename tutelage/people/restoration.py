@@ -1,4 +1,4 @@
-"""Restoring a study from its export: the same items, raters, judgements, versions and exclusions."""
+"""Restoration of a study from its export: the same items, raters, judgements, versions and exclusions."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from tutelage.base.errors import TutelageError
 from tutelage.data.record_files import from_row
 from tutelage.data.records import CompletionRecord, Prompt
-from tutelage.people.answers import as_displayed, correction_from, from_displayed, spans_from
+from tutelage.people.answers import answer_from
 from tutelage.people.export import file_hash
 from tutelage.people.manifest import FORMAT
 from tutelage.people.settings import Consent, Plan
@@ -65,7 +65,7 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
                 quota=row["quota"], detail=row["detail"], actor=actor,
             )  # fmt: skip
     rows = [row | {"rater": names[row["rater"]]} for row in _lines(folder, "votes.jsonl")]
-    write_answers(store, study.id, [_told(row) for row in rows], source=str(folder), actor=actor)
+    write_answers(store, study.id, [_answer_record(row) for row in rows], source=str(folder), actor=actor)
     _agree_again(store, study, manifest["consents"], raters, rows, actor)
     excluded = manifest["excluded"]
     by_name = {names.get(rater, rater): reason for rater, reason in excluded["rater"].items()}
@@ -105,17 +105,10 @@ def _add_items(store: Store, study: Study, folder: Path, actor: str) -> None:
     add_items(store, study.id, prompts.values(), completions.values(), items, actor=actor)
 
 
-def _told(row: Mapping[str, Any]) -> AnswerRecord:
-    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
-    sides, correction = tuple(row["sides"]), correction_from(row["correction"])
-    envelope |= {
-        "flags": tuple(row["flags"]),
-        "correction": correction and as_displayed(correction, sides),
-        "spans": tuple(as_displayed(span, sides) for span in spans_from(row["spans"])),
-    }
-    answer = from_displayed(row["displayed"], envelope)
+def _answer_record(row: Mapping[str, Any]) -> AnswerRecord:
+    sides = tuple(row["sides"])
     return AnswerRecord(
-        row["item"], row["rater"], sides, answer, row["created"], row["version"], row["chosen_by"],
+        row["item"], row["rater"], sides, answer_from(row, sides), row["created"], row["version"], row["chosen_by"],
         row["repeat"], row["extra"],
     )  # fmt: skip
 

@@ -66,8 +66,8 @@ class Selection:
         return (*words, *(() if self.use_strength else ("--no-use-strength",)))
 
     def lists(self, kind: str) -> bool:
-        """Whether an export lists raters of this kind and their judgements. Those of people and of model judges are
-        there with what became of them; simulated raters, which are trials of a study, only where they are named."""
+        """Whether an export lists raters of this kind and their judgements: simulated ones only if the selection names
+        them."""
         return kind != "simulated" or kind in self.kinds
 
 

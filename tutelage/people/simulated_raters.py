@@ -29,7 +29,7 @@ TAU = 1.366  # gives 72.5 % agreement on pairs of answers drawn like the demonst
 
 
 @dataclass(frozen=True)
-class Vote:
+class SimulatedVote:
     """What a rater pressed, as displayed; strength 1 (slightly) to 3 (much better), 0 when neither is better."""
 
     verdict: Shown
@@ -77,7 +77,7 @@ class SimulatedRater:
         words_right: int,
         rng: Random,
         answered: int = 0,
-    ) -> Vote:
+    ) -> SimulatedVote:
         """One vote. `answered` is how many this rater has given before (for the drift)."""
         difference = self.side_bias
         if rng.random() >= self._lapse():
@@ -86,9 +86,9 @@ class SimulatedRater:
         seconds = self._seconds(words_left + words_right, rng)
         if abs(noisy) < TIE_WIDTH:
             both_bad = max(gold_left, gold_right) < BOTH_BAD_BELOW
-            return Vote("both_bad" if both_bad else "tie", 0, seconds)
+            return SimulatedVote("both_bad" if both_bad else "tie", 0, seconds)
         strength = 1 + sum(abs(noisy) >= step for step in STRENGTH_STEPS)
-        return Vote("left" if noisy > 0 else "right", strength, seconds)
+        return SimulatedVote("left" if noisy > 0 else "right", strength, seconds)
 
     def _difference(
         self, gold_left: float, gold_right: float, words_left: int, words_right: int, answered: int

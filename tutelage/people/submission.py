@@ -22,8 +22,8 @@ from tutelage.people.store.studies import load_study
 
 @dataclass(frozen=True)
 class Receipt:
-    """The receipt for an answer: the number of the judgement, which revision it is, whether it came after the item was
-    complete, and whether the same key had been received before."""
+    """The receipt of an answer: judgement, assignment and revision, whether it was `extra` (the item complete) or
+    `known`."""
 
     judgement: int
     assignment: int
@@ -51,7 +51,9 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
     """
     with store.write() as connection:
         locked = _lock(connection, assignment_id, rater_id)
-        same, before = judgements.known(connection, locked.lease.study_id, answer.key, assignment_id)
+        same, before = judgements.find_judgements(
+            connection, locked.lease.study_id, answer.key, assignment_id
+        )
         if same is not None:
             if same.assignment_id != assignment_id:
                 raise TutelageError(
@@ -81,7 +83,7 @@ def _write(
     rater, lease, item = locked.rater, locked.lease, locked.item
     extra = _is_extra(lease, item)
     said = lease.kind.canonical(answer, lease.order, lease.screen)
-    new = judgements.append(connection, lease, answer, said, before=before, extra=extra, now=now)
+    new = judgements.append_revision(connection, lease, answer, said, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
     counted = not extra and rater.fills_places
     counts = assignments.close(connection, lease, item, state, now, extra=extra, counted=counted)

@@ -24,8 +24,8 @@ PairKey: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Row:
-    """A preference with its origin: `chosen` and `rejected` index the question's completions; `strength` is the mean
-    strength in favour of the chosen one."""
+    """A preference with its origin: `chosen` and `rejected` index the completions; `strength` is the chosen one's
+    mean."""
 
     preference: Preference
     question: Question
@@ -37,9 +37,8 @@ class Row:
 
 @dataclass(frozen=True)
 class LabelledStudy:
-    """A study at a snapshot, with the labels of its pairs and the rows for training. `bad` are the questions whose pair
-    most raters found bad on both sides; `fates` counts all judgements by what became of them. `corrections` are the
-    better responses in use, and `correction_fates` counts all that stand."""
+    """A study at a snapshot with labels and rows for training. `bad` are questions whose pair most found bad; `fates`
+    counts all judgements by fate, `correction_fates` all corrections."""
 
     rows: tuple[Row, ...]
     bad: tuple[Question, ...]
@@ -59,8 +58,7 @@ def preferences(
     split: str | None = None,
     at: Snapshot | None = None,
 ) -> tuple[Preference, ...]:
-    """The study's preferences as training reads them; only those of one split if it is named, and as things stood at
-    a snapshot if one is given."""
+    """The study's preferences for training; of one split, and as of a snapshot, if given."""
     labelled = label_study(store, study_id, selection or Selection(), at)
     return tuple(
         row.preference for row in labelled.rows if split is None or row.question.prompt.split == split
@@ -107,8 +105,8 @@ def label_study(
 
 
 def decided_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
-    """The votes for a side that count, on pairs in production: what agreement and the ceiling are measured on. Items
-    are named by their key; the pairs of more responses by its key, a unit separator and their letters."""
+    """The votes for a side that count on production pairs, for agreement and its ceiling. Items are named by key, pairs
+    of more responses also by their letters."""
     heard = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
     decided = [pair for pair in pair_votes(heard) if pair.verdict in SIDES]
     return Votes.of(
@@ -196,8 +194,7 @@ def training_pairs(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[T
 def training_demonstrations(
     labelled: LabelledStudy, rows: Sequence[StudyRows]
 ) -> list[TrainingRow[Demonstration]]:
-    """The demonstrations of a study that come from `rows`, with the weights of their preferences and corrections; what
-    was found equal shows nothing."""
+    """The demonstrations of a study that come from `rows`, with the weights of their preferences and corrections."""
     found = [
         TrainingRow(each.demonstration, each.question, "corrections")
         for each in labelled.corrections

@@ -1,6 +1,6 @@
 """Import of votes from tables, and of ready pairs as questions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -14,34 +14,32 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, insert_items
 from tutelage.people.store.raters import insert_rater, named_rater
 from tutelage.people.store.studies import list_versions, study_of
-from tutelage.people.vote_tables import Columns, VotesRead, completion_of, item_of, prompt_of, read_votes
-
-__all__ = [
-    "Columns",
-    "ImportReport",
-    "Pairs",
-    "import_votes",
-    "pairs_to_judge",
-    "study_screen",
-    "usable_votes",
-]
+from tutelage.people.vote_tables import (
+    Columns,
+    Dropped,
+    VotesRead,
+    completion_of,
+    item_of,
+    prompt_of,
+    read_votes,
+)
 
 
 @dataclass(frozen=True)
 class ImportReport:
-    """The result of an import. `revised` votes replace an earlier one of the same rater on the same pair; `known` ones
-    had been imported before; `dropped` counts the votes that could not be used, with the first few places."""
+    """The result of an import. `revised` votes replace an earlier one of the same rater on the pair; `known` ones were
+    imported before; `dropped` counts unusable ones, with the first places."""
 
     votes: int
     revised: int
     known: int
     items: int
     raters: int
-    dropped: Mapping[str, tuple[int, tuple[str, ...]]]
+    dropped: Dropped
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairQuestions:
     """Questions made of ready pairs, for `add_items`; `identical` counts pairs of equal texts, which ask nothing."""
 
     prompts: tuple[Prompt, ...]
@@ -50,9 +48,9 @@ class Pairs:
     identical: int
 
 
-def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported") -> Pairs:
-    """Ready pairs as questions, whatever was preferred: which response is a depends on the texts alone, so that the
-    imported label cannot be guessed from the order."""
+def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported") -> PairQuestions:
+    """Ready pairs as questions. Which response is a depends on the texts alone, so it does not tell the imported
+    label."""
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
     items: dict[str, Item] = {}
@@ -66,7 +64,9 @@ def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported
         item = item_of(prompt, [completion.id for completion in both], origin)
         prompts[prompt.id], items[item.key] = prompt, item
         completions |= {completion.id: completion for completion in both}
-    return Pairs(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical)
+    return PairQuestions(
+        tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical
+    )
 
 
 def study_screen(store: Store, study_id: int) -> Screen:
@@ -111,7 +111,7 @@ def import_votes(
     return ImportReport(written.new, revised, written.known, added.items, new, read.dropped)
 
 
-def _told(dropped: Mapping[str, tuple[int, tuple[str, ...]]]) -> str:
+def _list_reasons(dropped: Dropped) -> str:
     """Reasons why votes cannot be used, with the first few places, in one sentence."""
     each = [
         Sentence(
@@ -132,7 +132,7 @@ def usable_votes(
 ) -> VotesRead:
     """The votes of a table that is fit to be imported. Raises as `import_votes` does."""
     read = read_votes(table, columns, kind, screen)
-    reasons = _told(read.faults if read.votes else read.dropped)
+    reasons = _list_reasons(read.faults if read.votes else read.dropped)
     if not read.votes:
         raise TutelageError(
             Sentence(

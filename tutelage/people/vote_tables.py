@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import inf
+from typing import TypeAlias
 
 from tutelage.base.errors import TutelageError
 from tutelage.data.readers import RowPlace
@@ -69,8 +70,7 @@ def meaning_of(text: str) -> tuple[str, int]:
 
 
 def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
-    """Raises FieldError for the first column that the table lacks, with what it has; a table of pairs is told what to
-    do."""
+    """Raises FieldError for the first missing column, with those there are; for a table of pairs, with what to do."""
     needed = _needed(columns, kind)
     missing = {name: field for name, field in needed if name not in table.columns}
     if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & set(missing.values()):
@@ -122,23 +122,26 @@ HELD_OUT_SHARE = 10
 SHOWN = 5
 YEAR_10000 = 253_402_300_800
 """Seconds since the epoch that are no time any more."""
+Places: TypeAlias = tuple[int, tuple[str, ...]]
+Dropped: TypeAlias = Mapping[str, Places]
+"""Votes that cannot be used, by reason: how many, and the first few places."""
 IDENTICAL = Sentence("both responses are the same text")
 
 
 @dataclass(frozen=True)
 class VotesRead:
-    """The votes of a table, with the prompts, responses and items that they speak of. `words` counts the words for a
-    choice; `dropped` the votes that could not be used, by reason, with the first few places."""
+    """The votes of a table, with their prompts, responses and items. `words` counts the words for a choice; `dropped`
+    unusable votes by reason, with the first places."""
 
     votes: tuple[AnswerRecord, ...]
     prompts: Mapping[str, Prompt]
     completions: Mapping[str, CompletionRecord]
     items: Mapping[str, Item]
     words: Mapping[str, int]
-    dropped: Mapping[str, tuple[int, tuple[str, ...]]]
+    dropped: Dropped
 
     @property
-    def faults(self) -> Mapping[str, tuple[int, tuple[str, ...]]]:
+    def faults(self) -> Dropped:
         """What was dropped because something is wrong with it; a vote on two equal texts only says nothing."""
         return {reason: told for reason, told in self.dropped.items() if reason != IDENTICAL}
 
@@ -169,8 +172,8 @@ class _VoteReader:
         self.completions: dict[str, CompletionRecord] = {}
         self.items: dict[str, Item] = {}
         self.words: Counter[str] = Counter()
-        self._dropped: dict[str, tuple[int, tuple[str, ...]]] = {}
-        self._unknown: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._dropped: dict[str, Places] = {}
+        self._unknown: dict[str, Places] = {}
         self._keys: Counter[str] = Counter()
 
     def votes(self, where: str, values: Mapping[str, object]) -> Iterator[AnswerRecord]:
@@ -261,10 +264,10 @@ class _VoteReader:
         count, places = self._dropped.get(reason, (0, ()))
         self._dropped[reason] = (count + 1, _with(places, where))
 
-    def reasons(self) -> dict[str, tuple[int, tuple[str, ...]]]:
+    def reasons(self) -> dict[str, Places]:
         """What was dropped, by reason. Of the words that are not known, the most frequent ones are named."""
         unknown = sorted(self._unknown.items(), key=lambda each: (-each[1][0], each[0]))
-        found: dict[str, tuple[int, tuple[str, ...]]] = {
+        found: dict[str, Places] = {
             Sentence("the choice '%(word)s' is not known", word=word[:50]): told
             for word, told in unknown[:SHOWN]
         }

@@ -48,7 +48,8 @@ from tutelage.people.kinds.likert import LIKERT, rated
 from tutelage.people.restoration import import_export
 from tutelage.people.simulated_raters import SimulatedRater
 from tutelage.people.statistics.cache import Keeper
-from tutelage.people.vote_import import Columns, import_votes
+from tutelage.people.vote_import import import_votes
+from tutelage.people.vote_tables import Columns
 from tutelage.stats.agreement import krippendorff_alpha
 from tutelage.stats.vote_codes import Votes
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import jsonschema
 import pytest
 from starlette.responses import PlainTextResponse
-from tutelage.people.validation import FieldError, check_ranges, number
 
 from tutelage.base.config.flags import flags_of, settings_from
 from tutelage.base.sentences import Sentence
@@ -15,6 +14,7 @@ from tutelage.commands.collect import amendments as commands
 from tutelage.people.operations import OPERATIONS, Operation
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.studies import study_of
+from tutelage.people.validation import FieldError, check_ranges, number
 from tutelage.people.web import app
 from tutelage.people.web.api.changes import operation_route as api_route
 from tutelage.people.web.api.describing import describe

@@ -4,13 +4,13 @@ import re
 from typing import Any
 
 import pytest
-from tutelage.people.validation import FieldError
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import add_rater, create_invite, list_votes
 from tutelage.people.languages import LANGUAGES
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.engine import Unavailable
+from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call
 from tutelage.people.web.forms import form_page
 from tutelage.people.web.pages.owner.items import item_address

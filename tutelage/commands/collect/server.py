@@ -138,13 +138,13 @@ def _doors(settings: Serve) -> "Doors":
 
 def _channels(settings: Serve, mail: "MailServer | None") -> "list[Channel]":
     """How the owners are told what comes into the inbox."""
-    from tutelage.people.notification import Mail, Webhook
+    from tutelage.people.notification import MailChannel, WebhookChannel
 
     channels: list[Channel] = []
     if settings.webhook:
-        channels.append(Webhook(settings.webhook, secret("TUTELAGE_WEBHOOK_SECRET")))
+        channels.append(WebhookChannel(settings.webhook, secret("TUTELAGE_WEBHOOK_SECRET")))
     if settings.mail_to and mail is not None:
-        channels.append(Mail(settings.mail_to, mail, settings.mail_language))
+        channels.append(MailChannel(settings.mail_to, mail, settings.mail_language))
     return channels
 
 

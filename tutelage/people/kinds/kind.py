@@ -1,19 +1,19 @@
-"""The protocol of a kind of question, the values that it takes and returns, and what it needs of a simulated rater
-(`people.simulated_raters` has one)."""
+"""The protocol of a kind of question, its values, what it needs of a simulated rater, and checks that kinds share."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from random import Random
 from typing import NamedTuple, Protocol
 
-from tutelage.people.answers import Answer, Canonical
+from tutelage.base.errors import TutelageError
+from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.languages import Sentence
 from tutelage.stats.agreement import Alpha
 
 
 @dataclass(frozen=True)
-class Traits:
+class KindTraits:
     """The facts about a kind of question.
 
     does, task: what a study of this kind does ("compares pairs"), and what its answers are for ("to be compared").
@@ -45,8 +45,8 @@ class Traits:
 
 @dataclass(frozen=True)
 class Screen:
-    """The screen that an answer is about: the number of responses, the scale and criteria shown with them, whether a
-    better response may be written, and the categories of words that may be marked."""
+    """The screen that an answer is about: the number of responses, scale and criteria, whether corrections may be
+    written, and the categories of spans."""
 
     places: int
     scale: int
@@ -56,8 +56,8 @@ class Screen:
 
 
 class PairVerdict(NamedTuple):
-    """The verdict of an answer on two responses (canonical indices): `a` (the first is better), `b`, `tie` or
-    `both_bad`, with a strength from 0 to 3."""
+    """A verdict on two responses (canonical indices): `a` (the first is better), `b`, `tie`, `both_bad`; strength 0 to
+    3."""
 
     first: int
     second: int
@@ -126,15 +126,14 @@ class Kind(Protocol):
         """The name under which studies keep the kind."""
 
     @property
-    def traits(self) -> Traits:
+    def traits(self) -> KindTraits:
         """The facts about the kind."""
 
     def check(self, answer: Answer, screen: Screen) -> None:
         """Raises TutelageError for an answer that the question does not allow."""
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
-        """The answer about responses instead of places: `order[k]` is the canonical index of the response in place k
-        from the left."""
+        """The answer by response: `order[k]` is the canonical index of the response in place k from the left."""
 
     def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
         """The verdicts on each two of the responses that follow from an answer."""
@@ -158,3 +157,69 @@ class Kind(Protocol):
         self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
     ) -> Answer:
         """The answer of a simulated rater who has answered so many questions before."""
+
+
+COMMON_WORDS = {"tie": Sentence("equal"), "both_bad": Sentence("both bad"), "skip": Sentence("can’t judge")}
+"""What owners read for the choices and verdicts that several kinds have."""
+
+
+def check_choice(answer: Answer, choices: Sequence[str]) -> None:
+    """Raises TutelageError for a choice that the kind does not have."""
+    if answer.choice not in choices:
+        raise TutelageError(
+            f"'{answer.choice}' is no answer to this question; it is one of {', '.join(choices)}."
+        )
+
+
+def check_strength(answer: Answer, lowest: int, highest: int) -> None:
+    """Raises TutelageError for a strength outside of [lowest, highest]."""
+    if not lowest <= answer.strength <= highest:
+        raise TutelageError(
+            f"The strength {answer.strength} does not go with '{answer.choice}': it is between {lowest} and {highest}."
+        )
+
+
+def check_parts(answer: Answer, parts: Sequence[str]) -> None:
+    """Raises TutelageError for content that does not go with the choice."""
+    other = sorted(set(answer.content) - set(parts))
+    if other:
+        raise TutelageError(f"'{other[0]}' does not go with '{answer.choice}' as an answer to this question.")
+
+
+def check_sides(answer: Answer, criteria: Sequence[str]) -> None:
+    """Raises TutelageError unless the criteria are among those of the study, each answered with a side or a tie."""
+    unknown = sorted(set(answer.criteria) - set(criteria))
+    if unknown or any(side not in ("left", "right", "tie") for side in answer.criteria.values()):
+        raise TutelageError(
+            f"The criteria of this study are {', '.join(criteria) or 'none'}, each answered left, right or tie; "
+            f"this answer says {dict(answer.criteria)}."
+        )
+
+
+def sides_by_letter(criteria: Mapping[str, str], order: Sequence[int]) -> dict[str, str]:
+    """The criteria with a and b (canonical) instead of left and right."""
+    names = {"left": LETTERS[order[0]], "right": LETTERS[order[1]]}
+    return {name: names.get(side, side) for name, side in criteria.items()}
+
+
+def whole_numbers(value: object, count: int, highest: int) -> bool:
+    """Whether the value is a list of `count` whole numbers between 1 and `highest`."""
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == count
+        and all(type(each) is int and 1 <= each <= highest for each in value)
+    )
+
+
+def whole_number(cell: object) -> int:
+    """The whole number in a cell of a table; 0 where there is none."""
+    text = "" if cell is None else str(cell).strip().removesuffix(".0")
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def by_response(values: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Values by place as values by canonical index: the response `order[k]` stands in place k."""
+    found = [0] * len(values)
+    for place, value in enumerate(values):
+        found[order[place]] = value
+    return found

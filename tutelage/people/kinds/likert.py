@@ -17,12 +17,12 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.kinds.kind import (
     COMMON_WORDS,
+    KindTraits,
     PairJudge,
     PairVerdict,
     ResponseValues,
     Screen,
     Statement,
-    Traits,
     by_response,
     check_choice,
     check_parts,
@@ -40,7 +40,7 @@ CHOICES = ("rated", "skip")
 OVERALL = Sentence("overall")
 """The criterion of a study that names none."""
 STRONGEST = 3
-TRAITS = Traits(
+TRAITS = KindTraits(
     does="rates answers",
     task="to be rated",
     question=Sentence("How good is each response?"),
@@ -70,7 +70,7 @@ class Likert:
     """Ratings of each response. The verdict on two responses is that of their pair; with more, it is `rated`."""
 
     name: str = "likert"
-    traits: Traits = TRAITS
+    traits: KindTraits = TRAITS
 
     def criteria(self, named: Sequence[str]) -> tuple[str, ...]:
         """The rows of a response on the page."""

@@ -7,12 +7,12 @@ from random import Random
 from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.kinds.kind import (
     COMMON_WORDS,
+    KindTraits,
     PairJudge,
     PairVerdict,
     ResponseValues,
     Screen,
     Statement,
-    Traits,
     check_choice,
     check_parts,
     check_sides,
@@ -41,7 +41,7 @@ class Point:
     words: str
 
 
-TRAITS = Traits(
+TRAITS = KindTraits(
     does="compares pairs",
     task="to be compared",
     question=Sentence("Which response is better?"),
@@ -62,11 +62,11 @@ TRAITS = Traits(
 
 @dataclass(frozen=True)
 class Pair:
-    """A bar between two responses. `Presentation.scale` is the greatest strength on it: 3 for seven points, 1 for plain
-    better or worse."""
+    """A bar between two responses. `Presentation.scale` is its greatest strength: 3 for seven points, 1 for better or
+    worse."""
 
     name: str = "pair"
-    traits: Traits = TRAITS
+    traits: KindTraits = TRAITS
 
     def points(self, scale: int) -> tuple[Point, ...]:
         """The bar from left to right."""

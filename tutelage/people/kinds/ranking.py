@@ -9,12 +9,12 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.answers import LETTERS, Answer, Canonical
 from tutelage.people.kinds.kind import (
     COMMON_WORDS,
+    KindTraits,
     PairJudge,
     PairVerdict,
     ResponseValues,
     Screen,
     Statement,
-    Traits,
     by_response,
     check_choice,
     check_parts,
@@ -37,7 +37,7 @@ def ranked(ranks: Sequence[int]) -> Answer:
     return Answer("ranked", content={"ranking": tuple(ranks)})
 
 
-TRAITS = Traits(
+TRAITS = KindTraits(
     does="ranks answers",
     task="to be put in order",
     question=Sentence("Put these responses in order, the best one first."),
@@ -58,7 +58,7 @@ class Ranking:
     their ranks (at most 3)."""
 
     name: str = "ranking"
-    traits: Traits = TRAITS
+    traits: KindTraits = TRAITS
 
     def check(self, answer: Answer, screen: Screen) -> None:
         check_choice(answer, CHOICES)

@@ -30,8 +30,7 @@ SAMPLES = (*range(201), 1_000_000)
 
 @dataclass(frozen=True)
 class Language:
-    """A language of the interface: its code in settings, and its name in itself. `tag` is what pages say they are
-    written in."""
+    """A language of the interface: its code in settings, its own name, and the language `tag` of pages."""
 
     code: str
     name: str
@@ -147,8 +146,8 @@ def date(milliseconds: int, language: str) -> str:
 
 @cache
 def script_words(language: str) -> Mapping[str, object]:
-    """What scripts say, by what stands in their sources: `messages`, with a list of forms where something is counted,
-    and the form for each plural category of the browser (`Intl.PluralRules`)."""
+    """The messages of scripts by their English, a list of forms where something is counted, and the form of each plural
+    category (`Intl.PluralRules`)."""
     if language == ENGLISH:
         return {"messages": {}, "forms": {}}
     found = catalogue(language)

@@ -1,9 +1,8 @@
-"""What programs exchange with a study, on both sides of the wire.
+"""Values and clients for programs that work with a study.
 
-values.py    what the API takes and answers, as dataclasses: its description is made of them, and clients return them
-adding.py    rows that a program sends, as questions
-client.py    StudyClient: the API of a study from Python
-signing.py   signatures of webhooks, and how a receiver verifies them
-reading.py   how far a study is, from its database
-watching.py  what somebody waits for, and where progress is read
+api_values.py      requests and responses of the API as dataclasses, which its description and clients use
+new_rows.py        rows that a program sends, as questions
+client.py          StudyClient: the API of a study from Python
+signatures.py      signatures of webhooks, and how a receiver verifies them
+study_progress.py  the progress of a study, from its database or API, and conditions to wait for
 """

@@ -270,8 +270,7 @@ class PreferenceLine:
 
 @dataclass(frozen=True)
 class VoteLine:
-    """A judgement, as a line of votes.jsonl of an export, which has more columns, those of the study's kind among
-    them."""
+    """A judgement as a line of votes.jsonl of an export, which has more columns, among them those of the kind."""
 
     id: int
     item: str

@@ -135,8 +135,7 @@ class StudyClient:
         return self._converted(answer, Added)
 
     def preferences(self, **selection: Any) -> tuple[PreferenceLine, ...]:
-        """The preferences that follow from the votes. `selection` has the fields of `PreferenceQuery`: kinds, versions,
-        ties, min_votes, use_strength, weights, margins."""
+        """The preferences that follow from the votes. `selection` has the fields of `PreferenceQuery`."""
         return tuple(self._converted(row, PreferenceLine) for row in self._preferences(selection))
 
     def votes(self, *, kinds: Sequence[RaterKind] = VoteQuery().kinds) -> tuple[VoteLine, ...]:

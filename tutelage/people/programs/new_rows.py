@@ -24,7 +24,7 @@ _PARTS = {"item", "prompt", "completions"}
 
 
 @dataclass(frozen=True)
-class Questions:
+class NewQuestions:
     """What rows come to: questions for `add_items`, and the format that the rows were read as."""
 
     prompts: tuple[Prompt, ...]
@@ -41,7 +41,7 @@ class _Line:
     completions: tuple[CompletionRecord, ...]
 
 
-def questions_of(sent: NewRows) -> Questions:
+def questions_of(sent: NewRows) -> NewQuestions:
     """The questions that rows hold.
 
     Raises:
@@ -59,7 +59,7 @@ def questions_of(sent: NewRows) -> Questions:
         )
     found = pairs_to_judge(loaded.records, origin="added by a program")
     items = tuple(replace(item, round=sent.round) for item in found.items)
-    return Questions(found.prompts, found.completions, items, loaded.format, loaded.notes)
+    return NewQuestions(found.prompts, found.completions, items, loaded.format, loaded.notes)
 
 
 def add_rows(store: Store, token: Token, sent: NewRows, body: bytes, key: str = "") -> tuple[Added, bool]:
@@ -90,7 +90,7 @@ def add_rows(store: Store, token: Token, sent: NewRows, body: bytes, key: str = 
     return added, False
 
 
-def _lines(rows: Sequence[Mapping[str, Any]]) -> Questions:
+def _lines(rows: Sequence[Mapping[str, Any]]) -> NewQuestions:
     """Questions of any kind, as an export writes them."""
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
@@ -106,4 +106,4 @@ def _lines(rows: Sequence[Mapping[str, Any]]) -> Questions:
         prompts[prompt.id] = prompt
         completions |= {each.id: each for each in line.completions}
         items.append(line.item)
-    return Questions(tuple(prompts.values()), tuple(completions.values()), tuple(items), LINES)
+    return NewQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items), LINES)

@@ -59,8 +59,7 @@ _log = logging.getLogger("tutelage")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a study is, as far as somebody waits for it; `agreement` is None where it was not asked for, or nothing
-    is known about it yet."""
+    """The progress of a study; `agreement` is None where it was not asked for or is unknown."""
 
     votes: int
     items: int
@@ -70,8 +69,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Condition:
-    """What somebody waits for: so many `votes`, so many `items_done` ("all" of them), so much `agreement`. What is None
-    is not waited for; what is given has to hold at once."""
+    """A state of a study to wait for: so many `votes`, `items_done` ("all" of them) and `agreement`, all at once; None
+    is not waited for."""
 
     votes: int | None = None
     items_done: int | str | None = None
@@ -148,8 +147,8 @@ class ClientSource:
 def looks(
     source: Source, condition: Condition, *, every: float, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Progress]:
-    """Look at a study every so many seconds; the progress at each look, the last one being that at which the condition
-    holds. A database that is busy, and a server that does not answer, are looked at again."""
+    """The progress at each look, every so many seconds, until the condition holds. A busy database and an unanswering
+    server are tried again."""
     while True:
         try:
             progress = source.look(agreement=condition.agreement is not None)

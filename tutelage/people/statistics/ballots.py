@@ -3,6 +3,7 @@ afterwards only the new ones are."""
 
 import threading
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,12 @@ A, B, TIE, BOTH_BAD, SKIP = range(len(VERDICTS))
 PRODUCTION, GOLD, TRAINING = range(len(POOLS))
 OVERLAP = 1_000
 """Judgements that are read again: a server such as PostgreSQL numbers them before others can see them."""
+_ANSWERS = (
+    "id", "assignment", "item", "rater", "verdict", "strength", "left", "repeat", "adjudicated", "version", "active_ms",
+    "created",
+)  # fmt: skip
+_ITEMS = ("item_id", "prompt", "pool", "gold", "round")
+"""The columns of `read_ballots` and of `read_items`."""
 _PAIRS = 36
 _WHOLE = 1
 """Numbers for the pairs of an item, and that of its first two responses."""
@@ -61,9 +68,9 @@ class Ballots:
     def keep(self, mask: Bools | Ints) -> "Ballots":
         """Some of the answers, by a mask or by their places; the items stay."""
         known = {field.name: getattr(self, field.name) for field in fields(self)}
-        answers = ("id", "item", "rater", "verdict", "strength", "left", "repeat", "adjudicated", "version")
-        for name in (*answers, "active_ms", "created", "out"):
-            known[name] = known[name][mask]
+        for name in (*_ANSWERS, "out"):
+            if name in known:  # all but the assignment
+                known[name] = known[name][mask]
         return Ballots(**known)
 
 
@@ -72,8 +79,8 @@ class BallotBox:
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._store, self._study = store, study_id
-        self._answers: Ints = np.empty((0, 13), dtype=np.int64)
-        self._items: Ints = np.empty((0, 5), dtype=np.int64)
+        self._answers: Ints = np.empty((0, len(_ANSWERS)), dtype=np.int64)
+        self._items: Ints = np.empty((0, len(_ITEMS)), dtype=np.int64)
         self._lock = threading.Lock()
 
     def open(self) -> Ballots:
@@ -83,30 +90,18 @@ class BallotBox:
             answers, items = self._in_force(), self._items
         out_items, out_raters = excluded_numbers(self._store, self._study)
         out_answers = [int(number) for number in list_exclusions(self._store, self._study).judgement]
-        id, _, item, rater, verdict, strength, left, repeat, adjudicated, version, active, created, _ = (
-            answers.T
+        columns: dict[str, Any] = dict(zip(_ANSWERS, answers.T, strict=True))
+        columns |= dict(zip(_ITEMS, items.T, strict=True))
+        item, rater = columns["item"], columns["rater"]
+        columns["out"] = (
+            np.isin(item, list(out_items))
+            | np.isin(rater, list(out_raters))
+            | np.isin(columns["id"], out_answers)
         )
-        out = np.isin(item, list(out_items)) | np.isin(rater, list(out_raters)) | np.isin(id, out_answers)
-        return Ballots(
-            id=id,
-            item=np.searchsorted(items[:, 0], item),
-            rater=rater,
-            verdict=verdict,
-            strength=strength,
-            left=left,
-            repeat=repeat == 1,
-            adjudicated=adjudicated == 1,
-            version=version,
-            active_ms=active,
-            created=created,
-            out=out,
-            item_id=items[:, 0],
-            prompt=items[:, 1],
-            pool=items[:, 2],
-            gold=items[:, 3],
-            round=items[:, 4],
-            excluded_raters=out_raters,
-        )
+        columns["item"] = np.searchsorted(columns["item_id"], item)
+        columns |= {name: columns[name] == 1 for name in ("repeat", "adjudicated")}
+        del columns["assignment"]
+        return Ballots(**columns, excluded_raters=out_raters)
 
     def _read(self) -> None:
         last = int(self._answers[-1, 0]) if len(self._answers) else 0
@@ -127,8 +122,8 @@ class BallotBox:
 
 
 def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
-    """Answers about several responses as answers about pairs: each pair is an item of its own, whose left response is
-    the one that was displayed first."""
+    """Answers about several responses as answers about pairs: each pair an item, its left response the one displayed
+    first."""
     votes = {vote.id: vote for vote in list_votes(store, study_id)}
     rows: list[tuple[int, int, int, int, int]] = []
     for place, number in enumerate(ballots.id.tolist()):

@@ -1,5 +1,5 @@
-"""When statistics are computed. A page never waits long: where the study is small they are computed for it, where it is
-large a thread does it and the page shows the last ones with their age, or that they are on their way."""
+"""A cache of the statistics of studies. For a small study they are computed on request; for a large one in a thread,
+while pages show the last ones with their age, or that they are being computed."""
 
 import threading
 import time
@@ -24,8 +24,7 @@ REST = 10.0
 
 @dataclass(frozen=True)
 class StudyStatistics:
-    """Everything that takes time, as of one moment of the study. `agreements` are about what pairs do not tell
-    (`Kind.agreements`), among the raters that count."""
+    """The statistics of a study at one moment. `agreements` are about more than pairs (`Kind.agreements`)."""
 
     survey: Survey
     statistics: Statistics
@@ -34,8 +33,7 @@ class StudyStatistics:
 
 @dataclass
 class CacheEntry(Generic[T]):
-    """A value that is expensive: the last one, the moment it is of, when and in how many seconds it was computed, and
-    whether more has been said since."""
+    """The last value of an expensive computation, its moment, when and how long it ran, and whether it is `behind`."""
 
     value: T | None = None
     moment: Snapshot | None = None

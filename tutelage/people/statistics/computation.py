@@ -136,9 +136,8 @@ def _by_day(created: Ints, now: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Preview:
-    """`votes` that would leave (or come back), `labels` that would change sides or be lost (or won), and the agreement
-    without and with them."""
+class ExclusionPreview:
+    """`votes` that would leave or come back, `labels` that would change, and the agreement before and after."""
 
     votes: int
     labels: int
@@ -146,7 +145,7 @@ class Preview:
     after: PairAgreement
 
 
-def preview(ballots: Ballots, rater_id: int, beside: frozenset[int]) -> Preview:
+def preview(ballots: Ballots, rater_id: int, beside: frozenset[int]) -> ExclusionPreview:
     """The statistics with the exclusion of one rater turned around. `beside` are the raters that do not count."""
     theirs = ballots.rater == rater_id
     back = rater_id in ballots.excluded_raters
@@ -155,7 +154,7 @@ def preview(ballots: Ballots, rater_id: int, beside: frozenset[int]) -> Preview:
     then = (now | (human & counts(ballots) & theirs)) if back else (now & ~theirs)
     one, other = ballots.keep(now), ballots.keep(then)
     changed = int((_sides(one) != _sides(other)).sum())
-    return Preview(int((now != then).sum()), changed, agreement(one), agreement(other))
+    return ExclusionPreview(int((now != then).sum()), changed, agreement(one), agreement(other))
 
 
 def _sides(ballots: Ballots) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

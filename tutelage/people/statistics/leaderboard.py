@@ -28,9 +28,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Groups of models that were compared with each other, directly or through others; models of different groups
-    cannot be ranked. `nu` tells how readily models tie; `both_bad` votes name no better model and are left out.
-    `needed`: for neighbours that cannot be told apart yet, about how many more votes that would take."""
+    """Groups of models compared with each other, directly or through others. `nu` tells how readily models tie;
+    `both_bad` votes are left out. `needed`: votes that neighbours not yet told apart would still take, about."""
 
     groups: tuple[tuple[Standing, ...], ...]
     nu: float | None
@@ -76,13 +75,9 @@ def leaderboard(matches: Sequence[Match]) -> Leaderboard:
 
 def _standing(found: Strengths, names: Sequence[str], place: int, matches: Sequence[Match]) -> Standing:
     name = names[place]
-    won = sum(m.a_votes for m in matches if m.sampler_a == name) + sum(
-        m.b_votes for m in matches if m.sampler_b == name
-    )
-    lost = sum(m.b_votes for m in matches if m.sampler_a == name) + sum(
-        m.a_votes for m in matches if m.sampler_b == name
-    )
-    tied = sum(m.ties for m in matches if name in (m.sampler_a, m.sampler_b))
+    own = [(m.a_votes, m.b_votes, m.ties) for m in matches if m.sampler_a == name]
+    own += [(m.b_votes, m.a_votes, m.ties) for m in matches if m.sampler_b == name]
+    won, lost, tied = map(sum, zip(*own, strict=True))
     low, high = float(found.low[place]), float(found.high[place])
     known = isfinite(low) and isfinite(high)
     strength = float(found.strength[place])

@@ -25,9 +25,9 @@ ENOUGH_REPEATS = 8
 
 @dataclass(frozen=True)
 class RaterStatistics:
-    """One rater. `reliability`, `low`, `high`: the probability that the next vote is right, None without a vote that
-    says anything; `evidence`: how many votes of known truth it rests on. `left`, `longer`, `repeats`: shares with
-    Wilson's interval. `median_ms`: median active time. `flags`: what an owner should look at, in words."""
+    """The statistics of a rater. `reliability`, `low`, `high`: P(the next vote is right), None without evidence, of so
+    many votes of known truth. `left`, `longer`, `repeats`: shares with Wilson's interval. `flags`: findings for
+    owners."""
 
     reliability: float | None
     low: float | None

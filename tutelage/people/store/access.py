@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
 from tutelage.people.store.sessions import new_session, token_hash
 from tutelage.people.store.studies import Study, load_study
@@ -29,8 +29,8 @@ _invites, _items = schema.invite, schema.item
 
 @dataclass(frozen=True)
 class Invite:
-    """An invitation as an owner sees it. `problem` says why it cannot be used, and is empty if it can; `rater` is the
-    number of the rater whose personal link it is, None for one that anybody may use."""
+    """An invitation as an owner sees it. `problem` says why it cannot be used; `rater` is the owner of a personal
+    link."""
 
     id: int
     study_id: int
@@ -137,7 +137,7 @@ def _insert(
         "study_id": study_id, "role": role, "token_sha256": token_hash(token), "note": note, "max_uses": max_uses,
         "expires": now + int(days * DAY_MS), "created": now, "rater_id": rater,
     }  # fmt: skip
-    return inserted(connection, _invites, row), token
+    return insert_row(connection, _invites, row), token
 
 
 def list_invites(store: Store, study_id: int, *, rater: int | None = None) -> tuple[Invite, ...]:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import CompletionRecord, Message, Messages, Prompt
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, chunks, inserted
+from tutelage.people.store.engine import Connection, chunks, insert_row
 from tutelage.people.store.studies import room_for
 
 SECOND_SHARE = 0.1
@@ -21,7 +21,7 @@ UNLIMITED = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Response:
+class StoredResponse:
     """A response that is in the study."""
 
     id: int
@@ -35,7 +35,7 @@ class NewItem:
     """An item to write: what its row says, and its responses in canonical order."""
 
     row: Mapping[str, object]
-    responses: tuple[Response, ...]
+    responses: tuple[StoredResponse, ...]
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -85,10 +85,10 @@ def prompts_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -
     return {row.key: row.id for row in _rows_by_key(connection, schema.prompt, study_id, keys, ("id",))}
 
 
-def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, Response]:
+def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, StoredResponse]:
     """The responses with these keys, as far as they are in the study."""
     rows = _rows_by_key(connection, schema.response, study_id, keys, ("id", "prompt_id", "sampler", "text"))
-    return {row.key: Response(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows}
+    return {row.key: StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows}
 
 
 def add_item_rows(
@@ -114,15 +114,14 @@ def add_item_rows(
 def add_talked_item(
     connection: Connection, study_id: int, key: str, item: NewItem, overlap: int, now: int, *, second: bool
 ) -> int:
-    """Store one new item, and return its number. Whether it gets a `second` rater at least was decided before, without
-    a look at the other items."""
+    """Store one new item and return its number; whether it gets a `second` rater was drawn before."""
     overlap = max(overlap, 2) if second else overlap
     row = _item_row(study_id, key, item, overlap, now) | {
         "study_id": study_id,
         "key": key,
         "second": int(second),
     }
-    item_id = inserted(connection, schema.item, row)
+    item_id = insert_row(connection, schema.item, row)
     links = [
         {"item_id": item_id, "position": position, "response_id": response_id}
         for position, response_id in enumerate(item.parts)

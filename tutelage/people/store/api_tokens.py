@@ -17,7 +17,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.operations import Right
 from tutelage.people.store import schema
-from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.sessions import token_hash
 from tutelage.people.validation import FieldError, refuse_unstorable
 
@@ -35,8 +35,7 @@ _tokens, _requests = schema.token, schema.api_request
 
 @dataclass(frozen=True)
 class Token:
-    """A token as an owner sees it; times are milliseconds since the epoch. `problem` says why it cannot be used, and is
-    empty if it can."""
+    """A token as an owner sees it, times in milliseconds since the epoch. `problem` says why it cannot be used."""
 
     id: int
     study_id: int
@@ -103,7 +102,7 @@ def create_token(
                 "There is a token '%(name)s' already; revoke it first, or choose another name.",
                 name=name,
             )
-        number = inserted(connection, _tokens, row)
+        number = insert_row(connection, _tokens, row)
         told = {"name": name, "rights": wanted, "days": days}
         record_event(connection, study_id, now, actor, "token_created", f"token {number}", **told)
     return token
@@ -185,7 +184,7 @@ def earlier_reply(connection: Connection, token: Token, key: str, body: bytes, n
 def keep_reply(connection: Connection, token: Token, key: str, body: bytes, reply: str, now: int) -> None:
     """Keep the answer to a change for the case that it is sent again."""
     row = {"token_id": token.id, "idempotency_key": key, "sha256": _digest(body)}
-    inserted(connection, _requests, row | {"reply": reply, "created": now})
+    insert_row(connection, _requests, row | {"reply": reply, "created": now})
 
 
 def _digest(body: bytes) -> str:

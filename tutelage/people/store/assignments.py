@@ -15,20 +15,20 @@ from tutelage.people.kinds import find_kind
 from tutelage.people.kinds.kind import Kind, Screen
 from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
-from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_from, recount, take_place
-from tutelage.people.store.engine import Connection, inserted, value_of
+from tutelage.people.store.counters import COLUMNS, ItemCounts, LockedItem, locked_item, recount, take_place
+from tutelage.people.store.engine import Connection, insert_row, value_of
 
 SWEEP = 200
 
-_given, _versions = schema.assignment, schema.study_version
+_assignments, _versions = schema.assignment, schema.study_version
 _items, _prompts = schema.item, schema.prompt
 _links, _responses = schema.item_response, schema.response
 
 
 @dataclass(frozen=True)
 class Lease:
-    """An assignment as the server sees it; `order` is that of display. `kind` and `screen` say what may be answered, by
-    the version that was shown."""
+    """An assignment as the server sees it; `order` is that of display, `kind` and `screen` those of the version
+    shown."""
 
     id: int
     study_id: int
@@ -46,25 +46,25 @@ class Lease:
 
 
 _LEASE = (
-    sa.select(_given, schema.study.c.kind, *COLUMNS)
+    sa.select(_assignments, schema.study.c.kind, *COLUMNS)
     .add_columns(_versions.c.scale, _versions.c.criteria, _versions.c.corrections, _versions.c.spans)
-    .join(_versions, _versions.c.id == _given.c.version_id)
-    .join(schema.study, schema.study.c.id == _given.c.study_id)
-    .join(_items, _items.c.id == _given.c.item_id)
-    .where(_given.c.id == sa.bindparam("id"))
-    .with_for_update(of=(_given, _items))
+    .join(_versions, _versions.c.id == _assignments.c.version_id)
+    .join(schema.study, schema.study.c.id == _assignments.c.study_id)
+    .join(_items, _items.c.id == _assignments.c.item_id)
+    .where(_assignments.c.id == sa.bindparam("id"))
+    .with_for_update(of=(_assignments, _items))
 )
-_OWNER = sa.select(_given.c.rater_id).where(_given.c.id == sa.bindparam("id"))
-_CLOSE = _given.update().where(_given.c.id == sa.bindparam("assignment"))
+_OWNER = sa.select(_assignments.c.rater_id).where(_assignments.c.id == sa.bindparam("id"))
+_CLOSE = _assignments.update().where(_assignments.c.id == sa.bindparam("assignment"))
 _HELD = (
-    sa.select(_given.c.id)
-    .where(schema.LEASED, _given.c.rater_id == sa.bindparam("rater"))
-    .order_by(_given.c.id)
+    sa.select(_assignments.c.id)
+    .where(schema.LEASED, _assignments.c.rater_id == sa.bindparam("rater"))
+    .order_by(_assignments.c.id)
 )
-_SAME = sa.select(_given.c.id).where(
-    _given.c.item_id == sa.bindparam("item_id"),
-    _given.c.rater_id == sa.bindparam("rater_id"),
-    _given.c.repeat == sa.bindparam("repeat"),
+_SAME = sa.select(_assignments.c.id).where(
+    _assignments.c.item_id == sa.bindparam("item_id"),
+    _assignments.c.rater_id == sa.bindparam("rater_id"),
+    _assignments.c.repeat == sa.bindparam("repeat"),
 )
 
 
@@ -82,7 +82,7 @@ def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, Locke
     order = tuple(json.loads(row["order"]))
     flags = {name: bool(row[name]) for name in ("repeat", "extra", "counted")}
     kind, screen = find_kind(row["kind"]), screen_from(row, len(order))
-    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_from(found)
+    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_item(found)
 
 
 def screen_from(version: sa.RowMapping, places: int) -> Screen:
@@ -117,8 +117,8 @@ def give_back(connection: Connection, assignment_id: int, state: str, now: int) 
 
 def overdue(connection: Connection, study_id: int, now: int, lease_ms: int) -> bool:
     """Whether `expire` has anything to do."""
-    late = sa.or_(_given.c.lease_ends <= now, _given.c.lease_ends > now + lease_ms)
-    query = sa.select(_given.c.id).where(schema.LEASED, _given.c.study_id == study_id, late)
+    late = sa.or_(_assignments.c.lease_ends <= now, _assignments.c.lease_ends > now + lease_ms)
+    query = sa.select(_assignments.c.id).where(schema.LEASED, _assignments.c.study_id == study_id, late)
     return connection.scalar(query.limit(1)) is not None
 
 
@@ -128,29 +128,29 @@ def expire(connection: Connection, study_id: int, now: int, lease_ms: int) -> No
     No reservation reaches further than one lease from now: if the clock was set back, the surplus is cut off, so that
     an item is blocked for one lease at most.
     """
-    mine = sa.and_(schema.LEASED, _given.c.study_id == study_id)
-    far = sa.and_(mine, _given.c.lease_ends > now + lease_ms)
-    connection.execute(_given.update().where(far).values(lease_ends=now + lease_ms))
-    due = sa.select(_given.c.id).where(mine, _given.c.lease_ends <= now)
-    due = due.order_by(_given.c.item_id).limit(SWEEP).with_for_update(skip_locked=True)
+    mine = sa.and_(schema.LEASED, _assignments.c.study_id == study_id)
+    far = sa.and_(mine, _assignments.c.lease_ends > now + lease_ms)
+    connection.execute(_assignments.update().where(far).values(lease_ends=now + lease_ms))
+    due = sa.select(_assignments.c.id).where(mine, _assignments.c.lease_ends <= now)
+    due = due.order_by(_assignments.c.item_id).limit(SWEEP).with_for_update(skip_locked=True)
     for assignment_id in connection.scalars(due).all():
         give_back(connection, assignment_id, "expired", now)
 
 
-def held(connection: Connection, rater_id: int) -> list[int]:
+def held_assignments(connection: Connection, rater_id: int) -> list[int]:
     """The assignments that the rater has on the screen, oldest first."""
     return list(connection.scalars(_HELD, {"rater": rater_id}))
 
 
 def renew(connection: Connection, assignment_ids: list[int], lease_ends: int) -> None:
     """Renew leases until `lease_ends`."""
-    change = _given.update().where(_given.c.id.in_(assignment_ids), schema.LEASED)
+    change = _assignments.update().where(_assignments.c.id.in_(assignment_ids), schema.LEASED)
     connection.execute(change.values(lease_ends=lease_ends))
 
 
 def assignment_of(connection: Connection, item_id: int, rater_id: int) -> int | None:
     """The rater's assignment for the item, unless it was given back unanswered."""
-    query = _SAME.where(_given.c.state.in_(("leased", "done", "skipped")))
+    query = _SAME.where(_assignments.c.state.in_(("leased", "done", "skipped")))
     return connection.scalar(query, {"item_id": item_id, "rater_id": rater_id, "repeat": 0})
 
 
@@ -160,7 +160,7 @@ def lease(connection: Connection, row: dict[str, object], item: LockedItem, now:
     same = {name: row[name] for name in ("item_id", "rater_id", "repeat")}
     known = connection.scalar(_SAME, same) if item.started else None
     if known is None:
-        known = inserted(connection, _given, row)
+        known = insert_row(connection, _assignments, row)
     else:
         connection.execute(_CLOSE, row | {"assignment": known})
     if not row["repeat"]:
@@ -199,13 +199,15 @@ class Assignment:
 
 
 _ASSIGNMENT = (
-    sa.select(_given, _items.c.key, _items.c.pool, _prompts.c.messages, _versions.c.number, _responses.c.text)
-    .join(_items, _items.c.id == _given.c.item_id)
+    sa.select(
+        _assignments, _items.c.key, _items.c.pool, _prompts.c.messages, _versions.c.number, _responses.c.text
+    )
+    .join(_items, _items.c.id == _assignments.c.item_id)
     .join(_prompts, _prompts.c.id == _items.c.prompt_id)
-    .join(_versions, _versions.c.id == _given.c.version_id)
+    .join(_versions, _versions.c.id == _assignments.c.version_id)
     .join(_links, _links.c.item_id == _items.c.id)
     .join(_responses, _responses.c.id == _links.c.response_id)
-    .where(_given.c.id == sa.bindparam("id"))
+    .where(_assignments.c.id == sa.bindparam("id"))
     .order_by(_links.c.position)
 )
 

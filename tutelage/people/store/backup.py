@@ -66,8 +66,8 @@ def backups(path: Path) -> list[Path]:
 
 
 def backups_since(store: Store, moment: int) -> tuple[str, ...]:
-    """The backups of the database that were made since a time (milliseconds since the epoch), by their names: paths, or
-    schemas of PostgreSQL. One whose name tells no time is among them."""
+    """The names (paths, or schemas of PostgreSQL) of the backups made since a time in milliseconds; those without a
+    time included."""
     if store.path is not None:
         names = [str(path) for path in backups(store.path)]
     else:
@@ -79,8 +79,7 @@ def backups_since(store: Store, moment: int) -> tuple[str, ...]:
 
 
 def record_archive(store: Store, path: Path, *, actor: str = "owner") -> None:
-    """Note in the history of each study of the database that it stands in a file, of any place: forgetting a rater
-    names those that are still there."""
+    """Record in the history of each study that an archive was written, so that erasing a rater can name it."""
     now, place = store.now(), str(path.resolve())
     with store.write() as connection:
         for study_id in connection.scalars(sa.select(schema.study.c.id)).all():
@@ -97,8 +96,8 @@ def archives_since(store: Store, study_id: int, moment: int) -> tuple[str, ...]:
 
 
 def newest_backup(store: Store) -> tuple[str, int] | None:
-    """The newest backup of the database by the times in their names, and that time (milliseconds since the epoch); None
-    where there is none."""
+    """The newest backup by the time in its name, and that time (milliseconds since the epoch); None where there is
+    none."""
     made = [(told, name) for name in backups_since(store, 0) if (told := _moment_in(name)) is not None]
     return (max(made)[1], max(made)[0] * 1000) if made else None
 
@@ -130,8 +129,7 @@ def fault_of(path: Path) -> str:
 
 
 def newest_backup_sentence(path: Path) -> str:
-    """The advice for a database that cannot be used: its newest backup that is sound, and the command that restores
-    it."""
+    """The newest sound backup of an unusable database, and the command that restores it, as a sentence."""
     found = backups(path)
     if not found:
         return "There is no backup of it beside it; restore one of your own."
@@ -148,11 +146,15 @@ def newest_backup_sentence(path: Path) -> str:
     )
 
 
+def _read_only(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    return contextlib.closing(sqlite3.connect(address, uri=True))
+
+
 def _sound_revision(path: Path) -> str | None:
     """The version of the tables in a database file, which is only read; None where it is damaged."""
-    address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     try:
-        with contextlib.closing(sqlite3.connect(address, uri=True)) as file:
+        with _read_only(path) as file:
             if file.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 return None
             tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -202,8 +204,7 @@ _COPY = "SELECT rater.name FROM rater JOIN study ON study.id = rater.study_id WH
 
 @dataclass(frozen=True)
 class Mark:
-    """A rater whose name is gone from the database, as backups know the rater: by number, and by the code of the
-    name."""
+    """An erased rater as backups know the rater: by number, and by the code of the name."""
 
     rater_id: int
     study_id: int
@@ -224,8 +225,8 @@ def _code(secret: str, name: str) -> str:
 
 
 def erase_in_backups(store: Store, names: Iterable[str], mark: Mark, erase: Erasure) -> dict[str, str]:
-    """Erase a rater in backups that `backups_since` named, where they hold the rater; returns those that could not be
-    changed, with the reason."""
+    """Erase a rater in these backups where they hold the rater; returns those that could not be changed, with the
+    reason."""
     left = {}
     for name in names:
         try:
@@ -316,9 +317,8 @@ def _may_hold(path: Path, mark: Mark, secret: str) -> bool:
             return True
         if not head.startswith(_HEADER):
             return False
-        address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-        with contextlib.closing(sqlite3.connect(address, uri=True)) as file_:
-            found = file_.execute(_COPY, (mark.rater_id, secret)).fetchone()
+        with _read_only(path) as copy:
+            found = copy.execute(_COPY, (mark.rater_id, secret)).fetchone()
         return found is not None and _code(secret, found[0]) == mark.code
     except sqlite3.OperationalError:  # another program's database
         return False

@@ -15,17 +15,17 @@ from tutelage.people.store.assignments import screen_from
 from tutelage.people.store.counters import ItemFacts, tally
 from tutelage.people.store.engine import Connection, Store, chunks, record_event
 from tutelage.people.store.exclusions import count_again
-from tutelage.people.store.judgements import row_of, stored
+from tutelage.people.store.judgements import judgement_row, row_of
 from tutelage.people.store.studies import Study, load_study
 
 _CHUNK = 5_000
-_said, _given, _items, _raters = schema.judgement, schema.assignment, schema.item, schema.rater
+_judgements, _assignments, _items, _raters = schema.judgement, schema.assignment, schema.item, schema.rater
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRecord:
     """An answer from a file. `sides` is the order of display; answers with the same item, rater and `repeat` are
-    revisions in the order they are given here; `version` numbers the study's question."""
+    revisions in their order; `version` numbers the study's question."""
 
     item: str
     rater: str
@@ -62,13 +62,13 @@ def insert_answers(
     connection: Connection, study_id: int, told: Sequence[AnswerRecord], now: int, *, source: str, actor: str
 ) -> WriteCounts:
     """`write_answers` within a transaction that writes alone."""
-    keys = sa.select(_said.c.idempotency_key).where(_said.c.study_id == study_id)
+    keys = sa.select(_judgements.c.idempotency_key).where(_judgements.c.study_id == study_id)
     known = set(connection.scalars(keys))
     fresh = [each for each in told if each.answer.key not in known]
     ids = _Ids.of(connection, study_id)
-    assignments = _assignments(connection, study_id, fresh, ids)
-    _judgements(connection, study_id, fresh, ids, assignments)
-    count_again(connection, _given.c.study_id == study_id, now)
+    assignments = _write_assignments(connection, study_id, fresh, ids)
+    _write_judgements(connection, study_id, fresh, ids, assignments)
+    count_again(connection, _assignments.c.study_id == study_id, now)
     _tallies(connection, study_id)
     written = WriteCounts(len(fresh), len(told) - len(fresh))
     detail = {"new": written.new, "known": written.known}
@@ -107,7 +107,7 @@ def _place(each: AnswerRecord, ids: _Ids) -> _Place:
     return ids.find("item", each.item), ids.find("rater", each.rater), int(each.repeat)
 
 
-def _assignments(
+def _write_assignments(
     connection: Connection, study_id: int, told: Sequence[AnswerRecord], ids: _Ids
 ) -> dict[_Place, tuple[int, int]]:
     """Place -> (assignment, its revisions so far). Missing ones are made; all get the state of the last answer."""
@@ -124,8 +124,8 @@ def _assignments(
         if place not in known
     ]  # fmt: skip
     for rows in chunks(missing, _CHUNK):
-        connection.execute(_given.insert(), rows)
-    change = _given.update().where(_given.c.id == sa.bindparam("assignment"))
+        connection.execute(_assignments.insert(), rows)
+    change = _assignments.update().where(_assignments.c.id == sa.bindparam("assignment"))
     for place, each in last.items():
         if place in known:
             values = {"assignment": known[place][0], "state": _state(each), "closed": each.created}
@@ -134,12 +134,18 @@ def _assignments(
 
 
 def _places(connection: Connection, study_id: int) -> dict[_Place, tuple[int, int]]:
-    revisions = sa.func.coalesce(sa.func.max(_said.c.revision), 0)
+    revisions = sa.func.coalesce(sa.func.max(_judgements.c.revision), 0)
     query = (
-        sa.select(_given.c.item_id, _given.c.rater_id, _given.c.repeat, _given.c.id, revisions)
-        .outerjoin(_said, _said.c.assignment_id == _given.c.id)
-        .where(_given.c.study_id == study_id)
-        .group_by(_given.c.id, _given.c.item_id, _given.c.rater_id, _given.c.repeat)
+        sa.select(
+            _assignments.c.item_id,
+            _assignments.c.rater_id,
+            _assignments.c.repeat,
+            _assignments.c.id,
+            revisions,
+        )
+        .outerjoin(_judgements, _judgements.c.assignment_id == _assignments.c.id)
+        .where(_assignments.c.study_id == study_id)
+        .group_by(_assignments.c.id, _assignments.c.item_id, _assignments.c.rater_id, _assignments.c.repeat)
     )
     return {(row[0], row[1], row[2]): (row[3], row[4]) for row in connection.execute(query)}
 
@@ -148,7 +154,7 @@ def _state(each: AnswerRecord) -> str:
     return "skipped" if each.answer.choice == "skip" else "done"
 
 
-def _judgements(
+def _write_judgements(
     connection: Connection,
     study_id: int,
     told: Sequence[AnswerRecord],
@@ -158,7 +164,7 @@ def _judgements(
     places = [_place(each, ids) for each in told]
     touched = {assignments[place][0] for place in places if assignments[place][1]}
     for some in chunks(sorted(touched), _CHUNK):
-        change = _said.update().where(_said.c.assignment_id.in_(some), _said.c.latest == 1)
+        change = _judgements.update().where(_judgements.c.assignment_id.in_(some), _judgements.c.latest == 1)
         connection.execute(change.values(latest=0))
     study = load_study(connection, study_id)
     versions = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
@@ -182,7 +188,7 @@ def _judgements(
         }
         rows.append(row | {"version_id": version_id, "latest": int(left[place] == 0)})
     for some_rows in chunks(rows, _CHUNK):
-        connection.execute(_said.insert(), some_rows)
+        connection.execute(_judgements.insert(), some_rows)
 
 
 def _canonical(each: AnswerRecord, study: Study, shown: Screen) -> Canonical:
@@ -196,10 +202,10 @@ def _canonical(each: AnswerRecord, study: Study, shown: Screen) -> Canonical:
 def _tallies(connection: Connection, study_id: int) -> None:
     """Count every rater of the study from the judgements in force."""
     query = (
-        sa.select(_said, _items.c.pool, _items.c.gold, _items.c.lengths)
-        .join(_items, _items.c.id == _said.c.item_id)
-        .where(_said.c.study_id == study_id, _said.c.latest == 1)
-        .order_by(_said.c.repeat, _said.c.id)
+        sa.select(_judgements, _items.c.pool, _items.c.gold, _items.c.lengths)
+        .join(_items, _items.c.id == _judgements.c.item_id)
+        .where(_judgements.c.study_id == study_id, _judgements.c.latest == 1)
+        .order_by(_judgements.c.repeat, _judgements.c.id)
     )
     totals: dict[int, Counter[str]] = {}
     first: dict[tuple[int, int], str] = {}
@@ -207,7 +213,7 @@ def _tallies(connection: Connection, study_id: int) -> None:
         place = (row.item_id, row.rater_id)
         lengths = tuple(json.loads(row.lengths))
         about = ItemFacts(row.pool, row.gold, lengths, first.get(place) if row.repeat else None)
-        totals.setdefault(row.rater_id, Counter()).update(tally(stored(row), about))
+        totals.setdefault(row.rater_id, Counter()).update(tally(judgement_row(row), about))
         first.setdefault(place, row.verdict)
     for rater_id, total in totals.items():
         values = {name: total[name] for name in schema.TALLIES}

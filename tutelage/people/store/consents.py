@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, say
 from tutelage.people.settings import Consent
 from tutelage.people.store import schema
-from tutelage.people.store.engine import DAY_MS, Connection, Store, inserted, lock, record_event, value_of
-from tutelage.people.store.raters import Rater, consent, list_raters
+from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, record_event, value_of
+from tutelage.people.store.raters import Rater, consent, get_rater, list_raters
 
 _KEPT = Sentence("Your answers, the reasons that you give, and how long you looked.")
 _KEPT_LIVE = Sentence(
@@ -40,8 +40,8 @@ _rows, _texts, _events = schema.consent, schema.consent_text, schema.event
 
 
 class Agreement(NamedTuple):
-    """That a rater agreed, at a moment, to the text of a number; `language` and `sha256` tell how it was shown, and are
-    empty for raters who are no people."""
+    """A rater's agreement, at a moment, to the text of a number; `language` and `sha256` of the text as shown, empty
+    for raters who are no people."""
 
     at: int
     number: int
@@ -68,8 +68,7 @@ class Agreements:
 
 
 def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
-    """What a study without a text of its own tells, as headings with their sentences; `live` where raters talk to
-    models."""
+    """The standard text as headings with their sentences; `live` where raters talk to models."""
     return (
         (Sentence("What is kept."), (_KEPT_LIVE if live else _KEPT, _TEXTS)),
         (Sentence("What it is for."), (_PURPOSE_LIVE if live else _PURPOSE,)),
@@ -78,8 +77,7 @@ def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]
 
 
 def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH) -> str:
-    """The text as raters see it in a language, in Markdown: their study's own, which is in one language only, or the
-    standard text."""
+    """The text as raters see it, in Markdown: the study's own, in its one language, or the standard text."""
     if asked.text:
         return asked.text
     points = standard_points(live=live)
@@ -108,13 +106,8 @@ def text_hash(text: str) -> str:
 
 def agree(store: Store, rater_id: int, language: str, *, live: bool) -> None:
     """Note that the rater has read the present text in the language, and agrees; the text is kept as it was shown."""
-    with store.read() as connection:
-        of_rater = sa.select(schema.rater.c.study_id).where(schema.rater.c.id == rater_id)
-        study_id = connection.scalar(of_rater)
-        number = connection.scalar(sa.select(schema.study.c.consent).where(schema.study.c.id == study_id))
-        assert study_id is not None, "there is such a rater"
-        assert number is not None, "a study has a number of its text"
-        text = shown_text(load_consent(connection, study_id, number), live=live, language=language)
+    study_id = get_rater(store, rater_id).study_id
+    text = shown_text(present_consent(store, study_id), live=live, language=language)
     keep_texts(store, study_id, [text])
     consent(store, rater_id, language=language, sha256=text_hash(text))
 
@@ -128,7 +121,7 @@ def keep_texts(store: Store, study_id: int, texts: Iterable[str]) -> None:
         for text in dict.fromkeys(texts):
             row = {"study_id": study_id, "sha256": text_hash(text), "text": text, "created": store.now()}
             if row["sha256"] not in known:
-                inserted(connection, _texts, row)
+                insert_row(connection, _texts, row)
 
 
 def kept_texts(store: Store, study_id: int) -> Mapping[str, str]:
@@ -176,11 +169,9 @@ def ask_consent(store: Store, study_id: int, new: Consent, *, actor: str = "owne
 
 
 def renew_consent(connection: Connection, study_id: int, now: int, *, actor: str = "owner") -> None:
-    """Give the standard text a new number where a study has none of its own and somebody agreed to the present number:
-    what it says has changed, and they are asked again."""
-    raters, present = schema.rater.c, sa.select(schema.study.c.consent).where(schema.study.c.id == study_id)
-    number = connection.scalar(present)
-    assert number is not None, "a study has a number of its text"
+    """Give the standard text a new number, so that raters are asked again, if it is in use and somebody agreed to
+    it."""
+    raters, number = schema.rater.c, _present_number(connection, study_id)
     agreed = sa.and_(raters.study_id == study_id, raters.kind == "human", raters.agreed == number)
     somebody = sa.select(raters.id).where(agreed, raters.consented.is_not(None)).limit(1)
     asked = load_consent(connection, study_id, number)
@@ -191,7 +182,7 @@ def renew_consent(connection: Connection, study_id: int, now: int, *, actor: str
 def renew_if_former(store: Store, study_id: int, agreements: Agreements, *, actor: str = "owner") -> None:
     """`renew_consent` where people agreed to a standard text that is not the present one."""
     with store.write() as connection:
-        number = connection.scalar(sa.select(schema.study.c.consent).where(schema.study.c.id == study_id))
+        number = _present_number(connection, study_id)
         present = set(map(text_hash, _standard_texts()))
         newest = (made[-1] for made in agreements.by_rater.values())
         if any(made.number == number and made.sha256 not in present for made in newest):
@@ -201,7 +192,7 @@ def renew_if_former(store: Store, study_id: int, agreements: Agreements, *, acto
 def _add_consent(connection: Connection, study_id: int, new: Consent, now: int, actor: str) -> int:
     mine = _rows.c.study_id == study_id
     number = (connection.scalar(sa.select(sa.func.max(_rows.c.number)).where(mine)) or 0) + 1
-    inserted(connection, _rows, asdict(new) | {"study_id": study_id, "number": number, "created": now})
+    insert_row(connection, _rows, asdict(new) | {"study_id": study_id, "number": number, "created": now})
     connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(consent=number))
     detail = {"votes": new.votes, "retention_days": new.retention_days}
     record_event(connection, study_id, now, actor, "consent_version", str(number), **detail)
@@ -212,7 +203,7 @@ def list_consents(store: Store, study_id: int) -> tuple[Consent, ...]:
     """All versions, number 1 first; the standard text (number 0) is none of them."""
     query = sa.select(_rows).where(_rows.c.study_id == study_id).order_by(_rows.c.number)
     with store.read() as connection:
-        return tuple(_consent(row) for row in connection.execute(query).mappings())
+        return tuple(value_of(Consent, row) for row in connection.execute(query).mappings())
 
 
 def consent_of(store: Store, study_id: int, number: int) -> Consent:
@@ -224,16 +215,20 @@ def consent_of(store: Store, study_id: int, number: int) -> Consent:
 def present_consent(store: Store, study_id: int) -> Consent:
     """The version that raters agree to now."""
     with store.read() as connection:
-        number = connection.scalar(sa.select(schema.study.c.consent).where(schema.study.c.id == study_id))
-        assert number is not None, "a study has a number of its text"
-        return load_consent(connection, study_id, number)
+        return load_consent(connection, study_id, _present_number(connection, study_id))
+
+
+def _present_number(connection: Connection, study_id: int) -> int:
+    number = connection.scalar(sa.select(schema.study.c.consent).where(schema.study.c.id == study_id))
+    assert number is not None, "a study has a number of its text"
+    return number
 
 
 def load_consent(connection: Connection, study_id: int, number: int) -> Consent:
     """`consent_of` within a transaction."""
     query = sa.select(_rows).where(_rows.c.study_id == study_id, _rows.c.number == number)
     row = connection.execute(query).mappings().one_or_none()
-    return Consent() if row is None else _consent(row)
+    return Consent() if row is None else value_of(Consent, row)
 
 
 def raters_due(store: Store, study_id: int) -> tuple[Rater, ...]:
@@ -247,7 +242,3 @@ def raters_due(store: Store, study_id: int) -> tuple[Rater, ...]:
         if person and kept is not None and last + kept * DAY_MS <= now:
             found.append(rater)
     return tuple(found)
-
-
-def _consent(row: sa.RowMapping) -> Consent:
-    return value_of(Consent, row)

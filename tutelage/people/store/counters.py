@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection
 
-_items, _given, _said = schema.item, schema.assignment, schema.judgement
+_items, _assignments, _judgements = schema.item, schema.assignment, schema.judgement
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,8 @@ class ItemCounts:
 
 @dataclass(frozen=True)
 class LockedItem:
-    """An item whose counters nobody else changes until the transaction ends. `room` is how many more raters it may be
-    given to, `started` whether it was ever given to one, `lengths` the characters of its responses in canonical
-    order."""
+    """An item locked until the transaction ends. `room` is the number of raters it may still be given to, `lengths` the
+    characters of its responses in canonical order."""
 
     id: int
     pool: str
@@ -50,10 +49,14 @@ COLUMNS = (
 
 _ITEM = sa.select(*COLUMNS).where(_items.c.id == sa.bindparam("id")).with_for_update()
 _COUNTS = (
-    sa.select(_given.c.state, _given.c.counted, _said.c.verdict, sa.func.count().label("number"))
-    .outerjoin(_said, sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1))
-    .where(_given.c.item_id == sa.bindparam("id"), _given.c.repeat == 0)
-    .group_by(_given.c.state, _given.c.counted, _said.c.verdict)
+    sa.select(
+        _assignments.c.state, _assignments.c.counted, _judgements.c.verdict, sa.func.count().label("number")
+    )
+    .outerjoin(
+        _judgements, sa.and_(_judgements.c.assignment_id == _assignments.c.id, _judgements.c.latest == 1)
+    )
+    .where(_assignments.c.item_id == sa.bindparam("id"), _assignments.c.repeat == 0)
+    .group_by(_assignments.c.state, _assignments.c.counted, _judgements.c.verdict)
 )
 _THIS = _items.update().where(_items.c.id == sa.bindparam("item"))
 _TOUCH = _THIS.values(started=1, touched=sa.bindparam("now"))
@@ -64,10 +67,10 @@ _TAKE_PLACE = _TOUCH.values(
 
 def lock_item(connection: Connection, item_id: int) -> LockedItem:
     """Wait for the item, and hold it until the transaction ends."""
-    return locked_from(connection.execute(_ITEM, {"id": item_id}).one())
+    return locked_item(connection.execute(_ITEM, {"id": item_id}).one())
 
 
-def locked_from(row: sa.Row) -> LockedItem:
+def locked_item(row: sa.Row) -> LockedItem:
     """The value of a locked row with `COLUMNS`."""
     lengths = tuple(json.loads(row.lengths))
     return LockedItem(
@@ -119,8 +122,8 @@ class CountedJudgement(Protocol):
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """The item that a judgement is about: its pool and known answer, the lengths of its responses in canonical order,
-    and, for a repeat, the rater's verdict at the first showing."""
+    """The item of a judgement: pool, known answer, lengths of responses in canonical order, and the first verdict of a
+    repeat."""
 
     pool: str
     gold: str | None
@@ -129,8 +132,7 @@ class ItemFacts:
 
 
 def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
-    """The increments of the counters by one judgement, by the names of `Tallies`; others stay as they are.
-    Practice is counted nowhere."""
+    """The increments of the counters by one judgement, by the names of `Tallies`. Practice is not counted."""
     if about.pool == "training":
         return {}
     counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}

@@ -21,7 +21,7 @@ from tutelage.people.store.engine import (
     DamagedStore,
     Store,
     connect,
-    explained,
+    explain_error,
 )
 
 _HEADER = b"SQLite format 3\0"
@@ -150,7 +150,7 @@ def _check_tables(store: Store, path: Path) -> None:
         with plain.connect() as connection:
             _revision(store, connection)
     except sa.exc.DBAPIError as error:
-        raise explained(error, store.address) from error
+        raise explain_error(error, store.address) from error
 
 
 def check(store: Store) -> None:
@@ -166,7 +166,7 @@ def check(store: Store) -> None:
         with store.engine.connect() as connection:
             found = list(connection.exec_driver_sql("PRAGMA quick_check(3)").scalars())
     except sa.exc.DBAPIError as error:
-        raise explained(error, store.address) from error
+        raise explain_error(error, store.address) from error
     if found != ["ok"]:
         raise DamagedStore(f"The database {store.path} is damaged ({'; '.join(found)}); nothing was changed.")
 
@@ -177,16 +177,12 @@ def _bring_up_to_date(store: Store, create: bool) -> None:
     if revision is None and not create:
         raise TutelageError(f"There is no study in {store.address}.")
     if revision is None:
-        _make_tables(store)
+        with store.write(alone=True) as connection:
+            if _revision(store, connection) is None:  # another program may have been quicker
+                schema.metadata.create_all(connection)
+                migrations.stamp(connection, migrations.newest())
     elif revision != migrations.newest():
         _migrate(store)
-
-
-def _make_tables(store: Store) -> None:
-    with store.write(alone=True) as connection:
-        if _revision(store, connection) is None:  # another program may have been quicker
-            schema.metadata.create_all(connection)
-            migrations.stamp(connection, migrations.newest())
 
 
 def _migrate(store: Store) -> None:

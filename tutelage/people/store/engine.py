@@ -50,8 +50,8 @@ class Store:
     """An open database. Threads may share it; `clock` gives seconds since the epoch.
 
     Without `lasting` no commit waits for the disk: a power cut takes the last ones, a crash of the program none.
-    `hints` is scratch memory of the search for a rater's next item (see `assign`) and of counts (`progress`): losing it
-    costs time, never correctness.
+    `hints` is scratch memory of the search for a rater's next item (`assignment`) and of counts (`rater_progress`);
+    losing it costs time, never correctness.
     """
 
     def __init__(self, engine: sa.Engine, clock: Clock = time.time, *, lasting: bool = True) -> None:
@@ -165,7 +165,7 @@ class Store:
         except sa.exc.IntegrityError:
             raise
         except sa.exc.DBAPIError as error:
-            raise explained(error, self.address) from error
+            raise explain_error(error, self.address) from error
 
 
 _COMPLAINTS: tuple[tuple[tuple[str, ...], type[TutelageError], Sentence], ...] = (
@@ -206,7 +206,7 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[TutelageError], Sentence], ...] =
 _LOST = Sentence("The connection to %(database)s is lost (%(reason)s); nothing was saved.")
 
 
-def explained(error: sa.exc.DBAPIError, address: str) -> Exception:
+def explain_error(error: sa.exc.DBAPIError, address: str) -> Exception:
     """The driver's complaint as a sentence for people, or the error itself where it is a defect of ours."""
     values, code = {"database": address, "reason": str(error.orig).strip()}, _code(error)
     for codes, kind, sentence in _COMPLAINTS:
@@ -265,8 +265,8 @@ def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -
 
 
 def _log_ahead(cursor: DBAPICursor) -> None:
-    """Switch to write-ahead logging. SQLite refuses that at once, whatever its timeout, while another program writes to
-    a file that has not been switched yet."""
+    """Switch to write-ahead logging, which SQLite refuses at once, whatever its timeout, while another program
+    writes."""
     end = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -312,7 +312,7 @@ def record_event(
     """Write one line of the audit trail; returns its number."""
     row = {"study_id": study_id, "at": at, "actor": actor, "action": action, "subject": subject}
     row["detail"] = json.dumps(detail, ensure_ascii=False, sort_keys=True)
-    return inserted(connection, schema.event, row)
+    return insert_row(connection, schema.event, row)
 
 
 def several(count: int, things: Literal["items", "judgements", "notices"]) -> str:
@@ -334,12 +334,11 @@ def chunks(rows: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
 
 @functools.cache
 def _insertion(table: sa.Table) -> sa.Insert:
-    """The statement that inserts a row into a table. SQLAlchemy finds what it compiled sooner for a statement that it
-    has seen than for an equal one."""
+    """The insert statement of a table, cached, because SQLAlchemy compiles an equal statement again."""
     return table.insert()
 
 
-def inserted(connection: sa.Connection, table: sa.Table, row: Mapping[str, object]) -> int:
+def insert_row(connection: sa.Connection, table: sa.Table, row: Mapping[str, object]) -> int:
     """Insert one row; returns its id."""
     result = connection.execute(_insertion(table), row)
     key = result.inserted_primary_key

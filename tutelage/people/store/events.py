@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, record_event, value_of
+from tutelage.people.store.engine import Store, insert_row, record_event, value_of
 from tutelage.people.store.votes import Snapshot
 
 
@@ -38,7 +38,7 @@ def record_export(
         "settings": json.dumps(selection), "manifest": json.dumps(manifest, ensure_ascii=False), "created": now,
     }  # fmt: skip
     with store.write() as connection:
-        export_id = inserted(connection, schema.export, row)
+        export_id = insert_row(connection, schema.export, row)
         record_event(connection, study_id, now, actor, "exported", f"export {export_id}")
         return export_id
 

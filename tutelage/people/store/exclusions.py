@@ -1,4 +1,4 @@
-"""Exclusion of raters, items and judgements, and their return.
+"""Exclusion of raters, items and judgements, and its undoing.
 
 An exclusion is a reason on top: what was said stays. An excluded rater is asked nothing more, and the places of
 excluded votes become free again, so that the items still reach their overlap. Every exclusion and every return is an
@@ -21,7 +21,7 @@ from tutelage.people.validation import FieldError
 
 Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
-_items, _given, _said, _raters = schema.item, schema.assignment, schema.judgement, schema.rater
+_items, _assignments, _judgements, _raters = schema.item, schema.assignment, schema.judgement, schema.rater
 _others = _raters.alias()
 """Raters beside the one of an outer query. Made once: SQLAlchemy copies every column for each new alias, which took
 longer than the query itself."""
@@ -35,8 +35,8 @@ def people_in(study_id: sa.ColumnElement[int]) -> sa.Exists:
 
 
 def fills_no_places(people: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether the answers of a rater leave the places of items free: excluded raters, model judges, and simulated
-    raters where `people` take part."""
+    """Whether a rater's answers leave places free: if excluded, a model judge, or simulated where `people` take
+    part."""
     stands_aside = sa.and_(_raters.c.kind == "simulated", people)
     return sa.or_(_raters.c.excluded.is_not(None), _raters.c.kind == "llm", stands_aside)
 
@@ -47,7 +47,7 @@ _UNKNOWN: Mapping[Scope, Callable[[str], Sentence]] = {
     "item": lambda name: Sentence("There is no item “%(name)s” in this study.", name=name),
     "judgement": lambda name: Sentence("There is no judgement “%(name)s” in this study.", name=name),
 }
-_TABLES = {"rater": _raters, "item": _items, "judgement": _said}
+_TABLES = {"rater": _raters, "item": _items, "judgement": _judgements}
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,11 @@ def _set(
         for some in chunks(targets):
             connection.execute(table.update().where(table.c.id.in_(some)).values(excluded=reason))
             concerned = {
-                "rater": _given.c.rater_id.in_(some),
-                "item": _given.c.item_id.in_(some),
-                "judgement": _given.c.id.in_(sa.select(_said.c.assignment_id).where(_said.c.id.in_(some))),
+                "rater": _assignments.c.rater_id.in_(some),
+                "item": _assignments.c.item_id.in_(some),
+                "judgement": _assignments.c.id.in_(
+                    sa.select(_judgements.c.assignment_id).where(_judgements.c.id.in_(some))
+                ),
             }[scope]
             count_again(connection, concerned, now)
             if scope == "item":
@@ -140,7 +142,7 @@ def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int
     if scope == "judgement" and not name.isdecimal():
         raise TutelageError(f"A judgement is excluded by its number, not by '{name}'.")
     same = {"rater": _raters.c.name == name, "item": _items.c.key == name}
-    match = same[scope] if scope in same else _said.c.id == int(name)
+    match = same[scope] if scope in same else _judgements.c.id == int(name)
     found = connection.scalar(sa.select(table.c.id).where(table.c.study_id == study_id, match))
     if found is None:
         raise FieldError(f"{scope}s", _UNKNOWN[scope](name[:100]))
@@ -148,30 +150,41 @@ def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int
 
 
 def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: int) -> None:
-    """Decide anew which of the concerned assignments count, and set the counters of their items: what
-    `leases.recount` does for one, for many at once. The caller writes alone."""
+    """Decide anew which assignments count, and set the counters of their items, as `counters.recount` does for one. The
+    caller writes alone."""
     out_of_account = sa.or_(
-        _given.c.extra == 1,
-        sa.exists().where(_raters.c.id == _given.c.rater_id, fills_no_places(people_in(_raters.c.study_id))),
+        _assignments.c.extra == 1,
         sa.exists().where(
-            _said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.excluded.is_not(None)
+            _raters.c.id == _assignments.c.rater_id, fills_no_places(people_in(_raters.c.study_id))
+        ),
+        sa.exists().where(
+            _judgements.c.assignment_id == _assignments.c.id,
+            _judgements.c.latest == 1,
+            _judgements.c.excluded.is_not(None),
         ),
     )
     counted = sa.case((out_of_account, 0), else_=1)
-    connection.execute(_given.update().where(concerned).values(counted=counted))
-    items = _items.c.id.in_(sa.select(_given.c.item_id).where(concerned))
+    connection.execute(_assignments.update().where(concerned).values(counted=counted))
+    items = _items.c.id.in_(sa.select(_assignments.c.item_id).where(concerned))
     states = {"answered": "done", "leased": "leased", "skipped": "skipped"}
     verdicts = {"a_votes": "a", "b_votes": "b", "ties": "tie", "both_bad": "both_bad"}
-    mine = sa.and_(_given.c.item_id == _items.c.id, _given.c.repeat == 0, _given.c.counted == 1)
+    mine = sa.and_(
+        _assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0, _assignments.c.counted == 1
+    )
     number = sa.select(sa.func.count())
     values: dict[str, object] = {
-        name: number.where(mine, _given.c.state == state).scalar_subquery() for name, state in states.items()
+        name: number.where(mine, _assignments.c.state == state).scalar_subquery()
+        for name, state in states.items()
     }
     for name, verdict in verdicts.items():
-        said = sa.and_(_said.c.assignment_id == _given.c.id, _said.c.latest == 1, _said.c.verdict == verdict)
-        values[name] = number.select_from(_given.join(_said, said)).where(mine).scalar_subquery()
+        said = sa.and_(
+            _judgements.c.assignment_id == _assignments.c.id,
+            _judgements.c.latest == 1,
+            _judgements.c.verdict == verdict,
+        )
+        values[name] = number.select_from(_assignments.join(_judgements, said)).where(mine).scalar_subquery()
     values["started"] = sa.case(
-        (sa.exists().where(_given.c.item_id == _items.c.id, _given.c.repeat == 0), 1), else_=0
+        (sa.exists().where(_assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0), 1), else_=0
     )
     connection.execute(_items.update().where(items).values(**values))
     connection.execute(

@@ -20,7 +20,7 @@ from tutelage.people.store import schema
 from tutelage.people.store.additions import messages_from_text
 from tutelage.people.store.assignments import Lease
 from tutelage.people.store.counters import ItemCounts, LockedItem
-from tutelage.people.store.engine import Connection, Store, inserted, record_event, several
+from tutelage.people.store.engine import Connection, Store, insert_row, record_event, several
 from tutelage.people.store.judgements import JudgementRow
 from tutelage.people.store.raters import Rater, load_rater, pseudonym_of
 from tutelage.people.validation import refuse_unstorable
@@ -32,16 +32,16 @@ LONGEST_NOTE = 2_000
 QUIET = ("reason",)
 """Kinds that come only where they are asked for by name: reasons of ordinary answers, which some studies ask for."""
 
-_notices, _items, _raters, _said = schema.notice, schema.item, schema.rater, schema.judgement
-_given = schema.assignment
+_notices, _items, _raters, _judgements = schema.notice, schema.item, schema.rater, schema.judgement
+_assignments = schema.assignment
 _NOTICES = (
     sa.select(_notices, _items.c.key, schema.prompt.c.messages, _raters.c.name)
     .add_columns(_raters.c.kind.label("rater_kind"))
-    .add_columns(_said.c.verdict, _said.c.flags, _said.c.reason)
+    .add_columns(_judgements.c.verdict, _judgements.c.flags, _judgements.c.reason)
     .outerjoin(_items, _items.c.id == _notices.c.item_id)
     .outerjoin(schema.prompt, schema.prompt.c.id == _items.c.prompt_id)
     .outerjoin(_raters, _raters.c.id == _notices.c.rater_id)
-    .outerjoin(_said, _said.c.id == _notices.c.judgement_id)
+    .outerjoin(_judgements, _judgements.c.id == _notices.c.judgement_id)
 )
 _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Sentence]] = {
     "practice": lambda facts: Sentence("%(right)s of %(seen)s right", **facts),
@@ -116,8 +116,8 @@ def notice_answer(
 def notice_disagreement(
     connection: Connection, lease: Lease, item: LockedItem, counts: ItemCounts, now: int
 ) -> None:
-    """Put an item into the inbox, once, when all its answers are there and they do not decide it: as many for one side
-    as for the other, or the strongest verdict for each."""
+    """Add a notice, once, of a complete item whose answers do not decide it: equal votes, or greatest strength for both
+    sides."""
     a, b = counts.a_votes, counts.b_votes
     if item.pool != "production" or not (a and b) or counts.answered < item.target:
         return
@@ -194,8 +194,8 @@ def list_notices(
     limit: int = 100,
     offset: int = 0,
 ) -> tuple[Notice, ...]:
-    """The notices that wait, or those that are closed, newest first; of one kind (else of all but `QUIET` ones), about
-    one rater or item, and numbered above `after`, where these are given."""
+    """Waiting or closed notices, newest first; of one kind (else all but `QUIET`), one rater, one item, numbered above
+    `after`."""
     query = (
         _NOTICES.where(_notices.c.study_id == study_id, _notices.c.id > after)
         .where(_notices.c.closed.is_not(None) if closed else schema.WAITING)
@@ -224,8 +224,7 @@ def close_notices(
     kind: str | None = None,
     actor: str = "owner",
 ) -> int:
-    """Close notices: those of these numbers, or all that wait, of one kind or of all but `QUIET` ones. Returns how many
-    were closed by this."""
+    """Close these notices, or all waiting ones of one kind (else all but `QUIET`); returns how many were closed."""
     mine = sa.and_(_notices.c.study_id == study_id, schema.WAITING)
     mine = sa.and_(mine, _is_of(kind) if numbers is None else _notices.c.id.in_(numbers))
     now = store.now()
@@ -263,10 +262,10 @@ def _kind_of(answer: Answer) -> NoticeKind | None:
 def _is_opposed(connection: Connection, lease: Lease) -> bool:
     """Whether both sides have a vote of the greatest strength there is."""
     query = (
-        sa.select(_said.c.verdict)
-        .join(_given, _given.c.id == _said.c.assignment_id)
-        .where(_said.c.item_id == lease.item_id, _said.c.latest == 1, _said.c.repeat == 0)
-        .where(_given.c.counted == 1, _said.c.strength >= lease.screen.scale)
+        sa.select(_judgements.c.verdict)
+        .join(_assignments, _assignments.c.id == _judgements.c.assignment_id)
+        .where(_judgements.c.item_id == lease.item_id, _judgements.c.latest == 1, _judgements.c.repeat == 0)
+        .where(_assignments.c.counted == 1, _judgements.c.strength >= lease.screen.scale)
         .distinct()
     )
     return lease.screen.scale > 1 and {"a", "b"} <= set(connection.scalars(query))
@@ -284,7 +283,7 @@ def insert_notice(
     text: str = "",
 ) -> None:
     row = {"study_id": study_id, "kind": kind, "item_id": item_id, "rater_id": rater_id}
-    inserted(connection, _notices, row | {"judgement_id": judgement_id, "text": text, "created": now})
+    insert_row(connection, _notices, row | {"judgement_id": judgement_id, "text": text, "created": now})
 
 
 def _notice(row: sa.RowMapping) -> Notice:

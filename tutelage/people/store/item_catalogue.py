@@ -17,7 +17,7 @@ from tutelage.people.store.engine import Connection, Store, value_of
 from tutelage.people.store.items import Item
 
 _items, _prompts, _links, _responses = schema.item, schema.prompt, schema.item_response, schema.response
-_said, _given = schema.judgement, schema.assignment
+_judgements, _assignments = schema.judgement, schema.assignment
 _QUESTIONS = sa.select(
     _items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split
 ).join(_prompts, _prompts.c.id == _items.c.prompt_id)
@@ -25,8 +25,7 @@ _QUESTIONS = sa.select(
 
 @dataclass(frozen=True)
 class Question:
-    """An item as it stands. `counts` are the votes that count at present, by verdict (a, b, tie, both_bad); `answered`
-    is their sum, `skipped` how often it could not be judged."""
+    """An item as it stands. `counts` are the votes that count, by verdict; `answered` is their sum."""
 
     item: Item
     prompt: Prompt
@@ -142,8 +141,7 @@ def find_items(
     limit: int = 25,
     offset: int = 0,
 ) -> Found:
-    """A page of the items that the filter lets through, in one of `ORDERS`. With `among`, only the items of these
-    numbers, in their order."""
+    """A page of the items that match the filter, in one of `ORDERS`; with `among`, those numbers in their order."""
     where = _conditions(store, study_id, wanted)
     if among is not None:
         where.append(_items.c.id.in_(among))
@@ -158,8 +156,7 @@ def find_items(
 def items_after(
     store: Store, study_id: int, wanted: ItemFilter, *, after: int = 0, limit: int = 100
 ) -> tuple[tuple[int, Question], ...]:
-    """The items that the filter lets through and whose numbers are above `after`, with their numbers, in the order they
-    were added."""
+    """The items that match the filter with numbers above `after`, and their numbers, in the order they were added."""
     where = [*_conditions(store, study_id, wanted), _items.c.id > after]
     query = sa.select(_items.c.id).join(_prompts).where(*where).order_by(_items.c.id).limit(limit)
     with store.read() as connection:
@@ -194,19 +191,23 @@ def _conditions(store: Store, study_id: int, wanted: ItemFilter) -> list[sa.Colu
     if wanted.rater is not None:
         found.append(
             sa.exists().where(
-                _given.c.rater_id == wanted.rater,
-                _given.c.item_id == _items.c.id,
-                _given.c.state.in_(("done", "skipped")),
+                _assignments.c.rater_id == wanted.rater,
+                _assignments.c.item_id == _items.c.id,
+                _assignments.c.state.in_(("done", "skipped")),
             )
         )
     if wanted.flag:
         named = (
-            _said.c.flags != "[]" if wanted.flag == "any" else _like(_said.c.flags, json.dumps(wanted.flag))
+            _judgements.c.flags != "[]"
+            if wanted.flag == "any"
+            else _like(_judgements.c.flags, json.dumps(wanted.flag))
         )
-        found.append(sa.exists().where(_said.c.item_id == _items.c.id, _said.c.latest == 1, named))
+        found.append(
+            sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, named)
+        )
     if wanted.corrected:
-        said = sa.or_(_said.c.correction.is_not(None), _said.c.spans.is_not(None))
-        found.append(sa.exists().where(_said.c.item_id == _items.c.id, _said.c.latest == 1, said))
+        said = sa.or_(_judgements.c.correction.is_not(None), _judgements.c.spans.is_not(None))
+        found.append(sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, said))
     if wanted.skipped:
         found.append(_items.c.skipped > 0)
     if wanted.model is not None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Comparison, CompletionRecord, Prompt
-from tutelage.people.kinds.kind import Traits
+from tutelage.people.kinds.kind import KindTraits
 from tutelage.people.languages import counted
 from tutelage.people.store import additions, schema
 from tutelage.people.store.engine import Connection, Store, chunks, lock, record_event, several
@@ -49,8 +49,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Additions:
-    """The result of `add_items`: how many of each were new, and how many items were in the study before (same key, same
-    content)."""
+    """The result of `add_items`: the numbers of new prompts, responses and items, and of items `known` before."""
 
     prompts: int
     responses: int
@@ -107,8 +106,7 @@ def insert_items(
 def set_overlap(
     store: Store, study_id: int, overlap: int, keys: Sequence[str], *, actor: str = "owner"
 ) -> None:
-    """Ask for `overlap` raters on these items, whatever the study's plan says. Raises TutelageError for unknown
-    items."""
+    """Ask for `overlap` raters on these items instead of the plan's. Raises TutelageError for unknown items."""
     if not 1 <= overlap <= MOST_RATERS:
         raise TutelageError(f"overlap is {overlap}; each item needs between 1 and {MOST_RATERS} raters.")
     items, now = schema.item, store.now()
@@ -139,8 +137,7 @@ def set_overlap(
 def set_priorities(
     store: Store, study_id: int, priorities: Mapping[str, float], *, why: str, actor: str = "owner"
 ) -> None:
-    """Say how much each item is worth asking (for the policy `priority`), for example how unsure a reward model is of
-    it. Raises TutelageError for an item that is not there."""
+    """Set the priority of items for the policy `priority`. Raises TutelageError for unknown items."""
     items = schema.item
     change = items.update().where(items.c.study_id == study_id, items.c.key == sa.bindparam("item_key"))
     with store.write() as connection:
@@ -148,15 +145,8 @@ def set_priorities(
             values = {"item_key": key, "priority": float(priority)}
             if not connection.execute(change, values).rowcount:
                 raise TutelageError(f"There is no item '{key}' in this study.")
-        record_event(
-            connection,
-            study_id,
-            store.now(),
-            actor,
-            "priorities_set",
-            several(len(priorities), "items"),
-            why=why,
-        )
+        subject = several(len(priorities), "items")
+        record_event(connection, study_id, store.now(), actor, "priorities_set", subject, why=why)
 
 
 def _refuse_unstorable(
@@ -173,7 +163,7 @@ def _refuse_unstorable(
             refuse_unstorable(text, f"Item {item.key!r}")
 
 
-def _check_shape(item: Item, traits: Traits) -> None:
+def _check_shape(item: Item, traits: KindTraits) -> None:
     count = len(item.responses)
     if count not in traits.sizes:
         least, most = traits.sizes[0], traits.sizes[-1]

@@ -1,7 +1,7 @@
 """The rows of judgements: appending revisions, and reading back the past answers of a rater."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -10,20 +10,17 @@ from tutelage.people.answers import (
     LETTERS,
     Answer,
     Canonical,
-    as_displayed,
+    answer_from,
     canonical,
-    correction_from,
     correction_row,
     displayed,
-    from_displayed,
     span_rows,
-    spans_from,
 )
 from tutelage.people.store import schema
 from tutelage.people.store.assignments import Assignment, Lease, load_assignment
-from tutelage.people.store.engine import Connection, Store, inserted
+from tutelage.people.store.engine import Connection, Store, insert_row
 
-_judgements = schema.judgement
+_judgements, _items = schema.judgement, schema.item
 
 
 @dataclass(frozen=True)
@@ -55,12 +52,12 @@ _KNOWN = sa.select(*(_judgements.c[name] for name in _STORED)).where(
 )
 _SUPERSEDE = _judgements.update().where(_judgements.c.id == sa.bindparam("judgement")).values(latest=0)
 _TRAINING = (
-    sa.select(_judgements.c.verdict, schema.item.c.gold)
-    .join(schema.item, schema.item.c.id == _judgements.c.item_id)
+    sa.select(_judgements.c.verdict, _items.c.gold)
+    .join(_items, _items.c.id == _judgements.c.item_id)
     .where(
         _judgements.c.rater_id == sa.bindparam("rater"),
         _judgements.c.latest == 1,
-        schema.item.c.pool == "training",
+        _items.c.pool == "training",
     )
 )
 _FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
@@ -71,7 +68,7 @@ _FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
 )
 
 
-def known(
+def find_judgements(
     connection: Connection, study_id: int, key: str, assignment_id: int
 ) -> tuple[JudgementRow | None, JudgementRow | None]:
     """The judgement that was sent under this idempotency key, and the one in force for this assignment."""
@@ -79,9 +76,9 @@ def known(
     same, latest = None, None
     for row in connection.execute(_KNOWN, wanted):
         if row.idempotency_key == key:
-            same = stored(row)
+            same = judgement_row(row)
         if row.assignment_id == assignment_id and row.latest:
-            latest = stored(row)
+            latest = judgement_row(row)
     return same, latest
 
 
@@ -96,7 +93,7 @@ def training_record(connection: Connection, rater_id: int) -> tuple[int, int]:
     return len(rows), sum(row.verdict == row.gold for row in rows)
 
 
-def append(
+def append_revision(
     connection: Connection,
     lease: Lease,
     answer: Answer,
@@ -113,7 +110,7 @@ def append(
     row = row_of(answer, said, lease.order, revision, lease.repeat, extra, now)
     row |= {"study_id": lease.study_id, "assignment_id": lease.id, "item_id": lease.item_id}
     row |= {"rater_id": lease.rater_id, "version_id": lease.version_id, "latest": 1}
-    judgement_id = inserted(connection, _judgements, row)
+    judgement_id = insert_row(connection, _judgements, row)
     return JudgementRow(
         judgement_id, lease.id, revision, said.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
         answer.key,
@@ -155,7 +152,7 @@ def row_of(
     }
 
 
-def stored(row: sa.Row) -> JudgementRow:
+def judgement_row(row: sa.Row) -> JudgementRow:
     """The value of a row with at least the columns of `JudgementRow`."""
     return JudgementRow(
         row.id, row.assignment_id, row.revision, row.verdict, tuple(json.loads(row.order)), row.flags != "[]",
@@ -165,55 +162,6 @@ def stored(row: sa.Row) -> JudgementRow:
 
 def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-_said, _given, _items = schema.judgement, schema.assignment, schema.item
-
-
-@dataclass(frozen=True)
-class KnownAnswer:
-    """The known answer of a training question beside the one that was given, both canonical."""
-
-    gold: str
-    verdict: str
-    explanation: str
-
-
-def given_answers(
-    connection: Connection, rater_id: int, limit: int
-) -> Iterator[tuple[int, Answer, int, int]]:
-    """Assignment, answer in force, its revision and its time, newest first."""
-    query = (
-        sa.select(_said)
-        .where(_said.c.rater_id == rater_id, _said.c.latest == 1)
-        .order_by(_said.c.id.desc())
-        .limit(limit)
-    )
-    for row in connection.execute(query).mappings().all():
-        yield row["assignment_id"], _answer(row), row["revision"], row["created"]
-
-
-def known_answer(connection: Connection, assignment_id: int) -> KnownAnswer | None:
-    """None unless it is a training question that has been answered."""
-    query = (
-        sa.select(_items.c.gold, _items.c.explanation, _said.c.verdict)
-        .join(_items, _items.c.id == _said.c.item_id)
-        .where(_said.c.assignment_id == assignment_id, _said.c.latest == 1, _items.c.pool == "training")
-    )
-    row = connection.execute(query).one_or_none()
-    return None if row is None else KnownAnswer(row.gold, row.verdict, row.explanation or "")
-
-
-def _answer(row: sa.RowMapping) -> Answer:
-    envelope = {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client")}
-    envelope |= {"flags": tuple(json.loads(row["flags"])), "key": row["idempotency_key"]}
-    order = json.loads(row["order"])
-    if row["correction"] is not None:
-        correction = correction_from(json.loads(row["correction"]))
-        envelope["correction"] = correction and as_displayed(correction, order)
-    spans = spans_from(json.loads(row["spans"] or "[]"))
-    envelope["spans"] = tuple(as_displayed(span, order) for span in spans)
-    return from_displayed(json.loads(row["displayed"]), envelope)
 
 
 @dataclass(frozen=True)
@@ -230,7 +178,7 @@ class PastAnswer:
 @dataclass(frozen=True)
 class Feedback:
     """The feedback after a training question: the place of the better response (`left`, `right`, `tie`), whether the
-    rater said so, and why it is so."""
+    rater chose it, and the explanation."""
 
     expected: str
     right: bool
@@ -239,20 +187,42 @@ class Feedback:
 
 def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAnswer, ...]:
     """The rater's last answers, newest first: the first is the one to undo."""
+    mine = sa.and_(_judgements.c.rater_id == rater_id, _judgements.c.latest == 1)
+    query = sa.select(_judgements).where(mine).order_by(_judgements.c.id.desc()).limit(limit)
     with store.read() as connection:
         return tuple(
-            PastAnswer(load_assignment(connection, assignment_id), answer, revision, created)
-            for assignment_id, answer, revision, created in given_answers(connection, rater_id, limit)
+            PastAnswer(
+                load_assignment(connection, row["assignment_id"]),
+                _answer(row),
+                row["revision"],
+                row["created"],
+            )
+            for row in connection.execute(query).mappings().all()
         )
+
+
+def _answer(row: sa.RowMapping) -> Answer:
+    parsed = {name: json.loads(row[name] or "null") for name in ("displayed", "flags", "correction", "spans")}
+    parsed |= {"spans": parsed["spans"] or [], "key": row["idempotency_key"]}
+    return answer_from({**row, **parsed}, json.loads(row["order"]))
 
 
 def feedback(store: Store, assignment_id: int) -> Feedback | None:
     """The feedback on an answered training question; None for any other question, and before the answer."""
+    query = (
+        sa.select(_items.c.gold, _items.c.explanation, _judgements.c.verdict)
+        .join(_items, _items.c.id == _judgements.c.item_id)
+        .where(
+            _judgements.c.assignment_id == assignment_id,
+            _judgements.c.latest == 1,
+            _items.c.pool == "training",
+        )
+    )
     with store.read() as connection:
-        known = known_answer(connection, assignment_id)
+        known = connection.execute(query).one_or_none()
         if known is None:
             return None
-        assignment = load_assignment(connection, assignment_id)
-    places = {LETTERS[index]: side for index, side in zip(assignment.order, ("left", "right"), strict=False)}
-    expected = places.get(known.gold, known.gold)
-    return Feedback(expected, known.verdict == known.gold, known.explanation)
+        order = load_assignment(connection, assignment_id).order
+    places = {LETTERS[index]: side for index, side in zip(order, ("left", "right"), strict=False)}
+    right = known.verdict == known.gold
+    return Feedback(places.get(known.gold, known.gold), right, known.explanation or "")

@@ -10,7 +10,7 @@ from tutelage.base import nouns
 from tutelage.base.errors import TutelageError
 from tutelage.people.store import schema
 from tutelage.people.store.consents import renew_consent
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.studies import load_study
 from tutelage.people.validation import refuse_unstorable
 
@@ -22,9 +22,9 @@ _rows = schema.live
 
 @dataclass(frozen=True)
 class LiveModels:
-    """The two models that raters talk to: `model` and `against` as folders, names on the hub, or addresses of endpoints
-    (they may be the same), for at most `turns` messages of the rater. `openings` are suggested first messages,
-    `sampling` the options of the requests. `round` is what the items belong to, `id` the number of the row."""
+    """The two models that raters talk to (folders, hub names or addresses of endpoints; they may be equal), for at most
+    `turns` messages. `openings` are suggested first messages, `sampling` options of requests, `round` that of the
+    items, `id` the row."""
 
     model: str
     against: str
@@ -82,7 +82,7 @@ def set_live_models(
         if before is not None and _content(before) == _content(live):
             return before, False
         row = _content(live) | {"study_id": study_id, "created": store.now()}
-        inserted(connection, _rows, row)
+        insert_row(connection, _rows, row)
         told = {"models": list(live.names), "turns": live.turns, "openings": len(live.openings)}
         if before is None:  # the standard text says more from now on
             renew_consent(connection, study_id, store.now(), actor=actor)

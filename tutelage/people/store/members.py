@@ -26,8 +26,8 @@ _raters = schema.rater
 
 @dataclass(frozen=True)
 class Identity:
-    """A person as a sign-in elsewhere knows them: `key` never changes and is theirs alone, `contact` is what roles are
-    given by (an e-mail address, or a user's name of a proxy), `name` what others may see."""
+    """A person as known by another sign-in: `key` is unique and permanent, `contact` (e-mail or proxy user name) gives
+    roles, `name` is shown."""
 
     key: str
     contact: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event
+from tutelage.people.store.engine import Store, insert_row, lock, record_event
 from tutelage.people.store.inbox import insert_notice
 from tutelage.people.validation import FieldError
 
@@ -55,7 +55,7 @@ def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: st
         lock(connection, schema.study, study_id)
         connection.execute(_alarms.delete().where(_alarms.c.study_id == study_id))
         if agreement is not None:
-            inserted(connection, _alarms, {"study_id": study_id, "agreement": agreement, "low": 0})
+            insert_row(connection, _alarms, {"study_id": study_id, "agreement": agreement, "low": 0})
         record_event(connection, study_id, now, actor, "alarm_set", "agreement", bound=agreement)
 
 
@@ -68,8 +68,8 @@ def alarm_of(store: Store, study_id: int) -> Alarm | None:
 
 
 def notice_agreement(store: Store, study_id: int, agreement: float, items: int) -> bool:
-    """Compare the agreement, on so many items, with the alarm of the study. Where it has fallen below, that is put into
-    the inbox, once until it has risen by `AGAIN` above the bound; whether that was done."""
+    """Add a notice if the agreement has fallen below the study's alarm, once until it rises by `AGAIN` above the bound;
+    whether one was added."""
     alarm = alarm_of(store, study_id)
     if alarm is None or (agreement < alarm.agreement and alarm.low):
         return False

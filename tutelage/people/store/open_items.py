@@ -18,14 +18,14 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from tutelage.people.store import schema
-from tutelage.people.store.counters import COLUMNS, LockedItem, locked_from
+from tutelage.people.store.counters import COLUMNS, LockedItem, locked_item
 from tutelage.people.store.engine import Connection
 
 WINDOW = 500
 _NO_ROUND = 2**31 - 1
 """A number beyond that of every round."""
 
-_items, _given = schema.item, schema.assignment
+_items, _assignments = schema.item, schema.assignment
 
 
 def _later(name: str) -> sa.BindParameter[int]:
@@ -39,10 +39,10 @@ _room, _since, _start, _round = _later("room"), _later("since"), _later("start")
 def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """The rater has neither answered, nor skipped, nor holds the item; one that ran out may be asked again."""
     seen: sa.Select = sa.select(sa.literal_column("1")).where(
-        _given.c.item_id == item_id,
-        _given.c.rater_id == _rater,
-        _given.c.repeat == 0,
-        _given.c.state.in_(("leased", "done", "skipped")),
+        _assignments.c.item_id == item_id,
+        _assignments.c.rater_id == _rater,
+        _assignments.c.repeat == 0,
+        _assignments.c.state.in_(("leased", "done", "skipped")),
     )
     return ~sa.exists(seen)
 
@@ -123,8 +123,8 @@ _NEW_TO = sa.select(_items.c.id).where(_items.c.id == _item, _unseen(_items.c.id
 
 
 def open_rounds(connection: Connection, study_id: int) -> Iterator[tuple[int, int]]:
-    """The rounds that have an open item, newest first, each with the most places that a started item of it has left: 0
-    where no started item is open."""
+    """The rounds with an open item, newest first, each with the most places left of a started item (0 where none is
+    open)."""
     number = _NO_ROUND
     while True:
         found = connection.execute(_ROUND_BEFORE, {"study": study_id, "round": number}).one_or_none()
@@ -137,12 +137,12 @@ def open_rounds(connection: Connection, study_id: int) -> Iterator[tuple[int, in
 def started_item(
     connection: Connection, study_id: int, rater_id: int, number: int, room: int, since: int
 ) -> tuple[LockedItem | None, int]:
-    """The item of a round with `room` places left that was touched longest ago, though after `since`, and is new to the
-    rater; with it the time up to which everything was looked at."""
+    """The item of a round with `room` places, new to the rater, that was touched longest ago after `since`; and the
+    time up to which all were searched."""
     wanted = {"study": study_id, "rater": rater_id, "round": number, "room": room, "since": since}
     first = connection.execute(_NEXT_STARTED, wanted).one_or_none()
     if first is not None:
-        return locked_from(first), first.touched - 1
+        return locked_item(first), first.touched - 1
     return None, (connection.scalar(_LOOKED_AT, wanted) or since + 1) - 1
 
 
@@ -165,7 +165,7 @@ def random_item(connection: Connection, study_id: int, rater_id: int, start: int
 
 def _first(connection: Connection, query: sa.Select, wanted: Mapping[str, int]) -> LockedItem | None:
     row = connection.execute(query, wanted).one_or_none()
-    return None if row is None else locked_from(row)
+    return None if row is None else locked_item(row)
 
 
 def any_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
@@ -180,12 +180,16 @@ def is_new_to(connection: Connection, item_id: int, rater_id: int) -> bool:
 
 def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
     """The first item, with or without room, after those this model judge has been asked."""
-    mine = _given.c.rater_id == rater_id
-    lost = sa.select(_given.c.item_id).where(mine, _given.c.state.in_(("expired", "released"))).limit(1)
+    mine = _assignments.c.rater_id == rater_id
+    lost = (
+        sa.select(_assignments.c.item_id)
+        .where(mine, _assignments.c.state.in_(("expired", "released")))
+        .limit(1)
+    )
     again = connection.scalar(lost)
     if again is not None:
         return again
-    last = connection.scalar(sa.select(sa.func.max(_given.c.item_id)).where(mine)) or 0
+    last = connection.scalar(sa.select(sa.func.max(_assignments.c.item_id)).where(mine)) or 0
     asked = sa.and_(_items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None))
     return connection.scalar(
         sa.select(_items.c.id).where(asked, _items.c.id > last).order_by(_items.c.id).limit(1)
@@ -193,8 +197,8 @@ def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int |
 
 
 def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, start: int) -> int | None:
-    """An item of the pool `gold` or `training` that is new to the rater: in shuffled order from `start` on, and round
-    the end."""
+    """An item of the pool `gold` or `training`, new to the rater, in shuffled order from `start` on and round the
+    end."""
     mine = sa.and_(_items.c.study_id == study_id, _items.c.pool == pool, schema.OPEN)
     for part in (_items.c.shuffle >= start, _items.c.shuffle < start):
         query = sa.select(_items.c.id).where(mine, part, _unseen(_items.c.id)).order_by(_items.c.shuffle)
@@ -204,34 +208,34 @@ def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, 
     return None
 
 
-def repeatable(
+def repeatable_item(
     connection: Connection, rater_id: int, fraction: float, apart: int
 ) -> tuple[int, tuple[int, ...]] | None:
-    """One of the rater's own answered production items, asked at least `apart` answers ago and not yet repeated; with
-    the order it was shown in. `fraction` of the way through the rater's time."""
-    mine = sa.and_(_given.c.rater_id == rater_id, _given.c.state == "done")
-    closed = _given.c.closed
+    """An answered production item of the rater, at least `apart` answers old and not repeated, at `fraction` of the
+    rater's time; with the order it was shown in."""
+    mine = sa.and_(_assignments.c.rater_id == rater_id, _assignments.c.state == "done")
+    closed = _assignments.c.closed
     latest = connection.scalar(sa.select(closed).where(mine).order_by(closed.desc()).limit(1).offset(apart))
     if latest is None:
         return None
     first = connection.scalar(sa.select(sa.func.min(closed)).where(mine)) or 0
-    again = _given.alias()
+    again = _assignments.alias()
     repeated = sa.exists().where(
-        again.c.item_id == _given.c.item_id, again.c.rater_id == rater_id, again.c.repeat == 1
+        again.c.item_id == _assignments.c.item_id, again.c.rater_id == rater_id, again.c.repeat == 1
     )
     start = int(first + fraction * (latest - first))
     query = (
-        sa.select(_given.c.item_id, _given.c.order)
-        .join(_items, _items.c.id == _given.c.item_id)
-        .where(mine, _given.c.repeat == 0, closed.between(start, latest), ~repeated)
+        sa.select(_assignments.c.item_id, _assignments.c.order)
+        .join(_items, _items.c.id == _assignments.c.item_id)
+        .where(mine, _assignments.c.repeat == 0, closed.between(start, latest), ~repeated)
         .where(_items.c.pool == "production", _items.c.excluded.is_(None))
     )
-    found = connection.execute(query.order_by(closed, _given.c.id).limit(1)).one_or_none()
+    found = connection.execute(query.order_by(closed, _assignments.c.id).limit(1)).one_or_none()
     return None if found is None else (found.item_id, tuple(json.loads(found.order)))
 
 
-_own = sa.and_(_given.c.rater_id == _rater, _given.c.repeat == 0)
-_with_items = _given.join(_items, _items.c.id == _given.c.item_id)
+_own = sa.and_(_assignments.c.rater_id == _rater, _assignments.c.repeat == 0)
+_with_items = _assignments.join(_items, _items.c.id == _assignments.c.item_id)
 
 
 def _open(pool: str) -> sa.ColumnElement[bool]:
@@ -243,31 +247,36 @@ def _number(source: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> sa.Sc
 
 
 _HELD = _number(_with_items, _own, schema.LEASED, _items.c.pool == "production")
-_KNOWN = _number(_with_items, _own, _given.c.state.in_(("leased", "done", "skipped")), _open("production"))
+_KNOWN = _number(
+    _with_items, _own, _assignments.c.state.in_(("leased", "done", "skipped")), _open("production")
+)
 _LEFT = sa.select(_number(_items, _open("production")) - _KNOWN + _HELD)
-_taken = _given.alias("taken")
+_taken = _assignments.alias("taken")
 _NEW = ~sa.exists().where(
-    _taken.c.item_id == _given.c.item_id,
+    _taken.c.item_id == _assignments.c.item_id,
     _taken.c.rater_id == _rater,
     _taken.c.repeat == 0,
     _taken.c.state.in_(("leased", "done", "skipped")),
 )
 _MAY_COME_BACK = (
-    sa.select(_given.c.id)
+    sa.select(_assignments.c.id)
     .select_from(_with_items)
     .where(
-        schema.LEASED, _given.c.study_id == _study, _given.c.rater_id != _rater, _given.c.counted == 1, _NEW
+        schema.LEASED,
+        _assignments.c.study_id == _study,
+        _assignments.c.rater_id != _rater,
+        _assignments.c.counted == 1,
+        _NEW,
     )
-    .where(_given.c.repeat == 0, _items.c.pool == "production", _items.c.excluded.is_(None))
+    .where(_assignments.c.repeat == 0, _items.c.pool == "production", _items.c.excluded.is_(None))
     .limit(1)
 )
-_PRACTISED = _number(_with_items, _own, _given.c.state.in_(("done", "skipped")), _open("training"))
+_PRACTISED = _number(_with_items, _own, _assignments.c.state.in_(("done", "skipped")), _open("training"))
 _PRACTICE_LEFT = sa.select(_number(_items, _open("training")) - _PRACTISED)
 
 
 def count_left(connection: Connection, study_id: int, rater_id: int) -> int:
-    """The number of items that the rater holds or may still be asked: those with an open place that the rater has
-    neither answered nor skipped. Practice and questions with a known answer are not among them."""
+    """The number of production items that the rater holds or may still be asked; known answers not included."""
     return connection.scalar(_LEFT, {"study": study_id, "rater": rater_id}) or 0
 
 
@@ -278,9 +287,8 @@ def may_come_back(connection: Connection, study_id: int, rater_id: int) -> bool:
 
 @dataclass(frozen=True)
 class Room:
-    """The answers that the items of a study still take from all raters together, those of questions on screens
-    included, and `items`, the number of items with an open place. `known` has by rater the number of those that the
-    rater was asked, but for what is on the rater's screen."""
+    """The answers that the items of a study still take, pending ones included; the number of open `items`; and by rater
+    the number of these already asked, except pending ones (`known`)."""
 
     answers: int
     items: int
@@ -296,15 +304,15 @@ def room_of(connection: Connection, study_id: int) -> Room:
     room = sa.select(sa.func.count(), sa.func.sum(_items.c.room)).where(_open("production"))
     items, places = connection.execute(room, {"study": study_id}).one()
     leased = sa.case((schema.LEASED, 1), else_=0)
-    closed = sa.and_(_open("production"), _given.c.state.in_(("leased", "done", "skipped")))
+    closed = sa.and_(_open("production"), _assignments.c.state.in_(("leased", "done", "skipped")))
     known = sa.func.sum(sa.case((closed, 1), else_=0)) - sa.func.sum(leased)
-    taken = sa.func.sum(leased * _given.c.counted)
+    taken = sa.func.sum(leased * _assignments.c.counted)
     by_rater = (
-        sa.select(_given.c.rater_id, known, taken)
+        sa.select(_assignments.c.rater_id, known, taken)
         .select_from(_with_items)
-        .where(_items.c.study_id == _study, _items.c.pool == "production", _given.c.repeat == 0)
+        .where(_items.c.study_id == _study, _items.c.pool == "production", _assignments.c.repeat == 0)
         .where(sa.or_(schema.OPEN, schema.LEASED))
-        .group_by(_given.c.rater_id)
+        .group_by(_assignments.c.rater_id)
     )
     rows = connection.execute(by_rater, {"study": study_id}).all()
     answers = int(places or 0) + sum(int(row[2]) for row in rows)

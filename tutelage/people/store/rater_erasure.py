@@ -1,4 +1,4 @@
-"""Forgetting a rater: the one place where what a person said is erased.
+"""Forgetting raters, on request or at the end of their retention: the one place that erases what a person said.
 
 Erased everywhere in the study: the name, the platform's identifiers, reasons, notes, better responses that the rater
 wrote, the kind of browser, sessions and personal links, and the free text of the audit trail about the rater. The
@@ -17,6 +17,8 @@ the name, not by the name.
 """
 
 import json
+import logging
+import threading
 from dataclasses import dataclass
 from itertools import chain, count
 
@@ -36,14 +38,16 @@ from tutelage.people.store.backup import (
     mark_of,
     rewrite_file,
 )
-from tutelage.people.store.consents import load_consent
-from tutelage.people.store.engine import Connection, Store, inserted, record_event
+from tutelage.people.store.consents import load_consent, raters_due
+from tutelage.people.store.engine import Connection, Store, insert_row, record_event
 from tutelage.people.store.exclusions import count_again
 from tutelage.people.store.raters import Rater, folded, free_name, lock_rater
 from tutelage.people.store.turns import erase_conversations
 
-_raters, _said, _given = schema.rater, schema.judgement, schema.assignment
-_pending = schema.erasure
+LOOK_SECONDS = 3_600
+_log = logging.getLogger(__name__)
+_raters, _judgements, _assignments = schema.rater, schema.judgement, schema.assignment
+_erasures = schema.erasure
 _notices, _events, _exports = schema.notice, schema.event, schema.export
 _WITH_WORDS = (
     "rater", "judgement", "notice", "event", "visit", "session", "invite", "export", "prompt", "response",
@@ -55,10 +59,9 @@ _STANDS_IN = "forgotten rater"
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What was done: the `name` that stands in for the rater's, whether the votes were erased, the `backups` and other
-    copies that still hold the rater, with the reason where one could not be changed, the number of `exports` made since
-    the rater came, whose files may hold the rater, and whether the database file was `rewritten`: not where other
-    programs were reading it; forgetting the next rater does it."""
+    """The result: the `name` in place of the rater's, whether votes were erased, `backups` and copies that still hold
+    the rater (with the reason), the number of `exports` that may, and whether the file was `rewritten` (not while other
+    programs read it)."""
 
     name: str
     erased: bool
@@ -97,7 +100,7 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         record_event(connection, rater.study_id, now, by or name, "forgotten", name, **done)
         row = {"study_id": rater.study_id, "rater_id": rater.id, "mark": mark, "name": name, "actor": by}
         row |= {"votes_too": int(erased), "backups_too": int(backups_too), "since": rater.created}
-        inserted(connection, _pending, row | {"exports": exports, "created": now})
+        insert_row(connection, _erasures, row | {"exports": exports, "created": now})
     (finished,) = finish_forgetting(store, rater.study_id, only=rater_id)
     return finished
 
@@ -108,9 +111,9 @@ def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -
     Raises:
         Unavailable: a backup cannot be written or deleted just now; it is tried again at the next start.
     """
-    query = sa.select(_pending).where(_pending.c.study_id == study_id).order_by(_pending.c.id)
+    query = sa.select(_erasures).where(_erasures.c.study_id == study_id).order_by(_erasures.c.id)
     if only is not None:
-        query = query.where(_pending.c.rater_id == only)
+        query = query.where(_erasures.c.rater_id == only)
     with store.read() as connection:
         rows = connection.execute(query).mappings().all()
     return tuple(_finish(store, row) for row in rows)
@@ -133,13 +136,13 @@ def _finish(store: Store, row: sa.RowMapping) -> Forgotten:
     beside = (copy for copy in copies_beside(store, mark) if copy not in archives)
     kept = (*(f"{place} ({why})" for place, why in left.items()), *beside, *archives)
     with store.write() as connection:
-        connection.execute(_pending.delete().where(_pending.c.id == row["id"]))
+        connection.execute(_erasures.delete().where(_erasures.c.id == row["id"]))
     return Forgotten(row["name"], erased, kept, row["exports"], rewritten)
 
 
 def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int, *, erased: bool) -> int:
-    """Let `name` stand in for the rater, in the database or in a backup of it; returns how many exports were made since
-    the rater came."""
+    """Replace the rater by `name`, in the database or a backup; returns the number of exports made since the rater
+    came."""
     _forget_words(connection, rater, actor, now)
     _forget_doors(connection, rater)
     _rewrite_trail(connection, rater, name, erased=erased)
@@ -152,9 +155,11 @@ def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int
 
 
 def _forget_words(connection: Connection, rater: Rater, actor: str, now: int) -> None:
-    mine = _said.c.rater_id == rater.id
-    connection.execute(_said.update().where(mine).values(reason="", client="", correction=None))
-    connection.execute(_said.update().where(mine, _said.c.excluded.is_not(None)).values(excluded=_STANDS_IN))
+    mine = _judgements.c.rater_id == rater.id
+    connection.execute(_judgements.update().where(mine).values(reason="", client="", correction=None))
+    connection.execute(
+        _judgements.update().where(mine, _judgements.c.excluded.is_not(None)).values(excluded=_STANDS_IN)
+    )
     notes = _notices.update().where(_notices.c.rater_id == rater.id)
     connection.execute(notes.values(text="", closed=now, closed_by=actor))
 
@@ -212,12 +217,13 @@ _NOT_ABOUT_RATERS = (
 
 
 def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
-    return set(map(str, connection.scalars(sa.select(_said.c.id).where(_said.c.rater_id == rater.id))))
+    return set(
+        map(str, connection.scalars(sa.select(_judgements.c.id).where(_judgements.c.rater_id == rater.id)))
+    )
 
 
 def _rewrite_exports(connection: Connection, rater: Rater) -> int:
-    """Take the reasons from the manifests that are kept; returns how many exports were made since the
-    rater came."""
+    """Erase reasons in the kept manifests; returns the number of exports made since the rater came."""
     mine = sa.and_(_exports.c.study_id == rater.study_id, _exports.c.created >= rater.created)
     rows = connection.execute(sa.select(_exports.c.id, _exports.c.manifest).where(mine)).all()
     numbers = _numbers_of_judgements(connection, rater)
@@ -235,13 +241,13 @@ def _rewrite_exports(connection: Connection, rater: Rater) -> int:
 
 def _release(connection: Connection, rater: Rater, now: int, *, erased: bool) -> None:
     """Give back what the rater holds, and what was answered too where the votes go."""
-    mine = _given.c.rater_id == rater.id
-    given_back = mine if erased else sa.and_(mine, _given.c.state == "leased")
+    mine = _assignments.c.rater_id == rater.id
+    given_back = mine if erased else sa.and_(mine, _assignments.c.state == "leased")
     if erased:
         unlinked = _notices.update().where(_notices.c.rater_id == rater.id)
         connection.execute(unlinked.values(judgement_id=None))
-        connection.execute(_said.delete().where(_said.c.rater_id == rater.id))
-    connection.execute(_given.update().where(given_back).values(state="released", closed=now))
+        connection.execute(_judgements.delete().where(_judgements.c.rater_id == rater.id))
+    connection.execute(_assignments.update().where(given_back).values(state="released", closed=now))
     count_again(connection, mine, now)
 
 
@@ -265,3 +271,41 @@ def _rewrite(store: Store) -> bool:
         for table in _WITH_WORDS:
             connection.exec_driver_sql(f"VACUUM {table}")
     return True
+
+
+def forget_due(store: Store, study_id: int, *, actor: str = "retention") -> tuple[Forgotten, ...]:
+    """Forget every rater whose time is over."""
+    return tuple(forget(store, rater.id, actor=actor) for rater in raters_due(store, study_id))
+
+
+class Retention:
+    """Finishes erasures and forgets raters who are due, at once and every hour. `start` begins a thread, `close` ends
+    it."""
+
+    def __init__(self, store: Store, study_id: int) -> None:
+        self._store, self._study = store, study_id
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._work, daemon=True, name="retention").start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+
+    def look(self) -> None:
+        """Do it once."""
+        try:
+            begun = finish_forgetting(self._store, self._study)
+            for each in (*begun, *forget_due(self._store, self._study)):
+                _log.warning(
+                    "%s was forgotten; backups that hold the rater: %s", each.name, each.backups or "none"
+                )
+        except TutelageError as error:  # the database is busy: the next look will do
+            _log.warning("Raters who are due could not be forgotten: %s", error)
+
+    def _work(self) -> None:
+        while not self._ended.is_set():
+            self.look()
+            self._ended.wait(LOOK_SECONDS)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.exclusions import count_again, fills_no_places, has_people, people_in
 from tutelage.people.validation import FieldError
 
@@ -43,9 +43,8 @@ class NameTaken(FieldError):
 
 @dataclass(frozen=True)
 class Tallies:
-    """Counts over a rater's latest answers, but for those in practice. `left_chosen` and `right_chosen` are by display,
-    `longer_chosen` and `shorter_chosen` by characters; golds and repeats are counted when answered with a side;
-    `active_ms` sums the `timed` answers that carry a time."""
+    """Counts over a rater's latest answers without practice. `left_chosen`, `right_chosen` are by display,
+    `longer_chosen`, `shorter_chosen` by characters; `active_ms` sums the `timed` answers."""
 
     answered: int = 0
     skipped: int = 0
@@ -99,15 +98,13 @@ class Rater:
 
 
 def folded(name: str) -> str:
-    """A name as people tell names apart: without capitals, outer or double spaces, or other forms of the same letters.
-    "Ada" and "ada " are one name."""
+    """A name without capitals, extra spaces or other forms of the same letters, as names are compared."""
     return unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
 
 
 def pseudonym_of(number: int, kind: str, name: str) -> str:
-    """What stands for a rater outside the study, in exports, records and messages to programs: for a person the number
-    of the rater in the database, as `rater-7`. A model judge or simulated rater, who is nobody, keeps the name, unless
-    it reads like the pseudonym of a person."""
+    """The rater's name outside the study: `rater-7` for a person; model judges and simulated raters keep their name,
+    unless it reads like such a pseudonym."""
     keeps_name = kind != "human" and not _PSEUDONYM.fullmatch(name)
     return name if keeps_name else f"rater-{number}"
 
@@ -181,7 +178,7 @@ def insert_rater(
         "state": "training" if training else "active", "folded": folded(name),
         "detail": json.dumps(dict(detail or {}), ensure_ascii=False, sort_keys=True),
     }  # fmt: skip
-    rater_id = inserted(connection, raters, row)
+    rater_id = insert_row(connection, raters, row)
     record_event(connection, study_id, now, actor, "rater_added", name, kind=kind, role=role)
     if comes:
         _free_places(connection, study_id, now)
@@ -189,8 +186,8 @@ def insert_rater(
 
 
 def has_stand_ins(store: Store, study_id: int) -> bool:
-    """Whether there are simulated raters in the study. Their answers fill places only while no person takes part:
-    whoever adds a person writes alone, because the places are freed then."""
+    """Whether the study has simulated raters, whose places are freed with the first person: whoever adds one writes
+    alone."""
     raters = schema.rater
     query = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.kind == "simulated").limit(1)
     with store.read() as connection:
@@ -198,8 +195,8 @@ def has_stand_ins(store: Store, study_id: int) -> bool:
 
 
 def crowd_kinds(raters: Iterable[Rater]) -> tuple[RaterKind, ...]:
-    """The kinds of rater whose answers fill places and make up the figures: people, and simulated raters while no
-    person takes part."""
+    """The kinds of rater that fill places and make up the figures: people, and simulated raters while no person takes
+    part."""
     people = any(rater.kind == "human" and rater.role == "rater" for rater in raters)
     return ("human",) if people else ("human", "simulated")
 
@@ -298,22 +295,13 @@ def change_rater(
         before = lock(connection, schema.rater, rater_id)
         change = schema.rater.update().where(schema.rater.c.id == rater_id)
         connection.execute(change.values(state=state, quota=quota))
-        record_event(
-            connection,
-            before["study_id"],
-            store.now(),
-            actor,
-            f"rater_{state}",
-            before["name"],
-            why=why,
-            quota=quota,
-        )
+        study_id, name, detail = before["study_id"], before["name"], {"why": why, "quota": quota}
+        record_event(connection, study_id, store.now(), actor, f"rater_{state}", name, **detail)
         return load_rater(connection, rater_id)
 
 
 def consent(store: Store, rater_id: int, **shown: str) -> None:
-    """Note that the rater has read what the study does with the answers, and agrees. `shown` tells how the text was
-    shown (`consents.agree`)."""
+    """Record that the rater agrees to the present text; `shown` tells how it was shown (`consents.agree`)."""
     now = store.now()
     with store.write() as connection:
         row = lock(connection, schema.rater, rater_id)

@@ -18,7 +18,7 @@ from tutelage.people.store.engine import (
     Connection,
     Store,
     Unavailable,
-    inserted,
+    insert_row,
     record_event,
     value_of,
 )
@@ -34,8 +34,7 @@ _sessions = schema.session
 
 @dataclass(frozen=True)
 class Session:
-    """A session as its rater and owners see it: times in milliseconds since the epoch. `device` is None for a link from
-    the command line that nobody has used yet."""
+    """A session, times in milliseconds since the epoch. `device` is None for an unused link from the command line."""
 
     id: int
     rater_id: int
@@ -66,7 +65,7 @@ def new_session(
     token = secrets.token_urlsafe(32)
     row = {"study_id": rater.study_id, "rater_id": rater.id, "token_sha256": token_hash(token)}
     row |= {"device": device, "seen": now if device is not None else None}
-    inserted(connection, _sessions, row | {"expires": now + int(days * DAY_MS), "created": now})
+    insert_row(connection, _sessions, row | {"expires": now + int(days * DAY_MS), "created": now})
     return token
 
 

@@ -23,7 +23,7 @@ from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import ENGLISH, check_languages
 from tutelage.people.settings import Plan
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Store, insert_row, lock, record_event, value_of
 from tutelage.people.validation import FieldError
 
 State: TypeAlias = Literal["open", "paused", "closed"]
@@ -33,9 +33,9 @@ SHUFFLES = 1 << 56
 
 @dataclass(frozen=True)
 class Presentation:
-    """The question as raters see it. What `scale` and `criteria` mean is said by the kind of question: for a pair, the
-    greatest strength on the bar and the rows below it. `guidelines` is Markdown. With `corrections` raters may write a
-    better response; `spans` are the categories of words that they may mark as wrong, none where they mark no words."""
+    """The question as raters see it. The kind defines `scale` and `criteria`: for a pair, the greatest strength and the
+    rows below the bar. `guidelines` is Markdown. `corrections`: raters may write better responses; `spans`: categories
+    they may mark."""
 
     question: str = str(DEFAULT.traits.question)
     scale: int = 3
@@ -54,9 +54,8 @@ class Presentation:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it is now. `secret` keys the order of sides; it never leaves the server. `consent` is the number of
-    the text that raters agree to, 0 for the standard one. `languages` are those in which raters may see the pages, the
-    usual one first."""
+    """A study as it is now. `secret` keys all chance and never leaves the server. `consent` is the number of the text
+    that raters agree to (0: standard). `languages` of its pages, the usual one first."""
 
     id: int
     name: str
@@ -119,7 +118,7 @@ def create_study(
             "languages": json.dumps(list(languages)),
             **asdict(plan),
         }
-        study_id = inserted(connection, schema.study, row)
+        study_id = insert_row(connection, schema.study, row)
         _add_version(connection, study_id, asked, 1, presentation, now)
         record_event(connection, study_id, now, actor, "study_created", name, kind=kind, **asdict(plan))
         return load_study(connection, study_id)
@@ -198,8 +197,8 @@ def presentation_from(row: sa.RowMapping) -> Presentation:
 
 
 def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:
-    """Change what raters are asked: a new version of the question, unless nothing changed. Questions that are already
-    on a rater's screen are answered under the version that was shown."""
+    """Change what raters are asked: a new version unless equal. Questions on screens are answered under the version
+    shown."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         before = load_study(connection, study_id)
@@ -217,8 +216,7 @@ def plan_of(store: Store, study_id: int) -> Plan:
 
 
 def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> Study:
-    """Change the plan of a study from now on. A new overlap moves the target of every item without one of its own;
-    items that are already beyond it stay as they are."""
+    """Change the plan from now on. A new overlap moves the target of every item without one of its own."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         before = load_study(connection, study_id)
@@ -231,8 +229,7 @@ def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> 
 
 
 def set_languages(store: Store, study_id: int, languages: Sequence[str], *, actor: str = "owner") -> Study:
-    """Show raters the pages in these languages, the usual one first. No new version comes of it: the study's own texts
-    stay as they were written."""
+    """Set the languages of raters' pages, the usual one first. The study's own texts, and its version, stay."""
     check_languages(languages)
     with store.write() as connection:
         row = lock(connection, schema.study, study_id)
@@ -272,7 +269,7 @@ def _add_version(
     row = {"study_id": study_id, "number": number, "created": now, "sha256": presentation.sha256}
     row |= asdict(presentation) | {"corrections": int(presentation.corrections)}
     row |= {name: json.dumps(row[name], ensure_ascii=False) for name in ("criteria", "spans")}
-    inserted(connection, schema.study_version, row)
+    insert_row(connection, schema.study_version, row)
 
 
 def _retarget(connection: sa.Connection, study_id: int, overlap: int, now: int) -> None:
@@ -291,8 +288,7 @@ def room_for(target: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
 
 
 def touched_from(now: int) -> sa.ColumnElement[int]:
-    """Times from now on for many items at once, no two alike in a row: raters pass the items in the order of these
-    times, and could not pass thousands with the same."""
+    """Times from now on, different for neighbours in a row: raters search items in the order of these times."""
     return now + schema.item.c.id % 65_536
 
 

@@ -15,9 +15,8 @@ _COUNTED = ("items", "started", "complete", "wanted", "answered", "ties", "both_
 
 @dataclass(frozen=True)
 class Counts:
-    """Production items that are not excluded: how many there are, were started, have reached their target, and how
-    many answers that takes in all (`wanted`) and has by now (`answered`); with both-bad and ties among these. Over all
-    pools and raters: `judgements` in force, `skipped`, `flagged`."""
+    """Production items, not excluded: their number, those started and complete, answers `wanted` and `answered`, ties
+    and both-bad. Over all pools and raters: `judgements` in force, `skipped`, `flagged`."""
 
     items: int
     started: int

@@ -16,12 +16,12 @@ from tutelage.people.store import schema
 from tutelage.people.store.additions import (
     SECOND_SHARE,
     NewItem,
-    Response,
+    StoredResponse,
     add_talked_item,
     messages_from_text,
     messages_to_text,
 )
-from tutelage.people.store.engine import Connection, inserted, value_of
+from tutelage.people.store.engine import Connection, insert_row, value_of
 from tutelage.people.store.live_models import LiveModels
 from tutelage.people.store.studies import Study
 
@@ -29,16 +29,15 @@ LIVE = "live"
 """The origin of items that are turns."""
 ERASED = "(erased)"
 """What stands in place of the words of somebody who was forgotten."""
-_talks, _turns = schema.conversation, schema.turn
-_given, _said, _responses = schema.assignment, schema.judgement, schema.response
+_conversations, _turns = schema.conversation, schema.turn
+_assignments, _judgements, _responses = schema.assignment, schema.judgement, schema.response
 _ANSWERS = (_turns.c.model_response_id, _turns.c.against_response_id)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn. `messages` end with the rater's; `order[k]` is the model (0 or 1) whose answer stands in place k from the
-    left; `answers` holds the number of each model's response, None where there is none yet. `ended` says that the
-    rater broke the conversation off."""
+    """A turn. `messages` end with the rater's; `order[k]` is the model (0 or 1) in place k from the left; `answers` are
+    the numbers of their responses, None until complete. `ended`: the conversation was broken off."""
 
     id: int
     study_id: int
@@ -55,12 +54,14 @@ class Turn:
 
 
 _TURN = (
-    sa.select(_turns, _talks.c.rater_id, _talks.c.ended, schema.prompt.c.messages)
-    .join(_talks, _talks.c.id == _turns.c.conversation_id)
+    sa.select(_turns, _conversations.c.rater_id, _conversations.c.ended, schema.prompt.c.messages)
+    .join(_conversations, _conversations.c.id == _turns.c.conversation_id)
     .join(schema.prompt, schema.prompt.c.id == _turns.c.prompt_id)
 )
 _TURN_OF = _TURN.where(_turns.c.id == sa.bindparam("turn"))
-_NEWEST = sa.select(sa.func.max(_talks.c.id)).where(_talks.c.rater_id == sa.bindparam("rater"))
+_NEWEST = sa.select(sa.func.max(_conversations.c.id)).where(
+    _conversations.c.rater_id == sa.bindparam("rater")
+)
 _LAST = (
     _TURN.where(_turns.c.conversation_id == _NEWEST.scalar_subquery())
     .order_by(_turns.c.number.desc())
@@ -97,13 +98,13 @@ def _turn(row: sa.RowMapping) -> Turn:
 
 
 _JUDGED = (
-    sa.select(_said.c.verdict, _said.c.correction)
-    .join(_given, _given.c.id == _said.c.assignment_id)
+    sa.select(_judgements.c.verdict, _judgements.c.correction)
+    .join(_assignments, _assignments.c.id == _judgements.c.assignment_id)
     .where(
-        _given.c.item_id == sa.bindparam("item"),
-        _given.c.rater_id == sa.bindparam("rater"),
-        _given.c.repeat == 0,
-        _said.c.latest == 1,
+        _assignments.c.item_id == sa.bindparam("item"),
+        _assignments.c.rater_id == sa.bindparam("rater"),
+        _assignments.c.repeat == 0,
+        _judgements.c.latest == 1,
     )
 )
 _TEXTS = (
@@ -114,10 +115,9 @@ _TEXTS = (
 )
 
 
-def went_on(connection: Connection, study: Study, turn: Turn) -> Messages | None:
-    """The conversation up to and with the answer that it goes on from: the better response that the rater wrote, else
-    the better one, as the rater says at present; where neither was better, one that is drawn. None as long as the rater
-    has not judged."""
+def messages_after(connection: Connection, study: Study, turn: Turn) -> Messages | None:
+    """The conversation with the response it goes on from: the rater's correction, else the better one, else one at
+    random; None until judged."""
     if turn.item_id is None:
         return None
     said = connection.execute(_JUDGED, {"item": turn.item_id, "rater": turn.rater_id}).one_or_none()
@@ -144,12 +144,12 @@ def begin_turn(
     """Keep a message as the next turn: of the conversation that `before` is the last turn of, or of a new one."""
     if before is None:
         row = {"study_id": study.id, "rater_id": rater_id, "created": now}
-        conversation, number = inserted(connection, _talks, row), 1
+        conversation, number = insert_row(connection, _conversations, row), 1
     else:
         conversation, number = before.conversation_id, before.number + 1
     prompt = {"study_id": study.id, "key": f"talk-{conversation}-{number}", "split": "train"}
-    prompt_id = inserted(connection, schema.prompt, prompt | {"messages": messages_to_text(messages)})
-    turn_id = inserted(
+    prompt_id = insert_row(connection, schema.prompt, prompt | {"messages": messages_to_text(messages)})
+    turn_id = insert_row(
         connection,
         _turns,
         {
@@ -179,7 +179,7 @@ def write_answer(
         "text": text,
         "sampler": sampler,
     }
-    response = inserted(connection, _responses, row | {"sampling": sampling, "finished": int(finished)})
+    response = insert_row(connection, _responses, row | {"sampling": sampling, "finished": int(finished)})
     _set(connection, turn, {_ANSWERS[place].name: response})
     changed = load_turn(connection, turn.id)
     assert changed is not None
@@ -187,8 +187,7 @@ def write_answer(
 
 
 def displayed_order(study: Study, turn: Turn) -> tuple[int, ...]:
-    """The canonical index of the answer in each place. Which model's answer is the canonical first is drawn for each
-    turn, so that it does not tell the model."""
+    """The canonical index of the answer in each place; which model is the canonical first is drawn for each turn."""
     models = _canonical(study, turn)
     return tuple(models.index(model) for model in turn.order)
 
@@ -199,14 +198,13 @@ def _canonical(study: Study, turn: Turn) -> tuple[int, ...]:
 
 
 def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, now: int) -> int:
-    """Make the item of a turn with both answers; returns its number. Whether a second rater is asked where one would be
-    enough is drawn."""
+    """Make the item of a turn with both answers; returns its number. Whether a second rater is asked is drawn."""
     found = {
         row.id: row
         for row in connection.execute(sa.select(_responses).where(_responses.c.id.in_(turn.answers)))
     }
     rows = [found[turn.answers[model]] for model in _canonical(study, turn)]
-    parts = tuple(Response(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows)
+    parts = tuple(StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows)
     second = study.chance("second", turn.id) < SECOND_SHARE
     row = {
         "prompt_id": turn.prompt_id, "origin": LIVE, "round": round, "pool": "production", "gold": None,
@@ -230,21 +228,22 @@ def texts_of(connection: Connection, turn: Turn) -> tuple[str | None, ...]:
 
 def end_conversation(connection: Connection, conversation_id: int, now: int) -> None:
     """Note that the rater broke the conversation off."""
-    change = _talks.update().where(_talks.c.id == conversation_id, _talks.c.ended.is_(None))
+    change = _conversations.update().where(
+        _conversations.c.id == conversation_id, _conversations.c.ended.is_(None)
+    )
     connection.execute(change.values(ended=now))
 
 
 def erase_conversations(connection: Connection, rater_id: int, now: int) -> None:
-    """Erase what was said in the conversations of a rater, by the rater and by the models. Nobody is asked about them
-    any more."""
-    mine = sa.select(_talks.c.id).where(_talks.c.rater_id == rater_id)
+    """Erase the conversations of a rater, on both sides, and exclude their items."""
+    mine = sa.select(_conversations.c.id).where(_conversations.c.rater_id == rater_id)
     prompts = sa.select(_turns.c.prompt_id).where(_turns.c.conversation_id.in_(mine))
     empty = messages_to_text((Message("user", ERASED),))
     connection.execute(schema.prompt.update().where(schema.prompt.c.id.in_(prompts)).values(messages=empty))
     connection.execute(_responses.update().where(_responses.c.prompt_id.in_(prompts)).values(text=ERASED))
     items = schema.item.update().where(schema.item.c.prompt_id.in_(prompts))
     connection.execute(items.values(excluded=ERASED, room=0))
-    connection.execute(_talks.update().where(_talks.c.rater_id == rater_id).values(ended=now))
+    connection.execute(_conversations.update().where(_conversations.c.rater_id == rater_id).values(ended=now))
 
 
 def _set(connection: Connection, turn: Turn, values: Mapping[str, object]) -> None:

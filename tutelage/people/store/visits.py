@@ -21,7 +21,7 @@ from tutelage.people.languages import Sentence
 from tutelage.people.recruitment import Recruitment, Visitor, Work, find_platform
 from tutelage.people.store import assignments, schema
 from tutelage.people.store.access import has_training
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.live_models import live_models
 from tutelage.people.store.open_items import count_left
 from tutelage.people.store.raters import (
@@ -51,7 +51,7 @@ def recruit(store: Store, study_id: int, recruitment: Recruitment, *, actor: str
         mine = _recruitments.c.study_id == study_id
         if connection.scalar(sa.select(_recruitments.c.id).where(mine)) is None:
             row = values | {"study_id": study_id, "entry": secrets.token_urlsafe(16), "created": now}
-            inserted(connection, _recruitments, row)
+            insert_row(connection, _recruitments, row)
         else:
             connection.execute(_recruitments.update().where(mine).values(**values))
         record_event(connection, study_id, now, actor, "recruiting_changed", study["name"], **values)
@@ -90,8 +90,7 @@ def study_of_entry(store: Store, entry: str) -> int | None:
 
 
 def work_in(store: Store, study_id: int) -> tuple[Work, Work, float | None]:
-    """The work in the whole study and what is left of it, and the mean seconds that people took for an answer; None
-    where too few answers tell."""
+    """The work in the whole study and what is left of it, and people's mean seconds per answer (None with too few)."""
     with store.read() as connection:
         plan = load_study(connection, study_id).plan
         mine = sa.and_(_items.c.study_id == study_id, _items.c.excluded.is_(None))
@@ -120,8 +119,8 @@ _LATEST = (
 
 @dataclass(frozen=True)
 class Visit:
-    """A stay of a rater. `base` is the number of answers that the rater had given before it; `started` and `ended` are
-    milliseconds since the epoch. `worker`, `task` and `submission` are the platform's, and empty once forgotten."""
+    """A stay of a rater. `base` is the number of the rater's answers before it; times in milliseconds since the epoch.
+    `worker`, `task`, `submission` are the platform's, empty once forgotten."""
 
     id: int
     rater: int
@@ -177,14 +176,13 @@ def list_visits(store: Store, study_id: int) -> tuple[Visit, ...]:
 
 
 def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
-    """End the active visit of a rater, if there is one, and return the last visit. What is on the screen is given
-    back."""
+    """End the rater's active visit, if there is one, releasing open questions; returns the last visit."""
     with store.write() as connection:
         lock_rater(connection, rater_id)
         visit = last_visit(connection, rater_id)
         if visit is None or visit.state != "active":
             return visit
-        for assignment_id in assignments.held(connection, rater_id):
+        for assignment_id in assignments.held_assignments(connection, rater_id):
             assignments.give_back(connection, assignment_id, "released", store.now())
         _end(connection, visit, state, store.now())
         return last_visit(connection, rater_id)
@@ -280,7 +278,7 @@ def _begin(
         "task": visitor.task, "submission": visitor.submission, "state": "active", "base": rater.tallies.answered,
         "started": now, "ended": None,
     }  # fmt: skip
-    inserted(connection, _visits, row)
+    insert_row(connection, _visits, row)
     record_event(connection, rater.study_id, now, rater.name, "visit_began", rater.name)
 
 

@@ -30,13 +30,12 @@ from tutelage.people.store.raters import DECIDING, pseudonym_of
 VERDICTS = ("a", "b", "tie", "both_bad", "skip")
 """The verdicts that records have."""
 
-_said, _items, _raters, _given = schema.judgement, schema.item, schema.rater, schema.assignment
+_judgements, _items, _raters, _assignments = schema.judgement, schema.item, schema.rater, schema.assignment
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment in the life of a study: the last judgement and the last event before it. What is read at a snapshot is
-    the same for ever, whatever is answered, revised or excluded later."""
+    """A moment of a study: its last judgement and event. What is read at a snapshot never changes."""
 
     last_judgement: int
     last_event: int
@@ -118,7 +117,7 @@ def freeze(store: Store, study_id: int) -> Snapshot:
 def last_moment(connection: Connection, study_id: int) -> Snapshot:
     """`freeze` within a transaction that sees no half-written judgement."""
     events = schema.event
-    judgement = sa.select(sa.func.max(_said.c.id)).where(_said.c.study_id == study_id)
+    judgement = sa.select(sa.func.max(_judgements.c.id)).where(_judgements.c.study_id == study_id)
     event = sa.select(sa.func.max(events.c.id)).where(events.c.study_id == study_id)
     return Snapshot(connection.scalar(judgement) or 0, connection.scalar(event) or 0)
 
@@ -139,8 +138,8 @@ def list_votes(
     rater: int | None = None,
     every_revision: bool = False,
 ) -> tuple[Vote, ...]:
-    """Judgements in the order they arrived: the latest revision of each answer, or every one; of one item, of one rater
-    (by number), or all."""
+    """Judgements in the order they arrived, the latest revisions or all; of one item, of one rater (by number), or
+    all."""
     with store.read() as connection:
         moment = at or last_moment(connection, study_id)
         found = iterate_votes(connection, study_id, moment, item=item, rater=rater)
@@ -151,36 +150,35 @@ def iterate_votes(
     connection: Connection, study_id: int, at: Snapshot, *, item: str | None = None, rater: int | None = None
 ) -> Iterator[Vote]:
     """Every revision of every judgement at a snapshot, row by row."""
-    later = _said.alias()
+    later = _judgements.alias()
     superseded = sa.exists().where(
-        later.c.assignment_id == _said.c.assignment_id,
-        later.c.revision == _said.c.revision + 1,
+        later.c.assignment_id == _judgements.c.assignment_id,
+        later.c.revision == _judgements.c.revision + 1,
         later.c.id <= at.last_judgement,
     )
     query = (
-        sa.select(_said, _items.c.key, _items.c.pool, _raters.c.name, _given.c.chosen_by)
+        sa.select(_judgements, _items.c.key, _items.c.pool, _raters.c.name, _assignments.c.chosen_by)
         .add_columns(_raters.c.kind.label("rater_kind"), schema.study.c.kind)
         .add_columns(schema.study_version.c.number, superseded.label("superseded"))
-        .join(schema.study, schema.study.c.id == _said.c.study_id)
-        .join(_items, _items.c.id == _said.c.item_id)
-        .join(_raters, _raters.c.id == _said.c.rater_id)
-        .join(_given, _given.c.id == _said.c.assignment_id)
-        .join(schema.study_version, schema.study_version.c.id == _said.c.version_id)
-        .where(_said.c.study_id == study_id, _said.c.id <= at.last_judgement)
-        .order_by(_said.c.id)
+        .join(schema.study, schema.study.c.id == _judgements.c.study_id)
+        .join(_items, _items.c.id == _judgements.c.item_id)
+        .join(_raters, _raters.c.id == _judgements.c.rater_id)
+        .join(_assignments, _assignments.c.id == _judgements.c.assignment_id)
+        .join(schema.study_version, schema.study_version.c.id == _judgements.c.version_id)
+        .where(_judgements.c.study_id == study_id, _judgements.c.id <= at.last_judgement)
+        .order_by(_judgements.c.id)
     )
     if item is not None:
         query = query.where(_items.c.key == item)
     if rater is not None:
-        query = query.where(_said.c.rater_id == rater)
+        query = query.where(_judgements.c.rater_id == rater)
     excluded = exclusions_until(connection, study_id, at.last_event)
     for row in connection.execute(query.execution_options(yield_per=1000)).mappings():
         yield _vote(row, excluded)
 
 
 def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
-    """The latest answer of every rater to every production pair, as records; excluded ones, repeats, adjudications and
-    answers that are more than one verdict are left out."""
+    """The latest plain verdicts on production pairs, as records, without excluded ones, repeats and adjudications."""
     return tuple(
         as_record(vote)
         for vote in list_votes(store, study_id)
@@ -191,8 +189,7 @@ def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
 
 
 def as_record(vote: Vote) -> Judgement:
-    """The record that statistics and files use, under the rater's pseudonym; seconds are of active time where it is
-    known."""
+    """The record for statistics and files, under the pseudonym; seconds are active time where known."""
     milliseconds = vote.active_ms if vote.active_ms is not None else vote.wall_ms or 0
     return Judgement(
         id=str(vote.id),
@@ -251,32 +248,36 @@ def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int,
     """Judgements numbered above `after`, in order: id, assignment, item, rater, verdict (its place in `VERDICTS`, or
     their number where the answer is all in its content), strength, the canonical index of the response on the left,
     repeat, whether it is an adjudication, version, active milliseconds (-1 unknown), time (milliseconds since the
-    epoch), flagged. Several revisions of an answer may be among them: the last one is in force."""
-    left = sa.cast(sa.func.substr(_said.c.order, 2, 1), sa.Integer)
+    epoch). Several revisions of an answer may be among them: the last one is in force."""
+    left = sa.cast(sa.func.substr(_judgements.c.order, 2, 1), sa.Integer)
     query = (
         sa.select(
-            _said.c.id,
-            _said.c.assignment_id,
-            _said.c.item_id,
-            _said.c.rater_id,
-            _code(_said.c.verdict, VERDICTS, len(VERDICTS)),
+            _judgements.c.id,
+            _judgements.c.assignment_id,
+            _judgements.c.item_id,
+            _judgements.c.rater_id,
+            _code(_judgements.c.verdict, VERDICTS, len(VERDICTS)),
         )
         .add_columns(
-            _said.c.strength, left, _said.c.repeat, sa.case((_given.c.chosen_by.in_(DECIDING), 1), else_=0)
+            _judgements.c.strength,
+            left,
+            _judgements.c.repeat,
+            sa.case((_assignments.c.chosen_by.in_(DECIDING), 1), else_=0),
         )
-        .add_columns(_said.c.version_id, sa.func.coalesce(_said.c.active_ms, -1), _said.c.created)
-        .add_columns(sa.case((_said.c.flags == "[]", 0), else_=1))
-        .join(_given, _given.c.id == _said.c.assignment_id)
-        .where(_said.c.study_id == study_id, _said.c.id > after)
-        .order_by(_said.c.id)
+        .add_columns(
+            _judgements.c.version_id, sa.func.coalesce(_judgements.c.active_ms, -1), _judgements.c.created
+        )
+        .join(_assignments, _assignments.c.id == _judgements.c.assignment_id)
+        .where(_judgements.c.study_id == study_id, _judgements.c.id > after)
+        .order_by(_judgements.c.id)
     )
     with store.read() as connection:
         return [tuple(row) for row in connection.execute(query)]
 
 
 def read_items(store: Store, study_id: int, after: int) -> Sequence[tuple[int, ...]]:
-    """Items numbered above `after`: id, prompt, pool (its place in `POOLS`), known answer (its place in `ANSWERS`, -1
-    for none), round."""
+    """Items numbered above `after`: id, prompt, pool (index in `POOLS`), known answer (index in `ANSWERS`, -1 none),
+    round."""
     gold = sa.case((_items.c.gold.is_(None), -1), else_=_code(_items.c.gold, ANSWERS))
     query = (
         sa.select(_items.c.id, _items.c.prompt_id, _code(_items.c.pool, POOLS), gold, _items.c.round)

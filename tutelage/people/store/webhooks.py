@@ -1,8 +1,8 @@
-"""Addresses that programs of an owner listen at, and what is on its way to them.
+"""Webhooks: addresses that an owner's programs listen at, and pending deliveries to them.
 
-Each notice that an address wants to know of is one delivery, with a message id that stays the same however often it is
-tried. A delivery is claimed before it is sent: claiming it sets the time of the next attempt, so that a server that
-dies meanwhile loses nothing, and two servers do not send at once.
+Each notice that an address subscribes to is one delivery, with the same message id at all attempts. A delivery is
+claimed before it is sent: claiming it sets the time of the next attempt, so that a server that dies meanwhile loses
+nothing, and two servers do not send at once.
 """
 
 import base64
@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import Connection, Store, inserted, lock, record_event, value_of
+from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
 from tutelage.people.validation import FieldError
 
@@ -34,14 +34,13 @@ OVERLAP_HOURS = 24
 """Hours for which messages are signed with the secret before as well, unless told otherwise: an address has that time
 to learn the new one."""
 MOST_OVERLAP_HOURS = 720
-_hooks, _deliveries, _notices = schema.webhook, schema.delivery, schema.notice
+_webhooks, _deliveries, _notices = schema.webhook, schema.delivery, schema.notice
 
 
 @dataclass(frozen=True)
 class WebhookAddress:
-    """An address as an owner sees it: the `topics` it is told of, how many messages wait, when the last one arrived
-    (milliseconds since the epoch, None for never), and what went wrong at the newest one that did not arrive. Until
-    `former_until` messages are signed with the secret before as well (None: with the present one alone)."""
+    """An address as an owner sees it: its `topics`, waiting messages, the last arrival (milliseconds since the epoch),
+    and the last error. Until `former_until` messages are also signed with the former secret."""
 
     id: int
     url: str
@@ -95,7 +94,7 @@ def add_webhook(
             sa.select(sa.func.max(_notices.c.id)).where(_notices.c.study_id == study_id)
         )
         row = {"study_id": study_id, "url": url, "secret": secret, "topics": json.dumps(wanted)}
-        number = inserted(connection, _hooks, row | {"since": newest or 0, "created": now})
+        number = insert_row(connection, _webhooks, row | {"since": newest or 0, "created": now})
         host = urlsplit(url).hostname
         record_event(
             connection, study_id, now, actor, "webhook_added", f"webhook {number}", host=host, topics=wanted
@@ -124,9 +123,9 @@ def check_address(url: str) -> None:
 
 def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
     """The addresses of a study, oldest first; those that were removed are left out."""
-    query = sa.select(_hooks).where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
+    query = sa.select(_webhooks).where(_webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
     with store.read() as connection:
-        rows = connection.execute(query.order_by(_hooks.c.id)).mappings().all()
+        rows = connection.execute(query.order_by(_webhooks.c.id)).mappings().all()
         return tuple(_address(connection, row, store.now()) for row in rows)
 
 
@@ -149,7 +148,7 @@ def rotate_secret(
         row = _row(connection, study_id, number)
         former = (row["secret"], now + hours * 3_600_000) if hours else ("", None)
         values = {"secret": secret, "former_secret": former[0], "former_until": former[1]}
-        connection.execute(_hooks.update().where(_hooks.c.id == number).values(**values))
+        connection.execute(_webhooks.update().where(_webhooks.c.id == number).values(**values))
         record_event(connection, study_id, now, actor, "webhook_rotated", f"webhook {number}", hours=hours)
     return secret
 
@@ -159,8 +158,7 @@ def _new_secret() -> str:
 
 
 def secrets_of(store: Store, study_id: int, number: int) -> tuple[str, tuple[str, ...]]:
-    """Address and secrets of a webhook, the present one first. Raises TutelageError where the study has no such
-    webhook."""
+    """Address and secrets of a webhook, the present one first. Raises TutelageError for an unknown one."""
     with store.read() as connection:
         row = _row(connection, study_id, number)
     return row["url"], _in_force(row, store.now())
@@ -172,19 +170,18 @@ def _in_force(row: sa.RowMapping, now: int) -> tuple[str, ...]:
 
 
 def remove_webhook(store: Store, study_id: int, number: int, *, actor: str = "owner") -> None:
-    """Tell an address nothing more; what waits is not sent. Raises TutelageError where the study has no such
-    webhook."""
+    """Remove a webhook; waiting messages are not sent. Raises TutelageError for an unknown one."""
     now = store.now()
     with store.write() as connection:
         host = urlsplit(_row(connection, study_id, number)["url"]).hostname
         gone = {"removed": now, "secret": "", "former_secret": "", "former_until": None}
-        connection.execute(_hooks.update().where(_hooks.c.id == number).values(**gone))
+        connection.execute(_webhooks.update().where(_webhooks.c.id == number).values(**gone))
         record_event(connection, study_id, now, actor, "webhook_removed", f"webhook {number}", host=host)
 
 
 def queue_deliveries(store: Store, study_id: int) -> None:
     """Make a delivery of each notice that an address wants to know of and was not made one of before."""
-    hooks = sa.select(_hooks).where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
+    hooks = sa.select(_webhooks).where(_webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
     with store.read() as connection:
         if not any(list(_missing(connection, hook)) for hook in connection.execute(hooks).mappings().all()):
             return
@@ -195,20 +192,19 @@ def queue_deliveries(store: Store, study_id: int) -> None:
             row = {"webhook_id": hook["id"], "attempts": 0, "due": now, "error": ""}
             for number in list(_missing(connection, hook)):
                 message = f"msg_{secrets.token_urlsafe(24)}"
-                inserted(connection, _deliveries, row | {"notice_id": number, "message": message})
+                insert_row(connection, _deliveries, row | {"notice_id": number, "message": message})
 
 
 def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -> Delivery | None:
-    """The delivery that is due for the longest time, for whoever asks first; None where none is. Those of the webhooks
-    `besides` are left out."""
+    """The delivery due longest, claimed; None where none is due. Webhooks `besides` are left out."""
     now = store.now()
     query = (
         sa.select(_deliveries.c.id, _deliveries.c.attempts, _deliveries.c.message, _deliveries.c.notice_id)
-        .add_columns(_deliveries.c.webhook_id, _hooks.c.url, _hooks.c.secret)
-        .add_columns(_hooks.c.former_secret, _hooks.c.former_until)
-        .join(_hooks, _hooks.c.id == _deliveries.c.webhook_id)
-        .where(_hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
-        .where(_deliveries.c.due <= now, _hooks.c.id.not_in(besides))
+        .add_columns(_deliveries.c.webhook_id, _webhooks.c.url, _webhooks.c.secret)
+        .add_columns(_webhooks.c.former_secret, _webhooks.c.former_until)
+        .join(_webhooks, _webhooks.c.id == _deliveries.c.webhook_id)
+        .where(_webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
+        .where(_deliveries.c.due <= now, _webhooks.c.id.not_in(besides))
         .order_by(_deliveries.c.due, _deliveries.c.id)
         .limit(1)
     )
@@ -268,8 +264,8 @@ def _address(connection: Connection, row: sa.RowMapping, now: int) -> WebhookAdd
 
 
 def _row(connection: Connection, study_id: int, number: int) -> sa.RowMapping:
-    mine = sa.and_(_hooks.c.id == number, _hooks.c.study_id == study_id, _hooks.c.removed.is_(None))
-    row = connection.execute(sa.select(_hooks).where(mine)).mappings().one_or_none()
+    mine = sa.and_(_webhooks.c.id == number, _webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
+    row = connection.execute(sa.select(_webhooks).where(mine)).mappings().one_or_none()
     if row is None:
         raise TutelageError(Sentence("There is no webhook %(number)s in this study.", number=number))
     return row

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from tutelage.people import Question, Vote
 from tutelage.people.answers import Span
-from tutelage.people.differences import Piece, word_differences
+from tutelage.people.differences import TextPiece, word_differences
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def marked_responses(question: Question, votes: Sequence[Vote]) -> tuple[tuple[M
     )
 
 
-def corrected_pieces(question: Question, vote: Vote) -> tuple[Piece, ...]:
+def corrected_pieces(question: Question, vote: Vote) -> tuple[TextPiece, ...]:
     """What the rater changed in the response; all of a text that was written anew is added."""
     if vote.correction is None:
         return ()

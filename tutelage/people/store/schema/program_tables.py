@@ -7,15 +7,14 @@ told of notices numbered above `since`: each is a `delivery`, tried again when i
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
-from tutelage.people.store.schema.shared_columns import Key, id_, metadata, of_study, partial
+from tutelage.people.store.schema.shared_columns import Key, id_, metadata, of_study, partial, required
 
 token = Table(
     "token",
     metadata,
     id_(),
     of_study(),
-    Column("name", Text, nullable=False),
-    Column("rights", Text, nullable=False),
+    *required(Text, "name", "rights"),
     Column("token_sha256", Text, nullable=False, unique=True),
     Column("expires", BigInteger),
     Column("revoked", BigInteger),
@@ -30,9 +29,7 @@ api_request = Table(
     metadata,
     id_(),
     Column("token_id", Key, ForeignKey("token.id"), nullable=False),
-    Column("idempotency_key", Text, nullable=False),
-    Column("sha256", Text, nullable=False),
-    Column("reply", Text, nullable=False),
+    *required(Text, "idempotency_key", "sha256", "reply"),
     Column("created", BigInteger, nullable=False),
     UniqueConstraint("token_id", "idempotency_key"),
     sqlite_autoincrement=True,
@@ -53,11 +50,8 @@ webhook = Table(
     metadata,
     id_(),
     of_study(),
-    Column("url", Text, nullable=False),
-    Column("secret", Text, nullable=False),
-    Column("topics", Text, nullable=False),
-    Column("since", BigInteger, nullable=False),
-    Column("created", BigInteger, nullable=False),
+    *required(Text, "url", "secret", "topics"),
+    *required(BigInteger, "since", "created"),
     Column("removed", BigInteger),
     Column("former_secret", Text, nullable=False, server_default=""),
     Column("former_until", BigInteger),

@@ -15,7 +15,7 @@ A study may recruit on a platform (`recruitment`, one row at most). A visit is a
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
 from tutelage.people.recruitment import PLATFORMS
-from tutelage.people.store.schema.shared_columns import Key, count, id_, metadata, of_study, one_of
+from tutelage.people.store.schema.shared_columns import Key, count, id_, metadata, of_study, one_of, required
 
 TALLIES = (
     "answered", "skipped", "left_chosen", "right_chosen", "ties", "longer_chosen", "shorter_chosen",
@@ -27,11 +27,7 @@ rater = Table(
     metadata,
     id_(),
     of_study(),
-    Column("name", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("role", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("detail", Text, nullable=False),
+    *required(Text, "name", "kind", "role", "state", "detail"),
     Column("quota", Integer),
     Column("consented", BigInteger),
     Column("excluded", Text),
@@ -96,17 +92,13 @@ recruitment = Table(
     Column("study_id", Key, ForeignKey("study.id"), nullable=False, unique=True),
     Column("platform", Text, nullable=False),
     Column("entry", Text, nullable=False, unique=True),
-    Column("code", Text, nullable=False),
-    Column("screened_code", Text, nullable=False),
-    Column("return_url", Text, nullable=False),
+    *required(Text, "code", "screened_code", "return_url"),
     Column("answers", Integer, nullable=False),
     Column("places", Integer),
-    Column("again", Integer, nullable=False),
-    Column("minutes", Integer, nullable=False),
+    *required(Integer, "again", "minutes"),
     Column("pay", Float, nullable=False),
     Column("currency", Text, nullable=False),
-    Column("fee", Float, nullable=False),
-    Column("seconds", Float, nullable=False),
+    *required(Float, "fee", "seconds"),
     Column("created", BigInteger, nullable=False),
     one_of("platform", *PLATFORMS),
     sqlite_autoincrement=True,
@@ -118,13 +110,8 @@ visit = Table(
     id_(),
     of_study(),
     Column("rater_id", Key, ForeignKey("rater.id"), nullable=False),
-    Column("platform", Text, nullable=False),
-    Column("worker", Text, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("submission", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("base", BigInteger, nullable=False),
-    Column("started", BigInteger, nullable=False),
+    *required(Text, "platform", "worker", "task", "submission", "state"),
+    *required(BigInteger, "base", "started"),
     Column("ended", BigInteger),
     one_of("platform", *PLATFORMS),
     one_of("state", "active", "complete", "screened", "left"),

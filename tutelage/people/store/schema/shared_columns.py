@@ -1,5 +1,7 @@
 """What the tables are made of: their metadata, and the columns, checks and indexes that several have."""
 
+from collections.abc import Iterator
+
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
@@ -25,6 +27,11 @@ def id_() -> Column[int]:
 def of_study() -> Column[int]:
     """The study that a row belongs to."""
     return Column("study_id", Key, ForeignKey("study.id"), nullable=False)
+
+
+def required(kind: type[TypeEngine], *names: str) -> Iterator[Column]:
+    """Columns of a type that are never NULL."""
+    return (Column(name, kind, nullable=False) for name in names)
 
 
 def count(name: str) -> Column[int]:

@@ -15,7 +15,7 @@ from tutelage.people import Selection, label_study, list_questions, list_votes
 from tutelage.people.export import export_command, export_study, preference_row
 from tutelage.people.languages import Sentence
 from tutelage.people.manifest import describe
-from tutelage.people.redaction import Hints, look
+from tutelage.people.redaction import Hints, find_places
 from tutelage.people.store.events import list_exports
 from tutelage.people.store.studies import list_versions
 from tutelage.people.validation import FieldError
@@ -151,7 +151,7 @@ def _redacts(asked: Fields) -> bool:
 def _hints(call: Call, selection: Selection) -> Hints:
     votes = list_votes(call.store, call.here.id, every_revision=True)
     votes = tuple(vote for vote in votes if selection.lists(vote.rater_kind))
-    return look(call.store, call.here.id, votes, list_questions(call.store, call.here.id))
+    return find_places(call.store, call.here.id, votes, list_questions(call.store, call.here.id))
 
 
 def _preview(call: Call, selection: Selection) -> Mapping[str, object]:

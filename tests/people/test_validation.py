@@ -5,13 +5,13 @@ from itertools import product
 
 import pytest
 from offenders import for_each
-from tutelage.people.validation import FieldError, check_range, find_named
 
 from tutelage.base.sentences import Sentence
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.recruitment import PLATFORMS, Recruitment, find_platform
 from tutelage.people.settings import Consent, Plan
+from tutelage.people.validation import FieldError, check_range, find_named
 from tutelage.people.vote_tables import MEANINGS, meaning_of
 
 NUMBERS: dict[str, tuple[Callable[[float], object], float, tuple[str, ...]]] = {

@@ -15,9 +15,8 @@ LONGEST_SHOWN = 50
 """The characters of an unknown name that an error repeats."""
 
 
-class Limits(NamedTuple):
-    """The range of a number: `words` name it and begin the sentence about a value outside. A `share` may be written in
-    per cent on a page."""
+class NumberRange(NamedTuple):
+    """The range of a number; `words` name it in errors. A `share` may be written in per cent on a page."""
 
     words: Sentence
     least: float
@@ -30,17 +29,17 @@ def number(
 ) -> Any:
     """A field of a dataclass for a number from `least` to `most`, or None where its type and default say so.
     `check_ranges`, forms, flags and the API read the range."""
-    return dataclasses.field(default=default, metadata={"limits": Limits(words, least, most, share)})
+    return dataclasses.field(default=default, metadata={"limits": NumberRange(words, least, most, share)})
 
 
-def limits_of(field: "dataclasses.Field[Any]") -> Limits | None:
+def limits_of(field: "dataclasses.Field[Any]") -> NumberRange | None:
     """The range that the field was declared with."""
     return field.metadata.get("limits")
 
 
 class FieldError(TutelageError):
-    """An error in one value of those that make up a setting. `field` is the name of the value, the same in the
-    dataclass or function that takes it and in the form of the page, which shows the sentence beside that input."""
+    """An error in one value of a setting. `field` is its name in the dataclass or function that takes it, and in the
+    form, which shows the sentence beside that input."""
 
     def __init__(self, field: str, message: str, /, **values: object) -> None:
         """`message` is a `Sentence`, or the message of one with these `values`."""
@@ -49,8 +48,7 @@ class FieldError(TutelageError):
 
 
 def check_range(field: str, what: Sentence, value: float, least: float, most: float) -> None:
-    """Raises FieldError unless the value is a number from `least` to `most`; `what` names it in words, which begin the
-    sentence."""
+    """Raises FieldError unless the value is a number from `least` to `most`; `what` names it in the sentence."""
     if not math.isfinite(value) or not least <= value <= most:
         whole = all(isinstance(number, int) for number in (value, least, most))
         refusal = NO_WHOLE_NUMBER if whole else NO_NUMBER
@@ -81,15 +79,15 @@ def find_named(
 
 
 def storable(text: str) -> str:
-    """A text of a model without what no database stores: a zero and half a surrogate pair become U+FFFD, two halves
-    that came one after the other the character that they make up."""
+    """A text of a model that databases can store: a zero and half a surrogate pair become U+FFFD, two halves their
+    character."""
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\x00", "\ufffd")
 
 
 def refuse_unstorable(text: str, where: str, field: str = "") -> None:
-    """Raises FieldError for a text with a zero byte (PostgreSQL has no room for it) or half a surrogate pair (which
-    no encoding has); `where` says whose text it is, `field` which value of a form it is, if it is one."""
+    """Raises FieldError for a text with a zero byte (PostgreSQL cannot store it) or half a surrogate pair (no encoding
+    has it); `where` names the text, `field` the value of a form."""
     if "\x00" in text:
         raise FieldError(
             field, "%(where)s contains a zero character, which cannot be stored; remove it.", where=where
