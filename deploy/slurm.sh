@@ -2,7 +2,7 @@
 # One run over several nodes by Slurm: sbatch --nodes 4 deploy/slurm.sh improve --model ... --out /shared/runs/ppo --resume
 #
 # Every node starts one torchrun, which starts a process for each GPU. Slurm's time limit sends SIGTERM two minutes
-# before the end, so that the run saves its state; --requeue and --resume let it go on in the next job.
+# before the end, so that the run saves its state; with --requeue and --resume it continues in the next job.
 #SBATCH --job-name=tutelage
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1

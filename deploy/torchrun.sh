@@ -5,9 +5,9 @@
 #
 # HEAD   host name of one of the nodes, which all nodes reach
 # NODES  number of nodes            GPUS  processes of each node
-# PORT   a free port on HEAD        RESTARTS  how often the run goes on by itself after a failure
+# PORT   a free port on HEAD        RESTARTS  how often the run is restarted after a failure
 #
-# --out has to lie on a file system that all nodes share. With RESTARTS above 0 the flags should hold --resume.
+# --out must be on a file system that all nodes share. With RESTARTS above 0 the flags should include --resume.
 set -euo pipefail
 
 : "${HEAD:?the host name of one of the nodes}"
