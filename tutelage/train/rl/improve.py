@@ -14,18 +14,27 @@ from tutelage.algorithms.recipe import (
     kl_reference,
     prepare,
 )
+from tutelage.base.lazy import LazyTable
 from tutelage.base.progress.phases import phase
-from tutelage.core.batch import Rollout
+from tutelage.core.batch import Batch, Rollout
 from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import Generator, RolloutError
 from tutelage.rollout.prompts import EncodedPrompt
 from tutelage.train.learner import Learner, Step, seed_step
 from tutelage.train.rl.critic import Critic
-from tutelage.train.rl.natural import natural_update
+from tutelage.train.rl.parts import UpdateResult
 from tutelage.train.rl.policy import Policy
 from tutelage.train.rl.rollouts import ScoredAnswers, collect, greedy_answers, judge
 from tutelage.train.rl.settings import RolloutSettings, Setup
-from tutelage.train.rl.update import first_minibatch, gradient_update
+from tutelage.train.rl.update import first_minibatch
+
+UPDATES: LazyTable[Callable[[Setup, Batch, RecipeState], UpdateResult]] = LazyTable(
+    {
+        "GradientSteps": ("tutelage.train.rl.update", "gradient_update"),
+        "NaturalStep": ("tutelage.train.rl.natural", "natural_update"),
+    }
+)
+"""The updates of recipes, by the classes of `Recipe.update`."""
 
 
 def improve(
@@ -53,7 +62,7 @@ def improve(
     setup = Setup(recipe, policy, critic, learner, settings)
     state = initial_state(recipe) if state is None else state
     limit = settings.sampling.max_new_tokens
-    update = gradient_update if isinstance(recipe.update, GradientSteps) else natural_update
+    update = UPDATES[type(recipe.update).__name__]
     while learner.step < learner.total:
         started = time.perf_counter()
         seed_step(settings.seed, learner.step)
