@@ -36,7 +36,7 @@ def test_the_number_that_was_chosen_is_told_and_kept(tiny_model, tmp_path, monke
     settings = reward_settings(tiny_model("llama"), data, given, tokens_at_once=50_000, quiet=False)
     assert reward.main(settings) == 0
     assert set(column(given, "tokens_at_once")) == {50_000}
-    assert "tokens at once" not in capsys.readouterr().err
+    assert "--tokens-at-once" not in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_keeps_the_number_that_memory_allowed(tiny_model, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 from tutelage.base.config import Model, resolve
-from tutelage.base.config.flags import SHORT_FORMS
+from tutelage.base.config.sections import SHORT_FORMS
 from tutelage.base.errors import TutelageError
 from tutelage.base.progress.phases import phase
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from reference.markdown import cell, code, docstring, fenced, page, table
 from reference.source import text_below
-from tutelage.base.config.flags import SHORT_FORMS, Setting, settings_below
+from tutelage.base.config.flags import SettingField, settings_below
 from tutelage.base.config.mapping import UNSET, overlay
-from tutelage.base.config.sections import Rates
+from tutelage.base.config.sections import SHORT_FORMS, Rates
 from tutelage.commands.completion import settings_by_command
 from tutelage.commands.table import COMMANDS, Command
 
@@ -81,13 +81,13 @@ def command_page(command: Command, classes: Mapping[tuple[str, ...], tuple[type[
     return page(f"tutelage {name}", *parts)
 
 
-def _own(settings: type[Any], command: type[Any]) -> list[Setting]:
+def _own(settings: type[Any], command: type[Any]) -> list[SettingField]:
     """The settings that `plan` has beside those of the command that is planned."""
     planned = {setting.key for setting in settings_below(command)}
     return [setting for setting in settings_below(settings) if setting.key not in planned]
 
 
-def tables(settings: type[Any] | list[Setting], heading: str = "##") -> Iterator[str]:
+def tables(settings: type[Any] | list[SettingField], heading: str = "##") -> Iterator[str]:
     """The tables of some settings: those of the command, then a section each."""
     every = settings if isinstance(settings, list) else list(settings_below(settings))
     defaults = overlay(settings, {}) if isinstance(settings, type) else None
@@ -103,12 +103,12 @@ def tables(settings: type[Any] | list[Setting], heading: str = "##") -> Iterator
         yield table(("setting", "default", "meaning"), (row(one, defaults) for one in inner))
 
 
-def inherited(setting: Setting) -> bool:
+def inherited(setting: SettingField) -> bool:
     """Whether a setting is one that several commands share."""
     return setting.name not in vars(setting.owner).get("__annotations__", {})
 
 
-def row(setting: Setting, defaults: object) -> tuple[str, str, str]:
+def row(setting: SettingField, defaults: object) -> tuple[str, str, str]:
     """The row of a setting: its flag with the kind of its value, its default, its meaning."""
     name = setting.flags[0] if setting.flags else setting.name.upper()
     kind = kind_of(setting.hint)
@@ -121,7 +121,7 @@ def row(setting: Setting, defaults: object) -> tuple[str, str, str]:
     return flag, default_of(setting, defaults), meaning
 
 
-def default_of(setting: Setting, defaults: object) -> str:
+def default_of(setting: SettingField, defaults: object) -> str:
     sections = setting.key.split(".")[:-1]
     value = getattr(setting.owner, setting.name, UNSET) if defaults is None else defaults
     for name in () if defaults is None else (*sections, setting.name):

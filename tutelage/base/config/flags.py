@@ -12,16 +12,8 @@ from tutelage.base.config.aliases import aliases, note_old_name, used_aliases
 from tutelage.base.config.files import read_mapping, read_onto
 from tutelage.base.config.hints import section_of, settable
 from tutelage.base.config.mapping import overlay
-from tutelage.base.config.sections import Rates
+from tutelage.base.config.sections import SHORT_FORMS, Rates
 from tutelage.base.errors import TutelageError
-
-SHORT_FORMS = {
-    "model": "model.path",
-    "dtype": "model.dtype",
-    "device": "model.device",
-    "engine": "model.engine",
-}
-"""Flags so common that the name of their group may be left out."""
 
 _POSITIONAL = get_args(tyro.conf.Positional[str])[1]
 """What marks the hint of an argument that is given by its place."""

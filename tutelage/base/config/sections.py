@@ -34,6 +34,15 @@ class Model:
             )
 
 
+SHORT_FORMS = {
+    "model": "model.path",
+    "dtype": "model.dtype",
+    "device": "model.device",
+    "engine": "model.engine",
+}
+"""Settings of a model that are given without the name of its section."""
+
+
 @dataclass(frozen=True)
 class Lora:
     """Low-rank adapters (Hu et al. 2021): train W + (alpha / rank) B A with W frozen, instead of W."""
