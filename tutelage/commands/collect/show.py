@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from tutelage.commands.collect.amendments import SETTINGS
 from tutelage.commands.collect.settings import SUBCOMMANDS
+from tutelage.commands.collect.subcommands import SETTINGS
 from tutelage.commands.study import CollectSettings
 
 RUNNERS: Mapping[str, str] = {

@@ -18,8 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.sentences import Sentence
 from tutelage.people import Store, Study, Unavailable
-from tutelage.people.operations import Right
+from tutelage.people.grants import Right
 from tutelage.people.programs.values import NoQuery, Problem, Refused
 from tutelage.people.store.studies import study_of
 from tutelage.people.store.tokens import KeyReused, Token, find_token, note_use
@@ -247,7 +248,15 @@ def _lines(rows: Iterable[object]) -> Iterator[bytes]:
 
 
 def _json(value: object, status: int) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    encoded = msgspec.json.encode(value, enc_hook=_sentence_text)
+    return Response(encoded, status, media_type="application/json")
+
+
+def _sentence_text(value: object) -> str:
+    """The English text of a sentence for people."""
+    if isinstance(value, Sentence):
+        return str(value)
+    raise NotImplementedError(f"the API answers with no {type(value).__name__}")
 
 
 def _as_refusal(error: ApiRefusal | TutelageError, route: ApiRoute) -> ApiRefusal:

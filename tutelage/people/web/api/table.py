@@ -1,7 +1,7 @@
 """Every address of the API, with the right that it takes. The description of the API and the tests of authorisation are
 made from this table."""
 
-from tutelage.people.operations import OPERATIONS
+from tutelage.people.operations import AMENDMENTS, GRANTS
 from tutelage.people.programs.values import (
     Added,
     AgreementFigures,
@@ -18,7 +18,7 @@ from tutelage.people.programs.values import (
 )
 from tutelage.people.web.api import endpoints
 from tutelage.people.web.api.admitting import ApiCall, ApiRoute
-from tutelage.people.web.api.changes import operation_route
+from tutelage.people.web.api.changes import operation_routes
 from tutelage.people.web.api.describing import describe
 
 
@@ -92,5 +92,5 @@ API_ROUTES = (
         query=VoteQuery,
         lines=True,
     ),
-    *map(operation_route, OPERATIONS),
+    *(route for operation in (*AMENDMENTS, *GRANTS) for route in operation_routes(operation)),
 )
