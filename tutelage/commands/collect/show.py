@@ -19,7 +19,7 @@ RUNNERS: Mapping[str, str] = {
     "next": "collect.priorities:choose",
     "payments": "collect.payments:write_payments",
     "forget": "collect.erasure:forget_raters",
-    **dict.fromkeys(SETTINGS, "collect.amendments:carry_out"),
+    **dict.fromkeys(SETTINGS, "collect.subcommands:amend"),
     "token": "collect.connections:manage_tokens",
     "webhook": "collect.connections:manage_webhooks",
     "backup": "collect.transfer:back_up",
