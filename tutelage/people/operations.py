@@ -2,7 +2,8 @@
 
 The settings of an operation are a dataclass: its types, the ranges of its numbers (`fields.number`) and the texts below
 its fields are those of every surface. An `Amendment` changes settings in force, a `Grant` creates something with a
-secret that is shown once. Functions are named as module:name, and imported when they are called.
+secret that is shown once; an export comes in a form of its own on each surface. Functions are named as module:name,
+and imported when they are called.
 """
 
 import ast
@@ -21,6 +22,7 @@ from tutelage.people.fields import Limits, limits_of
 from tutelage.people.grants import Credential, NewInvitation, NewToken, NewWebhook, Right
 from tutelage.people.plan import Plan
 from tutelage.people.recruiting import Recruitment
+from tutelage.people.selection import Selection
 
 if TYPE_CHECKING:
     from tutelage.people.store.engine import Store
@@ -233,6 +235,12 @@ INVITE = Grant(
     "store.access:list_invites",
     "store.access:revoke_invite",
     path="/join/",
+)
+EXPORT = Operation(
+    "export",
+    "Write preferences, votes and a manifest that accounts for every vote into a new folder.",
+    Selection,
+    right="export",
 )
 AMENDMENTS: tuple[Amendment[Any], ...] = (RECRUIT, CONSENT, PLAN)
 GRANTS: tuple[Grant[Any], ...] = (TOKEN, WEBHOOK, INVITE)

@@ -106,17 +106,18 @@ def read_settings(call: Call, operation: Operation[Any]) -> Any:
     Raises:
         FieldError: a value is none of its type, outside of its range, or refused by the settings.
     """
-    return operation.settings(**{each.name: _value(call, each) for each in operation.parameters})
+    return operation.settings(**{each.name: read_value(call, each) for each in operation.parameters})
 
 
-def _value(call: Call, asked: Parameter) -> object:
+def read_value(call: Call, asked: Parameter) -> object:
+    """The value of one field of the settings. Raises FieldError for one of another type, or outside of its range."""
     text = call.text(asked.name)
     if asked.optional and not text:
         return None
     if asked.type is bool:
         return text == "yes"
     if get_origin(asked.type) is tuple:
-        return call.fields.get(asked.name, ())
+        return call.values(asked.name)
     if asked.limits is None:
         return text.replace("\r\n", "\n")
     words, least, most, in_per_cent = asked.limits

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, NamedTuple, cast, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -180,7 +180,7 @@ def _query(kind: type, request: Request) -> Any:
                 400, f"'{name[:60]}' is unknown here.", where, f"What may be asked here: {known}."
             )
         values = request.query_params.getlist(name)
-        if get_origin(hints[name]) is tuple:
+        if any(get_origin(hint) is tuple for hint in (hints[name], *get_args(hints[name]))):
             asked[name] = values
         elif len(values) == 1:
             asked[name] = values[0]

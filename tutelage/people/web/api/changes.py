@@ -41,10 +41,10 @@ def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
     if right is None:
         return
     if isinstance(operation, Amendment):
-        body = _body(operation, f"{operation.settings.__name__}Changes", partial=True)
+        body = values_type(operation, f"{operation.settings.__name__}Changes")
         yield ApiRoute("POST", path, right, name, about, _amends(operation), operation.settings, data=body)
     if isinstance(operation, Grant):
-        body = _body(operation, operation.settings.__name__, partial=False)
+        body = values_type(operation, operation.settings.__name__, partial=False)
         yield ApiRoute("POST", path, right, name, about, _creates(operation), CredentialValue, data=body)
         yield ApiRoute(
             "GET", path, right, f"{name}-list", f"The list of what `POST {path}` created.",
@@ -59,7 +59,7 @@ def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
 def _amends(operation: Amendment[Any]) -> Callable[[ApiCall], object]:
     def change(call: ApiCall) -> object:
         try:
-            return operation.amend(call.store, call.study.id, _values(call), call.token.actor)
+            return operation.amend(call.store, call.study.id, sent_values(call.data), call.token.actor)
         except MissingSettings as error:
             raise ApiRefusal(400, f"There are no settings yet: give {error}.", "the body") from error
         except FieldError as error:
@@ -71,7 +71,7 @@ def _amends(operation: Amendment[Any]) -> Callable[[ApiCall], object]:
 def _creates(operation: Grant[Any]) -> Callable[[ApiCall], object]:
     def create(call: ApiCall) -> object:
         try:
-            settings = operation.settings(**_values(call))
+            settings = operation.settings(**sent_values(call.data))
             number, secret = operation.run(call.store, call.study.id, settings, call.token.actor)
         except FieldError as error:
             raise _refusal(error) from error
@@ -88,17 +88,18 @@ def _revokes(operation: Grant[Any]) -> Callable[[ApiCall], object]:
     return revoke
 
 
-def _values(call: ApiCall) -> dict[str, Any]:
-    sent = msgspec.structs.asdict(call.data)
-    return {name: value for name, value in sent.items() if value is not msgspec.UNSET}
+def sent_values(data: msgspec.Struct) -> dict[str, Any]:
+    """The values of a body or a query that were sent."""
+    values = msgspec.structs.asdict(data)
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET}
 
 
 def _refusal(error: FieldError) -> ApiRefusal:
     return ApiRefusal(400, str(error), f"'{error.field}' in the body")
 
 
-def _body(operation: Operation[Any], name: str, *, partial: bool) -> type[msgspec.Struct]:
-    """The type of the body: the fields that programs may give, all of them optional where it is `partial`."""
+def values_type(operation: Operation[Any], name: str, *, partial: bool = True) -> type[msgspec.Struct]:
+    """The type of a body or a query: the fields that programs may give, all of them optional where it is `partial`."""
     return msgspec.defstruct(
         name,
         [

@@ -18,7 +18,6 @@ from tutelage.people.programs.values import (
     NewRows,
     Overview,
     PageQuery,
-    PreferenceQuery,
     RaterCounts,
     RaterPage,
     ResponseValue,
@@ -30,6 +29,7 @@ from tutelage.people.store.engine import several
 from tutelage.people.store.exports import record_export, record_reading
 from tutelage.people.store.votes import vote_row
 from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, Reply
+from tutelage.people.web.api.changes import sent_values
 from tutelage.people.web.pages.owner.exports import TOO_MANY
 
 
@@ -81,7 +81,6 @@ def raters(call: ApiCall) -> RaterPage:
 
 def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
     """The preferences that follow from the votes as they are now. The study keeps a record of the export."""
-    asked: PreferenceQuery = call.query
     if study_overview(call.store, call.study).judgements >= TOO_MANY:
         raise ApiRefusal(
             409,
@@ -89,7 +88,7 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
             "the study",
             "Export it with `tutelage collect export`.",
         )
-    selection = Selection(**asdict(asked) | {"versions": asked.versions or None})
+    selection = Selection(**sent_values(call.query))
     labelled = label_study(call.store, call.study.id, selection)
     manifest = describe(call.store, call.study, selection, labelled)
     record_export(
