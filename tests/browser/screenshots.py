@@ -23,6 +23,7 @@ from tutelage.people import (
     open_study,
 )
 from tutelage.people.chat_models import Models
+from tutelage.people.grants import NewInvitation, NewToken, NewWebhook
 from tutelage.people.recruitment import Recruitment, Visitor
 from tutelage.people.settings import Consent
 from tutelage.people.store.api_tokens import create_token, list_tokens, revoke_token
@@ -200,11 +201,11 @@ def sent(page: Page, site: Site) -> None:
 def connected(page: Page, site: Site) -> None:
     """A study that two programs work with, and one works no more."""
     store, study = site.store, open_study(site.store).id
-    create_token(store, study, "last year's server", ["read"])
+    create_token(store, study, NewToken("last year's server", ("read",)))
     revoke_token(store, study, list_tokens(store, study)[0].id)
-    create_token(store, study, "nightly questions", ["add"])
-    create_token(store, study, "training server", ["read", "export"], days=90)
-    add_webhook(store, study, "https://hooks.example.org/study", ["round", "agreement"])
+    create_token(store, study, NewToken("nightly questions", ("add",)))
+    create_token(store, study, NewToken("training server", ("read", "export"), days=90))
+    add_webhook(store, study, NewWebhook("https://hooks.example.org/study", ("round", "agreement")))
     set_alarm(store, study, 0.65)
     page.reload()
     page.evaluate("document.querySelector('#api').textContent = 'https://rate.example.org/api/v1'")
@@ -280,7 +281,7 @@ def three_studies(store: Store, clock: Clock) -> Study:
 def at_the_front(page: Page, site: Site) -> None:
     """The front page as an owner of each study sees it."""
     for name in list_studies(site.store):
-        token = create_invite(site.store, open_study(site.store, name).id, role="owner")
+        token = create_invite(site.store, open_study(site.store, name).id, NewInvitation(role="owner")).secret
         page.goto(f"{site.url}{mount_of(name)}/join/{token}")
         page.fill("#name", "Ines Marin")
         page.click("text=Start")

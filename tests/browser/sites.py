@@ -28,6 +28,7 @@ from tutelage.people import (
 )
 from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.export import export_study
+from tutelage.people.grants import NewInvitation
 from tutelage.people.web import create_app
 from tutelage.people.web.site import cookie_name
 from tutelage.rollout.serving.server import listen, server
@@ -133,7 +134,7 @@ class Site:
         add_items(self.store, study.id, prompts, completions, items)
 
     def invitation(self, study: Study, **more: Any) -> str:
-        return f"{self.url}/join/{create_invite(self.store, study.id, **more)}"
+        return f"{self.url}/join/{create_invite(self.store, study.id, NewInvitation(**more)).secret}"
 
     def sign_in(
         self, page: Page, study: Study, name: str = "anna", *, role: str = "rater", **more: Any

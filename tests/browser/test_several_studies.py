@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from starlette.types import ASGIApp
 
 from tutelage.people import Store, Study, create_invite, list_votes, open_store, start_session
+from tutelage.people.grants import NewInvitation
 from tutelage.people.store.members import list_team
 from tutelage.people.web import Served, create_server
 
@@ -36,7 +37,7 @@ class Several(Site):
 
     def link(self, number: int, **more: Any) -> str:
         """An invitation to a study."""
-        token = create_invite(self.stores[number], self.studies[number].id, **more)
+        token = create_invite(self.stores[number], self.studies[number].id, NewInvitation(**more)).secret
         return f"{self.url}/s/{self.studies[number].name}/join/{token}"
 
 

@@ -38,6 +38,7 @@ from tutelage.people import (
 )
 from tutelage.people.answers import Correction, Span
 from tutelage.people.delivery import notice_row
+from tutelage.people.grants import NewToken
 from tutelage.people.notification import InboxMessage
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.inbox import list_notices
@@ -153,7 +154,7 @@ def test_no_way_out_of_a_study_says_a_name(
         world = World(store, open_study(store))
         owner = next(rater for rater in list_raters(store, world.study.id) if rater.role == "owner")
         (out / "page.zip").write_bytes(world.browser_of(owner).form("/owner/export", {}).content)
-        token = create_token(store, world.study.id, "trainer", ("read", "export"))
+        token = create_token(store, world.study.id, NewToken("trainer", ("read", "export"))).secret
         asks = {"headers": {"authorization": f"Bearer {token}"}}
         for part in ("votes", "preferences", "items", "overview", "openapi.json"):
             reply = world.client.get(f"/api/v1/{part}", **asks)

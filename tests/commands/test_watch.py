@@ -17,6 +17,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.line import main
 from tutelage.commands.watch import WatchSettings
 from tutelage.people import Store, add_rater, open_store, open_study, submit
+from tutelage.people.grants import NewToken
 from tutelage.people.programs.study_progress import DatabaseSource, Progress
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web import create_app
@@ -117,7 +118,7 @@ def test_it_works_through_the_api_of_a_site(
 ) -> None:
     vote(store, 4)
     vote(store, 4)
-    token = create_token(store, open_study(store).id, "watch", ["read"])
+    token = create_token(store, open_study(store).id, NewToken("watch", ("read",))).secret
     with serving(create_app(store)) as url:
         words = ["watch", url, "--items-done", "all", "--agreement", "0.9"]
         monkeypatch.delenv("TUTELAGE_TOKEN", raising=False)

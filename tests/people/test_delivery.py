@@ -8,6 +8,7 @@ import pytest
 
 from tutelage.people import Answer, Store, add_rater, submit, write_note
 from tutelage.people.delivery import deliver, send_test
+from tutelage.people.grants import NewWebhook
 from tutelage.people.notification import Notifier
 from tutelage.people.programs.signatures import verify_webhook
 from tutelage.people.store.occasions import notice_round
@@ -19,7 +20,7 @@ from .worlds import Clock, asked, raters_of, study_of, work
 def test_a_full_round_is_told_by_the_mechanism_of_the_inbox(store: Store, hook: Any) -> None:
     url, came = hook
     study = study_of(store, 2)
-    _, secret = add_webhook(store, study.id, f"{url}/hook", ["round"])
+    _, secret = add_webhook(store, study.id, NewWebhook(f"{url}/hook", ("round",)))
     raters = raters_of(store, study, 2)
     for _ in range(2):  # the second one is that of a server that was started again
         notifier = Notifier(store, study.id, [], "https://rate.example.org/owner/inbox")
@@ -45,7 +46,7 @@ def test_a_full_round_is_told_by_the_mechanism_of_the_inbox(store: Store, hook: 
 def test_notices_of_people_have_types_of_their_own(lite: Store, hook: Any) -> None:
     url, came = hook
     study = study_of(lite, 2)
-    add_webhook(lite, study.id, url, ["inbox"])
+    add_webhook(lite, study.id, NewWebhook(url, ("inbox",)))
     anna = add_rater(lite, study.id, "anna").id
     submit(lite, asked(lite, anna).id, Answer("left", 1, flags=("cut_off",), reason="It stops."))
     submit(lite, asked(lite, anna).id, Answer("left", 1, reason="a reason of an ordinary answer"))
@@ -66,7 +67,7 @@ def test_what_does_not_arrive_comes_again_under_the_same_id(
 ) -> None:
     url, came = hook
     study = study_of(lite, 1)
-    add_webhook(lite, study.id, url + path, ["round"])
+    add_webhook(lite, study.id, NewWebhook(url + path, ("round",)))
     for number in (1, 2):
         notice_round(lite, study.id, number, 1)
     with caplog.at_level(logging.WARNING, "tutelage"):
@@ -87,7 +88,7 @@ def test_an_address_where_nobody_listens_is_named_without_its_path(
     lite: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     study = study_of(lite, 1)
-    add_webhook(lite, study.id, "http://127.0.0.1:1/very/secret", ["round"])
+    add_webhook(lite, study.id, NewWebhook("http://127.0.0.1:1/very/secret", ("round",)))
     notice_round(lite, study.id, 1, 1)
     with caplog.at_level(logging.WARNING, "tutelage"):
         assert deliver(lite, study.id) == 0
@@ -98,8 +99,8 @@ def test_an_address_where_nobody_listens_is_named_without_its_path(
 def test_a_test_is_signed_and_says_what_went_wrong(lite: Store, hook: Any) -> None:
     url, came = hook
     study = study_of(lite, 1)
-    number, secret = add_webhook(lite, study.id, f"{url}/hook", ["round"])
-    broken, _ = add_webhook(lite, study.id, f"{url}/broken", ["round"])
+    number, secret = add_webhook(lite, study.id, NewWebhook(f"{url}/hook", ("round",)))
+    broken, _ = add_webhook(lite, study.id, NewWebhook(f"{url}/broken", ("round",)))
     assert send_test(lite, study.id, number) == ""
     assert send_test(lite, study.id, broken) == "answered with status 500"
     headers, body = came[0]

@@ -126,7 +126,7 @@ def send_link(store: Store, server: MailServer, token: str, to: str, base: str, 
         check_address(to)
         server.send(to, say(subject, language), f"{text}\n")
     except TutelageError as error:
-        revoke_invite(store, invite.id, actor=actor)
+        revoke_invite(store, invite.study_id, invite.id, rater=invite.rater, actor=actor)
         if isinstance(error, FieldError):
             raise
         raise FieldError(

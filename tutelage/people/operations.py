@@ -1,7 +1,9 @@
 """Operations of a study: each is declared once, and the command line, the form of its page and the API follow from it.
 
 The settings of an operation are a dataclass: its types, the ranges of its numbers (`fields.number`) and the texts below
-its fields are those of every surface.
+its fields are those of every surface. An `Amendment` changes settings in force, a `Grant` creates something with a
+secret that is shown once; an export comes in a form of its own on each surface. Functions are named as module:name,
+and imported when they are called.
 """
 
 import ast
@@ -9,23 +11,15 @@ import dataclasses
 import inspect
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    NamedTuple,
-    TypeAlias,
-    TypeVar,
-    get_args,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
+from tutelage.people.grants import Credential, NewInvitation, NewToken, NewWebhook, Right
 from tutelage.people.recruitment import Recruitment
+from tutelage.people.selection import Selection
 from tutelage.people.settings import Consent, Plan
 from tutelage.people.validation import NumberRange, limits_of
 
@@ -33,13 +27,12 @@ if TYPE_CHECKING:
     from tutelage.people.store.engine import Store
 
 Settings = TypeVar("Settings")
-Right: TypeAlias = Literal["read", "add", "export", "manage"]
-"""What a token lets a program do; `manage`: the operations."""
 
 
 class Parameter(NamedTuple):
     """A field of the settings of an operation: its type without None, whether it may be None, its range if it is a
-    number, and the text below it. A `file` is a long text, which the command line reads from a file."""
+    number, and the text below it. A `file` is a long text, which the command line reads from a file; `flag` is its name
+    there; what only `people` choose is left at its default by programs."""
 
     name: str
     type: Any
@@ -48,6 +41,8 @@ class Parameter(NamedTuple):
     limits: NumberRange | None
     text: str
     file: bool
+    flag: str
+    people: bool
 
     @property
     def required(self) -> bool:
@@ -57,16 +52,12 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation(Generic[Settings]):
-    """An operation, which needs an owner or a token with the `right`. `current` and `change` are functions as
-    module:name, imported when they are called: `current(store, study_id)` returns the settings in force or None,
-    `change(store, study_id, settings, actor=...)` puts others in force."""
+    """An operation, which needs an owner or a token with the `right`; None where no program may."""
 
     name: str
     about: str
     settings: type[Settings]
-    current: str
-    change: str
-    right: Right = "manage"
+    right: Right | None = dataclasses.field(default="manage", kw_only=True)
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -81,9 +72,20 @@ class Operation(Generic[Settings]):
                 limits_of(field),
                 texts.get(field.name, ""),
                 bool(field.metadata.get("file")),
+                field.metadata.get("flag", field.name),
+                bool(field.metadata.get("people")),
             )
             for field in dataclasses.fields(self.settings)  # type: ignore[arg-type]
         )
+
+
+@dataclass(frozen=True)
+class Amendment(Operation[Settings]):
+    """Changes settings in force: `current(store, study_id)` returns them or None, `change(store, study_id, settings,
+    actor=...)` puts others in force."""
+
+    current: str
+    change: str
 
     def read(self, store: "Store", study_id: int) -> Settings | None:
         """The settings in force; None where there are none yet."""
@@ -116,6 +118,41 @@ class Operation(Generic[Settings]):
         if after != before:
             self.run(store, study_id, after, actor)
         return after
+
+
+@dataclass(frozen=True)
+class Grant(Operation[Settings]):
+    """Creates something with a secret: `create(store, study_id, settings, actor=...)` returns its `Credential`,
+    `records(store, study_id)` what was created, and `revoke(store, study_id, number, actor=...)` ends one of them.
+    `path` begins the path of the site that a secret opens, if it opens one."""
+
+    create: str
+    records: str
+    revoke: str
+    path: str = dataclasses.field(default="", kw_only=True)
+
+    def run(self, store: "Store", study_id: int, settings: Settings, actor: str) -> Credential:
+        """Create one, and record who did.
+
+        Raises:
+            FieldError: a value cannot be used.
+        """
+        credential: Credential = _function(self.create)(store, study_id, settings, actor=actor)
+        return credential
+
+    def list(self, store: "Store", study_id: int) -> Sequence[Any]:
+        """What was created in the study."""
+        records: Sequence[Any] = _function(self.records)(store, study_id)
+        return records
+
+    @property
+    def record_type(self) -> Any:
+        """The type of `list`'s result."""
+        return get_type_hints(_function(self.records))["return"]
+
+    def end(self, store: "Store", study_id: int, number: int, actor: str) -> None:
+        """End one. Raises TutelageError where the study has none of that number."""
+        _function(self.revoke)(store, study_id, number, actor=actor)
 
 
 class MissingSettings(Exception):
@@ -151,25 +188,58 @@ def _texts(settings: type) -> dict[str, str]:
     }
 
 
-RECRUIT = Operation(
+RECRUIT = Amendment(
     "recruit",
     "Recruit raters on Prolific, Mechanical Turk or SONA; what is not given stays as it is.",
     Recruitment,
     "store.visits:recruitment_of",
     "store.visits:recruit",
 )
-CONSENT = Operation(
+CONSENT = Amendment(
     "consent",
     "Set what raters agree to, as a new version; what is not given stays as it is.",
     Consent,
     "store.consents:present_consent",
     "store.consents:ask_consent",
 )
-PLAN = Operation(
+PLAN = Amendment(
     "plan",
     "Set how the questions are distributed, from now on; what is not given stays as it is.",
     Plan,
     "store.studies:plan_of",
     "store.studies:replan",
 )
-OPERATIONS: tuple[Operation[Any], ...] = (RECRUIT, CONSENT, PLAN)
+TOKEN = Grant(
+    "token",
+    "Make a token for a program that uses the API, and show it once: only its hash is kept.",
+    NewToken,
+    "store.tokens:create_token",
+    "store.tokens:list_tokens",
+    "store.tokens:revoke_token",
+    right=None,
+)
+WEBHOOK = Grant(
+    "webhook",
+    "Tell an address what happens in the study, and show the secret that messages are signed with.",
+    NewWebhook,
+    "store.webhooks:add_webhook",
+    "store.webhooks:list_webhooks",
+    "store.webhooks:remove_webhook",
+)
+INVITE = Grant(
+    "invite",
+    "Make a link that lets somebody in, and show it once.",
+    NewInvitation,
+    "store.access:create_invite",
+    "store.access:list_invites",
+    "store.access:revoke_invite",
+    path="/join/",
+)
+EXPORT = Operation(
+    "export",
+    "Write preferences, votes and a manifest that accounts for every vote into a new folder.",
+    Selection,
+    right="export",
+)
+AMENDMENTS: tuple[Amendment[Any], ...] = (RECRUIT, CONSENT, PLAN)
+GRANTS: tuple[Grant[Any], ...] = (TOKEN, WEBHOOK, INVITE)

@@ -3,32 +3,33 @@ out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tutelage.people.store.votes import Vote
-from tutelage.people.validation import FieldError
+from tutelage.base.sentences import Sentence
+from tutelage.people.validation import FieldError, check_ranges, number
+
+if TYPE_CHECKING:
+    from tutelage.people.store.votes import Vote
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The rules by which votes become preferences.
+    """The rules by which votes become preferences."""
 
-    kinds: the kinds of rater whose votes count; model judges (`llm`) and simulated raters only if they are named.
-    versions: the versions of the question whose votes count; None takes all, if there is only one.
-    ties: `drop` pairs that most raters found equal, or `keep` them with p_chosen = 0.5.
-    min_votes: votes for a side that a pair needs.
-    use_strength: let a vote count by what its strength proved worth.
-    weights: weight rows by mean strength (1 on average) instead of equally.
-    margins: ask for a margin of the mean strength (0 to 3 nats).
-    """
-
-    kinds: tuple[str, ...] = ("human",)
+    kinds: tuple[Literal["human", "llm", "simulated"], ...] = ("human",)
+    """Kinds of rater whose votes count: people, unless model judges (llm) or simulated raters are named."""
     versions: tuple[int, ...] | None = None
+    """Versions of the question whose votes count; all, if there is only one."""
     ties: Literal["drop", "keep"] = "drop"
-    min_votes: int = 1
+    """What becomes of pairs that most found equal: they are left out, or kept at one half."""
+    min_votes: int = number(Sentence("The least number of votes"), 1, 9_999, default=1)
+    """Votes for a side that a pair needs."""
     use_strength: bool = True
+    """Let a vote count by what its strength proved worth."""
     weights: bool = False
+    """Weight rows by mean strength (1 on average) instead of equally."""
     margins: bool = False
+    """Ask for a margin of the mean strength (0 to 3 nats)."""
 
     def __post_init__(self) -> None:
         if self.ties not in ("drop", "keep"):
@@ -44,12 +45,7 @@ class Selection:
                 "Kinds of rater are human, llm and simulated; these are %(given)s.",
                 given=", ".join(self.kinds)[:100] or "–",
             )
-        if self.min_votes < 1:
-            raise FieldError(
-                "min_votes",
-                "The least number of votes is %(given)s; a pair needs at least one for a side.",
-                given=self.min_votes,
-            )
+        check_ranges(self)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -80,7 +76,7 @@ pair. too_few: fewer votes than asked for. identical: the responses are the same
 vote alone."""
 
 
-def fate(vote: Vote, selection: Selection) -> str:
+def fate(vote: "Vote", selection: Selection) -> str:
     """The fate of a vote as far as the vote alone decides it; `counts` if it depends on the pair."""
     told = (
         ("superseded", not vote.latest),
@@ -96,7 +92,7 @@ def fate(vote: Vote, selection: Selection) -> str:
     return next((name for name, applies in told if applies), "counts")
 
 
-def refuse_mixed_versions(votes: Sequence[Vote], selection: Selection) -> None:
+def refuse_mixed_versions(votes: "Sequence[Vote]", selection: Selection) -> None:
     """Refuse to mix votes on several versions of the question unless the selection names the versions.
 
     Raises:

@@ -85,7 +85,7 @@ MISTAKES: tuple[tuple[list[str], str], ...] = (
     (["token", "--new", "a", "--revoke", "b"], "--new or --revoke"),
     (["token", "--rights", "add"], "name it with --new"),
     (["token", "--days", "3"], "name it with --new"),
-    (["token", "--new", "a", "--days", "0"], "positive number of days"),
+    (["token", "--new", "a", "--days", "0"], "The number of days"),
     (["webhook", "--add", "http://x", "--test", "1"], "one thing at a time"),
     (["webhook", "--topics", "inbox"], "--add"),
     (["webhook", "--add", "gopher://x"], "no address"),

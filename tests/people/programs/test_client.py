@@ -15,9 +15,10 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_preferences
 from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.people import Store, Study, list_events, list_questions, preferences
+from tutelage.people.grants import RIGHTS, NewToken
 from tutelage.people.programs.client import StudyClient
 from tutelage.people.programs.signatures import signed_headers
-from tutelage.people.store.api_tokens import RIGHTS, create_token
+from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web import create_app
 
 from ..sites import serving
@@ -59,7 +60,7 @@ def url(app: Unreliable) -> Iterator[str]:
 
 @pytest.fixture
 def client(lite: Store, study: Study, url: str) -> Iterator[StudyClient]:
-    token = create_token(lite, study.id, "the test", RIGHTS)
+    token = create_token(lite, study.id, NewToken("the test", RIGHTS)).secret
     with StudyClient(url, token, wait=0.0) as found:
         yield found
 
@@ -119,7 +120,7 @@ def test_refusals_say_what_and_where(
     with pytest.raises(HttpRefusal, match="row 1") as refused:
         client.add([{"prompt": "p", "chosen": 1, "rejected": "b"}])
     assert refused.value.status == 400
-    with StudyClient(url, create_token(lite, study.id, "reader", ["read"])) as reader:
+    with StudyClient(url, create_token(lite, study.id, NewToken("reader", ("read",))).secret) as reader:
         with pytest.raises(HttpRefusal, match="no right to add") as refused:
             reader.add(ROWS)
         assert refused.value.status == 403

@@ -20,6 +20,7 @@ from tutelage.people import (
     revoke_invite,
     start_session,
 )
+from tutelage.people.grants import NewInvitation
 from tutelage.people.store import schema
 
 from ..worlds import Clock, item_rows, records, study_of
@@ -29,7 +30,7 @@ DAY = 86_400
 
 def test_looking_at_an_invitation_does_not_use_it(store: Store) -> None:
     study = create_study(store, "tutoring")
-    token = create_invite(store, study.id)
+    token = create_invite(store, study.id).secret
     for _ in range(3):
         invite = peek_invite(store, token)
         assert invite is not None
@@ -46,7 +47,7 @@ def test_looking_at_an_invitation_does_not_use_it(store: Store) -> None:
 
 def test_an_invitation_is_good_for_so_many_uses_and_days(store: Store, clock: Clock) -> None:
     study = create_study(store, "tutoring")
-    token = create_invite(store, study.id, max_uses=2, days=3)
+    token = create_invite(store, study.id, NewInvitation(uses=2, days=3)).secret
     accept_invite(store, token, "anna")
     with pytest.raises(TutelageError, match="already has a rater named 'anna'"):
         accept_invite(store, token, "anna")
@@ -61,8 +62,8 @@ def test_an_invitation_is_good_for_so_many_uses_and_days(store: Store, clock: Cl
 
 def test_a_withdrawn_or_invented_invitation_opens_nothing(store: Store) -> None:
     study = create_study(store, "tutoring")
-    token = create_invite(store, study.id, role="owner")
-    revoke_invite(store, list_invites(store, study.id)[0].id)
+    token = create_invite(store, study.id, NewInvitation(role="owner")).secret
+    revoke_invite(store, study.id, list_invites(store, study.id)[0].id)
     for wrong, complaint in ((token, "withdrawn"), (token[:-1], "does not exist"), ("", "does not exist")):
         with pytest.raises(TutelageError, match=complaint):
             accept_invite(store, wrong, "anna")
@@ -71,7 +72,7 @@ def test_a_withdrawn_or_invented_invitation_opens_nothing(store: Store) -> None:
 
 def test_no_token_is_stored(store: Store) -> None:
     study = create_study(store, "tutoring")
-    invite = create_invite(store, study.id)
+    invite = create_invite(store, study.id).secret
     _, session = accept_invite(store, invite, "anna")
     with store.read() as connection:
         stored = str([connection.execute(sa.select(table)).all() for table in schema.metadata.sorted_tables])
@@ -99,8 +100,8 @@ def test_raters_are_trained_where_there_is_training_and_owners_are_not(lite: Sto
     prompts, completions, _ = records(3)
     taught = [row for row in item_rows(3, pool="training", gold="b") if row.key != "c0"]
     add_items(lite, study.id, prompts, completions, taught)
-    rater, _ = accept_invite(lite, create_invite(lite, study.id), "anna")
-    owner, _ = accept_invite(lite, create_invite(lite, study.id, role="owner"), "boss")
+    rater, _ = accept_invite(lite, create_invite(lite, study.id).secret, "anna")
+    owner, _ = accept_invite(lite, create_invite(lite, study.id, NewInvitation(role="owner")).secret, "boss")
     assert (rater.state, owner.state, owner.role) == ("training", "active", "owner")
 
 

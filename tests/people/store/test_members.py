@@ -27,6 +27,7 @@ from tutelage.people import (
     submit,
 )
 from tutelage.people.export import export_study
+from tutelage.people.grants import NewInvitation
 from tutelage.people.restoration import import_export
 from tutelage.people.selection import Selection
 from tutelage.people.store.members import Identity, list_team, remove_member, restore_member, sign_in
@@ -37,8 +38,10 @@ from ..worlds import asked, raters_of, study_of
 
 def test_access_is_taken_away_with_its_sessions_and_given_back(store: Store) -> None:
     study = study_of(store, 1)
-    olga, _ = accept_invite(store, create_invite(store, study.id, role="owner"), "Olga")
-    rita, session = accept_invite(store, create_invite(store, study.id, role="reviewer"), "Rita")
+    olga, _ = accept_invite(store, create_invite(store, study.id, NewInvitation(role="owner")).secret, "Olga")
+    rita, session = accept_invite(
+        store, create_invite(store, study.id, NewInvitation(role="reviewer")).secret, "Rita"
+    )
     assert [member.name for member in list_team(store, study.id)] == ["Olga", "Rita"]
     remove_member(store, rita.id, actor="Olga")
     assert rater_of_session(store, session) is None

@@ -1,12 +1,14 @@
 """What is on its way to webhooks: each notice once to each address, tried again until it arrives or is given up."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Store, add_rater, list_events, open_store, write_note
+from tutelage.people.grants import NewWebhook
 from tutelage.people.programs.signatures import signed_headers, verify_webhook
 from tutelage.people.store import schema
 from tutelage.people.store.occasions import notice_round
@@ -40,8 +42,8 @@ def test_each_address_is_told_once_of_what_it_wants_to_know_from_then_on(store: 
     study = study_of(store, 1).id
     anna = add_rater(store, study, "anna").id
     notice_round(store, study, 1, 1)
-    add_webhook(store, study, f"{URL}/rounds", ["round"])
-    add_webhook(store, study, f"{URL}/inbox", ["inbox", "agreement"])
+    add_webhook(store, study, NewWebhook(f"{URL}/rounds", ("round",)))
+    add_webhook(store, study, NewWebhook(f"{URL}/inbox", ("inbox", "agreement")))
     notice_round(store, study, 2, 5)
     write_note(store, anna, "Hello.")
     told = []
@@ -58,7 +60,7 @@ def test_each_address_is_told_once_of_what_it_wants_to_know_from_then_on(store: 
 def test_what_arrived_is_not_sent_again_after_a_restart_and_what_was_lost_is(url: str, clock: Clock) -> None:
     store = open_store(url, clock=clock)
     study = study_of(store, 1).id
-    add_webhook(store, study, URL, ["round"])
+    add_webhook(store, study, NewWebhook(URL, ("round",)))
     for number in (1, 2):
         notice_round(store, study, number, 1)
     first = claimed(store, study)
@@ -83,7 +85,7 @@ def test_a_message_is_tried_with_growing_waits_and_given_up_after_three_days(
     store: Store, clock: Clock
 ) -> None:
     study = study_of(store, 1).id
-    add_webhook(store, study, URL, ["round"])
+    add_webhook(store, study, NewWebhook(URL, ("round",)))
     notice_round(store, study, 1, 1)
     begin, messages = store.now(), set()
     for wait in WAITS_MS:
@@ -105,8 +107,8 @@ def test_a_message_is_tried_with_growing_waits_and_given_up_after_three_days(
 
 def test_a_failing_address_holds_up_no_other(store: Store) -> None:
     study = study_of(store, 1).id
-    number, _ = add_webhook(store, study, f"{URL}/broken", ["round"])
-    add_webhook(store, study, f"{URL}/sound", ["round"])
+    number, _ = add_webhook(store, study, NewWebhook(f"{URL}/broken", ("round",)))
+    add_webhook(store, study, NewWebhook(f"{URL}/sound", ("round",)))
     for each in (1, 2):
         notice_round(store, study, each, 1)
     queue_deliveries(store, study)
@@ -118,7 +120,7 @@ def test_a_failing_address_holds_up_no_other(store: Store) -> None:
 
 def test_servers_that_send_at_once_share_what_is_due(store: Store) -> None:
     study = study_of(store, 1).id
-    add_webhook(store, study, URL, ["round"])
+    add_webhook(store, study, NewWebhook(URL, ("round",)))
     for number in range(20):
         notice_round(store, study, number, 1)
 
@@ -140,7 +142,7 @@ def test_servers_that_send_at_once_share_what_is_due(store: Store) -> None:
 
 def test_an_address_that_was_removed_is_told_nothing_more_and_its_secret_is_gone(store: Store) -> None:
     study = study_of(store, 1).id
-    number, secret = add_webhook(store, study, URL, ["round"], actor="boss")
+    number, secret = add_webhook(store, study, NewWebhook(URL, ("round",)), actor="boss")
     assert secrets_of(store, study, number) == (URL, (secret,))
     notice_round(store, study, 1, 1)
     queue_deliveries(store, study)
@@ -159,7 +161,7 @@ def test_an_address_that_was_removed_is_told_nothing_more_and_its_secret_is_gone
 
 def test_a_former_secret_signs_for_the_overlap_and_no_longer(store: Store, clock: Clock) -> None:
     study = study_of(store, 1).id
-    number, first = add_webhook(store, study, URL, ["round"])
+    number, first = add_webhook(store, study, NewWebhook(URL, ("round",)))
     second = rotate_secret(store, study, number, hours=2, actor="boss")
     assert secrets_of(store, study, number) == (URL, (second, first))
     notice_round(store, study, 1, 1)
@@ -188,17 +190,17 @@ def test_a_former_secret_signs_for_the_overlap_and_no_longer(store: Store, clock
             rotate_secret(store, study, number, hours=bad)
 
 
-NONSENSE: tuple[tuple[str, list[str], str], ...] = (
-    ("hooks.example.org", ["round"], "no address"),
-    ("ftp://hooks.example.org", ["round"], "no address"),
-    ("file:///etc/passwd", ["round"], "no address"),
-    ("http://", ["round"], "no address"),
-    ("http://[", ["round"], "no address"),
-    ("http://x:99999/", ["round"], "no address"),
-    ("http://x/ y", ["round"], "no address"),
-    ("https://me:pw@x/", ["round"], "password"),
-    (URL, [], "what the address is told of"),
-    (URL, ["everything"], "'everything' is nothing"),
+NONSENSE: tuple[tuple[str, tuple[Any, ...], str], ...] = (
+    ("hooks.example.org", ("round",), "no address"),
+    ("ftp://hooks.example.org", ("round",), "no address"),
+    ("file:///etc/passwd", ("round",), "no address"),
+    ("http://", ("round",), "no address"),
+    ("http://[", ("round",), "no address"),
+    ("http://x:99999/", ("round",), "no address"),
+    ("http://x/ y", ("round",), "no address"),
+    ("https://me:pw@x/", ("round",), "password"),
+    (URL, (), "what the address is told of"),
+    (URL, ("everything",), "'everything' is nothing"),
 )
 
 
@@ -206,5 +208,5 @@ def test_webhooks_that_make_no_sense_are_refused(lite: Store) -> None:
     study = study_of(lite, 1).id
     for url, topics, complaint in NONSENSE:
         with pytest.raises(TutelageError, match=complaint):
-            add_webhook(lite, study, url, topics)
+            add_webhook(lite, study, NewWebhook(url, topics))
     assert list_webhooks(lite, study) == ()

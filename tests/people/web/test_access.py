@@ -12,6 +12,7 @@ from tutelage.people import (
     list_votes,
     next_assignment,
 )
+from tutelage.people.grants import NewInvitation
 from tutelage.people.web.api.admitting import ROOT
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.call import Route
@@ -135,7 +136,7 @@ def test_reading_needs_no_token(world: World) -> None:
 def test_an_owner_has_no_power_over_another_study(world: World) -> None:
     other = make_study(world.store, name="another", plan=QUIET)
     stranger = add_rater(world.store, other.id, "stranger")
-    create_invite(world.store, other.id, note="theirs")
+    create_invite(world.store, other.id, NewInvitation(note="theirs"))
     theirs = list_invites(world.store, other.id)[0]
     owner = world.owner()
     assert owner.get(f"/owner/raters/{stranger.id}").status_code == 404

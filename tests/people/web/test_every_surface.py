@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import jsonschema
@@ -9,16 +10,18 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from tutelage.base.config.flags import flags_of, settings_from
+from tutelage.base.errors import TutelageError
 from tutelage.base.sentences import Sentence
-from tutelage.commands.collect import amendments as commands
-from tutelage.people.operations import OPERATIONS, Operation
+from tutelage.commands.collect import subcommands as commands
+from tutelage.people.grants import Credential, NewToken
+from tutelage.people.operations import AMENDMENTS, Amendment, Grant
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.studies import study_of
 from tutelage.people.validation import FieldError, check_ranges, number
 from tutelage.people.web import app
-from tutelage.people.web.api.changes import operation_route as api_route
+from tutelage.people.web.api.changes import operation_routes
 from tutelage.people.web.api.describing import describe
-from tutelage.people.web.forms import operation_route as form_route
+from tutelage.people.web.forms import amendment_route, creation_route, revocation_route
 
 from .conftest import World
 
@@ -56,18 +59,18 @@ def change(store: Any, study_id: int, settings: Pause, *, actor: str) -> None:
 
 
 @pytest.fixture
-def pause(monkeypatch: pytest.MonkeyPatch) -> Operation[Pause]:
+def pause(monkeypatch: pytest.MonkeyPatch) -> Amendment[Pause]:
     """The operation, declared as the others are."""
     IN_FORCE.clear()
     ACTORS.clear()
     places = {"here:current": current, "here:change": change}
     found = "tutelage.people.operations._function"
     monkeypatch.setattr(found, lambda place: places[place])
-    return Operation("pause", "Give raters a break.", Pause, "here:current", "here:change")
+    return Amendment("pause", "Give raters a break.", Pause, "here:current", "here:change")
 
 
 def test_its_command_has_a_flag_for_each_field_and_keeps_what_is_not_given(
-    pause: Operation[Pause],
+    pause: Amendment[Pause],
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -78,7 +81,7 @@ def test_its_command_has_a_flag_for_each_field_and_keeps_what_is_not_given(
     monkeypatch.setattr(commands, "open_existing", lambda settings: (Unclosed(world.store), world.study))
 
     def run(*words: str) -> Pause:
-        assert commands.carry_out(settings_from(settings, ["study", *words], prog="pause")) == 0
+        assert commands.amend(settings_from(settings, ["study", *words], prog="pause")) == 0
         return IN_FORCE[world.study.id]
 
     assert run("--minutes", "20", "--most", "3") == Pause(minutes=20, most=3)
@@ -95,6 +98,107 @@ def test_its_command_has_a_flag_for_each_field_and_keeps_what_is_not_given(
     assert "Minutes of the break." in shown
 
 
+@dataclass(frozen=True)
+class NewKey:
+    """A key to a room."""
+
+    room: str = dataclasses.field(metadata={"flag": "open"})
+    """Room that it opens."""
+    days: float = number(Sentence("The days"), 1, 9, default=3.0)
+    """Days that it works."""
+    master: bool = dataclasses.field(default=False, metadata={"people": True})
+    """Whether it opens every room."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key as it stands in the list."""
+
+    id: int
+    room: str
+
+
+KEYS: dict[int, NewKey] = {}
+
+
+def cut(store: Any, study_id: int, settings: NewKey, *, actor: str) -> Credential:
+    ACTORS.append(actor)
+    KEYS[len(KEYS) + 1] = settings
+    return Credential(len(KEYS), f"s3cret{len(KEYS)}")
+
+
+def keys(store: Any, study_id: int) -> tuple[Key, ...]:
+    return tuple(Key(number, new.room) for number, new in KEYS.items())
+
+
+def melt(store: Any, study_id: int, number: int, *, actor: str) -> None:
+    if number not in KEYS:
+        raise TutelageError(f"There is no key {number}.")
+    del KEYS[number]
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> Grant[NewKey]:
+    """A grant, declared as the others are."""
+    KEYS.clear()
+    places = {"here:cut": cut, "here:keys": keys, "here:melt": melt}
+    monkeypatch.setattr("tutelage.people.operations._function", lambda place: places[place])
+    return Grant("key", "Cut a key.", NewKey, "here:cut", "here:keys", "here:melt", path="/room/")
+
+
+def test_the_command_of_a_grant_has_its_flags_and_defaults(key: Grant[NewKey]) -> None:
+    settings = commands.settings_of(key)
+    read = partial(settings_from, settings, prog="key")
+    assert commands.given_values(read(["study"])) == {}
+    given = commands.given_values(read(["study", "--open", "attic", "--days", "2", "--master"]))
+    assert key.settings(**given) == NewKey("attic", 2.0, True)
+
+
+def test_the_form_of_a_grant_shows_its_secret_once_and_its_api_creates_lists_and_revokes(
+    key: Grant[NewKey], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def page(call: Any, error: Any, secret: str) -> PlainTextResponse:
+        return PlainTextResponse(error.field if error else secret, 400 if error else 200)
+
+    forms = (
+        creation_route(key, "/owner/keys", page),
+        revocation_route(key, "/owner/keys/melt", "key", "/owner/keys"),
+    )
+    api = tuple(operation_routes(key))
+    monkeypatch.setattr(app, "ROUTES", (*app.ROUTES, *forms))
+    monkeypatch.setattr(app, "API_ROUTES", (*app.API_ROUTES, *api))
+    site = World(world.store, world.study)
+    sent = {"room": "attic", "days": "2", "master": "yes"}
+    assert site.owner().form("/owner/keys", sent).text == "s3cret1"
+    assert {1: NewKey("attic", 2.0, True)} == KEYS
+    assert site.owner().form("/owner/keys", sent | {"days": "10"}).text == "days"
+    for browser, status in ((site.nobody(), 401), (site.rater(), 403), (site.reviewer(), 403)):
+        assert browser.form("/owner/keys", sent).status_code == status
+        assert browser.form("/owner/keys/melt", {"key": 1}).status_code == status
+    assert site.owner().form("/owner/keys/melt", {"key": 1}).headers["location"] == "/owner/keys"
+    assert site.owner().form("/owner/keys/melt", {"key": 1}).status_code == 404
+
+    body = describe(api)["components"]["schemas"]["NewKey"]
+    assert (set(body["properties"]), body["required"]) == ({"room", "days"}, ["room"])
+    token = create_token(world.store, world.study.id, NewToken("keys", ("manage",))).secret
+    headers, address = {"authorization": f"Bearer {token}"}, "/api/v1/operations/key"
+    created = site.client.post(address, json={"room": "cellar"}, headers=headers).json()
+    assert created == {"number": 1, "secret": "s3cret1", "path": "/room/s3cret1"}
+    for refused in ({"room": "cellar", "master": True}, {"days": 2}, {"room": "cellar", "days": 10}):
+        assert site.client.post(address, json=refused, headers=headers).status_code == 400
+    (listed,) = site.client.get(address, headers=headers).json()
+    assert listed == {"id": 1, "room": "cellar"}
+    for status in (200, 400):
+        assert (
+            site.client.post(f"{address}/revoke", json={"number": 1}, headers=headers).status_code == status
+        )
+    assert ACTORS[-1] == "program keys"
+    assert list(operation_routes(dataclasses.replace(key, right=None))) == []
+
+
 class Unclosed:
     """A store that stays open."""
 
@@ -106,12 +210,12 @@ class Unclosed:
 
 
 def test_its_form_is_read_by_type_and_its_api_is_described_and_takes_its_right(
-    pause: Operation[Pause],
+    pause: Amendment[Pause],
     world: World,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    form = form_route(pause, "/owner/pause", lambda call, error: PlainTextResponse(error.field, 400))  # type: ignore[union-attr]
-    api = api_route(pause)
+    form = amendment_route(pause, "/owner/pause", lambda call, error: PlainTextResponse(error.field, 400))  # type: ignore[union-attr]
+    (api,) = operation_routes(pause)
     monkeypatch.setattr(app, "ROUTES", (*app.ROUTES, form))
     monkeypatch.setattr(app, "API_ROUTES", (*app.API_ROUTES, api))
     site = World(world.store, world.study)
@@ -131,7 +235,7 @@ def test_its_form_is_read_by_type_and_its_api_is_described_and_takes_its_right(
     assert "`manage`" in operation["description"]
     jsonschema.Draft202012Validator(body).validate({"minutes": 3})
     for right, status in (("read", 403), ("export", 403), ("manage", 200)):
-        token = create_token(world.store, world.study.id, right, [right])
+        token = create_token(world.store, world.study.id, NewToken(right, (right,))).secret
         headers = {"authorization": f"Bearer {token}"}
         reply = site.client.post("/api/v1/operations/pause", json={"minutes": 3}, headers=headers)
         assert reply.status_code == status
@@ -139,8 +243,8 @@ def test_its_form_is_read_by_type_and_its_api_is_described_and_takes_its_right(
     assert ACTORS[-1] == "program manage"
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_every_operation_reads_back_what_it_puts_in_force(operation: Operation[Any], world: World) -> None:
+@pytest.mark.parametrize("operation", AMENDMENTS, ids=lambda operation: operation.name)
+def test_every_amendment_reads_back_what_it_puts_in_force(operation: Amendment[Any], world: World) -> None:
     store, study = world.store, world.study.id
     values = {each.name: "mturk" for each in operation.parameters if each.required}
     after = operation.amend(store, study, values, "somebody")

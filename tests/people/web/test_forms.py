@@ -7,6 +7,7 @@ import pytest
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import add_rater, create_invite, list_votes
+from tutelage.people.grants import NewInvitation, NewToken
 from tutelage.people.languages import LANGUAGES
 from tutelage.people.store.api_tokens import create_token
 from tutelage.people.store.engine import Unavailable
@@ -79,7 +80,7 @@ def problems(page: str) -> dict[str, str]:
 
 def test_each_mistake_stands_beside_its_field_in_every_language(world: World) -> None:
     owner = world.owner()
-    create_token(world.store, world.study.id, "taken by right", ("read",))
+    create_token(world.store, world.study.id, NewToken("taken by right", ("read",)))
     add_rater(world.store, world.study.id, "boss", role="reviewer")
     add_rater(world.store, world.study.id, "late")
     for path, right, wrong, field in WRONG:
@@ -96,7 +97,7 @@ def test_each_mistake_stands_beside_its_field_in_every_language(world: World) ->
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_name_that_cannot_be_one_is_told_beside_its_field(world: World, language: str) -> None:
-    token = create_invite(world.store, world.study.id, max_uses=9)
+    token = create_invite(world.store, world.study.id, NewInvitation(uses=9)).secret
     reply = world.nobody().form(f"/join/{token}", {"name": "\x07"}, **{"accept-language": language})
     assert reply.status_code == 400
     assert list(problems(reply.text)) == ["name"]

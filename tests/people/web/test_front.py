@@ -122,7 +122,7 @@ def test_somebody_of_one_study_is_nobody_in_another(
                     json={} if route.form == "json" else None,
                 ).status_code
                 assert status != 401 if known else status == 401
-    assert site.get(f"/s/other-study/join/{create_invite(lite, studies[0].id)}").status_code == 404
+    assert site.get(f"/s/other-study/join/{create_invite(lite, studies[0].id).secret}").status_code == 404
     assert site.get(f"/s/other-study/return/{session}").status_code == 404
     assert site.get(f"/s/tutoring/return/{session}").status_code == 200
 

@@ -12,6 +12,7 @@ import pytest
 import tutelage.people
 from tutelage.people import Presentation, Store, create_invite, create_study, present, set_languages
 from tutelage.people.export import export_study
+from tutelage.people.grants import NewToken, NewWebhook
 from tutelage.people.kinds import KINDS
 from tutelage.people.languages import LANGUAGES, say
 from tutelage.people.languages.catalogue import catalogue
@@ -74,7 +75,7 @@ def test_the_study_the_rater_and_the_browser_decide_in_this_order(world: World) 
 
 def test_pages_of_links_are_in_a_language_of_their_study(world: World) -> None:
     set_languages(world.store, world.study.id, ("ar",))
-    link = f"/join/{create_invite(world.store, world.study.id)}"
+    link = f"/join/{create_invite(world.store, world.study.id).secret}"
     assert speaks(world.nobody(), link, "de") == ARABIC
     refused = world.nobody().form(link, {"name": "\u0007"})
     assert refused.status_code == 400
@@ -199,8 +200,8 @@ def test_no_sentence_of_the_catalogue_is_in_english_on_owners_pages(world: World
     rater, owner = world.rater(), world.owner()
     rater.answer(rater.next()["question"], flags=["cut_off"], reason="Write to ada@example.org.")
     recruit(world.store, world.study.id, Recruitment("mturk"))
-    create_token(world.store, world.study.id, "trainer", ("read",))
-    add_webhook(world.store, world.study.id, "https://hooks.example.org/x", ("round",))
+    create_token(world.store, world.study.id, NewToken("trainer", ("read",)))
+    add_webhook(world.store, world.study.id, NewWebhook("https://hooks.example.org/x", ("round",)))
     same = {str(message.string) for message in catalogue(code) if message.id}
     english = {
         message.id

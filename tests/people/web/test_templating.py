@@ -18,6 +18,7 @@ from tutelage.people import (
     personal_link,
     set_languages,
 )
+from tutelage.people.grants import NewInvitation
 from tutelage.people.languages import catalogue
 from tutelage.people.recruitment import Recruitment
 from tutelage.people.remuneration import Finish
@@ -107,13 +108,15 @@ def pages(lite: Store) -> Iterator[str]:
     for path in ("/rate", "/welcome", "/nowhere", "/owner", "/rate?item=x"):
         yield rater.get(path, **german).text
     for limit in (1, 5):
-        token = create_invite(lite, study.id, max_uses=limit)
+        token = create_invite(lite, study.id, NewInvitation(uses=limit)).secret
         yield world.nobody().get(f"/join/{token}").text
         yield rater.get(f"/join/{token}").text
         yield world.nobody().form(f"/join/{token}", {"name": "⟦anna⟧"}).text
         world.nobody().form(f"/join/{token}", {"name": f"⟦bert⟧ {limit}"})
         yield world.nobody().get(f"/join/{token}").text
-    yield world.nobody().get(f"/join/{create_invite(lite, study.id, role='owner')}").text
+    yield (
+        world.nobody().get(f"/join/{create_invite(lite, study.id, NewInvitation(role='owner')).secret}").text
+    )
     yield world.nobody().get("/join/nothing", **german).text
     new = add_rater(lite, study.id, "⟦new⟧")
     yield world.nobody().get(f"/return/{personal_link(lite, new.id)}").text

@@ -6,22 +6,23 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.commands.collect.subcommands import given_values, settings_of
 from tutelage.commands.study import SiteSettings, mail_server, open_existing, operator
+from tutelage.people.grants import NewInvitation
+from tutelage.people.operations import INVITE
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
 
 
 @dataclass(frozen=True, kw_only=True)
-class Invite(SiteSettings):
-    """Print a link that lets somebody in."""
+class PersonalLinks(SiteSettings):
+    """Personal links of raters in place of an invitation."""
 
-    role: Literal["rater", "reviewer", "owner"] = "rater"
-    """What whoever follows the link may do."""
     rater: str = ""
     """Bring back this rater, who is known already, instead of inviting somebody new."""
     names: Path | None = None
@@ -33,12 +34,6 @@ class Invite(SiteSettings):
     """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
     mail_from: str = ""
     """Sender of the mails."""
-    uses: int = 1
-    """How many people may use the link."""
-    days: float = 14.0
-    """How long the link is good for."""
-    note: str = ""
-    """For your own memory: whom it is for."""
 
     def __post_init__(self) -> None:
         if self.rater and self.names is not None:
@@ -51,9 +46,12 @@ class Invite(SiteSettings):
             )
 
 
-def invite(settings: Invite) -> int:
+Invite = settings_of(INVITE, PersonalLinks)
+
+
+def invite(settings: PersonalLinks) -> int:
     """Print a link for a new rater, reviewer or owner, or for one who comes back."""
-    from tutelage.people import create_invite, find_rater, personal_link, start_session
+    from tutelage.people import find_rater, personal_link, start_session
     from tutelage.people.store.raters import DECIDING
 
     store, study = open_existing(settings)
@@ -78,25 +76,19 @@ def invite(settings: Invite) -> int:
                 _mail_links(settings, store, study, {rater.name: settings.email})
                 return 0
             if rater.role in DECIDING:
-                token = start_session(store, rater.id, days=settings.days)
+                token = start_session(store, rater.id, days=_new(settings).days)
             else:
-                token = personal_link(store, rater.id, days=settings.days, actor=operator())
+                token = personal_link(store, rater.id, days=_new(settings).days, actor=operator())
             print(f"{url}/return/{token}")
         else:
-            token = create_invite(
-                store,
-                study.id,
-                role=settings.role,
-                max_uses=settings.uses,
-                days=settings.days,
-                note=settings.note,
-                actor=operator(),
-            )
-            print(f"{url}/join/{token}")
+            credential = INVITE.run(store, study.id, _new(settings), operator())
+            print(f"{url}{INVITE.path}{credential.secret}")
     return 0
 
 
-def _print_links(settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
+def _print_links(
+    settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str]
+) -> None:
     """Print a personal link for each name as CSV, with the address where there is one."""
     from tutelage.people.export import safe_cell
 
@@ -108,7 +100,9 @@ def _print_links(settings: Invite, store: "Store", study: "Study", addresses: Ma
         table.writerow((safe_cell(name), *to, f"{_base(settings)}/return/{token}"))
 
 
-def _mail_links(settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
+def _mail_links(
+    settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str]
+) -> None:
     """Mail a personal link to each of the names, and print as CSV what was sent. One that fails keeps up no other."""
     from tutelage.people.export import safe_cell
     from tutelage.people.mail import MAILED, check_address, send_link
@@ -136,13 +130,15 @@ def _mail_links(settings: Invite, store: "Store", study: "Study", addresses: Map
 
 
 def _personal(
-    settings: Invite, store: "Store", study: "Study", addresses: Mapping[str, str], note: str
+    settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str], note: str
 ) -> list[tuple[str, str, str]]:
     """The name, the address and the token of a new personal link for each of the names."""
     from tutelage.people import personal_links
     from tutelage.people.store.raters import folded
 
-    links = personal_links(store, study.id, tuple(addresses), days=settings.days, note=note, actor=operator())
+    links = personal_links(
+        store, study.id, tuple(addresses), days=_new(settings).days, note=note, actor=operator()
+    )
     to = {folded(name): address for name, address in addresses.items()}
     return [(name, to[folded(name)], token) for name, token in links]
 
@@ -172,5 +168,9 @@ def _read_names(file: Path) -> dict[str, str]:
     return found
 
 
-def _base(settings: Invite) -> str:
+def _new(settings: PersonalLinks) -> NewInvitation:
+    return NewInvitation(**given_values(settings))
+
+
+def _base(settings: PersonalLinks) -> str:
     return settings.url.rstrip("/")

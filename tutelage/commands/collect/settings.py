@@ -10,11 +10,11 @@ import tyro
 from tutelage.base import config
 from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collect.amendments import SETTINGS
 from tutelage.commands.collect.connections import Token, Webhook
 from tutelage.commands.collect.erasure import Forget
 from tutelage.commands.collect.invites import Invite
 from tutelage.commands.collect.payments import Payments
+from tutelage.commands.collect.subcommands import SETTINGS
 from tutelage.commands.collect.transfer import Backup, Export, Import, Restore
 from tutelage.commands.serve.settings import PORT
 from tutelage.commands.study import CollectSettings

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from tutelage.commands.collect.amendments import SETTINGS
 from tutelage.commands.collect.settings import SUBCOMMANDS
+from tutelage.commands.collect.subcommands import SETTINGS
 from tutelage.commands.study import CollectSettings
 
 RUNNERS: Mapping[str, str] = {
@@ -19,7 +19,7 @@ RUNNERS: Mapping[str, str] = {
     "next": "collect.priorities:choose",
     "payments": "collect.payments:write_payments",
     "forget": "collect.erasure:forget_raters",
-    **dict.fromkeys(SETTINGS, "collect.amendments:carry_out"),
+    **dict.fromkeys(SETTINGS, "collect.subcommands:amend"),
     "token": "collect.connections:manage_tokens",
     "webhook": "collect.connections:manage_webhooks",
     "backup": "collect.transfer:back_up",

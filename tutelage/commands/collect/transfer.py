@@ -5,13 +5,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.commands.collect.subcommands import given_values, settings_of
 from tutelage.commands.study import CollectSettings, database, new_name, open_existing, operator, study_name
+from tutelage.people.operations import EXPORT
 
 if TYPE_CHECKING:
     from tutelage.data.tables import Table
@@ -21,31 +23,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(CollectSettings):
-    """Write preferences, votes and a manifest that accounts for every vote into a new folder."""
+class ExportFiles(CollectSettings):
+    """The files of an export."""
 
     out: Path
     """Folder to write; it must not exist."""
-    kinds: tuple[Literal["human", "llm", "simulated"], ...] = ("human",)
-    """Kinds of rater whose votes count: people, unless model judges (llm) or simulated raters are named."""
-    versions: tuple[int, ...] = ()
-    """Versions of the question whose votes count; all, if there is only one."""
-    ties: Literal["drop", "keep"] = "drop"
-    """What becomes of pairs that most found equal."""
-    min_votes: int = 1
-    """Votes for a side that a pair needs."""
-    use_strength: bool = True
-    """Let a vote count by what its strength proved worth."""
-    weights: bool = False
-    """Weight rows by strength."""
-    margins: bool = False
-    """Ask for a margin by strength."""
     redact: bool = False
     """Write [email], [phone], [iban], [card], [ip], [name] or [address] in place of what looks like personal data in
     texts that people wrote."""
     names: bool = False
     """Write the names of raters into raters.jsonl, the file about raters. Everywhere else, and without this everywhere,
     a pseudonym such as rater-7 stands for each: 7 is the rater's number in the study."""
+
+
+Export = settings_of(EXPORT, ExportFiles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,21 +102,12 @@ FEW = 5
 """Places with personal data that are shown."""
 
 
-def write(settings: Export) -> int:
+def write(settings: ExportFiles) -> int:
     """Export, and print what became of every vote."""
-    from tutelage.people import Selection
     from tutelage.people.export import export_study
 
     store, study = open_existing(settings)
-    selection = Selection(
-        kinds=settings.kinds,
-        versions=settings.versions or None,
-        ties=settings.ties,
-        min_votes=settings.min_votes,
-        use_strength=settings.use_strength,
-        weights=settings.weights,
-        margins=settings.margins,
-    )
+    selection = EXPORT.settings(**given_values(settings))
     with closing(store):
         made = export_study(
             store, study.id, settings.out, selection,

@@ -220,23 +220,6 @@ class ItemQuery(PageQuery):
 
 
 @dataclass(frozen=True)
-class PreferenceQuery:
-    """Which votes become preferences, and how; as `tutelage collect export` has it."""
-
-    kinds: Annotated[tuple[RaterKind, ...], Meta(description="Kinds of rater whose votes count.")] = (
-        "human",
-    )
-    versions: Annotated[
-        tuple[int, ...], Meta(description="Versions of the question; needed where there are several.")
-    ] = ()
-    ties: Literal["drop", "keep"] = "drop"
-    min_votes: Annotated[int, Meta(ge=1, le=9_999)] = 1
-    use_strength: bool = True
-    weights: bool = False
-    margins: bool = False
-
-
-@dataclass(frozen=True)
 class VoteQuery:
     """Which judgements are listed."""
 

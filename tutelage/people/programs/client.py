@@ -33,13 +33,13 @@ from tutelage.people.programs.api_values import (
     ItemValue,
     Overview,
     PreferenceLine,
-    PreferenceQuery,
     RaterCounts,
     RaterKind,
     RaterPage,
     VoteLine,
     VoteQuery,
 )
+from tutelage.people.selection import Selection
 
 T = TypeVar("T")
 ROOT = "/api/v1"
@@ -135,7 +135,8 @@ class StudyClient:
         return self._converted(answer, Added)
 
     def preferences(self, **selection: Any) -> tuple[PreferenceLine, ...]:
-        """The preferences that follow from the votes. `selection` has the fields of `PreferenceQuery`."""
+        """The preferences that follow from the votes. `selection` has the fields of `Selection`: kinds, versions, ties,
+        min_votes, use_strength, weights, margins."""
         return tuple(self._converted(row, PreferenceLine) for row in self._preferences(selection))
 
     def votes(self, *, kinds: Sequence[RaterKind] = VoteQuery().kinds) -> tuple[VoteLine, ...]:
@@ -167,7 +168,7 @@ class StudyClient:
         self.close()
 
     def _preferences(self, selection: Mapping[str, Any]) -> list[dict[str, Any]]:
-        known = PreferenceQuery.__dataclass_fields__
+        known = Selection.__dataclass_fields__
         unknown = [name for name in selection if name not in known]
         if unknown:
             raise TutelageError(f"'{unknown[0]}' chooses nothing here; known are {', '.join(known)}.")

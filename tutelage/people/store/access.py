@@ -12,9 +12,17 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
+from tutelage.people.grants import Credential, NewInvitation
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, record_event, value_of
+from tutelage.people.store.engine import (
+    DAY_MS,
+    Connection,
+    Store,
+    insert_row,
+    record_event,
+    value_of,
+)
 from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
 from tutelage.people.store.sessions import new_session, token_hash
 from tutelage.people.store.studies import Study, load_study
@@ -44,24 +52,19 @@ class Invite:
 
 
 def create_invite(
-    store: Store,
-    study_id: int,
-    *,
-    role: Role = "rater",
-    max_uses: int = 1,
-    days: float = 14,
-    note: str = "",
-    actor: str = "owner",
-) -> str:
-    """Make an invitation; returns its token, which cannot be read again later."""
-    if max_uses < 1 or days <= 0:
-        raise TutelageError("An invitation is good for at least one use and a positive number of days.")
-    now = store.now()
+    store: Store, study_id: int, new: NewInvitation | None = None, *, actor: str = "owner"
+) -> Credential:
+    """Make an invitation, by default of one rater; its secret cannot be read again later."""
+    new, token, now = new or NewInvitation(), secrets.token_urlsafe(32), store.now()
+    row = {
+        "study_id": study_id, "role": new.role, "token_sha256": token_hash(token), "note": new.note,
+        "max_uses": new.uses, "expires": now + int(new.days * DAY_MS), "created": now,
+    }  # fmt: skip
     with store.write() as connection:
-        invite_id, token = _insert(connection, study_id, role, note, max_uses, days, now)
-        detail = {"role": role, "uses": max_uses}
-        record_event(connection, study_id, now, actor, "invite_created", f"invite {invite_id}", **detail)
-    return token
+        number = insert_row(connection, _invites, row)
+        detail = {"role": new.role, "uses": new.uses}
+        record_event(connection, study_id, now, actor, "invite_created", f"invite {number}", **detail)
+    return Credential(number, token)
 
 
 def personal_link(
@@ -143,17 +146,26 @@ def _insert(
 def list_invites(store: Store, study_id: int, *, rater: int | None = None) -> tuple[Invite, ...]:
     """The invitations of a study that anybody may use, or the personal links of a rater, newest first."""
     query = sa.select(_invites).where(_invites.c.study_id == study_id).order_by(_invites.c.id.desc())
-    query = query.where(_invites.c.rater_id.is_(None) if rater is None else _invites.c.rater_id == rater)
     with store.read() as connection:
-        return tuple(_invite(row, store.now()) for row in connection.execute(query).mappings())
+        return tuple(
+            _invite(row, store.now()) for row in connection.execute(query.where(_of(rater))).mappings()
+        )
 
 
-def revoke_invite(store: Store, invite_id: int, *, actor: str = "owner") -> None:
-    """Withdraw an invitation; raters who accepted it stay."""
+def _of(rater: int | None) -> sa.ColumnElement[bool]:
+    return _invites.c.rater_id.is_(None) if rater is None else _invites.c.rater_id == rater
+
+
+def revoke_invite(
+    store: Store, study_id: int, number: int, *, rater: int | None = None, actor: str = "owner"
+) -> None:
+    """Withdraw an invitation that anybody may use, or a personal link of a rater; raters who accepted it stay. Raises
+    TutelageError where there is no such one in the study."""
+    mine = sa.and_(_invites.c.id == number, _invites.c.study_id == study_id, _of(rater))
     with store.write() as connection:
-        row = lock(connection, _invites, invite_id)
-        connection.execute(_invites.update().where(_invites.c.id == invite_id).values(revoked=store.now()))
-        record_event(connection, row["study_id"], store.now(), actor, "invite_revoked", f"invite {invite_id}")
+        if not connection.execute(_invites.update().where(mine).values(revoked=store.now())).rowcount:
+            raise TutelageError(Sentence("There is no such invitation in this study."))
+        record_event(connection, study_id, store.now(), actor, "invite_revoked", f"invite {number}")
 
 
 def peek_invite(store: Store, token: str) -> Invite | None:

@@ -7,25 +7,21 @@ A token is 256 random bits behind `PREFIX`; only its hash is stored. It belongs 
 import hashlib
 import json
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import cast
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
+from tutelage.people.grants import RIGHTS, Credential, NewToken, Right
 from tutelage.people.languages import Sentence
-from tutelage.people.operations import Right
 from tutelage.people.store import schema
 from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.sessions import token_hash
-from tutelage.people.validation import FieldError, refuse_unstorable
+from tutelage.people.validation import FieldError
 
-RIGHTS: tuple[Right, ...] = get_args(Right)
 PREFIX = "tutelage_"
 """How every token begins, so that scanners of repositories recognise one that was published."""
-LONGEST_NAME = 100
-LONGEST_DAYS = 36_500
 USE_MS = 60_000
 """The last use of a token is noted at most so often."""
 REPLY_MS = 7 * 86_400_000
@@ -57,73 +53,30 @@ class KeyReused(TutelageError):
     """An idempotency key that came with another change before."""
 
 
-def create_token(
-    store: Store,
-    study_id: int,
-    name: str,
-    rights: Sequence[str],
-    *,
-    days: float | None = None,
-    actor: str = "owner",
-) -> str:
-    """Make a token; returns it, which cannot be read again later.
+def create_token(store: Store, study_id: int, new: NewToken, *, actor: str = "owner") -> Credential:
+    """Make a token, which cannot be read again later.
 
     Raises:
-        FieldError: the name is empty, too long or that of a token that works; a right is unknown, or there is none;
-            the time is not positive.
+        FieldError: the name is that of a token that works.
     """
-    name = name.strip()
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise FieldError(
-            "name",
-            "A token's name has 1 to %(most)s printable characters; %(name)s has not.",
-            most=LONGEST_NAME,
-            name=repr(name[:120]),
-        )
-    refuse_unstorable(name, Sentence("The name of the token"), "name")
-    wanted = _in_order(rights)
-    if days is not None and not 0 < days <= LONGEST_DAYS:
-        raise FieldError(
-            "days",
-            "A token works for a positive number of days, %(most)s at most, not for %(given)s.",
-            most=LONGEST_DAYS,
-            given=days,
-        )
-    now, token = store.now(), PREFIX + secrets.token_urlsafe(32)
+    now, secret, name = store.now(), PREFIX + secrets.token_urlsafe(32), new.name.strip()
+    rights = [right for right in RIGHTS if right in new.rights]
     row = {
-        "study_id": study_id, "name": name, "rights": json.dumps(wanted), "token_sha256": token_hash(token),
-        "expires": None if days is None else now + int(days * DAY_MS), "created": now,
+        "study_id": study_id, "name": name, "rights": json.dumps(rights), "token_sha256": token_hash(secret),
+        "expires": None if new.days is None else now + int(new.days * DAY_MS), "created": now,
     }  # fmt: skip
     with store.write() as connection:
         lock(connection, schema.study, study_id)
-        if any(known.name == name and not known.problem for known in _tokens_of(connection, study_id, now)):
+        if any(token.name == name and not token.problem for token in _tokens_of(connection, study_id, now)):
             raise FieldError(
                 "name",
                 "There is a token '%(name)s' already; revoke it first, or choose another name.",
                 name=name,
             )
         number = insert_row(connection, _tokens, row)
-        told = {"name": name, "rights": wanted, "days": days}
-        record_event(connection, study_id, now, actor, "token_created", f"token {number}", **told)
-    return token
-
-
-def _in_order(rights: Sequence[str]) -> list[str]:
-    """The rights, each once, in the order of `RIGHTS`. Raises FieldError where one is unknown, or there is none."""
-    unknown = next((right for right in rights if right not in RIGHTS), None)
-    known = ", ".join(RIGHTS)
-    if unknown is not None:
-        raise FieldError(
-            "rights",
-            "'%(unknown)s' is no right of a token: give one or more of %(known)s.",
-            unknown=unknown,
-            known=known,
-        )
-    if not rights:
-        raise FieldError(
-            "rights", "A token without a right is of no use: give one or more of %(known)s.", known=known
-        )
-    return [right for right in RIGHTS if right in rights]
+        detail = {"name": name, "rights": rights, "days": new.days}
+        record_event(connection, study_id, now, actor, "token_created", f"token {number}", **detail)
+    return Credential(number, secret)
 
 
 def list_tokens(store: Store, study_id: int) -> tuple[Token, ...]:

@@ -10,21 +10,17 @@ import json
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
 from tutelage.base.errors import TutelageError
+from tutelage.people.grants import TOPICS, Credential, NewWebhook, Topic
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
-from tutelage.people.validation import FieldError
 
-Topic: TypeAlias = Literal["round", "agreement", "inbox"]
-TOPICS: tuple[Topic, ...] = ("round", "agreement", "inbox")
-"""What an address may want to know: full rounds, low agreement, and everything else in the inbox."""
 WAITS_MS = tuple(
     1_000 * seconds for seconds in (60, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
@@ -64,61 +60,18 @@ class Delivery:
     notice: Notice
 
 
-def add_webhook(
-    store: Store, study_id: int, url: str, topics: Sequence[str], *, actor: str = "owner"
-) -> tuple[int, str]:
-    """Tell an address of what happens from now on; returns its number, and the secret that its messages are signed
-    with.
-
-    Raises:
-        FieldError: it is no http or https address, a topic is unknown, or there is none.
-    """
-    check_address(url)
-    wanted = [topic for topic in TOPICS if topic in topics]
-    unknown = [topic for topic in topics if topic not in TOPICS]
-    if unknown or not wanted:
-        given = ", ".join(TOPICS)
-        raise FieldError(
-            "topics",
-            Sentence(
-                "'%(unknown)s' is nothing to be told of: give one or more of %(known)s.",
-                unknown=unknown[0],
-                known=given,
-            )
-            if unknown
-            else Sentence("Say what the address is told of: give one or more of %(known)s.", known=given),
-        )
-    secret, now = _new_secret(), store.now()
+def add_webhook(store: Store, study_id: int, new: NewWebhook, *, actor: str = "owner") -> Credential:
+    """Tell an address of what happens from now on; its messages are signed with the secret."""
+    secret, now, topics = _new_secret(), store.now(), [topic for topic in TOPICS if topic in new.topics]
     with store.write() as connection:
         newest = connection.scalar(
             sa.select(sa.func.max(_notices.c.id)).where(_notices.c.study_id == study_id)
         )
-        row = {"study_id": study_id, "url": url, "secret": secret, "topics": json.dumps(wanted)}
+        row = {"study_id": study_id, "url": new.url, "secret": secret, "topics": json.dumps(topics)}
         number = insert_row(connection, _webhooks, row | {"since": newest or 0, "created": now})
-        host = urlsplit(url).hostname
-        record_event(
-            connection, study_id, now, actor, "webhook_added", f"webhook {number}", host=host, topics=wanted
-        )
-    return number, secret
-
-
-def check_address(url: str) -> None:
-    """Raises FieldError for what is no http or https address, and for one with a password in it."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        usable = False
-    if not usable or not url.isprintable() or " " in url or len(url) > 2_000:
-        raise FieldError(
-            "url",
-            "The webhook '%(url)s' is no address; write it as https://hooks.example.org/….",
-            url=url[:200],
-        )
-    if parts.username or parts.password:
-        raise FieldError(
-            "url", "Leave name and password out of the webhook; its messages are signed instead."
-        )
+        detail = {"host": urlsplit(new.url).hostname, "topics": topics}
+        record_event(connection, study_id, now, actor, "webhook_added", f"webhook {number}", **detail)
+    return Credential(number, secret)
 
 
 def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:

@@ -122,8 +122,11 @@ class Call:
 
     def text(self, name: str, default: str = "") -> str:
         """A field of the form, or of the address, without outer spaces."""
-        values = self.fields.get(name) or self.query.get(name) or (default,)
-        return values[-1].strip()
+        return (self.values(name) or (default,))[-1].strip()
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """All values of a field of the form, or of the address."""
+        return self.fields.get(name) or self.query.get(name) or ()
 
     def page(self, template: str, /, **values: object) -> Response:
         """A page from a template, which also gets the rater, the study and the token for its forms. It is in the

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from tutelage.base.errors import TutelageError
 from tutelage.people import Unavailable
 from tutelage.people.languages import Sentence
-from tutelage.people.operations import Operation, Parameter
+from tutelage.people.operations import Amendment, Grant, Operation, Parameter
 from tutelage.people.validation import NO_NUMBER, NO_WHOLE_NUMBER, FieldError
-from tutelage.people.web.call import Call, Route, see, sentence
+from tutelage.people.web.call import Call, Refusal, Route, see, sentence
 from tutelage.people.web.problems import Problem
 
 
@@ -43,14 +43,14 @@ def _before(name: str, default: str = "") -> str:
     return default
 
 
-def operation_route(
-    operation: Operation[Any],
+def amendment_route(
+    operation: Amendment[Any],
     path: str,
     page: Callable[[Call, TutelageError | None], Response],
     back: str = "",
 ) -> Route:
-    """The address that a form of an operation is sent to. Afterwards the browser is led to `back`, the page of the form
-    (the same path, where it is left out); `page` shows it again with an error."""
+    """The address that the form of an amendment is sent to. Afterwards the browser is led to `back`, the page of the
+    form (the same path, where it is left out); `page` shows it again with an error."""
 
     def change(call: Call) -> Response:
         try:
@@ -63,6 +63,42 @@ def operation_route(
     return Route("POST", path, "owner", "form", change)
 
 
+def creation_route(
+    operation: Grant[Any], path: str, page: Callable[[Call, TutelageError | None, str], Response]
+) -> Route:
+    """The address that the form for a new grant is sent to. `page` shows the secret this once, or the form again with
+    an error."""
+
+    def create(call: Call) -> Response:
+        try:
+            settings = read_settings(call, operation)
+            credential = operation.run(call.store, call.here.id, settings, call.me.name)
+        except TutelageError as error:
+            return page(call, error, "")
+        return page(call, None, credential.secret)
+
+    return Route("POST", path, "owner", "form", create)
+
+
+def revocation_route(operation: Grant[Any], path: str, field: str, back: str) -> Route:
+    """The address that ends a grant, whose number the form has in `field`; afterwards the browser is led `back`."""
+
+    def revoke(call: Call) -> Response:
+        try:
+            operation.end(call.store, call.here.id, number_in(call, field), call.me.name)
+        except TutelageError as error:
+            raise Refusal(404, sentence(error)) from error
+        return see(back)
+
+    return Route("POST", path, "owner", "form", revoke)
+
+
+def number_in(call: Call, field: str) -> int:
+    """The number of a record in a field; 0, which none has, where it is none."""
+    text = call.text(field)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+
+
 def read_settings(call: Call, operation: Operation[Any]) -> Any:
     """The settings of an operation from a form whose inputs have the names of the fields. An empty input is None where
     the field may be.
@@ -70,17 +106,18 @@ def read_settings(call: Call, operation: Operation[Any]) -> Any:
     Raises:
         FieldError: a value is none of its type, outside of its range, or refused by the settings.
     """
-    return operation.settings(**{each.name: _value(call, each) for each in operation.parameters})
+    return operation.settings(**{each.name: read_value(call, each) for each in operation.parameters})
 
 
-def _value(call: Call, asked: Parameter) -> object:
+def read_value(call: Call, asked: Parameter) -> object:
+    """The value of one field of the settings. Raises FieldError for one of another type, or outside of its range."""
     text = call.text(asked.name)
     if asked.optional and not text:
         return None
     if asked.type is bool:
         return text == "yes"
     if get_origin(asked.type) is tuple:
-        return call.fields.get(asked.name, ())
+        return call.values(asked.name)
     if asked.limits is None:
         return text.replace("\r\n", "\n")
     words, least, most, in_per_cent = asked.limits

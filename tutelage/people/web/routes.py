@@ -1,8 +1,8 @@
 """Every address of the application, with who may use it. The tests of authorisation are made from this table."""
 
-from tutelage.people.operations import CONSENT, PLAN, RECRUIT
+from tutelage.people.operations import CONSENT, INVITE, PLAN, RECRUIT, TOKEN, WEBHOOK
 from tutelage.people.web.call import Route
-from tutelage.people.web.forms import operation_route
+from tutelage.people.web.forms import amendment_route, creation_route, revocation_route
 from tutelage.people.web.pages import (
     conversing,
     health,
@@ -76,10 +76,10 @@ ROUTES = (
     Route("GET", "/owner/settings", "owner", "page", settings.form),
     Route("POST", "/owner/settings/question", "owner", "form", settings.ask),
     Route("POST", "/owner/settings/languages", "owner", "form", settings.languages),
-    operation_route(PLAN, "/owner/settings/plan", settings.form, "/owner/settings"),
+    amendment_route(PLAN, "/owner/settings/plan", settings.form, "/owner/settings"),
     Route("POST", "/owner/settings/state", "owner", "form", settings.state),
     Route("GET", "/owner/invitations", "owner", "page", invitations.table),
-    Route("POST", "/owner/invitations", "owner", "form", invitations.create),
+    creation_route(INVITE, "/owner/invitations", invitations.table),
     Route("POST", "/owner/invitations/names", "owner", "form", invitations.by_name),
     Route("POST", "/owner/invitations/withdraw", "owner", "form", invitations.withdraw),
     Route("GET", "/owner/sessions", "reviewer", "page", sessions.table),
@@ -87,18 +87,18 @@ ROUTES = (
     Route("GET", "/owner/team", "owner", "page", team.table),
     Route("POST", "/owner/team", "owner", "form", team.change),
     Route("GET", "/owner/recruiting", "owner", "page", recruiting.form),
-    operation_route(RECRUIT, "/owner/recruiting", recruiting.form),
+    amendment_route(RECRUIT, "/owner/recruiting", recruiting.form),
     Route("POST", "/owner/recruiting/payments", "owner", "form", recruiting.payment_table),
     Route("GET", "/owner/programs", "owner", "page", programs.form),
-    Route("POST", "/owner/programs/tokens", "owner", "form", programs.make_token),
-    Route("POST", "/owner/programs/tokens/revoke", "owner", "form", programs.revoke),
-    Route("POST", "/owner/programs/webhooks", "owner", "form", programs.make_webhook),
+    creation_route(TOKEN, "/owner/programs/tokens", programs.token_page),
+    revocation_route(TOKEN, "/owner/programs/tokens/revoke", "token", programs.PLACE),
+    creation_route(WEBHOOK, "/owner/programs/webhooks", programs.webhook_page),
     Route("POST", "/owner/programs/webhooks/rotate", "owner", "form", programs.rotate),
-    Route("POST", "/owner/programs/webhooks/remove", "owner", "form", programs.drop_webhook),
+    revocation_route(WEBHOOK, "/owner/programs/webhooks/remove", "webhook", programs.PLACE),
     Route("POST", "/owner/programs/webhooks/test", "owner", "form", programs.test_webhook),
     Route("POST", "/owner/programs/bound", "owner", "form", programs.set_bound),
     Route("GET", "/owner/consent", "owner", "page", consents.form),
-    operation_route(CONSENT, "/owner/consent", consents.form),
+    amendment_route(CONSENT, "/owner/consent", consents.form),
     Route("GET", "/owner/import", "owner", "page", imports.form),
     Route("POST", "/owner/import", "owner", "form", imports.take),
     Route("POST", "/owner/import/file", "owner", "file", imports.receive),

@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import jsonschema
 
-from tutelage.people.store.api_tokens import RIGHTS, create_token
+from tutelage.people.grants import RIGHTS, NewToken
+from tutelage.people.store.api_tokens import create_token
 from tutelage.people.web.api.admitting import ROOT, ApiRoute
 from tutelage.people.web.api.describing import describe
 from tutelage.people.web.api.table import API_ROUTES
@@ -18,6 +19,10 @@ BODIES: dict[str, dict[str, object]] = {
     "/operations/recruit": {"platform": "mturk"},
     "/operations/consent": {"votes": "erase"},
     "/operations/plan": {"overlap": 3},
+    "/operations/webhook": {"url": "https://hooks.example.org/x"},
+    "/operations/webhook/revoke": {"number": 1},
+    "/operations/invite": {"uses": 3},
+    "/operations/invite/revoke": {"number": 1},
 }
 """A body for each address that takes no rows."""
 
@@ -44,6 +49,8 @@ class Program:
         """Use a route as it is meant to be used."""
         if route.method == "GET":
             return self.get(route.path)
+        if route.path.endswith("/revoke"):  # what there is to revoke
+            self.post(route.path.removesuffix("/revoke"), BODIES[route.path.removesuffix("/revoke")])
         rows = {"rows": [{"prompt": "Why?", "chosen": "So.", "rejected": "No."}]}
         return self.post(route.path, BODIES.get(route.path, rows))
 
@@ -64,4 +71,5 @@ def checked(response: httpx.Response, method: str, path: str) -> httpx.Response:
 def program(world: World, *rights: str, **settings: Any) -> Program:
     """A program with a token of these rights; of all without any."""
     name = f"made at {world.store.now()}"
-    return Program(world, create_token(world.store, world.study.id, name, rights or RIGHTS, **settings))
+    new = NewToken(name, rights or RIGHTS, **settings)  # type: ignore[arg-type]  # it checks
+    return Program(world, create_token(world.store, world.study.id, new).secret)

@@ -3,7 +3,7 @@
 import pytest
 
 from tutelage.people import list_events
-from tutelage.people.operations import OPERATIONS, PLAN, RECRUIT
+from tutelage.people.operations import AMENDMENTS, GRANTS, INVITE, PLAN, RECRUIT, TOKEN
 from tutelage.people.web.api.admitting import ROOT
 
 from ..conftest import World
@@ -11,12 +11,18 @@ from .programs import BODIES, DESCRIPTION, program
 
 
 def test_every_operation_has_its_address_with_its_ranges_and_texts() -> None:
-    for operation in OPERATIONS:
+    for operation in (*AMENDMENTS, *GRANTS):
+        if operation is TOKEN:
+            continue
         assert f"{ROOT}/operations/{operation.name}" in DESCRIPTION["paths"]
-        told = DESCRIPTION["components"]["schemas"][f"{operation.settings.__name__}Changes"]
-        assert set(told["properties"]) == {each.name for each in operation.parameters}
+        told = DESCRIPTION["components"]["schemas"][
+            operation.settings.__name__ + ("Changes" if operation in AMENDMENTS else "")
+        ]
+        assert set(told["properties"]) == {each.name for each in operation.parameters if not each.people}
         assert told["additionalProperties"] is False
         for each in operation.parameters:
+            if each.people:
+                continue
             found = told["properties"][each.name]
             assert found["description"] == each.text != ""
             number = next((one for one in found.get("anyOf", [found]) if "minimum" in one), {})
@@ -62,4 +68,21 @@ def test_a_value_that_cannot_be_used_is_refused_by_its_name(
 
 
 def test_every_operation_can_be_tried() -> None:
-    assert set(BODIES) == {f"/operations/{operation.name}" for operation in OPERATIONS}
+    assert set(BODIES) == {
+        path.removeprefix(ROOT)
+        for path, told in DESCRIPTION["paths"].items()
+        if "/operations/" in path and "post" in told
+    }
+
+
+def test_a_program_invites_raters_alone_and_makes_no_tokens(world: World) -> None:
+    asks = program(world, "manage")
+    created = asks.post("/operations/invite", {"uses": 3, "note": "class 4b"}).json()
+    assert world.nobody().get(created["path"]).status_code == 200
+    (listed,) = asks.get("/operations/invite").json()
+    assert (listed["role"], listed["max_uses"], listed["note"]) == ("rater", 3, "class 4b")
+    assert asks.post("/operations/invite", {"role": "owner"}).status_code == 400
+    asks.post("/operations/invite/revoke", {"number": created["number"]})
+    assert "withdrawn" in asks.get("/operations/invite").json()[0]["problem"]
+    assert world.client.post(f"{ROOT}/operations/token", json={}, headers=asks.headers).status_code == 404
+    assert INVITE.list(world.store, world.study.id)[0].uses == 0

@@ -1,5 +1,7 @@
 """The description of the API: valid OpenAPI 3.1, and about the routes that are served."""
 
+from typing import get_type_hints
+
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tutelage.people.web.api.admitting import ROOT
@@ -33,4 +35,4 @@ def test_each_right_and_each_part_of_a_query_is_described() -> None:
         assert bool(told["security"]) == (route.right is not None)
         assert route.right is None or f"`{route.right}`" in told["description"]
         asked = {each["name"] for each in told.get("parameters", ()) if each["in"] == "query"}
-        assert asked == set(route.query.__dataclass_fields__)
+        assert asked == set(get_type_hints(route.query))

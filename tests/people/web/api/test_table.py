@@ -3,7 +3,8 @@
 import pytest
 
 from tutelage.people import create_study
-from tutelage.people.store.api_tokens import RIGHTS, create_token, list_tokens, revoke_token
+from tutelage.people.grants import RIGHTS, NewToken
+from tutelage.people.store.api_tokens import create_token, list_tokens, revoke_token
 from tutelage.people.web.api.admitting import ROOT, ApiRoute
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import csrf_token
@@ -31,9 +32,10 @@ def test_a_route_takes_its_right_and_no_other(world: World, route: ApiRoute) -> 
 @pytest.mark.parametrize("route", WITH_TOKEN, ids=named)
 def test_only_a_token_that_works_opens_a_route(world: World, route: ApiRoute) -> None:
     study = world.study.id
-    revoked = create_token(world.store, study, "revoked", RIGHTS)
+    revoked = create_token(world.store, study, NewToken("revoked", RIGHTS)).secret
     revoke_token(world.store, study, list_tokens(world.store, study)[0].id)
-    expired = create_token(world.store, study, "expired", RIGHTS, days=1e-9)
+    expired = create_token(world.store, study, NewToken("expired", RIGHTS, days=0.01)).secret
+    world.store.clock.seconds += 900  # type: ignore[attr-defined]
     invitation = world.owner().session
     for token in ("", "nonsense", revoked[:-1], revoked, expired, invitation):
         response = Program(world, token).use(route)
@@ -75,7 +77,7 @@ def test_the_description_needs_no_token_and_tells_nothing_about_a_study(world: W
 
 def test_a_token_is_of_one_study(world: World) -> None:
     other = create_study(world.store, "another")
-    asks = Program(world, create_token(world.store, other.id, "theirs", RIGHTS))
+    asks = Program(world, create_token(world.store, other.id, NewToken("theirs", RIGHTS)).secret)
     assert asks.get("/overview").json()["study"] == "another"
     assert asks.get("/items").json() == {"items": [], "cursor": None}
 

@@ -19,6 +19,7 @@ from tutelage.people import (
     rater_of_session,
     start_session,
 )
+from tutelage.people.grants import NewInvitation
 from tutelage.people.recruitment import Recruitment
 from tutelage.people.store.visits import entry_of, recruit
 from tutelage.people.web import create_app
@@ -38,7 +39,7 @@ def accept(browser: Browser, token: str, name: str = "anna") -> str:
 
 
 def test_looking_at_an_invitation_uses_nothing_up(world: World) -> None:
-    token = create_invite(world.store, world.study.id)
+    token = create_invite(world.store, world.study.id).secret
     for _ in range(3):
         page = world.nobody().get(f"/join/{token}")
         assert page.status_code == 200
@@ -49,7 +50,7 @@ def test_looking_at_an_invitation_uses_nothing_up(world: World) -> None:
 
 
 def test_accepting_makes_a_rater_with_a_session_once(world: World) -> None:
-    token = create_invite(world.store, world.study.id)
+    token = create_invite(world.store, world.study.id).secret
     session = accept(world.nobody(), token)
     rater = rater_of_session(world.store, session)
     assert rater is not None
@@ -61,7 +62,7 @@ def test_accepting_makes_a_rater_with_a_session_once(world: World) -> None:
 
 
 def test_the_name_may_be_corrected_without_losing_the_invitation(world: World) -> None:
-    token = create_invite(world.store, world.study.id)
+    token = create_invite(world.store, world.study.id).secret
     add_rater(world.store, world.study.id, "anna")
     taken = world.nobody().form(f"/join/{token}", {"name": "anna"})
     assert taken.status_code == 400
@@ -71,7 +72,7 @@ def test_the_name_may_be_corrected_without_losing_the_invitation(world: World) -
 
 
 def test_an_invitation_for_owners_makes_owners(world: World) -> None:
-    token = create_invite(world.store, world.study.id, role="owner")
+    token = create_invite(world.store, world.study.id, NewInvitation(role="owner")).secret
     browser = world.nobody()
     browser.session, browser.blind = accept(browser, token, "boss"), False
     assert browser.get("/").headers["location"] == "/owner"
@@ -79,7 +80,9 @@ def test_an_invitation_for_owners_makes_owners(world: World) -> None:
 
 
 def test_the_cookie_is_out_of_reach_and_does_not_travel(world: World) -> None:
-    reply = world.nobody().form(f"/join/{create_invite(world.store, world.study.id)}", {"name": "anna"})
+    reply = world.nobody().form(
+        f"/join/{create_invite(world.store, world.study.id).secret}", {"name": "anna"}
+    )
     cookie = reply.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Lax" in cookie
@@ -89,7 +92,7 @@ def test_the_cookie_is_out_of_reach_and_does_not_travel(world: World) -> None:
 def test_behind_https_the_cookie_is_secure_and_bound_to_the_host(world: World) -> None:
     public = World(world.store, world.study, public_url="https://rate.example.org")
     reply = public.client.post(
-        f"/join/{create_invite(world.store, world.study.id)}",
+        f"/join/{create_invite(world.store, world.study.id).secret}",
         data={"name": "anna"},
         headers={"origin": "https://rate.example.org"},
     )
@@ -105,7 +108,7 @@ def test_a_public_url_that_is_none_is_refused(lite: Store, url: str) -> None:
 
 
 def test_no_token_is_kept_in_the_database(world: World, folder: Path) -> None:
-    invite = create_invite(world.store, world.study.id)
+    invite = create_invite(world.store, world.study.id).secret
     session = accept(world.nobody(), invite)
     link = start_session(world.store, 1)
     stored = b"".join(path.read_bytes() for path in folder.glob("study.sqlite*"))
@@ -119,7 +122,7 @@ def test_a_session_planted_beforehand_is_of_no_use(world: World) -> None:
     planted = start_session(world.store, add_rater(world.store, world.study.id, "mallory").id)
     browser = world.nobody()
     browser.session = planted
-    session = accept(browser, create_invite(world.store, world.study.id))
+    session = accept(browser, create_invite(world.store, world.study.id).secret)
     assert session != planted
     assert rater_of_session(world.store, planted) is None
     rater = rater_of_session(world.store, session)
@@ -197,7 +200,7 @@ def test_an_owner_is_shown_no_link_on_leaving(world: World) -> None:
 
 
 def test_whoever_is_signed_in_may_go_on_under_the_known_name(world: World) -> None:
-    token = create_invite(world.store, world.study.id, max_uses=5)
+    token = create_invite(world.store, world.study.id, NewInvitation(uses=5)).secret
     page = world.rater("Bea").get(f"/join/{token}").text
     assert "Continue as Bea" in page
     assert "Continue as" not in world.nobody().get(f"/join/{token}").text
@@ -208,7 +211,7 @@ def test_whoever_is_signed_in_may_go_on_under_the_known_name(world: World) -> No
 @pytest.mark.parametrize("name", ["ada", " ADA", "Ａda", "Ada"])
 def test_one_name_is_one_person_whatever_its_capitals(world: World, name: str) -> None:
     add_rater(world.store, world.study.id, "Ada")
-    token = create_invite(world.store, world.study.id, max_uses=5)
+    token = create_invite(world.store, world.study.id, NewInvitation(uses=5)).secret
     refused = world.nobody().form(f"/join/{token}", {"name": name})
     assert refused.status_code == 400
     assert "There is a rater called Ada already" in refused.text
@@ -244,7 +247,7 @@ def test_wrong_links_from_an_address_lock_out_no_link_that_exists(world: World) 
     for _ in range(25):
         world.nobody().get("/join/wrong")
     assert world.nobody().get("/join/wrong").status_code == 429
-    accept(world.nobody(), create_invite(store, study.id), "Bea")
+    accept(world.nobody(), create_invite(store, study.id).secret, "Bea")
     for link in (personal_link(store, rater), start_session(store, rater)):
         assert world.nobody().get(f"/return/{link}").status_code == 200
         assert world.nobody().form(f"/return/{link}").status_code == 303
@@ -252,7 +255,7 @@ def test_wrong_links_from_an_address_lock_out_no_link_that_exists(world: World) 
 
 
 def test_a_class_may_come_in_from_one_address(world: World) -> None:
-    token = create_invite(world.store, world.study.id, max_uses=30)
+    token = create_invite(world.store, world.study.id, NewInvitation(uses=30)).secret
     for number in range(30):
         accept(world.nobody(), token, f"student {number}")
 
@@ -285,7 +288,7 @@ def test_behind_a_proxy_everybody_is_counted_by_their_own_address(world: World) 
 
 
 def test_the_page_of_a_refused_origin_names_the_flag(world: World) -> None:
-    token = create_invite(world.store, world.study.id)
+    token = create_invite(world.store, world.study.id).secret
     reply = world.nobody().form(f"/join/{token}", {"name": "a"}, origin="https://rate.example.org")
     assert reply.status_code == 403
     assert "--public-url https://rate.example.org" in reply.text
@@ -295,7 +298,7 @@ def test_the_page_of_a_refused_origin_names_the_flag(world: World) -> None:
 def test_the_flag_that_the_page_names_helps(world: World) -> None:
     """A proxy that ends https and calls us by another name: refused without the flag, served with it."""
     headers = {"origin": "https://rate.example.org", "host": "127.0.0.1:8000"}
-    token = create_invite(world.store, world.study.id)
+    token = create_invite(world.store, world.study.id).secret
     assert world.client.post(f"/join/{token}", data={"name": "a"}, headers=headers).status_code == 403
     public = World(world.store, world.study, public_url="https://rate.example.org/")
     assert public.client.post(f"/join/{token}", data={"name": "a"}, headers=headers).status_code == 303

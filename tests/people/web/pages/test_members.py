@@ -124,7 +124,7 @@ def test_every_event_names_who_did_it(world: World) -> None:
     owner = world.owner()
     name = rater_of_session(world.store, owner.session)
     assert name is not None
-    accept_invite(world.store, create_invite(world.store, world.study.id, actor=name.name), "bert")
+    accept_invite(world.store, create_invite(world.store, world.study.id, actor=name.name).secret, "bert")
     before = {event.id for event in list_events(world.store, world.study.id)}
     rater = world.rater("anna")
     known = {event.id for event in list_events(world.store, world.study.id)} - before

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, NamedTuple, cast, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -18,8 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from tutelage.base.errors import TutelageError
+from tutelage.base.sentences import Sentence
 from tutelage.people import Store, Study, Unavailable
-from tutelage.people.operations import Right
+from tutelage.people.grants import Right
 from tutelage.people.programs.api_values import NoQuery, Problem, Refused
 from tutelage.people.store.api_tokens import KeyReused, Token, find_token, note_use
 from tutelage.people.store.studies import study_of
@@ -179,7 +180,7 @@ def _query(kind: type, request: Request) -> Any:
                 400, f"'{name[:60]}' is unknown here.", where, f"What may be asked here: {known}."
             )
         values = request.query_params.getlist(name)
-        if get_origin(hints[name]) is tuple:
+        if any(get_origin(hint) is tuple for hint in (hints[name], *get_args(hints[name]))):
             asked[name] = values
         elif len(values) == 1:
             asked[name] = values[0]
@@ -247,7 +248,15 @@ def _lines(rows: Iterable[object]) -> Iterator[bytes]:
 
 
 def _json(value: object, status: int) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    encoded = msgspec.json.encode(value, enc_hook=_sentence_text)
+    return Response(encoded, status, media_type="application/json")
+
+
+def _sentence_text(value: object) -> str:
+    """The English text of a sentence for people."""
+    if isinstance(value, Sentence):
+        return str(value)
+    raise NotImplementedError(f"the API answers with no {type(value).__name__}")
 
 
 def _as_refusal(error: ApiRefusal | TutelageError, route: ApiRoute) -> ApiRefusal:

@@ -1,42 +1,122 @@
-"""Operations of a study as addresses of the API: `POST /operations/NAME` with the values that change."""
+"""Operations of a study as addresses of the API: `POST /operations/NAME` with values of its settings."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, UnsetType
 
-from tutelage.people.operations import MissingSettings, Operation, Parameter
+from tutelage.people.operations import Amendment, Grant, MissingSettings, Operation, Parameter
 from tutelage.people.validation import FieldError
 from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, ApiRoute
 
 
-def operation_route(operation: Operation[Any]) -> ApiRoute:
-    """The address of an operation. It takes any of its fields, and answers with the settings in force."""
+@dataclass(frozen=True)
+class CredentialValue:
+    """What was created: its number, and its secret, which is shown this once. `path` is what the secret opens below the
+    address of the site, and empty where it opens no page."""
 
+    number: int
+    secret: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """The one to end, by its number in the list."""
+
+    number: int
+
+
+def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
+    """The addresses of an operation. Of an amendment: it takes any of its fields, and answers with the settings in
+    force. Of a grant: to create, to list, and to revoke."""
+    path, name, about, right = (
+        f"/operations/{operation.name}",
+        operation.name,
+        operation.about,
+        operation.right,
+    )
+    if right is None:
+        return
+    if isinstance(operation, Amendment):
+        body = values_type(operation, f"{operation.settings.__name__}Changes")
+        yield ApiRoute("POST", path, right, name, about, _amends(operation), operation.settings, data=body)
+    if isinstance(operation, Grant):
+        body = values_type(operation, operation.settings.__name__, partial=False)
+        yield ApiRoute("POST", path, right, name, about, _creates(operation), CredentialValue, data=body)
+        yield ApiRoute(
+            "GET", path, right, f"{name}-list", f"The list of what `POST {path}` created.",
+            lambda call: operation.list(call.store, call.study.id), operation.record_type,
+        )  # fmt: skip
+        yield ApiRoute(
+            "POST", f"{path}/revoke", right, f"{name}-revoke", f"End one of the list of `GET {path}`.",
+            _revokes(operation), Revocation, data=Revocation,
+        )  # fmt: skip
+
+
+def _amends(operation: Amendment[Any]) -> Callable[[ApiCall], object]:
     def change(call: ApiCall) -> object:
-        given = msgspec.structs.asdict(call.data)
-        values = {name: value for name, value in given.items() if value is not msgspec.UNSET}
         try:
-            return operation.amend(call.store, call.study.id, values, call.token.actor)
+            return operation.amend(call.store, call.study.id, sent_values(call.data), call.token.actor)
         except MissingSettings as error:
             raise ApiRefusal(400, f"There are no settings yet: give {error}.", "the body") from error
         except FieldError as error:
-            raise ApiRefusal(400, str(error), f"'{error.field}' in the body") from error
+            raise _refusal(error) from error
 
-    changes = msgspec.defstruct(
-        f"{operation.settings.__name__}Changes",
-        [(each.name, _type(each), msgspec.UNSET) for each in operation.parameters],
+    return change
+
+
+def _creates(operation: Grant[Any]) -> Callable[[ApiCall], object]:
+    def create(call: ApiCall) -> object:
+        try:
+            settings = operation.settings(**sent_values(call.data))
+            number, secret = operation.run(call.store, call.study.id, settings, call.token.actor)
+        except FieldError as error:
+            raise _refusal(error) from error
+        return CredentialValue(number, secret, operation.path and operation.path + secret)
+
+    return create
+
+
+def _revokes(operation: Grant[Any]) -> Callable[[ApiCall], object]:
+    def revoke(call: ApiCall) -> object:
+        operation.end(call.store, call.study.id, call.data.number, call.token.actor)
+        return call.data
+
+    return revoke
+
+
+def sent_values(data: msgspec.Struct) -> dict[str, Any]:
+    """The values of a body or a query that were sent."""
+    values = msgspec.structs.asdict(data)
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+
+
+def _refusal(error: FieldError) -> ApiRefusal:
+    return ApiRefusal(400, str(error), f"'{error.field}' in the body")
+
+
+def values_type(operation: Operation[Any], name: str, *, partial: bool = True) -> type[msgspec.Struct]:
+    """The type of a body or a query: the fields that programs may give, all of them optional where it is `partial`."""
+    return msgspec.defstruct(
+        name,
+        [
+            (each.name, _type(each))
+            if each.required and not partial
+            else (each.name, _type(each) | UnsetType, msgspec.UNSET)
+            for each in operation.parameters
+            if not each.people
+        ],
         forbid_unknown_fields=True,
         kw_only=True,
     )
-    return ApiRoute(
-        "POST", f"/operations/{operation.name}", operation.right, operation.name, operation.about, change,
-        operation.settings, data=changes,
-    )  # fmt: skip
 
 
-def _type(asked: Parameter) -> Any:
+def _type(parameter: Parameter) -> Any:
     """The type of a field in the body, with its range and its text for the description."""
-    limits = asked.limits
-    ranged = asked.type if limits is None else Annotated[asked.type, Meta(ge=limits.least, le=limits.most)]
-    return Annotated[ranged | None if asked.optional else ranged, Meta(description=asked.text)] | UnsetType
+    limits = parameter.limits
+    kind = parameter.type
+    ranged = kind if limits is None else Annotated[kind, Meta(ge=limits.least, le=limits.most)]
+    return Annotated[ranged | None if parameter.optional else ranged, Meta(description=parameter.text)]

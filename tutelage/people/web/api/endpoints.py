@@ -16,7 +16,6 @@ from tutelage.people.programs.api_values import (
     NewRows,
     Overview,
     PageQuery,
-    PreferenceQuery,
     RaterCounts,
     RaterPage,
     ResponseValue,
@@ -29,6 +28,7 @@ from tutelage.people.store.events import record_export, record_reading
 from tutelage.people.store.item_catalogue import ItemFilter, Question, items_after
 from tutelage.people.store.votes import vote_row
 from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, Reply
+from tutelage.people.web.api.changes import sent_values
 from tutelage.people.web.pages.owner.exports import TOO_MANY
 
 
@@ -80,7 +80,6 @@ def raters(call: ApiCall) -> RaterPage:
 
 def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
     """The preferences that follow from the votes as they are now. The study keeps a record of the export."""
-    asked: PreferenceQuery = call.query
     if study_overview(call.store, call.study).judgements >= TOO_MANY:
         raise ApiRefusal(
             409,
@@ -88,7 +87,7 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
             "the study",
             "Export it with `tutelage collect export`.",
         )
-    selection = Selection(**asdict(asked) | {"versions": asked.versions or None})
+    selection = Selection(**sent_values(call.query))
     labelled = label_study(call.store, call.study.id, selection)
     manifest = describe(call.store, call.study, selection, labelled)
     record_export(

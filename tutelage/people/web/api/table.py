@@ -1,7 +1,7 @@
 """Every address of the API, with the right that it takes. The description of the API and the tests of authorisation are
 made from this table."""
 
-from tutelage.people.operations import OPERATIONS
+from tutelage.people.operations import AMENDMENTS, EXPORT, GRANTS
 from tutelage.people.programs.api_values import (
     Added,
     AgreementFigures,
@@ -11,14 +11,13 @@ from tutelage.people.programs.api_values import (
     Overview,
     PageQuery,
     PreferenceLine,
-    PreferenceQuery,
     RaterPage,
     VoteLine,
     VoteQuery,
 )
 from tutelage.people.web.api import endpoints
 from tutelage.people.web.api.admitting import ApiCall, ApiRoute
-from tutelage.people.web.api.changes import operation_route
+from tutelage.people.web.api.changes import operation_routes, values_type
 from tutelage.people.web.api.describing import describe
 
 
@@ -78,7 +77,7 @@ API_ROUTES = (
         "The preferences that follow from the votes, one a line. The study keeps a record of the export.",
         endpoints.preferences,
         PreferenceLine,
-        query=PreferenceQuery,
+        query=values_type(EXPORT, "PreferenceQuery"),
         lines=True,
     ),
     ApiRoute(
@@ -92,5 +91,5 @@ API_ROUTES = (
         query=VoteQuery,
         lines=True,
     ),
-    *map(operation_route, OPERATIONS),
+    *(route for operation in (*AMENDMENTS, *GRANTS) for route in operation_routes(operation)),
 )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tutelage.people import create_study
+from tutelage.people.grants import NewToken, NewWebhook
 from tutelage.people.programs.signatures import WebhookRefused, verify_webhook
 from tutelage.people.store.api_tokens import create_token, find_token, list_tokens
 from tutelage.people.store.occasions import alarm_of
@@ -102,8 +103,8 @@ def test_the_least_agreement_is_set_and_taken_away(world: World) -> None:
 
 def test_an_owner_has_no_power_over_the_programs_of_another_study(world: World) -> None:
     other = create_study(world.store, "another")
-    create_token(world.store, other.id, "theirs", ["read"])
-    number, _ = add_webhook(world.store, other.id, "https://hooks.example.org", ["round"])
+    create_token(world.store, other.id, NewToken("theirs", ("read",)))
+    number, _ = add_webhook(world.store, other.id, NewWebhook("https://hooks.example.org", ("round",)))
     owner = world.owner()
     token = list_tokens(world.store, other.id)[0]
     assert owner.form(f"{PAGE}/tokens/revoke", {"token": token.id}).status_code == 404

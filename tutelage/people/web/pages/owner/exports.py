@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
@@ -15,12 +15,13 @@ from tutelage.people import Selection, label_study, list_questions, list_votes
 from tutelage.people.export import export_command, export_study, preference_row
 from tutelage.people.languages import Sentence
 from tutelage.people.manifest import describe
+from tutelage.people.operations import EXPORT
 from tutelage.people.redaction import Hints, find_places
 from tutelage.people.store.events import list_exports
 from tutelage.people.store.studies import list_versions
 from tutelage.people.validation import FieldError
-from tutelage.people.web.call import Call, Fields
-from tutelage.people.web.forms import form_page
+from tutelage.people.web.call import Call
+from tutelage.people.web.forms import form_page, read_value
 from tutelage.people.web.pages.owner.items import item_address
 
 FEW_ENOUGH = 20_000
@@ -59,19 +60,16 @@ FATES = {
 """What the fates of judgements are called, and what they mean."""
 
 
-def form(call: Call) -> Response:
+def form(call: Call, error: TutelageError | None = None) -> Response:
     """The choices, and what they come to."""
-    return _form(call, call.query)
-
-
-def _form(call: Call, asked: Fields, error: TutelageError | None = None) -> Response:
     try:
-        selection = selection_from(asked)
+        selection = selection_from(call)
     except FieldError as wrong:
         selection, error = Selection(), error or wrong
     kept = call.site.keeper.whole(call.here)
+    redacts = call.text("redact") == "yes"
     judgements = kept.value.survey.counts.judgements if kept.value is not None else TOO_MANY
-    wanted = judgements < FEW_ENOUGH or ("preview" in asked and judgements < TOO_MANY)
+    wanted = judgements < FEW_ENOUGH or (call.text("preview") and judgements < TOO_MANY)
     preview = None
     try:
         preview = _preview(call, selection) if wanted and error is None else None
@@ -86,10 +84,10 @@ def _form(call: Call, asked: Fields, error: TutelageError | None = None) -> Resp
         preview=preview,
         fates=FATES,
         hints=_hints(call, selection) if preview else None,
-        redact=_redacts(asked),
+        redact=redacts,
         most_places=PLACES,
         address=item_address,
-        command=export_command(call.store, call.here.name, selection, redact=_redacts(asked)),
+        command=export_command(call.store, call.here.name, selection, redact=redacts),
         exports=list_exports(call.store, call.here.id)[:10],
         too_many=judgements >= TOO_MANY,
         place="export",
@@ -104,14 +102,14 @@ def download(call: Call) -> Response:
             call.store,
             call.here.id,
             folder / "export",
-            selection_from(call.fields),
-            redact=_redacts(call.fields),
+            selection_from(call),
+            redact=call.text("redact") == "yes",
             actor=call.me.name,
         )
         archive = shutil.make_archive(str(folder / "archive"), "zip", folder / "export")
     except FieldError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        return _form(call, call.fields, error)
+        return form(call, error)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -120,32 +118,14 @@ def download(call: Call) -> Response:
     return FileResponse(archive, media_type="application/zip", filename=f"{name}.zip", background=tidy)
 
 
-def selection_from(asked: Fields) -> Selection:
-    """The choices of the form. Raises FieldError for one that cannot be."""
-
-    def last(name: str, default: str) -> str:
-        return asked[name][-1] if asked.get(name) else default
-
-    votes, versions = last("min_votes", "1"), [each for each in asked.get("versions", ()) if each]
-    if not votes.isdecimal() or len(votes) > 4:
-        raise FieldError(
-            "min_votes",
-            Sentence("The least number of votes is “%(given)s”; give a whole number.", given=votes[:50]),
-        )
+def selection_from(call: Call) -> Selection:
+    """The choices of the form; what it does not send is as usual. Raises FieldError for one that cannot be."""
+    versions = [each for each in call.values("versions") if each]
     if not all(each.isdecimal() for each in versions):
         raise FieldError("versions", Sentence("Versions of the question are numbers."))
-    return Selection(
-        kinds=asked.get("kinds", ()) or Selection().kinds,
-        versions=tuple(map(int, versions)) or None,
-        ties=cast(object, last("ties", "drop")),  # type: ignore[arg-type]  # it checks
-        min_votes=int(votes),
-        weights=last("weights", "") == "yes",
-        margins=last("margins", "") == "yes",
-    )
-
-
-def _redacts(asked: Fields) -> bool:
-    return asked.get("redact", ())[-1:] == ("yes",)
+    sent = [each for each in EXPORT.parameters if each.name != "versions" and call.values(each.name)]
+    values: dict[str, Any] = {each.name: read_value(call, each) for each in sent}
+    return Selection(**values, versions=tuple(map(int, versions)) or None)
 
 
 def _hints(call: Call, selection: Selection) -> Hints:

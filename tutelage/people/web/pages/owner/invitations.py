@@ -7,42 +7,38 @@ import io
 from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
-from tutelage.people import create_invite, list_invites, personal_links, revoke_invite
+from tutelage.people import list_invites, personal_links, revoke_invite
 from tutelage.people.export import safe_cell
 from tutelage.people.languages import Sentence
-from tutelage.people.store.raters import DECIDING
+from tutelage.people.operations import INVITE
 from tutelage.people.validation import FieldError
-from tutelage.people.web.call import Call, Refusal, see
-from tutelage.people.web.forms import form_page, whole_number
+from tutelage.people.web.call import Call, Refusal, see, sentence
+from tutelage.people.web.forms import form_page, number_in, whole_number
 
-MOST_USES = 1_000
 MOST_DAYS = 365
 MOST_NAMES = 1_000
 
 
-def table(call: Call) -> Response:
-    """The invitations, and the forms for new ones."""
-    return _page(call)
-
-
-def create(call: Call) -> Response:
-    """A new invitation. Its link is shown this once: only its hash is kept."""
-    try:
-        uses = whole_number(call, "uses", Sentence("The number of people"), 1, MOST_USES)
-        days = whole_number(call, "days", Sentence("The number of days"), 1, MOST_DAYS)
-    except TutelageError as error:
-        return _page(call, error)
-    role = call.text("role") if call.text("role") in DECIDING else "rater"
-    token = create_invite(
-        call.store,
-        call.here.id,
-        role=role,  # type: ignore[arg-type]  # one of the three
-        max_uses=uses,
-        days=days,
-        note=call.text("note")[:200],
-        actor=call.me.name,
+def table(call: Call, error: TutelageError | None = None, secret: str = "") -> Response:
+    """The invitations, and the forms for new ones; with the secret of a new one, whose link is shown this once."""
+    return form_page(
+        call,
+        "owner/invitations.html",
+        error,
+        invites=list_invites(call.store, call.here.id),
+        link=f"{call.origin}{INVITE.path}{secret}" if secret else "",
+        place="invitations",
     )
-    return _page(call, link=f"{call.origin}/join/{token}")
+
+
+def withdraw(call: Call) -> Response:
+    """Make an invitation, or a personal link of the rater whom the form names, useless."""
+    rater = number_in(call, "rater") if call.text("rater") else None
+    try:
+        revoke_invite(call.store, call.here.id, number_in(call, "invite"), rater=rater, actor=call.me.name)
+    except TutelageError as error:
+        raise Refusal(404, sentence(error)) from error
+    return see("/owner/invitations" if rater is None else f"/owner/raters/{rater}")
 
 
 def by_name(call: Call) -> Response:
@@ -64,34 +60,13 @@ def by_name(call: Call) -> Response:
             call.store, call.here.id, names, days=days, note="from a list of names", actor=call.me.name
         )
     except TutelageError as error:
-        return _page(call, error)
+        return table(call, error)
     rows = [(safe_cell(name), f"{call.origin}/return/{token}") for name, token in links]
     headers = {"content-disposition": 'attachment; filename="links.csv"'}
     return Response(_as_csv([("name", "link"), *rows]), media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def withdraw(call: Call) -> Response:
-    """Make an invitation or a personal link useless."""
-    number, rater = call.text("invite"), call.text("rater")
-    owner = int(rater) if rater.isascii() and rater.isdecimal() and len(rater) < 16 else None
-    if not any(str(invite.id) == number for invite in list_invites(call.store, call.here.id, rater=owner)):
-        raise Refusal(404, Sentence("There is no such invitation in this study."))
-    revoke_invite(call.store, int(number), actor=call.me.name)
-    return see("/owner/invitations" if owner is None else f"/owner/raters/{owner}")
 
 
 def _as_csv(rows: list[tuple[str, str]]) -> str:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue()
-
-
-def _page(call: Call, error: TutelageError | None = None, *, link: str = "") -> Response:
-    return form_page(
-        call,
-        "owner/invitations.html",
-        error,
-        invites=list_invites(call.store, call.here.id),
-        link=link,
-        place="invitations",
-    )

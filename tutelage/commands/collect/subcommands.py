@@ -11,7 +11,14 @@ import tyro
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.study import CollectSettings, SiteSettings, open_existing, operator
-from tutelage.people.operations import OPERATIONS, RECRUIT, MissingSettings, Operation, Parameter
+from tutelage.people.operations import (
+    AMENDMENTS,
+    RECRUIT,
+    Amendment,
+    MissingSettings,
+    Operation,
+    Parameter,
+)
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
@@ -20,52 +27,65 @@ if TYPE_CHECKING:
 
 
 def settings_of(
-    operation: Operation[Any], base: type[CollectSettings] = CollectSettings
+    operation: Operation[Any], base: type[CollectSettings] = CollectSettings, more: str = ""
 ) -> type[CollectSettings]:
-    """The settings of the subcommand of an operation: those of `base`, and each field of the operation, None where it
-    stays as it is. They name their operation in `OPERATION`."""
+    """The settings of the subcommand of an operation: those of `base`, and each field of the operation, in an amendment
+    None where it stays as it is. They name their operation in `OPERATION`; `more` ends their description."""
     return dataclasses.make_dataclass(
         f"{operation.name.capitalize()}Settings",
-        [
-            (
-                each.name,
-                Annotated[_type(each) | None, tyro.conf.arg(help=_help(each))],
-                dataclasses.field(default=None, metadata={"text": _help(each)}),
-            )
-            for each in operation.parameters
-        ],
+        [_field(each, amends=isinstance(operation, Amendment)) for each in operation.parameters],
         bases=(base,),
-        namespace={"__doc__": operation.about, "OPERATION": operation},
+        namespace={"__doc__": f"{operation.about} {more}".strip(), "OPERATION": operation},
         frozen=True,
         kw_only=True,
     )
 
 
-def _type(asked: Parameter) -> Any:
-    return Path if asked.file else asked.type
+def _field(parameter: Parameter, *, amends: bool) -> tuple[str, Any, Any]:
+    """The name of a flag, its type with its help, and its default."""
+    kind: Any = Path if parameter.file else parameter.type
+    text = f"{'File: ' if parameter.file else ''}{parameter.text}"
+    default = None if amends or parameter.required else parameter.default
+    if amends:
+        text += " Needed the first time." if parameter.required else ""
+        text += " 0 for none." if parameter.optional and parameter.limits is not None else ""
+        usual = parameter.default if not parameter.required else ""
+        text += f" [default: {usual}]" if usual else ""
+    kind = kind | None if default is None else kind
+    field = dataclasses.field(default=default, metadata={"text": text})
+    return parameter.flag, Annotated[kind, tyro.conf.arg(help=text)], field
 
 
-def _help(asked: Parameter) -> str:
-    begin = "File: " if asked.file else ""
-    needed = " Needed the first time." if asked.required else ""
-    none = " 0 for none." if asked.optional and asked.limits is not None else ""
-    default = f" [default: {asked.default}]" if asked.default and not asked.required else ""
-    return f"{begin}{asked.text}{needed}{none}{default}"
+def given_values(settings: CollectSettings) -> dict[str, Any]:
+    """The values of the operation that the command line gives, by their fields; of a file, its text."""
+    operation: Operation[Any] = settings.OPERATION  # type: ignore[attr-defined]  # `settings_of` names it
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    values = {}
+    for each in operation.parameters:
+        value = getattr(settings, each.flag)
+        if value == defaults[each.flag]:
+            continue
+        if each.file:
+            try:
+                value = value.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise TutelageError(f"The {each.name} {value} cannot be read: {error}.") from error
+        values[each.name] = value
+    return values
 
 
 BASES: Mapping[str, type[CollectSettings]] = {RECRUIT.name: SiteSettings}
 """What the settings of a subcommand have beside those of its operation, where that is more than the study."""
 SETTINGS: Mapping[str, type[CollectSettings]] = {
-    each.name: settings_of(each, BASES.get(each.name, CollectSettings)) for each in OPERATIONS
+    each.name: settings_of(each, BASES.get(each.name, CollectSettings)) for each in AMENDMENTS
 }
-"""The settings of the subcommands by the names of the operations."""
+"""The settings of the subcommands that change settings in force, by the names of the operations."""
 
 
-def carry_out(settings: CollectSettings) -> int:
-    """Carry out the operation with the values that are given, and print what is in force."""
-    operation: Operation[Any] = settings.OPERATION  # type: ignore[attr-defined]  # `settings_of` names it
-    values = {each.name: _value(settings, each) for each in operation.parameters}
-    values = {name: value for name, value in values.items() if value is not None}
+def amend(settings: CollectSettings) -> int:
+    """Change the settings in force by the values that are given, and print them."""
+    operation: Amendment[Any] = settings.OPERATION  # type: ignore[attr-defined]  # `settings_of` names it
+    values = given_values(settings)
     for each in operation.parameters:
         if each.optional and values.get(each.name) == 0:
             values[each.name] = None
@@ -80,17 +100,6 @@ def carry_out(settings: CollectSettings) -> int:
             ) from error
         SHOWN.get(operation.name, _show)(settings, store, study, after)
     return 0
-
-
-def _value(settings: CollectSettings, asked: Parameter) -> Any:
-    """The value that is given; of a file, its text."""
-    value = getattr(settings, asked.name)
-    if not asked.file or value is None:
-        return value
-    try:
-        return value.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TutelageError(f"The {asked.name} {value} cannot be read: {error}.") from error
 
 
 def _show(settings: CollectSettings, store: "Store", study: "Study", after: Any) -> None:
