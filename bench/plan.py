@@ -121,9 +121,7 @@ TEXTS: dict[str, dict[str, Any]] = {"sft": {}, "dpo": {"reference": 1.0}, "rewar
 """Jobs whose lengths are those of texts."""
 
 
-def compare(
-    job: str, result: dict[str, Any], lengths: Lengths = (), share: float = CPU_SHARE
-) -> Comparison:
+def compare(job: str, result: dict[str, Any], lengths: Lengths = (), share: float = CPU_SHARE) -> Comparison:
     """The plan of a job on the machine of its result, whose products reach `share` of the measured rate."""
     machine, ours = result["machine"], result["ours"]
     rate = median(ours["rates"]) if ours.get("rates") else machine["flops"]
