@@ -33,7 +33,7 @@ from tutelage.people.store.live_models import LiveModels, set_live_models
 from tutelage.people.web import create_app
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name
-from tutelage.rollout.serving.server import listen, server
+from tutelage.rollout.serving.policy_server import listen, server
 
 PIECES = 40
 WATCH = """() => new Promise((resolve) => {

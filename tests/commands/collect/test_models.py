@@ -123,7 +123,7 @@ sys.stdin.read()
 """
 CHILD = """#!{python}
 import os, time
-from tutelage.rollout.serving.server import end_with_parent
+from tutelage.rollout.serving.policy_server import end_with_parent
 end_with_parent()
 os.write(2, b"child %d\\n" % os.getpid())
 print("  address  http://127.0.0.1:9/v1", flush=True)

@@ -7,8 +7,8 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.loading import load_policy
 from tutelage.commands.runs import remark
 from tutelage.commands.serve.settings import KEY, ServeSettings
-from tutelage.rollout.serving.requests import is_local
-from tutelage.rollout.serving.server import PolicyServer
+from tutelage.rollout.serving.http_requests import is_local
+from tutelage.rollout.serving.policy_server import PolicyServer
 from tutelage.rollout.serving.service import Service
 
 

@@ -9,7 +9,7 @@ from tutelage.commands.terminal import remarks
 def main(settings: ServeSettings) -> int:
     """Serve until SIGTERM or ctrl-C."""
     if os.environ.get(PARENT):
-        from tutelage.rollout.serving.server import end_with_parent
+        from tutelage.rollout.serving.policy_server import end_with_parent
 
         end_with_parent()  # before what takes long to import
     from tutelage.commands.serve.run import serve

@@ -9,9 +9,9 @@ from typing import Any
 from tutelage.base.nouns import counted
 from tutelage.models.policy import Policy
 from tutelage.rollout.serving.jobs import Job, Ticket, TokenLogp
-from tutelage.rollout.serving.protocol.fields import RequestError
 from tutelage.rollout.serving.protocol.model import Limits, ServedModel
 from tutelage.rollout.serving.protocol.replies import Answer, Reply
+from tutelage.rollout.serving.protocol.request_fields import RequestError
 from tutelage.rollout.serving.served_weights import ServedWeights
 from tutelage.rollout.serving.worker import QueueIsFull, Worker
 

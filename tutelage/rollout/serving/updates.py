@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from tutelage.rollout.serving.http_requests import read_json
 from tutelage.rollout.serving.jobs import Version
-from tutelage.rollout.serving.protocol.fields import Flag, RequestError, Text, read_fields, refusal
-from tutelage.rollout.serving.requests import read_json
+from tutelage.rollout.serving.protocol.request_fields import Flag, RequestError, Text, read_fields, refusal
 from tutelage.rollout.serving.service import Service
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct
 
 from tutelage.data.records import Message, Role
-from tutelage.rollout.serving.protocol.fields import Flag, Ids, Number, Text, Texts, Whole
+from tutelage.rollout.serving.protocol.request_fields import Flag, Ids, Number, Text, Texts, Whole
 
 
 class SamplingFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

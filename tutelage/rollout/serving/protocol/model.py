@@ -12,7 +12,7 @@ from tutelage.data.chat_tokens import encode, stop_strings
 from tutelage.data.records import Messages
 from tutelage.data.tokenizer import encode_text, facts
 from tutelage.engines.sampling import StopCondition
-from tutelage.rollout.serving.protocol.fields import Bounds, RequestError, refusal
+from tutelage.rollout.serving.protocol.request_fields import Bounds, RequestError, refusal
 
 MOST_STOPS = 16
 """Stop strings of a request."""

@@ -14,14 +14,9 @@ from tutelage.rollout.serving.protocol.bodies import (
     MessageFields,
     SamplingFields,
 )
-from tutelage.rollout.serving.protocol.fields import (
-    Ids,
-    convert,
-    read_fields,
-    refusal,
-)
 from tutelage.rollout.serving.protocol.model import MOST_STOPS, ServedModel
 from tutelage.rollout.serving.protocol.replies import ChatReply, CompletionsReply, GenerateReply
+from tutelage.rollout.serving.protocol.request_fields import Ids, convert, read_fields, refusal
 
 DEFAULT_TOKENS = 16
 """Tokens of a completion where the request does not say, as with OpenAI."""

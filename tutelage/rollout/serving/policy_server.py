@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from tutelage.base.errors import TutelageError
-from tutelage.rollout.serving.requests import Guard, is_local
-from tutelage.rollout.serving.routes import create_app
+from tutelage.rollout.serving.http_requests import Guard, is_local
+from tutelage.rollout.serving.model_routes import create_app
 from tutelage.rollout.serving.service import Service
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def server(app: object) -> "uvicorn.Server":
     """A uvicorn server for the application; it trusts no proxy header, and waits for no request for ever."""
     import uvicorn
 
-    from tutelage.rollout.serving.connections import bounds, protocol_of_server
+    from tutelage.rollout.serving.http_connections import bounds, protocol_of_server
 
     at_once, most = bounds()
     return uvicorn.Server(

@@ -15,11 +15,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tutelage.base.errors import TutelageError
-from tutelage.rollout.serving.protocol.fields import RequestError, error_body
+from tutelage.rollout.serving.http_requests import read_json
 from tutelage.rollout.serving.protocol.model import ServedModel
 from tutelage.rollout.serving.protocol.replies import Reply
+from tutelage.rollout.serving.protocol.request_fields import RequestError, error_body
 from tutelage.rollout.serving.protocol.requests import read_chat, read_completions, read_generate
-from tutelage.rollout.serving.requests import read_json
 from tutelage.rollout.serving.service import Results, Service
 from tutelage.rollout.serving.updates import update_routes
 

@@ -10,8 +10,8 @@ from tutelage.rollout.serving.protocol.bodies import (
     GenerateFields,
     MessageFields,
 )
-from tutelage.rollout.serving.protocol.fields import RequestError, read_fields
 from tutelage.rollout.serving.protocol.model import Limits
+from tutelage.rollout.serving.protocol.request_fields import RequestError, read_fields
 
 LIMITS = Limits(tokens=80, answers=64, context=96, vocabulary=300)
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from tutelage.rollout.serving import connections
-from tutelage.rollout.serving.connections import PatientProtocol
-from tutelage.rollout.serving.server import listen, server
+from tutelage.rollout.serving import http_connections as connections
+from tutelage.rollout.serving.http_connections import PatientProtocol
+from tutelage.rollout.serving.policy_server import listen, server
 
 PARTS = (
     b"",

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tutelage.base.nouns import counted
-from tutelage.rollout.serving.protocol.fields import RequestError, error_body
+from tutelage.rollout.serving.protocol.request_fields import RequestError, error_body
 
 OPEN_PATHS = frozenset({"/health", "/ping"})
 """Paths that need no key: they say nothing about the model."""

@@ -9,8 +9,8 @@ from forked import command
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
-from tutelage.rollout.serving import server as servers
-from tutelage.rollout.serving.requests import Guard
+from tutelage.rollout.serving import policy_server as servers
+from tutelage.rollout.serving.http_requests import Guard
 
 
 def test_a_key_is_asked_for_where_one_is_set(tiny_model, monkeypatch):

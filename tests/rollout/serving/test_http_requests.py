@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from tutelage.rollout.serving.protocol.fields import RequestError
-from tutelage.rollout.serving.requests import read_json
+from tutelage.rollout.serving.http_requests import read_json
+from tutelage.rollout.serving.protocol.request_fields import RequestError
 
 
 def test_a_body_that_breaks_off_is_refused_and_no_defect() -> None:
