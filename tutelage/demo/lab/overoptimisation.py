@@ -44,7 +44,8 @@ from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import scores_of
 from tutelage.rollout.inference.answering import answer, completions
 from tutelage.rollout.inference.best_of_n import best_of_n_kl
-from tutelage.stats.scaling_laws import Floats, best_of_n
+from tutelage.stats.scaling_laws import best_of_n
+from tutelage.stats.vote_codes import Floats
 from tutelage.train.run.lines import json_text
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
