@@ -194,7 +194,7 @@ def test_an_exact_penalty_is_asked_for_and_used() -> None:
     assert needs_divergence(RECIPES["grpo"]) is None
     batch, state = prepared(recipe, scored_for(recipe)), initial_state(recipe)
     weight, kl = token_weights(batch.mask, recipe.reduce), torch.full(batch.mask.shape, 2.0)
-    with pytest.raises(ValueError, match="needs the divergence of every token"):
+    with pytest.raises(ValueError, match="divergence of every token"):
         objective(recipe, batch, batch.logp, None, weight, state)
     free = objective(replace(recipe, penalty=None), batch, batch.logp, None, weight, state)
     paid = objective(recipe, batch, batch.logp, None, weight, state, divergence=kl)
@@ -229,7 +229,7 @@ def test_the_entropy_bonus_follows_its_schedule() -> None:
     assert not needs_entropy(RECIPES["reinforce"])
     batch, state = prepared(recipe, scored_for(recipe)), initial_state(recipe)
     weight = token_weights(batch.mask, recipe.reduce)
-    with pytest.raises(ValueError, match="entropy bonus, but no entropy was given"):
+    with pytest.raises(ValueError, match="entropy bonus"):
         objective(recipe, batch, batch.logp, None, weight, state)
     bonus, entropy = [], torch.ones_like(batch.logp)
     for step in (0, 1, 4, 9):
@@ -400,7 +400,7 @@ def test_the_state_survives_a_checkpoint_and_refuses_another_versions() -> None:
     with_more = replace(recipe, name="mine", surrogate=KlPenalised())
     with_less = replace(recipe, name="mine", penalty=None)
     for other, slot in ((without_state, "advantage"), (with_more, "surrogate"), (with_less, "penalty")):
-        with pytest.raises(TutelageError, match=f"does not fit the recipe mine: its state of {slot} is"):
+        with pytest.raises(TutelageError, match=f"recipe mine: .*state of {slot} is"):
             restored_state(other, saved)
 
 
@@ -431,5 +431,5 @@ def test_critic_loss_is_what_the_critic_can_still_learn() -> None:
     assert float(critic_loss(recipe, batch, batch.target, weight)) == 0.0
     off_by_one = critic_loss(recipe, batch, batch.target + 1.0, weight)
     assert float(off_by_one) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="nothing for a critic to fit"):
+    with pytest.raises(ValueError, match="critic to fit"):
         critic_loss(RECIPES["grpo"], batch, batch.logp, weight)

@@ -100,7 +100,7 @@ def test_a_command_that_needs_torch_says_so_before_it_does_anything(bare, comman
     status, out, err = bare[" ".join([command, *NEEDING[command].split()])]
     assert (status, out) == (2, "")
     assert re.match(
-        rf"error: tutelage {command} needs the library torch, which is not installed here: "
+        rf"error: tutelage {command} needs .*torch, which is not installed here: "
         r"pip install 'tutelage\[train\]'\. Its download is about 3 GB .* 200 MB .*\.\nSee \S+/installation\.md\n$",
         err,
     ), err
@@ -166,9 +166,7 @@ def test_the_api_says_what_is_missing(monkeypatch):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
     monkeypatch.setattr(tutelage.importlib, "import_module", lacking)
-    with pytest.raises(
-        extras.MissingExtra, match=r"tutelage\.sft needs the library torch.*tutelage\[train\]"
-    ):
+    with pytest.raises(extras.MissingExtra, match=r"tutelage\.sft needs .*torch.*tutelage\[train\]"):
         _ = tutelage.sft
 
 

@@ -23,16 +23,16 @@ def test_equal_scores_give_zero_and_a_group_of_one_is_refused() -> None:
     same = at_last_token(torch.full((3,), 0.1), mask)
     for piece in (Group(), Group(standardise=True), Group(leave_one_out=True)):
         assert piece(same, mask, None, 3)[0].abs().max() < 1e-12
-    with pytest.raises(ValueError, match="3 rows do not fall into groups of 1"):
+    with pytest.raises(ValueError, match=r"3 rows .*groups of 1"):
         Group()(same, mask, None, 1)
-    with pytest.raises(ValueError, match="3 rows do not fall into groups of 2"):
+    with pytest.raises(ValueError, match=r"3 rows .*groups of 2"):
         Group()(same, mask, None, 2)
 
 
 def test_the_greedy_response_is_what_is_subtracted() -> None:
     mask = torch.ones(3, 2, dtype=torch.bool)
     same = at_last_token(torch.full((3,), 0.1), mask)
-    with pytest.raises(ValueError, match="scores of the greedy responses"):
+    with pytest.raises(ValueError, match="greedy responses"):
         Greedy()(same, mask, None, 1)
     found, _ = Greedy()(same, mask, None, 1, Context(greedy=torch.tensor([0.1, 0.0, 1.0])))
     assert torch.allclose(found[:, 0], torch.tensor([0.0, 0.1, -0.9]), atol=6e-7)

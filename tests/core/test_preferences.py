@@ -178,9 +178,7 @@ def test_losses_that_need_something_say_so() -> None:
     bare = AnswerPairs(chosen=side, rejected=side)
     for name, loss in PREFERENCE_LOSSES.items():
         if "reference" in loss.needs:
-            with pytest.raises(
-                ValueError, match=r"log-probabilities were not given|drift of unrelated answers"
-            ):
+            with pytest.raises(ValueError, match=r"log-probabilities|drift"):
                 loss(bare)
         else:
             assert name in ("slic", "orpo", "simpo")

@@ -63,7 +63,7 @@ def test_a_fixed_length_needs_the_limit_and_a_name_must_be_known() -> None:
         token_weights(MASK, "fixed_length")
     with (
         unchecked(),
-        pytest.raises(ValueError, match="'mean' is not known; choose one of token_mean, sequence_mean"),
+        pytest.raises(ValueError, match=r"'mean' .*token_mean, sequence_mean"),
     ):
         token_weights(MASK, "mean")
 

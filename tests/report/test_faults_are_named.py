@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 import tutelage as tt
+from tutelage.data.text_counts import words
 from tutelage.report.stage_figures import findings_in
-from tutelage.stats.text import words
 
 ENDS = tuple(range(100, 170))
 """So many end tokens that a random model ends most of its answers soon."""
@@ -45,7 +45,7 @@ def subjects(tiny_model, tmp_path, monkeypatch):
         monkeypatch.setattr("tutelage.models.policy.end_ids_of", lambda backbone: ends)
         prompts = tmp_path / "prompts.jsonl"
         prompts.write_text("".join(json.dumps({"prompt": f"What is {thing}?"}) + "\n" for thing in THINGS))
-        usual = {"recipe": "grpo", "steps": 16, "batch_size": 8, "sampling": {"max_new_tokens": 8}}
+        usual = {"recipe": "grpo", "steps": 12, "batch_size": 8, "sampling": {"max_new_tokens": 8}}
         tt.improve(
             model=model or tiny_model("llama"),
             prompts=str(prompts),
@@ -66,12 +66,12 @@ def test_a_run_without_a_fault_has_no_findings(subjects):
 @pytest.mark.parametrize(
     ("fault", "reward", "settings"),
     [
-        ("Score", constant, {}),
-        ("Dead groups", one_in_eight, {"ends": ()}),
-        ("Score over length", length, {"optimiser": {"lr": 1e-4}}),
-        (NEVER, letters, {"ends": ()}),
-        ("Distance from the reference (KL)", letters, {"optimiser": {"lr": 0.3}}),
-        ("Entropy", letters, {"optimiser": {"lr": 3e-2}, "ends": ()}),
+        ("Score", constant, {"steps": 4}),
+        ("Dead groups", one_in_eight, {"ends": (), "steps": 8}),
+        ("Score over length", length, {"optimiser": {"lr": 1e-4}, "steps": 16}),
+        (NEVER, letters, {"ends": (), "steps": 8}),
+        ("Distance from the reference (KL)", letters, {"optimiser": {"lr": 0.3}, "steps": 6}),
+        ("Entropy", letters, {"optimiser": {"lr": 3e-2}, "ends": (), "steps": 16}),
         ("Value loss", unbounded, {"optimiser": {"lr": 3e-2}, "recipe": "ppo", "ends": ()}),
     ],
     ids=lambda part: part if isinstance(part, str) else "",

@@ -89,12 +89,12 @@ def test_what_is_used_is_told() -> None:
 
 @pytest.mark.parametrize("both", [{"seed": 1, "random_state": 1}, {"max_k": 1, "filter": {"k": 1}}])
 def test_two_names_for_one_setting_are_refused(both: dict[str, object]) -> None:
-    with pytest.raises(TutelageError, match=r"is the old name of .*, and both are set: leave out one\."):
+    with pytest.raises(TutelageError, match=r"old name of .*both are set"):
         from_mapping(Settings, both)
 
 
 def test_an_old_name_is_neither_known_nor_offered_elsewhere() -> None:
-    with pytest.raises(TutelageError, match=r"unknown setting 'k'. The top level knows seed, filter"):
+    with pytest.raises(TutelageError, match=r"unknown setting 'k'.*knows seed, filter"):
         from_mapping(Settings, {"k": 1})
 
 

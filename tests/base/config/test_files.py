@@ -76,7 +76,7 @@ def test_the_settings_of_a_run_are_read_from_its_config(tmp_path: Path) -> None:
     assert load(Everything, path) == Everything("run")
     for other in ("", '"format": "tutelage-run/0", '):
         path.write_text(f'{{{other}"settings": {{"text": "run"}}, "versions": {{}}}}')
-        with pytest.raises(TutelageError, match=r"tutelage-run/1'.*version that began the run"):
+        with pytest.raises(TutelageError, match=r"tutelage-run/1'.*version"):
             load(Everything, path)
 
 
@@ -85,11 +85,11 @@ def test_the_settings_of_a_run_are_read_from_its_config(tmp_path: Path) -> None:
     [
         ("a.toml", b"text = ", "is not valid TOML"),
         ("a.json", b"{", "is not valid JSON"),
-        ("a.yaml", b"text: x", "a TOML file has to end in .toml"),
-        ("a.json", b"[1]", "must hold named settings, not a list"),
+        ("a.yaml", b"text: x", "end in .toml"),
+        ("a.json", b"[1]", "not a list"),
         ("a.toml", b"\xff\xfe", "is not UTF-8"),
-        ("a.toml", b"count = 'x'", "a.toml: count must be a whole number"),
-        ("missing.toml", None, "Cannot read the settings file"),
+        ("a.toml", b"count = 'x'", "a.toml: count must"),
+        ("missing.toml", None, "Cannot read"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
