@@ -1,8 +1,8 @@
-"""Over-optimisation: reward models from few and many pairs, climbed by best-of-n and by PPO (Gao et al. 2022).
+"""Over-optimisation of reward models from few and many pairs, by best-of-n and by PPO (Gao et al. 2022).
 
-Every score is brought to mean 0 and standard deviation 1 over the SFT model's answers, gold as well. A larger set of
-pairs contains the smaller ones. The remedies of Coste et al. 2023 (2310.02743) are tried on one size: ensembles of
-reward models that differ in their heads and in the order of the pairs, and a price on the KL.
+Scores, those of gold included, are standardised over the SFT model's completions. Larger sets of pairs contain the
+smaller ones. One size has the remedies of Coste et al. 2023 (2310.02743): ensembles of reward models with different
+heads and orders of pairs, and a penalty on the KL.
 """
 
 import json
@@ -382,10 +382,8 @@ def _climbing(
             StandardisedReward(_loaded(folder.parent, judge, policy), *scales[judge.name])
             for judge in aim.judges
         )
-        goal = Goal(
-            Ensemble(members, aim.how, aim.variance),
-            {"gold": StandardisedReward(gold_reward(), *scales["gold"])},
-        )
+        gold_score = StandardisedReward(gold_reward(), *scales["gold"])
+        goal = Goal(Ensemble(members, aim.how, aim.variance), {"gold": gold_score})
         return climb(folder, setting.start, plan, policy, goal, quiet=setting.quiet)
 
     return Cell(name, title, (aim, plan), run)
