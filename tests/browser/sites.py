@@ -31,7 +31,7 @@ from tutelage.people.export import export_study
 from tutelage.people.grants import NewInvitation
 from tutelage.people.web import create_app
 from tutelage.people.web.site import cookie_name
-from tutelage.rollout.serving.policy_server import listen, server
+from tutelage.rollout.serving.asgi_server import listen, server
 
 QUIET = Plan(overlap=1, gold_rate=0, repeat_rate=0)
 SECRETS = ("SECRET-", '"gold"', '"pool"', '"sampler"')

@@ -28,7 +28,7 @@ from tutelage.people import (
 )
 from tutelage.people.store.members import remove_member
 from tutelage.people.web import Served, create_server
-from tutelage.rollout.serving.policy_server import listen, server
+from tutelage.rollout.serving.asgi_server import listen, server
 
 Captured = pytest.CaptureFixture[str]
 

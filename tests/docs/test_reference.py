@@ -135,9 +135,8 @@ def test_types_in_signatures_lead_to_their_descriptions(folder, types):
     assert nowhere == []
 
 
-def test_types_of_one_name_in_two_modules_are_told_apart(types):
-    """The `Policy` of the loop is a protocol, that of the commands a model."""
-    assert types["tutelage.train.rl.improve"]["Policy"] == "reference/api/train.md#policy"
+def test_types_are_linked_to_the_module_they_are_imported_from(types):
+    assert types["tutelage.train.rl.improve"]["PolicyModel"] == "reference/api/train.md#policymodel"
     assert types["tutelage.commands.loading"]["Policy"] == "reference/api/models.md#policy"
     assert types["tutelage.commands.loading"]["Model"] == "reference/api/config.md#model"
 
@@ -165,7 +164,7 @@ def test_nothing_is_described_that_is_not_there():
 def test_the_page_about_serving_has_every_route():
     """Paths as the routes are made of them in the two files of the server."""
     serving = DOCS.parent / "tutelage" / "rollout" / "serving"
-    source = "".join((serving / name).read_text(encoding="utf-8") for name in ("app.py", "updates.py"))
+    source = "".join((serving / name).read_text(encoding="utf-8") for name in ("model_routes.py", "updates.py"))
     paths = {path.partition("/{")[0] for path in re.findall(r'"(/[\w/.-]+(?:/\{[\w:]+\})?)"', source)}
     page = (DOCS / "serving.md").read_text(encoding="utf-8")
     assert len(paths) > 10

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tutelage.rollout.serving.policy_server import listen, server
+from tutelage.rollout.serving.asgi_server import listen, server
 
 
 @contextlib.contextmanager

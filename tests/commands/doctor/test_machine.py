@@ -14,7 +14,7 @@ from tutelage.commands.doctor.machine import GIB, check_machine
 from tutelage.commands.serve.settings import ServeSettings
 from tutelage.engines import device_memory as memory
 from tutelage.engines.cpu.native import bindings
-from tutelage.rollout.serving.policy_server import listen
+from tutelage.rollout.serving.asgi_server import listen
 
 
 def by_subject(*given):

@@ -40,7 +40,7 @@ from tutelage.people.kinds import KINDS
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.client import RaterClient
 from tutelage.people.web.site import cookie_name
-from tutelage.rollout.serving.policy_server import listen
+from tutelage.rollout.serving.asgi_server import listen
 
 Captured = pytest.CaptureFixture[str]
 PAIRS = [{"prompt": f"Question {n}?", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(12)]

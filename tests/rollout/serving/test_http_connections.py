@@ -12,7 +12,7 @@ import pytest
 
 from tutelage.rollout.serving import http_connections as connections
 from tutelage.rollout.serving.http_connections import PatientProtocol
-from tutelage.rollout.serving.policy_server import listen, server
+from tutelage.rollout.serving.asgi_server import listen, server
 
 PARTS = (
     b"",

@@ -23,7 +23,7 @@ from tutelage.people.answers import Answer
 from tutelage.people.kinds.kind import ResponseValues, Screen
 from tutelage.people.simulated_raters import NAMES, SimulatedRater, panel
 from tutelage.people.store.live_models import find_live_models
-from tutelage.rollout.serving.policy_server import listen, server
+from tutelage.rollout.serving.asgi_server import listen, server
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study

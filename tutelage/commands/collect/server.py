@@ -9,7 +9,7 @@ from tutelage.commands.collect.models import ServedModels
 from tutelage.commands.collect.settings import Serve
 from tutelage.commands.study import CollectSettings, database, mail_server, operator, secret, study_name
 from tutelage.commands.study_settings import FILE
-from tutelage.rollout.serving.policy_server import listen, server, signals_handled
+from tutelage.rollout.serving.asgi_server import listen, server, signals_handled
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study

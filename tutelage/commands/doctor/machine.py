@@ -17,7 +17,7 @@ from tutelage.base.nouns import counted
 from tutelage.base.version import __version__
 from tutelage.commands.serve.settings import PORT
 from tutelage.people.store.database import sqlite_version
-from tutelage.rollout.serving.policy_server import listen
+from tutelage.rollout.serving.asgi_server import listen
 
 State: TypeAlias = Literal["ok", "warning", "fault"]
 GIB = 2.0**30

@@ -1,0 +1,68 @@
+"""Sockets and uvicorn servers for an ASGI application; no torch, since the rating site and `doctor` use them."""
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tutelage.base.errors import TutelageError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections. Raises TutelageError where the port cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sends small answers at once only where it sees that the protocol is TCP
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(512)
+    except OSError as error:
+        listening.close()
+        raise TutelageError(
+            f"Port {port} of {host} cannot be used ({error.strerror}); choose another with --port."
+        ) from error
+    return listening
+
+
+def server(app: object) -> "uvicorn.Server":
+    """A uvicorn server for the application; it trusts no proxy header, and waits for no request for ever."""
+    import uvicorn
+
+    from tutelage.rollout.serving.http_connections import bounds, protocol_of_server
+
+    at_once, most = bounds()
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,  # type: ignore[arg-type]
+            http=protocol_of_server(most),
+            backlog=at_once,
+            log_config=None,  # uvicorn's own would close the handlers of every other library
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=5,
+        )
+    )
+
+
+@contextmanager
+def signals_handled() -> Iterator[None]:
+    """Inside, a signal that uvicorn has obeyed and raises again ends nothing more."""
+
+    def ignored(number: int, frame: Any) -> None:
+        return
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before: list[Callable[..., Any] | int | None] = [signal.signal(each, ignored) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
