@@ -164,7 +164,9 @@ def test_nothing_is_described_that_is_not_there():
 def test_the_page_about_serving_has_every_route():
     """Paths as the routes are made of them in the two files of the server."""
     serving = DOCS.parent / "tutelage" / "rollout" / "serving"
-    source = "".join((serving / name).read_text(encoding="utf-8") for name in ("model_routes.py", "updates.py"))
+    source = "".join(
+        (serving / name).read_text(encoding="utf-8") for name in ("model_routes.py", "updates.py")
+    )
     paths = {path.partition("/{")[0] for path in re.findall(r'"(/[\w/.-]+(?:/\{[\w:]+\})?)"', source)}
     page = (DOCS / "serving.md").read_text(encoding="utf-8")
     assert len(paths) > 10

@@ -14,8 +14,8 @@ from real_vllm import running
 from tutelage.base import config
 from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
-from tutelage.rollout.server.connect import connect
 from tutelage.rollout.server.probe import Probe
+from tutelage.rollout.server.rollout_servers import connect
 from tutelage.rollout.server.server_generator import ServerGenerator
 from tutelage.rollout.server.weight_sync import WeightSync
 

@@ -17,8 +17,8 @@ from tutelage.rollout.generator import RolloutError, concatenate, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prefetch import AheadGenerator, RolloutRequest
 from tutelage.rollout.server import server_generator
-from tutelage.rollout.server.connect import connect
 from tutelage.rollout.server.probe import Probe
+from tutelage.rollout.server.rollout_servers import connect
 from tutelage.rollout.server.server_generator import ServerGenerator
 from tutelage.rollout.server.weight_sync import WeightSync
 from tutelage.rollout.vocabulary import ModelVocabulary

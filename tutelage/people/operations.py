@@ -213,9 +213,9 @@ TOKEN = Grant(
     "token",
     "Make a token for a program that uses the API, and show it once: only its hash is kept.",
     NewToken,
-    "store.tokens:create_token",
-    "store.tokens:list_tokens",
-    "store.tokens:revoke_token",
+    "store.api_tokens:create_token",
+    "store.api_tokens:list_tokens",
+    "store.api_tokens:revoke_token",
     right=None,
 )
 WEBHOOK = Grant(

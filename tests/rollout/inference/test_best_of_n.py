@@ -8,7 +8,7 @@ import pytest
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Prompt, user
-from tutelage.rollout.inference.best_of_n import Candidate, best_first, best_of_n, best_of_n_kl
+from tutelage.rollout.inference.best_of_n import ScoredReply, best_first, best_of_n, best_of_n_kl
 from tutelage.rollout.samplers import EndpointReply
 from tutelage.rollout.scripted import ScriptedSampler
 
@@ -38,7 +38,7 @@ def test_an_answer_that_was_cut_is_last_whatever_it_scores():
 
 def order(scores, finished):
     """The numbers of answers with these scores, best first."""
-    answers = [Candidate(str(i), *one) for i, one in enumerate(zip(scores, finished, strict=True))]
+    answers = [ScoredReply(str(i), *one) for i, one in enumerate(zip(scores, finished, strict=True))]
     return [int(one.text) for one in best_first(answers)]
 
 

@@ -6,7 +6,7 @@ import pytest
 from served import serving
 from vllm_stub import VllmStub
 
-from tutelage.rollout.server.connect import connect
+from tutelage.rollout.server.rollout_servers import connect
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tutelage.rollout.serving import http_connections as connections
-from tutelage.rollout.serving.http_connections import PatientProtocol
 from tutelage.rollout.serving.asgi_server import listen, server
+from tutelage.rollout.serving.http_connections import PatientProtocol
 
 PARTS = (
     b"",

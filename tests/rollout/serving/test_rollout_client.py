@@ -13,8 +13,8 @@ from tutelage.data.transport import Transport
 from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.server.api import Connection
-from tutelage.rollout.server.connect import connect
 from tutelage.rollout.server.probe import Probe
+from tutelage.rollout.server.rollout_servers import connect
 from tutelage.rollout.server.server_generator import ServerGenerator
 from tutelage.rollout.server.vllm import CompletionsApi, GenerateApi
 from tutelage.rollout.server.weight_sync import WeightSync

@@ -7,12 +7,12 @@
 from tutelage.base.lazy import lazy_names
 
 _PLACES = {
-    "RolloutServer": "tutelage.rollout.server.connect",
+    "RolloutServer": "tutelage.rollout.server.rollout_servers",
     "ServerGenerator": "tutelage.rollout.server.server_generator",
     "Probe": "tutelage.rollout.server.probe",
     "WeightSync": "tutelage.rollout.server.weight_sync",
-    "addresses": "tutelage.rollout.server.connect",
-    "connect": "tutelage.rollout.server.connect",
+    "addresses": "tutelage.rollout.server.rollout_servers",
+    "connect": "tutelage.rollout.server.rollout_servers",
     "nccl_handover": "tutelage.rollout.server.nccl",
 }
 

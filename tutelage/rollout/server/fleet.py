@@ -10,7 +10,7 @@ from threading import Condition
 from tutelage.data.transport import Unanswered
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import TokenRequest, TokenResponse
-from tutelage.rollout.server.connect import RolloutServer
+from tutelage.rollout.server.rollout_servers import RolloutServer
 
 AT_ONCE = 64
 """Requests in flight to one server, at most: enough to keep its batches full, few enough that a quicker server gets

@@ -18,7 +18,7 @@ from tutelage.engines.interface import PromptTokens
 from tutelage.models.policy import Policy
 from tutelage.rollout.generator import RolloutError, SampledCompletion, assemble, encode_prompts
 from tutelage.rollout.server.api import TokenRequest
-from tutelage.rollout.server.connect import RolloutServer
+from tutelage.rollout.server.rollout_servers import RolloutServer
 
 TOLERANCE = 1e-3
 """How far p(K) may be from the probability of a set of likeliest tokens."""

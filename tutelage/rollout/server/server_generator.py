@@ -16,8 +16,8 @@ from tutelage.engines.sampling import StopCondition, TextVocabulary, check_room,
 from tutelage.engines.token_sampling import row_seed
 from tutelage.rollout.generator import RolloutError, SampledCompletion, assemble
 from tutelage.rollout.server.api import TokenRequest, TokenResponse
-from tutelage.rollout.server.connect import RolloutServer
 from tutelage.rollout.server.fleet import Fleet
+from tutelage.rollout.server.rollout_servers import RolloutServer
 from tutelage.rollout.server.weight_sync import WeightSync
 
 

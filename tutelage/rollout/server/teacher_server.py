@@ -23,7 +23,7 @@ from tutelage.data.tokenizer import encode_text, facts
 from tutelage.data.transport import HttpRefusal, InvalidAddress, Transport, Unanswered, check_key
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Connection
-from tutelage.rollout.server.connect import TIMEOUT
+from tutelage.rollout.server.rollout_servers import TIMEOUT
 from tutelage.rollout.server.vllm import COMPLETIONS
 
 AT_ONCE = 32

@@ -11,9 +11,9 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.transport import HttpRefusal, Unanswered
 from tutelage.rollout.generator import RolloutError
 from tutelage.rollout.server.api import Handover
-from tutelage.rollout.server.connect import RolloutServer
 from tutelage.rollout.server.fleet import Fleet
 from tutelage.rollout.server.probe import Probe
+from tutelage.rollout.server.rollout_servers import RolloutServer
 
 
 class WeightSync:

@@ -4,7 +4,7 @@ import pytest
 from served import serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.rollout.server.connect import addresses, connect
+from tutelage.rollout.server.rollout_servers import addresses, connect
 
 
 def test_addresses_are_taken_apart():
