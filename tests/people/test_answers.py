@@ -83,7 +83,7 @@ def test_what_was_said_is_about_the_response_wherever_it_stood(store: Store) -> 
         ({"spans": (Span(0, 0, 3, "length"),)}, "no category"),
         ({"spans": (Span(0, 3, 3, "fact"),)}, "Characters 3 to 3"),
         ({"spans": (Span(1, 0, 99, "fact"),)}, "Characters 0 to 99"),
-        ({"spans": (Span(2, 0, 1, "fact"),)}, "response 3 are marked, which has 0"),
+        ({"spans": (Span(2, 0, 1, "fact"),)}, "response 3 are marked, but it has only 0"),
         ({"spans": (Span(0, 0, 1, "fact"),) * 2}, "each once"),
         ({"choice": "skip", "reason": "?", "spans": (Span(0, 0, 1, "fact"),)}, "cannot be judged takes no"),
     ],
