@@ -208,9 +208,9 @@ def test_the_scale_is_the_studys(lite: Store) -> None:
 def test_nobody_answers_for_another(store: Store) -> None:
     study_id, _, question = one_question(store)
     stranger = add_rater(store, study_id, "stranger").id
-    with pytest.raises(TutelageError, match="no assignment"):
+    with pytest.raises(TutelageError, match="does not exist"):
         submit(store, question.id, better(question), rater_id=stranger)
-    with pytest.raises(TutelageError, match="no assignment"):
+    with pytest.raises(TutelageError, match="does not exist"):
         submit(store, 999_999, better(question))
 
 

@@ -141,7 +141,7 @@ def test_refusals_say_what_and_where(
 def test_addresses_and_tokens_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUTELAGE_TOKEN", raising=False)
     for address in ("rate.example.org", "ftp://x", "https://x/owner", "http://[", ""):
-        with pytest.raises(TutelageError, match="no address"):
+        with pytest.raises(TutelageError, match="not the address"):
             StudyClient(address, "token")
     with pytest.raises(TutelageError, match="TUTELAGE_TOKEN"):
         StudyClient("https://x")

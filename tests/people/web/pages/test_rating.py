@@ -200,8 +200,8 @@ BAD: list[tuple[Any, str]] = [
     ({"active_ms": -1}, "cannot be negative"),
     ({"active_ms": "1"}, "'active_ms' must be a whole number"),
     ({"assignment": None}, "'assignment' must be a whole number"),
-    ({"assignment": 10**14}, "no assignment"),
-    ({"assignment": -1}, "no assignment"),
+    ({"assignment": 10**14}, "does not exist"),
+    ({"assignment": -1}, "does not exist"),
 ]
 
 
