@@ -176,7 +176,7 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 0), "strength 0"),
         (Answer("left", 4), "strength 4"),
         (Answer("tie", 1), "strength 1"),
-        (ranked((1, 2)), "no answer to this question"),
+        (ranked((1, 2)), "not an answer to this question"),
         (Answer("left", 1, {"ranking": (1, 2)}), "'ranking' does not go"),
         (Answer("left", 1, criteria={"beauty": "left"}), "criteria of this study"),
         (Answer("skip"), "needs a reason"),
@@ -185,7 +185,7 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 1, active_ms=-1), "negative"),
         (Answer("left", 1, flags=("x",) * 21), "at most 20 flags"),
         (Answer("left", 1, flags=("x" * 101,)), "A flag is a name"),
-        (Answer("nonsense", 1), "no answer to this question"),
+        (Answer("nonsense", 1), "not an answer to this question"),
     ],
 )
 def test_impossible_answers_are_refused_and_leave_nothing(

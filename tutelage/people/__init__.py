@@ -39,7 +39,7 @@ The modules, in the order in which an answer passes through them:
     statistics/     agreement, raters, labels, models
     languages/      translations; Sentence: a sentence that can be translated later
     personal_data   detection of likely personal data; redaction: exports without it
-    model_judges    judge_study: model judges (data.judging) and reward models (ScoreJudge) as raters
+    model_judges    judge_study: model judges (data.llm_judge) and reward models (ScoreJudge) as raters
     web/            the web application
 
 Times are milliseconds since the epoch. Ids of studies, raters and assignments are integers of this database; keys of

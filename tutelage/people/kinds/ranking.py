@@ -1,4 +1,4 @@
-"""Several responses that are put in order; equal ranks are ties."""
+"""Ranking of several responses; equal ranks are ties."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ STRONGEST = 3
 
 
 def ranked(ranks: Sequence[int]) -> Answer:
-    """An answer with the rank of each displayed response from left to right; 1 is best, equal ranks are ties."""
+    """An answer with the ranks of the displayed responses from left to right; 1 is best, equal ranks are ties."""
     return Answer("ranked", content={"ranking": tuple(ranks)})
 
 
@@ -54,8 +54,8 @@ TRAITS = KindTraits(
 
 @dataclass(frozen=True)
 class Ranking:
-    """Ranks 1 (best) to n for n responses. Of two responses the one ahead is better, by a strength of the difference of
-    their ranks (at most 3)."""
+    """Ranks 1 (best) to n of n responses. Of two responses, the one with the lower rank is better, with the difference
+    of ranks (at most 3) as strength."""
 
     name: str = "ranking"
     traits: KindTraits = TRAITS
@@ -113,8 +113,8 @@ class Ranking:
 
 
 def _ranks(content: Mapping[str, object]) -> Sequence[int]:
-    found = content.get("ranking", ())
-    return found if isinstance(found, list | tuple) else ()
+    ranks = content.get("ranking", ())
+    return ranks if isinstance(ranks, list | tuple) else ()
 
 
 def _pairs(ranks: Sequence[int]) -> Iterator[PairVerdict]:

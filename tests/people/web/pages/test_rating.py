@@ -173,7 +173,7 @@ def test_a_question_that_was_reserved_before_a_change_is_asked_as_it_is_now(worl
 
 
 BAD: list[tuple[Any, str]] = [
-    ({"choice": "middle"}, "no answer to this question"),
+    ({"choice": "middle"}, "not an answer to this question"),
     ({"choice": 7}, "'choice' must be text"),
     ({"strength": 4}, "strength"),
     ({"strength": "1"}, "'strength' must be a whole number"),
