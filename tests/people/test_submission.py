@@ -177,7 +177,7 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 4), "strength 4"),
         (Answer("tie", 1), "strength 1"),
         (ranked((1, 2)), "not an answer to this question"),
-        (Answer("left", 1, {"ranking": (1, 2)}), "'ranking' does not go"),
+        (Answer("left", 1, {"ranking": (1, 2)}), "cannot have 'ranking'"),
         (Answer("left", 1, criteria={"beauty": "left"}), "criteria of this study"),
         (Answer("skip"), "needs a reason"),
         (Answer("left", 1, reason="x" * 20_001), "20,001 characters"),
