@@ -100,12 +100,12 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
     )
     if len(coded) != len(decided):
         raise TutelageError("A rater has two votes in force on one pair; remove repeats before aggregating.")
-    known = np.array(
+    gold_codes = np.array(
         [SIDES.index(gold[name]) if gold.get(name) in SIDES else -1 for name in coded.items], dtype=int
     )
     weight, agreement = _strength_weights(coded, decided) if use_strength else (None, ())
-    fitted = one_coin(coded, known)
-    first = posterior(coded, fitted.accuracy, known, weight=weight)[:, 0]
+    fitted = one_coin(coded, gold_codes)
+    first = posterior(coded, fitted.accuracy, gold_codes, weight=weight)[:, 0]
     return Labels(
         tuple(_labels(pairs, dict(zip(coded.items, first.tolist(), strict=True)), gold)),
         dict(zip(coded.raters, fitted.accuracy.tolist(), strict=True)),

@@ -165,14 +165,14 @@ def _check_texts(answer: Answer) -> None:
 Placed = TypeVar("Placed", Correction, Span)
 
 
-def canonical(said: Placed, order: Sequence[int]) -> Placed:
+def canonical(part: Placed, order: Sequence[int]) -> Placed:
     """Replace the position on the screen by the canonical index: `order[k]` is the canonical index at position k."""
-    return said if said.response is None else replace(said, response=order[said.response])
+    return part if part.response is None else replace(part, response=order[part.response])
 
 
-def as_displayed(said: Placed, order: Sequence[int]) -> Placed:
+def as_displayed(part: Placed, order: Sequence[int]) -> Placed:
     """The inverse of `canonical`."""
-    return said if said.response is None else replace(said, response=list(order).index(said.response))
+    return part if part.response is None else replace(part, response=list(order).index(part.response))
 
 
 def correction_row(correction: Correction | None) -> dict[str, object] | None:

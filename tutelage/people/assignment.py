@@ -75,15 +75,15 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        held = assignments.held_assignments(connection, rater_id)
-        waiting = [assignment_id for assignment_id in held if assignment_id not in besides]
+        current = assignments.held_assignments(connection, rater_id)
+        waiting = [assignment_id for assignment_id in current if assignment_id not in besides]
         if waiting:
             assignments.renew(connection, waiting[:1], _lease_end(store, study))
             return load_assignment(connection, waiting[0])
-        last = rater.quota is not None and rater.tallies.answered + len(held) >= rater.quota
-        if len(held) >= MOST_HELD or refusal(study, rater) is not None or last:
+        last = rater.quota is not None and rater.tallies.answered + len(current) >= rater.quota
+        if len(current) >= MOST_HELD or refusal(study, rater) is not None or last:
             return None
-        if len(held) >= HELD_AT_THE_END and not open_items.any_fresh(connection, study.id):
+        if len(current) >= HELD_AT_THE_END and not open_items.any_fresh(connection, study.id):
             return None
         choice = _choose(store, connection, study, rater)
         if choice is not None:
@@ -140,10 +140,10 @@ def release(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> in
     number."""
     with store.write(lasting=False) as connection:
         lock_rater(connection, rater_id)
-        held = [each for each in assignments.held_assignments(connection, rater_id) if each not in besides]
-        for assignment_id in held:
+        current = [each for each in assignments.held_assignments(connection, rater_id) if each not in besides]
+        for assignment_id in current:
             assignments.give_back(connection, assignment_id, "released", store.now())
-        return len(held)
+        return len(current)
 
 
 def why_nothing(store: Store, rater_id: int) -> str:
@@ -151,9 +151,9 @@ def why_nothing(store: Store, rater_id: int) -> str:
     with store.read() as connection:
         rater = load_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        held = assignments.held_assignments(connection, rater_id)
+        current = assignments.held_assignments(connection, rater_id)
         others = may_come_back(connection, study.id, rater_id)
-    if len(held) >= MOST_HELD:
+    if len(current) >= MOST_HELD:
         return Sentence("You have several questions open already; answer those first.")
     reason = refusal(study, rater)
     if reason is not None:

@@ -89,11 +89,11 @@ def find_shortage(store: Store, study: Study) -> Shortage | None:
     demand."""
     if find_live_models(store, study.id) is not None:
         return None
-    everybody = list_raters(store, study.id)
+    raters = list_raters(store, study.id)
     away = {visit.rater: visit.state != "active" for visit in list_visits(store, study.id)}
-    kinds = crowd_kinds(everybody)
-    asked = [rater for rater in everybody if rater.kind in kinds and not away.get(rater.id)]
-    needs = {rater.id: _need(study, rater) for rater in asked}
+    kinds = crowd_kinds(raters)
+    active = [rater for rater in raters if rater.kind in kinds and not away.get(rater.id)]
+    needs = {rater.id: _need(study, rater) for rater in active}
     if not any(needs.values()):
         return None
     with store.read() as connection:

@@ -78,12 +78,12 @@ def label_study(
     questions = {question.key: question for question in list_questions(store, study_id)}
     votes = list_votes(store, study_id, at=at, every_revision=True)
     fates = [fate(vote, selection) for vote in votes]
-    heard = [v for v, what in zip(votes, fates, strict=True) if what in ("counts", "gold", "adjudication")]
-    refuse_mixed_versions(heard, selection)
+    evidence = [v for v, what in zip(votes, fates, strict=True) if what in ("counts", "gold", "adjudication")]
+    refuse_mixed_versions(evidence, selection)
     decisions = [v for v, what in zip(votes, fates, strict=True) if what == "adjudication"]
     settled = {pair_name(pair): pair.verdict for pair in pair_votes(decisions)}
     gold = {key: question.item.gold for key, question in questions.items() if question.item.gold is not None}
-    labels = aggregate(heard, gold | settled, use_strength=selection.use_strength)
+    labels = aggregate(evidence, gold | settled, use_strength=selection.use_strength)
     decided = {_pair(label) for label in labels.labels if _kind(label, settled) == "decided"}
     outcomes = {
         _pair(label): _outcome(label, questions[label.item], settled, selection) for label in labels.labels
@@ -108,8 +108,8 @@ def label_study(
 def decided_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
     """The counting votes for a side on production pairs, for agreement and its ceiling. Items are named by key, plus
     the letters of the pair for questions with more than two responses."""
-    heard = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
-    decided = [pair for pair in pair_votes(heard) if pair.verdict in SIDES]
+    evidence = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
+    decided = [pair for pair in pair_votes(evidence) if pair.verdict in SIDES]
     return Votes.of(
         [pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES
     )

@@ -74,11 +74,11 @@ class Statement:
     said: Canonical
 
 
-def every_pair(said: Canonical, places: int) -> Iterator[PairVerdict]:
+def every_pair(answer: Canonical, places: int) -> Iterator[PairVerdict]:
     """The same verdict for each pair of responses; empty for a skipped question."""
-    if said.verdict != "skip":
+    if answer.verdict != "skip":
         for first, second in combinations(range(places), 2):
-            yield PairVerdict(first, second, said.verdict, said.strength)
+            yield PairVerdict(first, second, answer.verdict, answer.strength)
 
 
 class PairJudgement(Protocol):
@@ -136,19 +136,19 @@ class Kind(Protocol):
         """The canonical form of an answer; `order[k]` is the canonical index of the response at position k from the
         left."""
 
-    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
         """The verdicts on pairs of responses implied by an answer."""
 
-    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         """Agreement of raters beyond the pairs, by name."""
 
-    def words(self, said: Canonical) -> str:
+    def words(self, answer: Canonical) -> str:
         """An answer in canonical form as text, for owners."""
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         """An answer in displayed form (`answers.displayed`) as text, for owners."""
 
-    def cells(self, said: Canonical) -> Mapping[str, object]:
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
         """Columns of a table of votes, in addition to verdict and strength."""
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:

@@ -107,13 +107,13 @@ class Likert:
             return Canonical(answer.choice, 0, content, {})
         return Canonical(whole[0].verdict, whole[0].strength, content, {})
 
-    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
-        return _pairs(said.content) if said.content else every_pair(said, places)
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
+        return _pairs(answer.content) if answer.content else every_pair(answer, places)
 
-    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         """Krippendorff's alpha with ordinal distance for each criterion; each response is a unit."""
         columns: dict[tuple[str, int], list[tuple[str, str, str]]] = {}
-        for each in said:
+        for each in statements:
             scale = _scale(each.said.content)
             for name, values in _ratings(each.said.content).items():
                 rows = columns.setdefault((name, scale), [])
@@ -127,10 +127,10 @@ class Likert:
             for (name, scale), rows in columns.items()
         }
 
-    def words(self, said: Canonical) -> str:
-        ratings = zip(LETTERS.upper(), _by_place(said.content), strict=False)
+    def words(self, answer: Canonical) -> str:
+        ratings = zip(LETTERS.upper(), _by_place(answer.content), strict=False)
         text = ", ".join(f"{letter} {_listed(values)}" for letter, values in ratings)
-        return text or COMMON_WORDS[said.verdict]
+        return text or COMMON_WORDS[answer.verdict]
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         ratings = "; ".join(f"{name} {_listed(values)}" for name, values in _ratings(displayed).items())
@@ -140,10 +140,10 @@ class Likert:
             else COMMON_WORDS[str(displayed["choice"])]
         )
 
-    def cells(self, said: Canonical) -> Mapping[str, object]:
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
         return {
             f"{name}_{letter}": value
-            for name, values in _ratings(said.content).items()
+            for name, values in _ratings(answer.content).items()
             for letter, value in zip(LETTERS, values, strict=False)
         }
 

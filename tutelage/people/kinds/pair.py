@@ -85,16 +85,18 @@ class Pair:
         verdict = names.get(answer.choice, answer.choice)
         return Canonical(verdict, answer.strength, {}, sides_by_letter(answer.criteria, order))
 
-    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
-        return every_pair(said, places)
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
+        return every_pair(answer, places)
 
-    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         return {}
 
-    def words(self, said: Canonical) -> str:
-        if said.verdict in ("a", "b"):
-            return Sentence("%(letter)s %(how)s", letter=said.verdict.upper(), how=STRENGTH[said.strength])
-        return COMMON_WORDS.get(said.verdict, said.verdict)
+    def words(self, answer: Canonical) -> str:
+        if answer.verdict in ("a", "b"):
+            return Sentence(
+                "%(letter)s %(how)s", letter=answer.verdict.upper(), how=STRENGTH[answer.strength]
+            )
+        return COMMON_WORDS.get(answer.verdict, answer.verdict)
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         choice, strength = str(displayed["choice"]), displayed.get("strength", 0)
@@ -103,7 +105,7 @@ class Pair:
             return side if choice == "left" else Sentence("right, %(how)s", how=STRENGTH[strength])
         return COMMON_WORDS.get(choice, choice)
 
-    def cells(self, said: Canonical) -> Mapping[str, object]:
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
         return {}
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:

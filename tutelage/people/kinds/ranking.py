@@ -79,16 +79,16 @@ class Ranking:
         content = {"ranking": by_response(ranks, order)} if ranks else {}
         return Canonical(answer.choice, 0, content, sides_by_letter(answer.criteria, order))
 
-    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
-        ranks = _ranks(said.content)
-        return _pairs(ranks) if ranks else every_pair(said, places)
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
+        ranks = _ranks(answer.content)
+        return _pairs(ranks) if ranks else every_pair(answer, places)
 
-    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         return {}
 
-    def words(self, said: Canonical) -> str:
-        ranks = zip(LETTERS.upper(), _ranks(said.content), strict=False)
-        return ", ".join(f"{letter} {rank}" for letter, rank in ranks) or COMMON_WORDS[said.verdict]
+    def words(self, answer: Canonical) -> str:
+        ranks = zip(LETTERS.upper(), _ranks(answer.content), strict=False)
+        return ", ".join(f"{letter} {rank}" for letter, rank in ranks) or COMMON_WORDS[answer.verdict]
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         ranks = _ranks(displayed)
@@ -98,8 +98,8 @@ class Ranking:
             else COMMON_WORDS[str(displayed["choice"])]
         )
 
-    def cells(self, said: Canonical) -> Mapping[str, object]:
-        return {f"rank_{letter}": rank for letter, rank in zip(LETTERS, _ranks(said.content), strict=False)}
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
+        return {f"rank_{letter}": rank for letter, rank in zip(LETTERS, _ranks(answer.content), strict=False)}
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
         ranks = [whole_number(cells.get(f"rank_{letter}")) for letter in LETTERS[: screen.places]]
