@@ -54,9 +54,9 @@ class Consent:
     text: str = field(default="", metadata={"file": True})
     """Consent text in Markdown (default: the standard text)."""
     votes: VotesOfForgotten = "keep"
-    """Votes of a rater whose data is deleted: keep (under a number) or erase."""
+    """Votes of a forgotten rater: keep (under a number) or erase."""
     retention_days: int | None = number(Sentence("The number of days"), 1, 36_500, default=None)
-    """Days of inactivity after which the data of a rater is deleted automatically (default: never)."""
+    """Days of inactivity after which a rater is forgotten automatically (default: never)."""
 
     def __post_init__(self) -> None:
         if self.votes not in ("keep", "erase"):

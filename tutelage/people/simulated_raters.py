@@ -154,8 +154,8 @@ def calibrated_tau(deltas: Sequence[float], agreement: float = 0.725) -> float:
     low, high = log(size * 1e-6) if size else 0.0, log(size * 1e6) if size else 0.0
     if not pair_agreement(deltas, exp(high)) < agreement < pair_agreement(deltas, exp(low)):
         raise TutelageError(
-            f"No noise makes raters agree on {agreement:.3f} of these {counted(len(deltas), 'pair')}; ask for more "
-            "than 0.5, and for less than the pairs of equal gold allow."
+            f"No noise gives an agreement of {agreement:.3f} on these {counted(len(deltas), 'pair')}; choose more than "
+            "0.5, and less than the pairs of equal gold allow."
         )
     for _ in range(60):
         middle = (low + high) / 2

@@ -78,7 +78,9 @@ class Condition:
 
     def __post_init__(self) -> None:
         if self.votes is None and self.items_done is None and self.agreement is None:
-            raise TutelageError("Say what to wait for: --votes N, --items-done N (or all), --agreement X.")
+            raise TutelageError(
+                "There is no condition to wait for; give --votes N, --items-done N (or all) or --agreement X."
+            )
         if self.votes is not None and self.votes < 1:
             raise TutelageError(f"--votes is {self.votes}; wait for at least one.")
         done = self.items_done
