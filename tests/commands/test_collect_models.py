@@ -125,7 +125,7 @@ def test_another_prompt_is_another_judge(
     assert run(capsys, *judge, "--limit", 1)[0] == 0
     status, _, err = run(capsys, *judge, "--template", prompt)
     assert status == 2
-    assert "not this judge" in err
+    assert "is taken by a rater" in err
     assert run(capsys, *judge, "--template", prompt, "--rater", "other")[0] == 0
     prompt.write_text("{first} or {conversation}?")
     status, _, err = run(capsys, *judge, "--template", prompt, "--rater", "third")

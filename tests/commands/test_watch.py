@@ -152,7 +152,7 @@ def test_an_interrupt_ends_it_without_a_traceback(store: Store, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ({}, "what to wait for"),
+        ({}, "condition to wait for"),
         ({"votes": 0}, "at least one"),
         ({"items_done": "some"}, "or all"),
         ({"agreement": 2.0}, "share"),

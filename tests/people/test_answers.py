@@ -80,12 +80,15 @@ def test_what_was_said_is_about_the_response_wherever_it_stood(store: Store) -> 
         ({"correction": Correction("x\x00")}, "zero character"),
         ({"correction": Correction("x", 2)}, "no response 3"),
         ({"correction": Correction(" good 0\r\n", 0)}, "one of those shown"),
-        ({"spans": (Span(0, 0, 3, "length"),)}, "no category"),
+        ({"spans": (Span(0, 0, 3, "length"),)}, "not a category"),
         ({"spans": (Span(0, 3, 3, "fact"),)}, "Characters 3 to 3"),
         ({"spans": (Span(1, 0, 99, "fact"),)}, "Characters 0 to 99"),
-        ({"spans": (Span(2, 0, 1, "fact"),)}, "response 3 are marked, which has 0"),
+        ({"spans": (Span(2, 0, 1, "fact"),)}, "response 3 are marked, but it has only 0"),
         ({"spans": (Span(0, 0, 1, "fact"),) * 2}, "each once"),
-        ({"choice": "skip", "reason": "?", "spans": (Span(0, 0, 1, "fact"),)}, "cannot be judged takes no"),
+        (
+            {"choice": "skip", "reason": "?", "spans": (Span(0, 0, 1, "fact"),)},
+            "skipped question cannot have",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_and_stores_nothing(lite: Store, said: dict, sentence: str) -> None:
@@ -99,10 +102,10 @@ def test_what_cannot_be_is_refused_and_stores_nothing(lite: Store, said: dict, s
 def test_a_study_that_does_not_ask_takes_none(lite: Store) -> None:
     study_id, _, question = one_question(lite, Presentation())
     for said in ({"correction": Correction("better")}, {"spans": (Span(0, 0, 1, "fact"),)}):
-        with pytest.raises(TutelageError, match="asks for no"):
+        with pytest.raises(TutelageError, match="does not collect"):
             submit(lite, question.id, Answer("tie", **said))  # type: ignore[arg-type]
     present(lite, study_id, SHOWN)  # what was on the screen already is answered as it was shown
-    with pytest.raises(TutelageError, match="asks for no"):
+    with pytest.raises(TutelageError, match="does not collect"):
         submit(lite, question.id, Answer("tie", correction=Correction("better")))
 
 

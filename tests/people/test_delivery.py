@@ -73,7 +73,7 @@ def test_what_does_not_arrive_comes_again_under_the_same_id(
     with caplog.at_level(logging.WARNING, "tutelage"):
         assert deliver(lite, study.id) == 0
     assert len(came) == 1  # the second message does not knock at a door that just failed
-    assert f"127.0.0.1 {problem}; it will be tried again" in caplog.text
+    assert f"127.0.0.1 {problem}; it will be retried" in caplog.text
     assert list_webhooks(lite, study.id)[0].error == problem
     clock.seconds += WAITS_MS[0] / 1000
     deliver(lite, study.id)

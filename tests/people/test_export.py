@@ -154,7 +154,7 @@ def test_a_file_that_was_touched_is_not_imported(lite: Store, folder: Path) -> N
     votes.unlink()
     with pytest.raises(TutelageError, match=r"votes.jsonl is missing"):
         import_export(lite, folder / "export", name="again")
-    with pytest.raises(TutelageError, match="holds no export"):
+    with pytest.raises(TutelageError, match="does not contain an export"):
         import_export(lite, folder, name="again")
 
 
@@ -163,7 +163,7 @@ def test_an_export_never_overwrites_and_leaves_nothing_half_done(lite: Store, fo
     out = folder / "export"
     export_study(lite, study.id, out)
     before = file_hash(out / "manifest.json")
-    with pytest.raises(TutelageError, match="exists already"):
+    with pytest.raises(TutelageError, match="already exists"):
         export_study(lite, study.id, out)
     assert file_hash(out / "manifest.json") == before
     (folder / "file").write_text("x")

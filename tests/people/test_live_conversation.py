@@ -236,7 +236,7 @@ def test_what_cannot_be_said_is_refused_and_changes_nothing(lite: Store) -> None
         say(store, rater, turn.conversation_id, "Hello?", "k2")
     with pytest.raises(TutelageError, match="another window"):
         say(store, rater, None, "Hello?", "k2")
-    with pytest.raises(TutelageError, match=f"no turn {turn.id} of yours"):
+    with pytest.raises(TutelageError, match=f"Turn {turn.id} does not exist"):
         open_turn(store, turn.id, other)
     with pytest.raises(TutelageError, match="ended already"):
         end_conversation(store, other, turn.conversation_id)
@@ -406,7 +406,7 @@ def test_only_studies_of_pairs_have_conversations(lite: Store) -> None:
     ):
         set_live_models(store, study.id, MODELS)
     other = create_study(store, "pairs")
-    with pytest.raises(TutelageError, match="no models to talk to"):
+    with pytest.raises(TutelageError, match="no models for live conversations"):
         say(store, rater_of(store, other), None, "Hello", "k")
 
 

@@ -68,10 +68,10 @@ def test_an_interrupted_judge_goes_on_where_it_stopped(store: Store) -> None:
 def test_a_judges_name_means_one_judge(lite: Store) -> None:
     study = study_of(lite, 1)
     judge_study(lite, study.id, "judge", honest, detail={"model": "m", "prompt_sha256": "1"})
-    with pytest.raises(TutelageError, match="not this judge"):
+    with pytest.raises(TutelageError, match="is taken by a rater"):
         judge_study(lite, study.id, "judge", honest, detail={"model": "m", "prompt_sha256": "2"})
     add_rater(lite, study.id, "anna")
-    with pytest.raises(TutelageError, match="not this judge"):
+    with pytest.raises(TutelageError, match="is taken by a rater"):
         judge_study(lite, study.id, "anna", honest)
 
 

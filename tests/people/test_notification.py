@@ -192,10 +192,10 @@ def test_mail_is_sent_over_tls_and_a_subject_is_one_line(
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: WebhookChannel("hooks.example.org"), "no address"),
+        (lambda: WebhookChannel("hooks.example.org"), "not a URL"),
         (lambda: MailChannel("boss", MailServer("smtp://x")), "no e-mail address"),
         (lambda: MailChannel("a@b\nBcc: c@d", MailServer("smtp://x")), "no e-mail address"),
-        (lambda: MailServer("mail.example.org"), "is none"),
+        (lambda: MailServer("mail.example.org"), "is invalid"),
         (lambda: MailServer("smtp://me:secret@x"), "TUTELAGE_SMTP_PASSWORD"),
     ],
 )

@@ -196,7 +196,7 @@ def test_a_panel_is_mixed_and_the_same_for_its_seed(seed: int) -> None:
 def test_impossible_requests_are_refused() -> None:
     with pytest.raises(TutelageError, match="panel of 2 raters"):
         panel(0, 2)
-    with pytest.raises(TutelageError, match="No noise makes raters agree on 0\\.4"):
+    with pytest.raises(TutelageError, match="No noise gives an agreement of 0\\.4"):
         calibrated_tau(deltas(), 0.4)
     with pytest.raises(TutelageError, match="No noise"):
         calibrated_tau([0.0, 0.0])

@@ -176,8 +176,8 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 0), "strength 0"),
         (Answer("left", 4), "strength 4"),
         (Answer("tie", 1), "strength 1"),
-        (ranked((1, 2)), "no answer to this question"),
-        (Answer("left", 1, {"ranking": (1, 2)}), "'ranking' does not go"),
+        (ranked((1, 2)), "not an answer to this question"),
+        (Answer("left", 1, {"ranking": (1, 2)}), "cannot have 'ranking'"),
         (Answer("left", 1, criteria={"beauty": "left"}), "criteria of this study"),
         (Answer("skip"), "needs a reason"),
         (Answer("left", 1, reason="x" * 20_001), "20,001 characters"),
@@ -185,7 +185,7 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("left", 1, active_ms=-1), "negative"),
         (Answer("left", 1, flags=("x",) * 21), "at most 20 flags"),
         (Answer("left", 1, flags=("x" * 101,)), "A flag is a name"),
-        (Answer("nonsense", 1), "no answer to this question"),
+        (Answer("nonsense", 1), "not an answer to this question"),
     ],
 )
 def test_impossible_answers_are_refused_and_leave_nothing(
@@ -208,9 +208,9 @@ def test_the_scale_is_the_studys(lite: Store) -> None:
 def test_nobody_answers_for_another(store: Store) -> None:
     study_id, _, question = one_question(store)
     stranger = add_rater(store, study_id, "stranger").id
-    with pytest.raises(TutelageError, match="no assignment"):
+    with pytest.raises(TutelageError, match="does not exist"):
         submit(store, question.id, better(question), rater_id=stranger)
-    with pytest.raises(TutelageError, match="no assignment"):
+    with pytest.raises(TutelageError, match="does not exist"):
         submit(store, 999_999, better(question))
 
 

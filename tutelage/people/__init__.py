@@ -1,8 +1,8 @@
-"""People in the loop: collecting preferences, without HTTP. Everything takes an open `Store` first.
+"""Collection of preferences from people, without HTTP. The first argument of every function is an open `Store`.
 
     store = open_store("demo/study.sqlite")                  # or postgresql://…
     study = create_study(store, "demo")                      # or open_study(store)
-    add_items(store, study.id, prompts, completions, comparisons)        # records; an Item says more than a Comparison
+    add_items(store, study.id, prompts, completions, comparisons)        # records; an Item extends a Comparison
     rater = add_rater(store, study.id, "anna", kind="simulated")
 
     while (question := next_assignment(store, rater.id)) is not None:
@@ -12,43 +12,42 @@
     list_judgements(store, study.id)       # -> tuple[Judgement], canonical
     preferences(store, study.id)           # -> tuple[Preference], p_chosen from rater-aware aggregation
 
-For a simulation that repeats itself exactly, give `open_store` a clock and `create_study` a secret.
+For reproducible simulations, pass a clock to `open_store` and a secret to `create_study`.
 
-The modules, in the order of an answer's life:
+The modules, in the order in which an answer passes through them:
 
-    store/          the only SQL: tables, opening with backups and migrations, transactions, queries
-    settings        the plan of a study and the text that raters agree to; fields: ranges of settings, errors by field
-    assignment      who is asked what next: next_assignment, renew, release, why_nothing, reserve_item (owners)
-    rater_progress  how far a rater is, and quotas that the questions left cannot fill
-    kinds/          what may be asked: pairs, rankings, ratings; each says what an answer is and which pairs follow
-    live_conversation  next_step, say, keep_answer: between its messages turns are judged as pairs
-    chat_models     the models that raters talk to, by name
-    answers         an answer as displayed and as meant, with its correction and marked spans
-    submission      submit, idempotent, revisions on top
-    selection       which votes count, and the one fate of every judgement
+    store/          the only SQL: tables, migrations and backups, transactions, queries
+    settings        the plan of a study and its consent text; validation: ranges of settings, errors by field
+    assignment      assignment of questions: next_assignment, renew, release, why_nothing, reserve_item (owners)
+    rater_progress  progress of raters, and quotas that exceed the remaining questions
+    kinds/          kinds of questions: pairs, rankings, ratings; each defines its answers and the pairs they imply
+    live_conversation  next_step, say, keep_answer: conversations whose turns are judged as pairs
+    chat_models     models of live conversations, by name
+    answers         answers in displayed and canonical form, with corrections and marked spans
+    submission      submit: idempotent, with revisions
+    selection       selection of votes that count, and the fate of every judgement
     aggregation     one label per pair: the Dawid-Skene posterior with raters weighted by reliability
-    training_data   preferences, label_study: rows for training at a frozen moment (freeze), and where they come from
-    correction_data corrections as rows for training; differences: what was changed, to read
-    export          export_study: files with a reconciliation (manifest); restoration: the study made again of them
-    vote_import     import_votes (other tools' tables, read by vote_tables), pairs_to_judge (ready pairs)
-    recruitment     platforms, the settings of recruitment, its estimated cost
-    remuneration    when a visit of a rater from a platform is over, and the table to pay by
-    notification    what comes into the inbox of the owners, by webhook and e-mail (mail)
-    delivery        webhooks of a study: signed, tried again, delivered once
-    programs/       what programs exchange with a study: values of the API, its client, signatures, waiting
+    training_data   preferences, label_study: training rows as of a snapshot (freeze), with their sources
+    correction_data corrections as training rows; differences: word differences for display
+    export          export_study: files with a reconciliation (manifest); restoration: a study from its export
+    vote_import     import_votes (tables of other tools, read by vote_tables), pairs_to_judge (ready pairs)
+    recruitment     platforms, settings of recruitment, cost estimate
+    remuneration    end of a visit from a platform, and the payment table
+    notification    notices of the inbox, sent to owners by webhook and e-mail (mail)
+    delivery        webhooks of a study: signed, retried, delivered once
+    programs/       API values, client, webhook signatures, and waiting for progress
     statistics/     agreement, raters, labels, models
-    languages/      what raters read, in each language; Sentence: a sentence that can be said in another one later
-    personal_data   what texts seem to hold of it; redaction: an export without it
-    model_judges    judge_study: model judges (data.judging) and reward models (ScoreJudge) as raters
-    web/            the application on top
+    languages/      translations; Sentence: a sentence that can be translated later
+    personal_data   detection of likely personal data; redaction: exports without it
+    model_judges    judge_study: model judges (data.llm_judge) and reward models (ScoreJudge) as raters
+    web/            the web application
 
-Times inside are milliseconds since the epoch; ids of studies, raters and assignments are integers of this database,
-keys of prompts, responses and items are the caller's own. What a rater may see is in `Assignment`, and only there.
-Mistakes raise `TutelageError`; a database that cannot be written just now raises `Unavailable`, and then nothing was
-saved and the same request may be sent again.
+Times are milliseconds since the epoch. Ids of studies, raters and assignments are integers of this database; keys of
+prompts, responses and items are chosen by the caller. `Assignment` holds everything that a rater may see, and nothing
+else. Invalid input raises `TutelageError`; a database that cannot be written at the moment raises `Unavailable`, in
+which case nothing was saved and the request can be repeated.
 
-Every name is imported when it is first used, so that settings of a command can name what people do without loading
-SQLAlchemy.
+Names are imported on first use, so that settings of commands can refer to this package without loading SQLAlchemy.
 """
 
 from tutelage.base.lazy import lazy_names

@@ -1,8 +1,8 @@
-"""Aggregation of votes into one label per pair, each rater weighted by reliability.
+"""Aggregation of votes into one label per pair, with raters weighted by reliability.
 
-P(a is better) is the posterior of the one-coin model of Dawid and Skene (`stats.reliability`): golds enter with their
-answer, a single vote counts as its rater's reliability, and what a stated strength is worth is learnt from the pairs
-that two raters judged (`stats.strength`). Ties and both-bad say nothing about which is better; they are counted beside.
+P(a is better) is the posterior of the one-coin model of Dawid and Skene (`stats.reliability`). Known answers are fixed,
+a single vote counts as its rater's reliability, and the weight of a stated strength is estimated from pairs with two
+raters (`stats.strength`). Ties and both-bad do not affect the posterior; they are counted separately.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ SIDES = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class PairVote:
-    """A rater's verdict on the responses `first` and `second` (canonical indices) of an item; `a`: the first is
+    """A rater's verdict on two responses of an item with canonical indices `first` and `second`; `a`: the first is
     better."""
 
     item: str
@@ -49,7 +49,7 @@ class Label:
 
     @property
     def kind(self) -> str:
-        """`decided`, `tie` or `both_bad`: the last two only with more votes than all the others."""
+        """`decided`, `tie` or `both_bad`; the latter two require a majority of the votes."""
         sides = self.counts["a"] + self.counts["b"]
         if self.counts["both_bad"] > sides + self.counts["tie"]:
             return "both_bad"
@@ -58,7 +58,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of all pairs, and how reliable the model found each rater (by name)."""
+    """The labels of all pairs, and the estimated reliability of each rater by name."""
 
     labels: tuple[Label, ...]
     accuracy: dict[str, float]
@@ -67,29 +67,31 @@ class Labels:
 
 
 def pair_votes(votes: Sequence[Vote]) -> Iterator[PairVote]:
-    """The votes as statements about pairs of responses, by the rules of their kinds."""
+    """The votes as verdicts on pairs of responses, as defined by their kinds."""
     for vote in votes:
         for first, second, verdict, strength in vote.pairs:
             yield PairVote(vote.item, first, second, vote.rater, verdict, strength)
 
 
 def agreements(votes: Sequence[Vote]) -> dict[str, Alpha]:
-    """The agreement of raters in what pairs do not show, by name (`Kind.agreements`); all votes are of one study."""
-    said = [Statement(vote.item, vote.rater, vote.said) for vote in votes if vote.verdict != "skip"]
-    return dict(find_kind(votes[0].kind).agreements(said)) if votes else {}
+    """Agreement of raters beyond pairs, by name (`Kind.agreements`); all votes must be of one study."""
+    statements = [Statement(vote.item, vote.rater, vote.said) for vote in votes if vote.verdict != "skip"]
+    return dict(find_kind(votes[0].kind).agreements(statements)) if votes else {}
 
 
 def pairs_of(vote: Vote) -> tuple[tuple[int, int], ...]:
-    """The pairs of canonical indices among the responses that were shown."""
+    """All pairs of canonical indices of the displayed responses."""
     return tuple(combinations(range(len(vote.sides)), 2))
 
 
 def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: bool = True) -> Labels:
-    """Label every pair that these votes speak about. `gold` gives the known answers by the name of the pair
-    (`pair_name`; that of an item with two responses is its key): only a and b are used.
+    """Label every pair in the votes. `gold` holds the known answers by name of the pair (`pair_name`; for an item with
+    two responses, its key); only a and b are used.
 
-    Without two votes on any pair, or where raters agree no more than chance, strength is left out of account: nothing
-    could calibrate it.
+    Strength is ignored if it cannot be calibrated: if no pair has two votes, or raters agree no more than by chance.
+
+    Raises:
+        TutelageError: a rater has two votes in force on one pair.
     """
     pairs = list(pair_votes(votes))
     decided = [pair for pair in pairs if pair.verdict in SIDES]
@@ -97,15 +99,13 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
         [pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES
     )
     if len(coded) != len(decided):
-        raise TutelageError(
-            "A rater has two votes in force on one pair; leave repeats out before aggregating."
-        )
-    known = np.array(
+        raise TutelageError("A rater has two votes in force on one pair; remove repeats before aggregating.")
+    gold_codes = np.array(
         [SIDES.index(gold[name]) if gold.get(name) in SIDES else -1 for name in coded.items], dtype=int
     )
     weight, agreement = _strength_weights(coded, decided) if use_strength else (None, ())
-    fitted = one_coin(coded, known)
-    first = posterior(coded, fitted.accuracy, known, weight=weight)[:, 0]
+    fitted = one_coin(coded, gold_codes)
+    first = posterior(coded, fitted.accuracy, gold_codes, weight=weight)[:, 0]
     return Labels(
         tuple(_labels(pairs, dict(zip(coded.items, first.tolist(), strict=True)), gold)),
         dict(zip(coded.raters, fitted.accuracy.tolist(), strict=True)),
@@ -115,7 +115,7 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
 
 
 def pair_name(pair: PairVote | Label) -> str:
-    """The pair's name among all pairs of a study."""
+    """The name of a pair, unique in its study."""
     whole = (pair.first, pair.second) == (0, 1)
     return pair.item if whole else f"{pair.item}\x1f{LETTERS[pair.first]}{LETTERS[pair.second]}"
 

@@ -1,12 +1,12 @@
-"""The answer of a rater, as it was displayed (`Answer`) and independent of the display order (`Canonical`), with the
-correction and the marked spans that may come with it.
+"""The answer of a rater, as displayed (`Answer`) and independent of the display order (`Canonical`), with an optional
+correction and marked spans.
 
-Both forms are stored: the displayed one can be checked and shows position bias; the canonical one is what training
-needs. The kind of question (`kinds`) converts one into the other.
+Both forms are stored: the displayed form can be verified and reveals position bias; the canonical form is used for
+training. The kind of question (`kinds`) converts one into the other.
 
-A correction is a better response that the rater wrote, by editing one of those shown or anew. A span is a range of
-characters of a response with a category. Positions count Unicode code points of the unformatted response from 0; the
-end is exclusive, so `text[start:end]` is the marked text.
+A correction is a better response, written by the rater from scratch or by editing a displayed response. A span is a
+range of characters of a response with a category. Positions count Unicode code points of the unformatted response from
+0; the end is exclusive, so `text[start:end]` is the marked text.
 """
 
 import uuid
@@ -23,7 +23,7 @@ LETTERS = "abcdef"
 LONGEST_CORRECTION = 60_000
 MOST_SPANS = 100
 MOST_CATEGORIES = 9
-"""Categories have a digit each."""
+"""Each category has a digit key."""
 LONGEST_CATEGORY = 100
 LONGEST_REASON = 20_000
 LONGEST_NAME = 100
@@ -37,13 +37,13 @@ FLAGS = {
     "wrong_language": Sentence("Wrong language"),
     "broken": Sentence("Broken or garbled"),
 }
-"""What a rater may flag, and what it is called."""
+"""Flags of raters, with their labels."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """A better response, as the rater wrote it. `response` is the one that was edited, None for a text written anew: a
-    place on the screen in an `Answer`, a canonical index everywhere else."""
+    """A better response written by the rater. `response` is the index of the edited response, None for a new text: the
+    position on the screen in an `Answer`, the canonical index everywhere else."""
 
     text: str
     response: int | None = None
@@ -60,25 +60,25 @@ class Span:
 
 
 def new_key() -> str:
-    """A new idempotency key. The sender of an answer makes one per answer, and sends it again with every retry."""
+    """A new idempotency key. The sender creates one per answer and repeats it with every retry."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of a rater, in terms of what the screen displayed.
+    """An answer of a rater, in terms of the display.
 
-    choice: a word of the study's kind of question; a pair has `left`, `right`, `tie`, `both_bad` and `skip` (cannot
-        judge; needs a reason).
-    strength: 1 slightly, 2 better, 3 much better for a side; 0 for everything else.
-    content: what the kind asks for beyond a choice, by name, in the order of display; the files of the kinds have
-        functions that make such answers.
-    criteria: the side that is better by each criterion of the study, or `tie`.
+    choice: a choice of the study's kind of question; a pair has `left`, `right`, `tie`, `both_bad` and `skip` (cannot
+        judge; requires a reason or flag).
+    strength: 1 slightly, 2 better, 3 much better for a side; 0 for other choices.
+    content: further parts of the answer by name, in display order; the modules of the kinds have functions that create
+        such answers.
+    criteria: the better side, or `tie`, by criterion of the study.
     flags, reason: names of problems, and free text.
-    active_ms, wall_ms: how long the rater looked, by the clock of the rater's own machine; None where unknown.
-    changes: how often the choice was changed before it was sent.
-    key: the idempotency key; the same key twice is one answer.
-    correction, spans: a better response, and words that are wrong, where the study asks for them.
+    active_ms, wall_ms: time on the question by the clock of the rater's device; None if unknown.
+    changes: number of changes of the choice before submission.
+    key: the idempotency key; repeated submissions with the same key count as one answer.
+    correction, spans: a better response, and spans marked as wrong, if the study collects them.
     """
 
     choice: str
@@ -98,8 +98,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Canonical:
-    """The same answer about responses a, b, … instead of places: `a`, `b`, `tie`, `both_bad` and `skip`, or the kind's
-    own word for an answer that is all in its `content`."""
+    """An answer in terms of responses a, b, … instead of positions. `verdict` is `a`, `b`, `tie`, `both_bad`, `skip`,
+    or the choice of the kind if `content` holds the whole answer."""
 
     verdict: str
     strength: int
@@ -108,23 +108,23 @@ class Canonical:
 
 
 def displayed(answer: Answer) -> dict[str, object]:
-    """The record of an answer as displayed: choice, strength, the parts of its content by name, and criteria."""
-    said = {"choice": answer.choice, "strength": answer.strength, **answer.content}
-    return said | ({"criteria": dict(answer.criteria)} if answer.criteria else {})
+    """The displayed form of an answer as a record: choice, strength, the parts of its content by name, and criteria."""
+    record = {"choice": answer.choice, "strength": answer.strength, **answer.content}
+    return record | ({"criteria": dict(answer.criteria)} if answer.criteria else {})
 
 
 def answer_from(row: Mapping[str, Any], order: Sequence[int]) -> Answer:
-    """The answer of a record in the canonical terms of files: `displayed`, the other fields, and the correction and
-    spans by canonical index; `order` is that of display."""
-    said, correction = row["displayed"], correction_from(row["correction"])
+    """The answer of a record in an exported file: the `displayed` form, further fields, and correction and spans by
+    canonical index. `order` is the display order."""
+    record, correction = row["displayed"], correction_from(row["correction"])
     values: dict[str, Any] = {"strength": 0, "criteria": {}} | {
-        name: said[name] for name in ("choice", "strength", "criteria") if name in said
+        name: record[name] for name in ("choice", "strength", "criteria") if name in record
     }
     values |= {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
     return Answer(
         **values,
         content={
-            name: value for name, value in said.items() if name not in ("choice", "strength", "criteria")
+            name: value for name, value in record.items() if name not in ("choice", "strength", "criteria")
         },
         flags=tuple(row["flags"]),
         correction=correction and as_displayed(correction, order),
@@ -133,13 +133,13 @@ def answer_from(row: Mapping[str, Any], order: Sequence[int]) -> Answer:
 
 
 def check_envelope(answer: Answer) -> None:
-    """Check the parts of an answer that every kind of question has.
+    """Check the parts of an answer that all kinds of questions share.
 
     Raises:
-        TutelageError: which part of the answer is impossible, and what would be possible.
+        TutelageError: a part of the answer is invalid.
     """
     if answer.choice == "skip" and not (answer.reason.strip() or answer.flags):
-        raise TutelageError("A question that cannot be judged needs a reason or a flag.")
+        raise TutelageError("A skipped question needs a reason or a flag.")
     _check_texts(answer)
     if min(answer.active_ms or 0, answer.wall_ms or 0, answer.changes) < 0:
         raise TutelageError("The times and the number of changes of an answer cannot be negative.")
@@ -148,7 +148,7 @@ def check_envelope(answer: Answer) -> None:
 def _check_texts(answer: Answer) -> None:
     if len(answer.reason) > LONGEST_REASON:
         raise TutelageError(
-            f"The reason has {nouns.counted(len(answer.reason), 'character')}; at most {LONGEST_REASON:,} are kept."
+            f"The reason has {nouns.counted(len(answer.reason), 'character')}; the limit is {LONGEST_REASON:,}."
         )
     if not 1 <= len(answer.key) <= LONGEST_NAME:
         raise TutelageError(f"An answer needs an idempotency key of 1 to {LONGEST_NAME} characters.")
@@ -165,14 +165,14 @@ def _check_texts(answer: Answer) -> None:
 Placed = TypeVar("Placed", Correction, Span)
 
 
-def canonical(said: Placed, order: Sequence[int]) -> Placed:
-    """The same about the response that was shown in its place: `order[k]` is the canonical index of place k."""
-    return said if said.response is None else replace(said, response=order[said.response])
+def canonical(part: Placed, order: Sequence[int]) -> Placed:
+    """Replace the position on the screen by the canonical index: `order[k]` is the canonical index at position k."""
+    return part if part.response is None else replace(part, response=order[part.response])
 
 
-def as_displayed(said: Placed, order: Sequence[int]) -> Placed:
+def as_displayed(part: Placed, order: Sequence[int]) -> Placed:
     """The inverse of `canonical`."""
-    return said if said.response is None else replace(said, response=list(order).index(said.response))
+    return part if part.response is None else replace(part, response=list(order).index(part.response))
 
 
 def correction_row(correction: Correction | None) -> dict[str, object] | None:
@@ -181,7 +181,7 @@ def correction_row(correction: Correction | None) -> dict[str, object] | None:
 
 
 def correction_from(row: object) -> Correction | None:
-    """The inverse of `correction_row`. Raises TutelageError for anything that is no correction."""
+    """The inverse of `correction_row`. Raises TutelageError for an invalid correction."""
     if row is None:
         return None
     if isinstance(row, Mapping) and set(row) == {"text", "response"}:
@@ -197,7 +197,7 @@ def span_rows(spans: Sequence[Span]) -> list[dict[str, object]]:
 
 
 def spans_from(rows: object) -> tuple[Span, ...]:
-    """The inverse of `span_rows`. Raises TutelageError for anything that is no list of spans."""
+    """The inverse of `span_rows`. Raises TutelageError for an invalid list of spans."""
     if not isinstance(rows, list | tuple) or not all(map(_is_span, rows)):
         raise TutelageError("Spans are a list of objects with a response, a start, an end and a category.")
     return tuple(Span(**row) for row in rows)
@@ -217,7 +217,7 @@ def _is_index(value: object) -> bool:
 
 
 def check_categories(categories: Sequence[str]) -> None:
-    """Raises FieldError for categories that a study cannot offer."""
+    """Raises FieldError for invalid categories of spans."""
     if len(categories) > MOST_CATEGORIES or len(set(categories)) != len(categories):
         raise FieldError(
             "spans",
@@ -232,7 +232,7 @@ def check_categories(categories: Sequence[str]) -> None:
 
 
 def check_correction(correction: Correction, texts: Sequence[str]) -> None:
-    """Raises TutelageError for a correction that the responses on the screen, from left to right, do not allow."""
+    """Raises TutelageError for a correction that is invalid for the responses `texts`, from left to right."""
     if correction.response is not None and correction.response >= len(texts):
         raise TutelageError(f"There is no response {correction.response + 1} on the screen to correct.")
     if len(correction.text) > LONGEST_CORRECTION:
@@ -251,21 +251,22 @@ def check_correction(correction: Correction, texts: Sequence[str]) -> None:
 
 
 def check_spans(spans: Sequence[Span], texts: Sequence[str], categories: Sequence[str]) -> None:
-    """Raises TutelageError for spans that the responses on the screen, from left to right, do not allow."""
+    """Raises TutelageError for spans that are invalid for the responses `texts`, from left to right."""
     if len(spans) > MOST_SPANS or len(set(spans)) != len(spans):
         raise TutelageError(Sentence("An answer marks at most %(most)s spans, each once.", most=MOST_SPANS))
     for span in spans:
         if span.category not in categories:
             raise TutelageError(
-                f"'{span.category[:LONGEST_CATEGORY]}' is no category of this study; they are {', '.join(categories)}."
+                f"'{span.category[:LONGEST_CATEGORY]}' is not a category of this study ({', '.join(categories)})."
             )
         length = len(texts[span.response]) if span.response < len(texts) else 0
         if not 0 <= span.start < span.end <= length:
             raise TutelageError(
-                f"Characters {span.start} to {span.end} of response {span.response + 1} are marked, which has {length}."
+                f"Characters {span.start} to {span.end} of response {span.response + 1} are marked, but it has only "
+                f"{length}."
             )
 
 
 def _plain(text: str) -> str:
-    """The text as a browser's text field hands it back."""
+    """The text as submitted by a browser's text field."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()

@@ -1,26 +1,26 @@
 """Assignment of questions to raters.
 
-Every question is reserved for a rater for a quarter of an hour (`Plan.lease_seconds`), longer while the page is open
-(`renew`). A reservation that runs out gives the item back; an answer that arrives after all is kept.
+Every question is reserved for a rater for 15 minutes by default (`Plan.lease_seconds`), and longer while the page is
+open (`renew`). An expired reservation returns the item; a late answer is still stored.
 
-The next question is, in this order: one that the rater holds already (so that a reload shows the same); in training,
-the next training item; by the rates of the plan, a question with a known answer or one of the rater's own again with
-the sides swapped; and else by the policy:
+The next question is, in this order: one already reserved for the rater (so that a reload shows the same question); in
+training, the next training item; at the rates of the plan, a question with a known answer or a repeat with swapped
+sides; otherwise one chosen by the policy:
 
-- `finish_first`: the started item closest to completion, else a fresh one in shuffled order;
-- `priority`: the same, but the fresh item of greatest priority in 70 % of the cases (in the rest a random one, so that
-  an unbiased sample of the items is always being collected);
-- `random`: any item with room, at random.
+- `finish_first`: the started item closest to completion, else a fresh item in shuffled order;
+- `priority`: the same, but in 70 % of the cases the fresh item of highest priority (otherwise a random one, so that an
+  unbiased sample of the items is always collected);
+- `random`: a random item with room.
 
-The first two ask about the newest round that has anything for the rater: what is left of older rounds comes after it.
+The first two prefer the newest round with an item for the rater; older rounds come after it.
 
-A turn of a live conversation (`live_conversation`) is asked of its rater as soon as both models have answered.
+A turn of a live conversation (`live_conversation`) is assigned to its rater as soon as both models have answered.
 
-A model judge is asked every item once, in the order they were added, and fills no place. Simulated raters are assigned
+A model judge is assigned every item once, in the order of addition, and fills no place. Simulated raters are assigned
 like people, but do not fill places while people participate.
 
-No rater is asked the same item twice, except for a planned repeat. Chance comes from HMAC(study secret, what is
-decided), so that every decision can be repeated and none can be guessed by a rater.
+No rater is assigned the same item twice, except for a planned repeat. Random choices derive from HMAC(study secret,
+subject of the choice), so that they are reproducible and raters cannot predict them.
 """
 
 import json
@@ -43,15 +43,15 @@ ChosenBy: TypeAlias = Literal[
 ]
 
 MOST_HELD = 5
-"""Questions that a rater holds at most: the one on the screen, some fetched ahead, and what is on its way here."""
+"""Maximum number of questions reserved for a rater: the one on the screen, prefetched ones, and answers in transit."""
 HELD_AT_THE_END = 3
-"""The same where no item is left that nobody was asked: others would wait for what lies ready here."""
+"""The same once every item was assigned at least once, so that other raters need not wait for prefetched questions."""
 RANDOM_SHARE = 0.3
 REPEAT_APART = 10
 SEARCH_AGAIN_MS = 10_000
 SWEEP_AGAIN_MS = 500
 SETTLE_MS = {"sqlite": 2, "postgresql": 5_000}
-"""How long a change may take to become visible after its time was read: SQLite has one writer at a time."""
+"""Maximum delay between the timestamp of a change and its visibility; SQLite has one writer at a time."""
 _LONG_AGO = -(10**15)
 
 
@@ -59,31 +59,31 @@ _LONG_AGO = -(10**15)
 class _Choice:
     item: LockedItem
     chosen_by: ChosenBy
-    order: tuple[int, ...] | None = None  # where it is not left to `side_order`
+    order: tuple[int, ...] | None = None  # by default that of `side_order`
 
 
 def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> Assignment | None:
-    """Reserve the next question for a rater and return it; None when there is none (`why_nothing` says why).
+    """Reserve the next question for a rater and return it; None if there is none (`why_nothing` returns the reason).
 
-    `besides` names assignments that the caller has already, in order to fetch more ahead: at most `MOST_HELD` are held.
+    `besides` are assignments that the caller already has, to prefetch further ones, up to `MOST_HELD` in total.
 
     Raises:
-        TutelageError: there is no such rater.
-        Unavailable: the database cannot be written just now.
+        TutelageError: the rater does not exist.
+        Unavailable: the database cannot be written at the moment.
     """
     _sweep(store, rater_id)
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        held = assignments.held_assignments(connection, rater_id)
-        waiting = [assignment_id for assignment_id in held if assignment_id not in besides]
+        current = assignments.held_assignments(connection, rater_id)
+        waiting = [assignment_id for assignment_id in current if assignment_id not in besides]
         if waiting:
             assignments.renew(connection, waiting[:1], _lease_end(store, study))
             return load_assignment(connection, waiting[0])
-        last = rater.quota is not None and rater.tallies.answered + len(held) >= rater.quota
-        if len(held) >= MOST_HELD or refusal(study, rater) is not None or last:
+        last = rater.quota is not None and rater.tallies.answered + len(current) >= rater.quota
+        if len(current) >= MOST_HELD or refusal(study, rater) is not None or last:
             return None
-        if len(held) >= HELD_AT_THE_END and not open_items.any_fresh(connection, study.id):
+        if len(current) >= HELD_AT_THE_END and not open_items.any_fresh(connection, study.id):
             return None
         choice = _choose(store, connection, study, rater)
         if choice is not None:
@@ -93,40 +93,40 @@ def next_assignment(store: Store, rater_id: int, *, besides: Collection[int] = (
 
 
 def reserve_item(store: Store, rater_id: int, item_key: str) -> Assignment:
-    """Reserve an item for adjudication by an owner or reviewer, on top of the raters' answers and without taking room.
-    An item that they were asked already comes back as it was.
+    """Reserve an item for adjudication by an owner or reviewer, in addition to the raters' answers and without filling
+    a place. If the item is already assigned to them, return that assignment.
 
     Raises:
-        TutelageError: there is no such item, or the rater is neither owner nor reviewer.
+        TutelageError: the item does not exist, or the rater is neither owner nor reviewer.
     """
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
         if rater.role == "rater":
             raise TutelageError(
-                f"'{rater.name}' cannot choose what to judge: only an owner or reviewer of '{study.name}' may."
+                f"'{rater.name}' cannot choose items to judge; only an owner or reviewer of '{study.name}' can."
             )
         item = lock_item(connection, find_item(connection, study.id, item_key))
-        known = assignments.assignment_of(connection, item.id, rater_id)
-        if known is not None:
-            return load_assignment(connection, known)
+        previous = assignments.assignment_of(connection, item.id, rater_id)
+        if previous is not None:
+            return load_assignment(connection, previous)
         return _reserve(store, connection, study, rater, _Choice(item, rater.role))
 
 
 def reserve_turn(
     store: Store, connection: Connection, study: Study, rater: Rater, item_id: int, order: tuple[int, ...]
 ) -> Assignment:
-    """Reserve the item of a turn for the rater who talks, whom the transaction has locked; `order` is that on the
-    screen. An expired reservation is renewed."""
-    known = assignments.assignment_of(connection, item_id, rater.id)
-    if known is not None:
-        assignments.renew(connection, [known], _lease_end(store, study))
-        return load_assignment(connection, known)
+    """Reserve the item of a turn for the rater of the conversation, whose row the transaction has locked. `order` is
+    the display order. An expired reservation is renewed."""
+    previous = assignments.assignment_of(connection, item_id, rater.id)
+    if previous is not None:
+        assignments.renew(connection, [previous], _lease_end(store, study))
+        return load_assignment(connection, previous)
     return _reserve(store, connection, study, rater, _Choice(lock_item(connection, item_id), "live", order))
 
 
 def renew(store: Store, rater_id: int) -> int:
-    """Renew the leases of all questions that the rater holds; returns when they end (milliseconds)."""
+    """Renew the leases of all questions reserved for the rater; returns their new end (milliseconds)."""
     with store.write(lasting=False) as connection:
         rater = lock_rater(connection, rater_id)
         ends = _lease_end(store, load_study(connection, rater.study_id))
@@ -136,13 +136,14 @@ def renew(store: Store, rater_id: int) -> int:
 
 
 def release(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> int:
-    """Release the unanswered questions that the rater holds, except the assignments `besides`; returns their number."""
+    """Release the unanswered questions reserved for the rater, except the assignments `besides`; returns their
+    number."""
     with store.write(lasting=False) as connection:
         lock_rater(connection, rater_id)
-        held = [each for each in assignments.held_assignments(connection, rater_id) if each not in besides]
-        for assignment_id in held:
+        current = [each for each in assignments.held_assignments(connection, rater_id) if each not in besides]
+        for assignment_id in current:
             assignments.give_back(connection, assignment_id, "released", store.now())
-        return len(held)
+        return len(current)
 
 
 def why_nothing(store: Store, rater_id: int) -> str:
@@ -150,13 +151,13 @@ def why_nothing(store: Store, rater_id: int) -> str:
     with store.read() as connection:
         rater = load_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
-        held = assignments.held_assignments(connection, rater_id)
+        current = assignments.held_assignments(connection, rater_id)
         others = may_come_back(connection, study.id, rater_id)
-    if len(held) >= MOST_HELD:
+    if len(current) >= MOST_HELD:
         return Sentence("You have several questions open already; answer those first.")
-    told = refusal(study, rater)
-    if told is not None:
-        return told
+    reason = refusal(study, rater)
+    if reason is not None:
+        return reason
     if rater.state == "training":
         return Sentence(
             "You have answered all the training questions; the owner of the study will let you know how it goes on."
@@ -180,7 +181,8 @@ def _lease_end(store: Store, study: Study) -> int:
 
 
 def refusal(study: Study, rater: Rater) -> str | None:
-    """The reason why the rater is asked nothing at present, as a sentence for the rater; None if there is none."""
+    """The reason why the rater is assigned no questions at present, as a sentence for the rater; None if there is
+    none."""
     if study.state == "paused":
         return Sentence("The study is paused at the moment. Every answer you gave is kept.")
     if study.state == "closed":
@@ -197,7 +199,7 @@ def refusal(study: Study, rater: Rater) -> str | None:
 
 
 def _sweep(store: Store, rater_id: int) -> None:
-    """Give back whatever ran out, in a transaction of its own: it locks items that the caller has no part in."""
+    """Expire overdue reservations, in a separate transaction because it locks items unrelated to the caller's."""
     now = store.now()
     if abs(now - store.hints.get(("swept", rater_id), _LONG_AGO)) < SWEEP_AGAIN_MS:
         return
@@ -236,19 +238,19 @@ def _known(
 
 def _repeat(connection: Connection, study: Study, rater: Rater) -> _Choice | None:
     fraction = study.chance("repeat", rater.id, rater.asked)
-    found = open_items.repeatable_item(connection, rater.id, fraction, REPEAT_APART)
-    if found is None:
+    candidate = open_items.repeatable_item(connection, rater.id, fraction, REPEAT_APART)
+    if candidate is None:
         return None
-    item_id, shown = found
-    return _Choice(lock_item(connection, item_id), "repeat", tuple(reversed(shown)))
+    item_id, order = candidate
+    return _Choice(lock_item(connection, item_id), "repeat", tuple(reversed(order)))
 
 
 def _by_policy(
     store: Store, connection: Connection, study: Study, rater: Rater, start: int
 ) -> _Choice | None:
     if study.plan.policy == "random":
-        found = open_items.random_item(connection, study.id, rater.id, start)
-        return None if found is None else _Choice(found, "random")
+        item = open_items.random_item(connection, study.id, rater.id, start)
+        return None if item is None else _Choice(item, "random")
     by_priority = study.plan.policy == "priority" and start >= RANDOM_SHARE * SHUFFLES
     for number, most_room in open_items.open_rounds(connection, study.id):
         choice = _closest_to_completion(store, connection, rater, number, most_room)
@@ -263,25 +265,24 @@ def _by_policy(
 def _closest_to_completion(
     store: Store, connection: Connection, rater: Rater, number: int, most_room: int
 ) -> _Choice | None:
-    """The started item of a round with least room, of `most_room` places at most, that is new to the rater.
+    """The started item of a round with the fewest free places (at most `most_room`) that is new to the rater.
 
-    The rater's own answered items stand in the same queue. Everything touched before `store.hints` has been passed
-    already and is not looked at again, but for the last moments, in which another process may still be committing.
+    The queue also holds items that the rater has answered. Items modified before the time in `store.hints` were
+    examined before and are skipped, except for very recent ones, which another process may still be committing.
     """
     settled = store.now() - SETTLE_MS[store.engine.dialect.name]
     for room in range(1, most_room + 1):
-        known = ("queue", rater.id, number, room)
-        since = min(store.hints.get(known, 0), settled)
+        key = ("queue", rater.id, number, room)
+        since = min(store.hints.get(key, 0), settled)
         item, passed = open_items.started_item(connection, rater.study_id, rater.id, number, room, since)
-        store.hints[known] = min(passed, settled)
+        store.hints[key] = min(passed, settled)
         if item is not None:
             return _Choice(item, "finish")
     return None
 
 
 def _search_everything(store: Store, rater_id: int) -> Assignment | None:
-    """Search every open item, without blocking writers, before there is nothing; once in `SEARCH_AGAIN_MS` per
-    rater."""
+    """Search all open items without blocking writers, at most once per `SEARCH_AGAIN_MS` and rater."""
     if abs(store.now() - store.hints.get(("searched", rater_id), _LONG_AGO)) < SEARCH_AGAIN_MS:
         return None
     while True:

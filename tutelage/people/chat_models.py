@@ -1,4 +1,4 @@
-"""The models of live conversations, by the names under which a study keeps them."""
+"""Models of live conversations, by their names in a study."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -13,34 +13,34 @@ from tutelage.data.records import Messages
 from tutelage.data.transport import Transport
 
 SILENCE = 60.0
-"""Seconds without a word from a model after which its answer has failed."""
+"""Timeout for output of a model, in seconds."""
 
 
 class ChatModel(Protocol):
-    """A model that answers conversations."""
+    """A model that responds to conversations."""
 
     def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
-        """The answer, piece by piece; the last one has ended. Raises TutelageError as `ChatStream.pieces` does."""
+        """Stream the response in pieces; the last one has ended. Raises TutelageError like `ChatStream.pieces`."""
 
 
 Models: TypeAlias = Callable[[str], ChatModel]
-"""The model of a name. Raises TutelageError for a name that it does not know."""
+"""The model with a name. Raises TutelageError for an unknown name."""
 
 
 def is_address(name: str) -> bool:
-    """Whether a model is named by the address of its endpoint, and not by its folder."""
+    """Whether the name of a model is the URL of an endpoint rather than a folder."""
     return name.startswith(("http://", "https://"))
 
 
 def endpoint_of(name: str, key: str = "") -> Endpoint:
-    """The endpoint that `http://host:8000/v1#MODEL` names; without #MODEL the model is left open."""
+    """The endpoint for `http://host:8000/v1#MODEL`; without #MODEL, the model is unspecified."""
     url, _, model = name.partition("#")
     return Endpoint(url, model, key, SILENCE)
 
 
 @dataclass
 class EndpointModel:
-    """A model behind an endpoint. Where the name leaves it open, the endpoint is asked which one it serves."""
+    """A model served by an endpoint. If unspecified, it is the only model that the endpoint lists."""
 
     endpoint: Endpoint
     _stream: ChatStream | None = field(default=None, init=False)
@@ -59,7 +59,7 @@ class EndpointModel:
 
 
 def only_model(endpoint: Endpoint) -> str:
-    """The one model that an endpoint serves. Raises TutelageError where there are several, or none."""
+    """The only model served by an endpoint. Raises TutelageError if there are several, or none."""
     address = f"{endpoint.url.rstrip('/')}/models"
     answer = Transport(f"The endpoint {endpoint.url}", endpoint.key, SILENCE, retries=0).get(address)
     try:
@@ -77,7 +77,7 @@ def only_model(endpoint: Endpoint) -> str:
 
 
 def only_endpoints(name: str) -> ChatModel:
-    """The models that need nothing but an address."""
+    """The model of an endpoint. Raises TutelageError if the name is not a URL."""
     if not is_address(name):
-        raise TutelageError(f"The model {name} is a folder, which `tutelage collect serve` serves.")
+        raise TutelageError(f"The model {name} is a folder; use `tutelage collect serve` to serve it.")
     return EndpointModel(endpoint_of(name))

@@ -1,13 +1,13 @@
-"""Corrections as training data: demonstrations with a weight, and pairs of each correction over its original.
+"""Corrections as training data: weighted demonstrations, and preferences of each correction over its originals.
 
-For a rater of reliability a (the probability that the rater's vote is right, by the model that the labels come from),
-with n corrections of the question in use, and m originals:
+For a rater of reliability a (the probability of a right vote, by the model of the labels), n used corrections of the
+question, and m originals:
 
     demonstration   weight a / n
     pair            p_chosen a, weight 1 / (n m)
 
-so that a question counts at most once, however many raters correct it. The original is the response that was edited; a
-text that was written anew stands in place of all responses of the question. Whoever owns the study has reliability 1.
+so that the total weight of a question is at most 1, regardless of the number of corrections. The original is the edited
+response; for a text written from scratch, all responses of the question are originals. Owners have reliability 1.
 """
 
 from collections import Counter
@@ -24,13 +24,13 @@ PRIOR = 4 / 6
 IN_USE = ("counts", "adjudication", "gold", "repeat")
 """The fates of votes whose corrections are used."""
 UNRELIABLE = "unreliable"
-"""What becomes of a correction by a rater who is wrong more often than right."""
+"""The fate of a correction by a rater of reliability below 0.5."""
 
 
 @dataclass(frozen=True)
 class CorrectedAnswer:
-    """A correction in use: its vote and question, the rater's reliability, and how many corrections of the question are
-    used."""
+    """A used correction with its vote and question, the rater's reliability, and the number of used corrections of the
+    question."""
 
     vote: Vote
     correction: Correction
@@ -40,21 +40,20 @@ class CorrectedAnswer:
 
     @property
     def demonstration(self) -> Demonstration:
-        """The correction to imitate."""
+        """The correction as a demonstration."""
         weight = self.reliability / self.count
         return Demonstration(self.question.messages, self.correction.text, weight)
 
     @property
     def originals(self) -> tuple[int, ...]:
-        """The canonical indices of the responses that it corrects; empty ones are left out, as no preference has an
-        empty side."""
+        """The canonical indices of the corrected responses, without empty ones, which preferences cannot contain."""
         whole = range(len(self.question.texts))
-        found = whole if self.correction.response is None else (self.correction.response,)
-        return tuple(index for index in found if self.question.texts[index].strip())
+        indices = whole if self.correction.response is None else (self.correction.response,)
+        return tuple(index for index in indices if self.question.texts[index].strip())
 
     @property
     def pairs(self) -> tuple[tuple[int, Preference], ...]:
-        """The correction over each original, by the index of the original."""
+        """The preferences of the correction over each original, with the index of the original."""
         originals, messages = self.originals, self.question.messages
         return tuple(
             (
@@ -77,21 +76,20 @@ def corrected_answers(
     questions: Mapping[str, Question],
     reliability: Mapping[str, float],
 ) -> tuple[CorrectedAnswer, ...]:
-    """The corrections in use among the votes, given the fate of each vote and the reliability of raters by name."""
-    found = [
+    """The used corrections among the votes, for the fate of each vote and the reliability of raters by name."""
+    used = [
         (vote, vote.correction, questions[vote.item], _reliability(vote, reliability))
         for vote, fate in zip(votes, fates, strict=True)
         if vote.correction is not None and _use(vote, fate, reliability) == "used"
     ]
-    counts = Counter(vote.item for vote, *_ in found)
-    return tuple(CorrectedAnswer(*each, counts[each[0].item]) for each in found)
+    counts = Counter(vote.item for vote, *_ in used)
+    return tuple(CorrectedAnswer(*each, counts[each[0].item]) for each in used)
 
 
 def correction_fates(
     votes: Iterable[Vote], fates: Iterable[str], reliability: Mapping[str, float]
 ) -> dict[str, int]:
-    """The numbers of corrections of the latest votes that are `used`, `unreliable`, or have the fate of a vote left
-    out."""
+    """The numbers of corrections in the latest votes by fate: `used`, `unreliable`, or the fate of an unused vote."""
     return dict(
         Counter(
             _use(vote, fate, reliability)

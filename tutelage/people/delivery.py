@@ -1,10 +1,10 @@
-"""Webhooks: messages about notices to the addresses that an owner set.
+"""Webhooks: messages about notices to URLs set by an owner.
 
     {"type": "round.full", "timestamp": "2026-05-01T09:30:00Z",
      "data": {"study": "tutoring", "inbox": "https://…/owner/inbox", "round": 2, "items": 40}}
 
-Types are `round.full`, `agreement.low`, `inbox.flag` and so on, and `test`. A delivered message is never sent again; a
-failed one is retried with growing waits for three days, under the same message id.
+Types are `round.full`, `agreement.low`, `inbox.KIND` (such as `inbox.flag`) and `test`. A delivered message is never
+sent again; a failed one is retried with the same message id and increasing delays for three days.
 """
 
 import json
@@ -30,15 +30,15 @@ from tutelage.people.store.webhooks import (
 
 TIMEOUT_SECONDS = 20.0
 MOST_AT_ONCE = 100
-"""Deliveries of one look; the others come with the next one."""
+"""Maximum number of deliveries per call of `deliver`."""
 TYPES = {"round": "round.full", "agreement": "agreement.low"}
-"""Types of messages by kind of notice; of other kinds it is `inbox.` and the kind."""
+"""Message types by kind of notice; the default is `inbox.KIND`."""
 _log = logging.getLogger("tutelage")
 
 
 def deliver(store: Store, study_id: int, inbox: str = "") -> int:
-    """Send the due messages of a study's webhooks; returns how many arrived. A failing address is skipped until the
-    next call. `inbox` is the address of the inbox."""
+    """Send the due messages of a study's webhooks; returns the number delivered. After a failure, a URL is skipped
+    until the next call. `inbox` is the URL of the inbox."""
     queue_deliveries(store, study_id)
     arrived, failing = 0, set[int]()
     for _ in range(MOST_AT_ONCE):
@@ -55,13 +55,13 @@ def deliver(store: Store, study_id: int, inbox: str = "") -> int:
             "The webhook at %s %s; %s.",
             urlsplit(delivery.url).hostname,
             problem,
-            "it will be tried again" if again else "the message is given up after three days",
+            "it will be retried" if again else "the message is discarded after three days",
         )
     return arrived
 
 
 def send_test(store: Store, study_id: int, number: int) -> str:
-    """Send a message of the type `test` to a webhook; returns what went wrong, empty where it arrived.
+    """Send a message of type `test` to a webhook; returns a description of the error, empty on success.
 
     Raises:
         TutelageError: the study has no such webhook.
@@ -80,7 +80,7 @@ def _send_delivery(store: Store, study_id: int, delivery: Delivery, inbox: str) 
 
 
 def notice_row(notice: Notice) -> dict[str, object]:
-    """A notice that a person caused, as JSON, with the pseudonym of the rater."""
+    """A notice caused by a person, as JSON, with the pseudonym of the rater."""
     return {
         "id": notice.id,
         "kind": notice.kind,
@@ -99,7 +99,8 @@ def _body(kind: str, at: int, data: Mapping[str, object]) -> bytes:
 
 
 def _send(url: str, signed_with: Sequence[str], message: str, body: bytes) -> str:
-    """Send a message once; returns what went wrong. Redirections are not followed: the address is the owner's."""
+    """Send a message once; returns a description of the error, empty on success. Redirects are not followed: only the
+    owner chooses the URL."""
     import httpx
 
     try:

@@ -1,20 +1,20 @@
 """Export of a study as files: rows for training, every judgement, and a manifest that accounts for all of them.
 
     preferences.jsonl   TRL's explicit-prompt preference columns, with p_chosen, weight, margin and its origin
-    unpaired.jsonl      responses that raters found bad (both of a pair): TRL's prompt, completion, label
-    demonstrations.jsonl  better responses that raters wrote, and the better answers of live conversations: TRL's
-                        prompt, completion, and a weight
-    corrections.jsonl   the better responses as preferences over those that they correct
-    spans.jsonl         words that raters marked as wrong; no data for training
-    votes.jsonl         every judgement with all its revisions, as displayed and canonical, and the version of the text
-                        that its rater had agreed to; those of simulated raters only where the selection names them
+    unpaired.jsonl      responses of pairs judged as both bad: TRL's prompt, completion, label
+    demonstrations.jsonl  corrections written by raters, and the better responses of live conversations: TRL's prompt,
+                        completion, and a weight
+    corrections.jsonl   corrections as preferences over their originals
+    spans.jsonl         spans that raters marked as wrong; not training data
+    votes.jsonl         every judgement with all its revisions, displayed and canonical, and the consent version of its
+                        rater; those of simulated raters only if the selection includes them
     votes.csv           the judgements in force, for spreadsheets; cells cannot act as formulas
     items.jsonl, raters.jsonl, manifest.json
 
-No file names a person: raters stand under their pseudonyms (`raters.pseudonym_of`), the same in every file and every
-export of a study. Only raters.jsonl, which is about raters and trains nothing, has the names beside them, where they
-are asked for. Corrections and spans have files only where the study asks for them. `restoration.import_export` makes
-the same study of all this again, with the same posteriors.
+Raters are identified by pseudonyms (`raters.pseudonym_of`), which are the same in every file and every export of a
+study. Only raters.jsonl, which is not training data, contains names, and only on request. Files of corrections and
+spans exist only if the study collects them. `restoration.import_export` restores the study from an export, with the
+same posteriors.
 """
 
 import csv
@@ -67,16 +67,16 @@ def export_study(
     names: bool = False,
     actor: str = "owner",
 ) -> "ExportResult":
-    """Export a study into a new folder, all files or none. The study keeps a record of the export. With `redact`, what
-    looks like personal data in texts of people is replaced by its kind, as `[email]`. With `names`, raters.jsonl has
-    the names of raters beside their pseudonyms.
+    """Export a study into a new folder, atomically, and record the export in the study. With `redact`, likely personal
+    data in texts written by people is replaced by its kind, such as `[email]`. With `names`, raters.jsonl includes the
+    names of raters.
 
     Raises:
-        TutelageError: the folder is there already, cannot be written, or the selection would mix versions; or the
-            libraries that look for personal data are missing, and `redact` needs them.
+        TutelageError: the folder exists or cannot be written, the selection would mix versions, or the libraries that
+            `redact` needs are not installed.
     """
     if folder.exists():
-        raise TutelageError(f"{folder} exists already; an export goes into a new folder.")
+        raise TutelageError(f"{folder} already exists; export into a new folder.")
     selection = selection or Selection()
     study = study_of(store, study_id)
     labelled, questions = label_study(store, study_id, selection, at), list_questions(store, study_id)
@@ -86,8 +86,8 @@ def export_study(
     try:
         partial.mkdir(parents=True)
         manifest = describe(store, study, selection, labelled)
-        found = find_places(store, study_id, _listed(labelled, selection), questions)
-        manifest["personal_data"] = {"found": found.counts, "redacted": redact}
+        hints = find_places(store, study_id, _listed(labelled, selection), questions)
+        manifest["personal_data"] = {"found": hints.counts, "redacted": redact}
         agreements = list_agreements(store, study_id, labelled.snapshot.last_event)
         if redact:
             search = search_of(store, study_id)
@@ -107,13 +107,13 @@ def export_study(
             f"The export cannot be written to {folder}: {error.strerror or error}."
         ) from error
     record_export(store, study_id, labelled.snapshot, asdict(selection), manifest, actor=actor)
-    return ExportResult(manifest, found)
+    return ExportResult(manifest, hints)
 
 
 def export_command(
     store: Store, study: str, selection: Selection, out: str = "NEW_FOLDER", *, redact: bool = False
 ) -> str:
-    """The command that exports a study as the selection says."""
+    """The command that exports a study with this selection."""
     if store.path is None:
         where = [shlex.quote(study), "--db", store.address]
     else:
@@ -127,7 +127,7 @@ def export_command(
 
 @dataclass(frozen=True)
 class ExportResult:
-    """An export that was made: its manifest, and where the texts seemed to hold personal data."""
+    """The manifest of an export, and likely personal data in its texts."""
 
     manifest: dict[str, Any]
     hints: Hints
@@ -135,7 +135,7 @@ class ExportResult:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the files of an export are made from."""
+    """The contents of an export."""
 
     study: Study
     labelled: LabelledStudy
@@ -149,8 +149,8 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
     study, labelled, questions = contents.study, contents.labelled, contents.questions
     rows = (preference_row(row, study.name) for row in labelled.rows)
     listed = _listed(labelled, selection)
-    made = [contents.agreements.at(vote.rater, vote.created) for vote in listed]
-    agreed = list(zip(listed, made, strict=True))
+    consents = [contents.agreements.at(vote.rater, vote.created) for vote in listed]
+    agreed = list(zip(listed, consents, strict=True))
     files: dict[str, Iterable[Mapping[str, object]]] = {
         "preferences.jsonl": rows,
         "unpaired.jsonl": bad_rows(labelled.bad),
@@ -160,8 +160,8 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
             rater_row(rater, labelled, contents.agreements, names=contents.names) for rater in contents.raters
         ),
     }
-    shown = list_versions(store, study.id)
-    corrects = any(version.corrections for version in shown)
+    versions = list_versions(store, study.id)
+    corrects = any(version.corrections for version in versions)
     if corrects or find_live_models(store, study.id) is not None:
         corrected = {each.question.key for each in labelled.corrections}
         chosen = [row for row in labelled.rows if row.question.key not in corrected]
@@ -169,7 +169,7 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
         files["demonstrations.jsonl"] = chain(demonstration_rows(labelled, study.name), turns)
     if corrects:
         files["corrections.jsonl"] = correction_rows(labelled, study.name)
-    if any(version.spans for version in shown):
+    if any(version.spans for version in versions):
         files["spans.jsonl"] = marked_rows(marking(labelled, selection), questions)
     counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
     counts["votes.csv"] = write_csv(
@@ -179,7 +179,7 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
 
 
 def _listed(labelled: LabelledStudy, selection: Selection) -> list[Vote]:
-    """The votes that the files list."""
+    """The votes listed in the files."""
     return [vote for vote in labelled.votes if selection.lists(vote.rater_kind)]
 
 
@@ -193,7 +193,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def safe_cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Escape text that a spreadsheet would interpret as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
@@ -208,17 +208,17 @@ def preference_row(row: Row, study: str) -> dict[str, object]:
 
 
 def turn_rows(rows: Iterable[Row], study: str) -> Iterator[dict[str, object]]:
-    """The chosen responses of turns of live conversations, as demonstrations; ties choose none."""
+    """The chosen responses of turns of live conversations as demonstrations, without ties."""
     for row in rows:
         if row.question.item.origin == LIVE and row.preference.p_chosen > 0.5:
-            shown = Demonstration(row.preference.messages, row.preference.chosen)
+            demonstration = Demonstration(row.preference.messages, row.preference.chosen)
             model = row.question.completions[row.chosen].sampler
-            named = {"item_id": row.question.key, "model": model}
-            yield to_row(shown) | named | _place(row.question, study)
+            origin = {"item_id": row.question.key, "model": model}
+            yield to_row(demonstration) | origin | _place(row.question, study)
 
 
 def bad_rows(questions: Iterable[Question]) -> Iterator[dict[str, object]]:
-    """The responses of questions that raters found bad, as lines of unpaired.jsonl."""
+    """The responses of questions judged as both bad, as lines of unpaired.jsonl."""
     for question in questions:
         for completion in question.completions:
             row = to_row(UnpairedAnswer(question.messages, completion.text, False))
@@ -236,13 +236,13 @@ def correction_rows(labelled: LabelledStudy, study: str) -> Iterator[dict[str, o
     for each in labelled.corrections:
         for index, preference in each.pairs:
             original = each.question.completions[index]
-            named = {"rejected_id": original.id, "rejected_model": original.sampler}
-            yield to_row(preference) | named | _origin(each, study)
+            rejected = {"rejected_id": original.id, "rejected_model": original.sampler}
+            yield to_row(preference) | rejected | _origin(each, study)
 
 
 def _origin(each: CorrectedAnswer, study: str) -> dict[str, object]:
-    named = {"item_id": each.question.key, "judgement": each.vote.id, "rater": each.vote.pseudonym}
-    return named | _place(each.question, study)
+    origin = {"item_id": each.question.key, "judgement": each.vote.id, "rater": each.vote.pseudonym}
+    return origin | _place(each.question, study)
 
 
 def _place(question: Question, study: str) -> dict[str, object]:
@@ -250,7 +250,8 @@ def _place(question: Question, study: str) -> dict[str, object]:
 
 
 def marked_rows(votes: Iterable[Vote], questions: Sequence[Question]) -> Iterator[dict[str, object]]:
-    """A line per span, which names the response by its id in items.jsonl; no column holds a text to train on."""
+    """The spans of votes as lines of spans.jsonl, with response ids as in items.jsonl; no column is text to train
+    on."""
     by_key = {question.key: question for question in questions}
     for vote in votes:
         for span in vote.spans:
@@ -270,29 +271,29 @@ def item_row(question: Question) -> dict[str, object]:
     }
 
 
-def consent_row(made: Agreement | None) -> dict[str, object]:
-    """What the rater of a vote had agreed to: the number of the text, its hash and language as it was shown."""
+def consent_row(consent: Agreement | None) -> dict[str, object]:
+    """The consent text in force for a vote: its number, and the hash and language of the displayed text."""
     return {
-        "consent": made and made.number,
-        "consent_text": made.sha256 if made and made.sha256 else None,
-        "consent_language": made.language if made and made.language else None,
+        "consent": consent and consent.number,
+        "consent_text": consent.sha256 if consent and consent.sha256 else None,
+        "consent_language": consent.language if consent and consent.language else None,
     }
 
 
 def rater_row(
     rater: Rater, labelled: LabelledStudy, agreements: Agreements, *, names: bool
 ) -> dict[str, object]:
-    """A rater as a line of raters.jsonl, under the pseudonym; with `names`, the name and private details beside it."""
+    """A rater as a line of raters.jsonl, by pseudonym; with `names`, including name and private details."""
     row = {"rater": rater.pseudonym} | asdict(rater)
     for private in ("id", "study_id", "identity", "contact"):
         del row[private]
     if not names:
         del row["name"]
         row["detail"] = {} if rater.kind == "human" else rater.detail
-    name, made = rater.name, agreements.by_rater.get(rater.name, (None,))[-1]
-    shown = {key: value for key, value in consent_row(made).items() if key != "consent"}
+    name, consent = rater.name, agreements.by_rater.get(rater.name, (None,))[-1]
+    text = {key: value for key, value in consent_row(consent).items() if key != "consent"}
     return row | {
-        **shown,
+        **text,
         "reliability": labelled.labels.accuracy.get(name),
         "interval": labelled.labels.interval.get(name),
     }
@@ -302,18 +303,18 @@ _CSV = (
     "id", "item", "rater", "rater_kind", "pool", "verdict", "strength", "repeat", "extra", "version", "active_ms",
 )  # fmt: skip
 _MORE = ("left", "flags", "reason", "excluded", "created", "correction", "spans", "consent")
-"""Columns of votes.csv; `correction` holds the better response, `spans` their number."""
+"""Columns of votes.csv; `correction` is the better response, `spans` the number of spans."""
 
 
 def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
-    """Write the votes in force as a table, each with the consent version of its rater; returns their number."""
+    """Write the votes in force as a table, each with the consent version of its rater; returns the number of votes."""
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         own = [find_kind(vote.kind).cells(vote.said) for vote, _ in votes]
         names = list(dict.fromkeys(name for cells in own for name in cells))
         writer.writerow((*_CSV, *_MORE, *names))
-        for (vote, consent), found in zip(votes, own, strict=True):
+        for (vote, consent), extra in zip(votes, own, strict=True):
             if vote.latest:
                 cells = [vote.pseudonym if name == "rater" else getattr(vote, name) for name in _CSV]
                 cells += [
@@ -324,7 +325,7 @@ def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
                     vote.created,
                 ]
                 cells += [vote.correction and vote.correction.text, len(vote.spans), consent]
-                cells += [found.get(name) for name in names]
+                cells += [extra.get(name) for name in names]
                 writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
                 count += 1
     return count

@@ -1,4 +1,4 @@
-"""Access to a study that an owner grants: tokens of programs, webhooks, invitations."""
+"""Access to a study granted by owners: API tokens, webhooks, invitations."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -8,11 +8,11 @@ from tutelage.base.sentences import Sentence
 from tutelage.people.validation import FieldError, check_ranges, find_named, number, refuse_unstorable
 
 Right: TypeAlias = Literal["read", "add", "export", "manage"]
-"""What a token lets a program do; `manage`: the operations."""
+"""The rights of an API token; `manage`: the operations."""
 RIGHTS: tuple[Right, ...] = get_args(Right)
 Topic: TypeAlias = Literal["round", "agreement", "inbox"]
 TOPICS: tuple[Topic, ...] = get_args(Topic)
-"""Events that an address may be told of: full rounds, low agreement, and everything else in the inbox."""
+"""Topics of webhooks: full rounds, low agreement, and all other notices of the inbox."""
 LONGEST_NAME = 100
 LONGEST_NOTE = 200
 LEAST_DAYS, MOST_DAYS = 0.01, 3_650
@@ -20,8 +20,8 @@ _DAYS = Sentence("The number of days")
 
 
 class Credential(NamedTuple):
-    """The number of a grant in the store, and its secret, which is shown once: of a token and of an invitation only
-    the hash is stored."""
+    """The number of a grant in the store, and its secret, which is shown once: for tokens and invitations, only the
+    hash is stored."""
 
     number: int
     secret: str
@@ -32,12 +32,12 @@ class NewToken:
     """A token for a program that uses the API."""
 
     name: str = field(metadata={"flag": "new"})
-    """Name of a new token, which says what it is for."""
+    """Name of the new token, describing its purpose."""
     rights: tuple[Right, ...] = ("read",)
-    """What it may: read how far the study is, with items and raters; add items; export preferences and votes;
-    manage recruiting, consent, the plan, webhooks and the invitations of raters."""
+    """Rights of the token: read progress, items and raters; add items; export preferences and votes; manage
+    recruitment, consent, the plan, webhooks and invitations of raters."""
     days: float | None = number(_DAYS, LEAST_DAYS, MOST_DAYS, default=None)
-    """How long it works; until it is revoked unless given."""
+    """Days until the token expires (default: never)."""
 
     def __post_init__(self) -> None:
         if not self.name.strip() or len(self.name) > LONGEST_NAME or not self.name.isprintable():
@@ -64,13 +64,13 @@ class NewToken:
 
 @dataclass(frozen=True)
 class NewWebhook:
-    """An address that is told what happens in a study."""
+    """A webhook for events of a study."""
 
     url: str = field(metadata={"flag": "add"})
-    """Address to tell: https://hooks.example.org/…"""
+    """URL of the webhook: https://hooks.example.org/…"""
     topics: tuple[Topic, ...] = ("round", "agreement")
-    """What it is told: round, a round is full; agreement, it fell below the least agreement; inbox, everything else
-    that comes into the inbox."""
+    """Events to send: round, a round is full; agreement, agreement fell below the threshold; inbox, all other notices
+    of the inbox."""
 
     def __post_init__(self) -> None:
         _check_address(self.url)
@@ -86,7 +86,7 @@ class NewWebhook:
 
 
 def _check_address(url: str) -> None:
-    """Raises FieldError for what is no http or https address, and for one with a password in it."""
+    """Raises FieldError unless this is an http or https URL without user name and password."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -107,16 +107,16 @@ def _check_address(url: str) -> None:
 
 @dataclass(frozen=True)
 class NewInvitation:
-    """A link that lets people in."""
+    """An invitation link."""
 
     role: Literal["rater", "reviewer", "owner"] = field(default="rater", metadata={"people": True})
-    """What whoever follows the link may do."""
+    """Role of people who follow the link."""
     uses: int = number(Sentence("The number of people"), 1, 100_000, default=1)
-    """How many people may use the link."""
+    """Number of people who can use the link."""
     days: float = number(_DAYS, LEAST_DAYS, MOST_DAYS, default=14.0)
-    """How long the link is good for."""
+    """Days until the link expires."""
     note: str = ""
-    """For your own memory: whom it is for."""
+    """Private note, such as whom the link is for."""
 
     def __post_init__(self) -> None:
         refusal = Sentence("There is no role “%(given)s”; it is %(known)s.")

@@ -1,12 +1,11 @@
-"""Live conversations: a rater talks to two models, and says of each turn which of them answered better.
+"""Live conversations: a rater talks to two models, and judges in each turn which response is better.
 
-The rater writes a message (`say`), both models answer it (`keep_answer`, one by one), and the turn is a question like
-any other, reserved for this rater. The conversation goes on from the better answer as long as there are turns left.
-Between conversations, and only there, the rater is asked what a study asks anyway: practice, known answers, repeats,
-and the turns of others that need a second rater.
+The rater sends a message (`say`), both models respond (`keep_answer`, one call each), and the turn becomes a regular
+question, reserved for this rater. The conversation continues from the better response until the last turn. Only between
+conversations, the rater is assigned other questions: practice, known answers, repeats, and turns of other raters that
+need a second vote.
 
-Whatever happens in between, the state is in the database: a message that was sent waits for its answers, an answer that
-was completed for the other one, and a turn for its rater.
+All state is in the database, so that a conversation survives interruptions at any point.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,14 +26,14 @@ from tutelage.people.store.turns import Turn, displayed_order, last_turn, load_t
 from tutelage.people.validation import refuse_unstorable
 
 OPENINGS = 3
-"""Suggested openings that a rater sees at a time."""
+"""Number of suggested openings displayed at a time."""
 
 
 @dataclass(frozen=True)
 class Talk:
-    """The state of a rater's conversation while there is no question. `messages` is the conversation so far; it is the
-    rater's turn to write unless `writing` names the turn that is being answered. `turn` is the number of that turn, or
-    of the next one, of `turns`; `conversation` is None where a new one begins, perhaps with one of the `openings`."""
+    """The state of a rater's conversation between questions. `messages` is the conversation so far; `writing` is the
+    id of the turn that models are answering, None if the rater writes next. `turn` is the number of the current or next
+    turn, of `turns`. `conversation` is None for a new conversation, with suggested `openings`."""
 
     conversation: int | None
     turn: int
@@ -46,8 +45,7 @@ class Talk:
 
 @dataclass(frozen=True)
 class OpenTurn:
-    """A turn while its answers are written: the models, the answer of each (None until it is complete), and the
-    seed."""
+    """A turn in progress: the models, their responses (None until complete), and the seed."""
 
     turn: Turn
     live: LiveModels
@@ -56,30 +54,30 @@ class OpenTurn:
 
     @property
     def complete(self) -> bool:
-        """Whether both models have answered."""
+        """Whether both responses are complete."""
         return None not in self.texts
 
 
 def next_step(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> Assignment | Talk | None:
-    """The next question, or the state of the conversation where it is not a question that comes next; None where there
-    is nothing for the rater (`why_nothing` says why), or where that depends on an answer among `besides`.
+    """The next question, or the state of the conversation if no question is next. None if there is nothing for the
+    rater (`why_nothing` returns the reason), or if the next step depends on an answer to an assignment in `besides`.
 
     Raises:
-        TutelageError: there is no such rater.
-        Unavailable: the database cannot be written just now.
+        TutelageError: the rater does not exist.
+        Unavailable: the database cannot be written at the moment.
     """
     with store.read() as connection:
         rater = load_rater(connection, rater_id)
         study = load_study(connection, rater.study_id)
         live = live_models(connection, study.id)
         last = last_turn(connection, rater_id) if live is not None else None
-        found = _state(connection, study, last)
+        state = _state(connection, study, last)
     if live is None or rater.state != "active" or refusal(study, rater) is not None:
         return next_assignment(store, rater_id, besides=besides)
-    if isinstance(found, Turn):
-        return _ask_turn(store, rater_id, found.id, besides)
-    if found is not None:
-        return found
+    if isinstance(state, Turn):
+        return _ask_turn(store, rater_id, state.id, besides)
+    if state is not None:
+        return state
     question = next_assignment(store, rater_id, besides=besides)
     if question is not None or besides:
         return question
@@ -87,7 +85,7 @@ def next_step(store: Store, rater_id: int, *, besides: Collection[int] = ()) -> 
 
 
 def _state(connection: Connection, study: Study, last: Turn | None) -> Talk | Turn | None:
-    """The open conversation of a rater by its last turn: a `Talk`, or the turn to be judged; None where none is
+    """The state of the conversation with this last turn: a `Talk`, or the turn to be judged; None if no conversation is
     open."""
     if last is None or last.ended:
         return None
@@ -112,40 +110,40 @@ def _ask_turn(store: Store, rater_id: int, turn_id: int, besides: Collection[int
 
 
 def _suggested(study: Study, rater: Rater, last: Turn | None, live: LiveModels) -> tuple[str, ...]:
-    """A few of the openings, drawn anew for each conversation and the same on every reload."""
+    """A random choice of openings per conversation, the same on every reload."""
     number = 0 if last is None else last.conversation_id
     order = sorted(range(len(live.openings)), key=lambda index: study.chance(rater.id, number, index))
     return tuple(live.openings[index] for index in order[:OPENINGS])
 
 
 def say(store: Store, rater_id: int, conversation: int | None, text: str, key: str) -> Turn:
-    """Keep a message of the rater as the next turn of the conversation, or of a new one, and return the turn. The same
-    key twice is one message.
+    """Store a message of the rater as the next turn of the conversation, or of a new one, and return the turn. Requests
+    with the same key are idempotent.
 
     Raises:
-        TutelageError: the message is empty or too long, nothing can be said now (the last turn is not judged, the
-            conversation is over, the study paused), or another conversation is open.
-        Unavailable: the database cannot be written just now; nothing was saved, send the same message again.
+        TutelageError: the message is empty or too long, no message is possible at present (the last turn is not judged,
+            the conversation is over, the study is paused), or another conversation is open.
+        Unavailable: the database cannot be written at the moment; nothing was saved, send the same message again.
     """
     check_message(text)
     if not 1 <= len(key) <= LONGEST_NAME:
         raise TutelageError(f"A message needs an idempotency key of 1 to {LONGEST_NAME} characters.")
     with store.write() as connection:
         rater = lock_rater(connection, rater_id)
-        known = turns.turn_of_key(connection, rater.study_id, key)
-        if known is not None:
-            if known.rater_id != rater_id or known.messages[-1].content != text:
+        previous = turns.turn_of_key(connection, rater.study_id, key)
+        if previous is not None:
+            if previous.rater_id != rater_id or previous.messages[-1].content != text:
                 raise TutelageError(
                     "The idempotency key was used for another message; every message needs its own."
                 )
-            return known
+            return previous
         study = load_study(connection, rater.study_id)
         live = live_models(connection, study.id)
-        told = refusal(study, rater)
+        reason = refusal(study, rater)
         if live is None:
-            raise TutelageError(f"'{study.name}' has no models to talk to.")
-        if told is not None:
-            raise TutelageError(told)
+            raise TutelageError(f"'{study.name}' has no models for live conversations.")
+        if reason is not None:
+            raise TutelageError(reason)
         before, messages = _before(connection, study, rater_id, conversation)
         messages = (*messages, Message("user", text))
         touch_rater(connection, rater_id, store.now())
@@ -155,11 +153,11 @@ def say(store: Store, rater_id: int, conversation: int | None, text: str, key: s
 def _before(
     connection: Connection, study: Study, rater_id: int, conversation: int | None
 ) -> tuple[Turn | None, Messages]:
-    """The turn that a message follows, and the conversation up to there."""
+    """The turn before a new message, and the messages of the conversation so far."""
     last = last_turn(connection, rater_id)
     state = _state(connection, study, last)
-    known = None if last is None or state is None else last.conversation_id
-    if known != conversation:
+    current = None if last is None or state is None else last.conversation_id
+    if current != conversation:
         raise TutelageError(
             Sentence("This conversation has gone on or ended in another window: load the page again.")
         )
@@ -171,10 +169,10 @@ def _before(
 
 
 def end_conversation(store: Store, rater_id: int, conversation: int) -> None:
-    """Break a conversation off: the next message begins a new one. What was judged stays.
+    """End a conversation: the next message starts a new one. Judgements are kept.
 
     Raises:
-        TutelageError: it is not the rater's newest conversation.
+        TutelageError: the conversation is not the rater's latest.
     """
     with store.write() as connection:
         lock_rater(connection, rater_id)
@@ -185,11 +183,13 @@ def end_conversation(store: Store, rater_id: int, conversation: int) -> None:
 
 
 def open_turn(store: Store, turn_id: int, rater_id: int) -> OpenTurn:
-    """A turn of the rater with what it needs to be answered. Raises TutelageError where there is no such turn."""
+    """A turn of the rater, for generating the responses. Raises TutelageError if the rater has no such turn."""
     with store.read() as connection:
         turn = load_turn(connection, turn_id)
         if turn is None or turn.rater_id != rater_id:
-            raise TutelageError(f"There is no turn {turn_id} of yours; load the page again.")
+            raise TutelageError(
+                f"Turn {turn_id} does not exist or belongs to another rater; load the page again."
+            )
         study = load_study(connection, turn.study_id)
         live = load_live_models(connection, turn.live_id)
         seed = int(study.chance("seed", turn.id) * 2**31)
@@ -199,21 +199,21 @@ def open_turn(store: Store, turn_id: int, rater_id: int) -> OpenTurn:
 def keep_answer(
     store: Store, turn: Turn, place: int, text: str, *, sampling: Mapping[str, object], finished: bool = True
 ) -> bool:
-    """Keep what a model (0 or 1) has answered; returns whether the turn is complete. With the second answer the turn
-    becomes a question, reserved for its rater, unless the conversation was broken off meanwhile. An answer that is
-    there already stays as it is.
+    """Store the response of a model (0 or 1); returns whether the turn is complete. With the second response the turn
+    becomes a question, reserved for its rater, unless the conversation was ended meanwhile. A response stored earlier
+    is not overwritten.
 
     Raises:
-        TutelageError: the text holds what no database stores.
-        Unavailable: the database cannot be written just now; nothing was saved.
+        TutelageError: the text contains characters that cannot be stored.
+        Unavailable: the database cannot be written at the moment; nothing was saved.
     """
     refuse_unstorable(text, Sentence("The answer"))
     with store.write() as connection:
         rater = lock_rater(connection, turn.rater_id)
         live = load_live_models(connection, turn.live_id)
-        told = ", ".join(f"{name} {value}" for name, value in sampling.items())
+        options = ", ".join(f"{name} {value}" for name, value in sampling.items())
         turn = turns.write_answer(
-            connection, turn, place, text, sampler=live.names[place], sampling=told, finished=finished
+            connection, turn, place, text, sampler=live.names[place], sampling=options, finished=finished
         )
         if None in turn.answers:
             return False

@@ -1,6 +1,6 @@
-"""E-mail through a server: `MailServer`, and `send_link`, which mails a rater's personal link.
+"""E-mail over SMTP: `MailServer`, and `send_link`, which mails the personal link of a rater.
 
-An address is used for its mail and kept nowhere: not in the database, the history or a log.
+E-mail addresses are not stored: neither in the database nor in the event history or log.
 """
 
 import smtplib
@@ -21,14 +21,13 @@ from tutelage.people.validation import FieldError
 
 TIMEOUT_SECONDS = 20.0
 MAILED = Sentence("by e-mail")
-"""The note of a personal link that is made to be mailed."""
+"""The note of a personal link sent by e-mail."""
 
 
 @dataclass(frozen=True)
 class MailServer:
-    """A server that takes mail: `smtp://user@host:587` (TLS is begun where the server offers it, and required for a
-    password) or `smtps://user@host` (TLS from the start). `sender` is the address that mails come from, the
-    receiver's where there is none."""
+    """An SMTP server: `smtp://user@host:587` (STARTTLS if offered, required for a password) or `smtps://user@host`
+    (implicit TLS). `sender` is the From address (default: that of the receiver)."""
 
     url: str
     sender: str = ""
@@ -38,11 +37,11 @@ class MailServer:
         parts = urlsplit(self.url)
         if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
             raise TutelageError(
-                f"The mail server '{self.url}' is none; write it as smtp://user@mail.example.org:587."
+                f"The mail server '{self.url}' is invalid; write it as smtp://user@mail.example.org:587."
             )
         if parts.password:
             raise TutelageError(
-                "Leave the password out of the mail server; it is read from TUTELAGE_SMTP_PASSWORD."
+                "Omit the password from the mail server's URL; it is read from TUTELAGE_SMTP_PASSWORD."
             )
         if self.sender:
             check_header(self.sender)
@@ -51,7 +50,7 @@ class MailServer:
         """Send a mail.
 
         Raises:
-            TutelageError: the server cannot be reached or does not take it; the error says which, without a full stop.
+            TutelageError: the server cannot be reached or rejects the mail; the message has no full stop.
         """
         parts = urlsplit(self.url)
         host, secure = parts.hostname or "", parts.scheme == "smtps"
@@ -80,24 +79,24 @@ class MailServer:
 
 
 def check_header(addresses: str) -> None:
-    """Raises TutelageError where this cannot stand in a mail as its sender or receivers, with or without names."""
+    """Raises TutelageError unless `addresses`, with or without names, are valid in the header of a mail."""
     if "@" not in addresses or not addresses.isprintable():
         raise TutelageError(Sentence("'%(address)s' is no e-mail address.", address=addresses[:100]))
 
 
 def check_address(address: str) -> None:
-    """Raises FieldError unless this is the e-mail address of one receiver."""
+    """Raises FieldError unless this is a single e-mail address."""
     try:
-        known = Address(addr_spec=address)
+        parts = Address(addr_spec=address)
     except (MessageError, ValueError, IndexError):
-        known = Address()
-    if not known.username or not known.domain or not address.isprintable():
+        parts = Address()
+    if not parts.username or not parts.domain or not address.isprintable():
         raise FieldError("email", "'%(address)s' is no e-mail address.", address=address[:100])
 
 
 def send_link(store: Store, server: MailServer, token: str, to: str, base: str, *, actor: str) -> None:
-    """Mail a personal link, in the usual language of the study; `base` is the address of the site. A link that cannot
-    be sent is withdrawn.
+    """Mail a personal link, in the default language of the study; `base` is the URL of the site. If the mail fails, the
+    link is revoked.
 
     Raises:
         FieldError: the mail was not sent.
@@ -138,14 +137,14 @@ def send_link(store: Store, server: MailServer, token: str, to: str, base: str, 
 
 
 def _reply(error: smtplib.SMTPException) -> str:
-    """What the server said, in words."""
+    """The reply of the server as text."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         replies: list[tuple[int, bytes | str]] = list(error.recipients.values())
     elif isinstance(error, smtplib.SMTPResponseException):
         replies = [(error.smtp_code, error.smtp_error)]
     else:
         return str(error)
-    said = [words.decode(errors="replace") if isinstance(words, bytes) else words for _, words in replies]
+    texts = [words.decode(errors="replace") if isinstance(words, bytes) else words for _, words in replies]
     return "; ".join(
-        f"{code} {' '.join(words.split())}" for (code, _), words in zip(replies, said, strict=True)
+        f"{code} {' '.join(words.split())}" for (code, _), words in zip(replies, texts, strict=True)
     )

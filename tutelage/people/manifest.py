@@ -1,4 +1,4 @@
-"""The manifest of an export: what was exported, from which votes, and the fate of all others."""
+"""The manifest of an export: its contents, and the fate of every vote."""
 
 import time
 from collections import Counter
@@ -32,8 +32,8 @@ MANY_TIES = 0.05
 
 
 def describe(store: Store, study: Study, selection: Selection, labelled: LabelledStudy) -> dict[str, object]:
-    """The manifest of an export without its files. `left_out` counts the simulated raters that the files do not list
-    and their judgements, which `judgements` counts too."""
+    """The manifest of an export, without its files. `left_out` counts simulated raters omitted from the files and their
+    judgements, which `judgements` includes."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     raters = list_raters(store, study.id)
     unlisted = {rater.name for rater in raters if not selection.lists(rater.kind)}
@@ -83,26 +83,27 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
 def consent_rows(
     store: Store, study: Study, labelled: LabelledStudy, selection: Selection
 ) -> list[dict[str, object]]:
-    """The texts that raters were asked to agree to, as shown, with hash, the raters who agreed last (also by language)
-    and the judgements made under it; then those under none. Unrecorded showings of the standard text are in English."""
+    """The consent texts as displayed, each with its hash, the number of raters whose latest consent it is (also by
+    language) and of judgements under it; finally those without consent. Displays of the standard text in an unrecorded
+    language count as English."""
     agreements = list_agreements(store, study.id, labelled.snapshot.last_event)
     live = find_live_models(store, study.id) is not None
     consents = {0: Consent(), **dict(enumerate(list_consents(store, study.id), 1))}
     usual = {number: shown_text(consent, live=live) for number, consent in consents.items()}
     texts = kept_texts(store, study.id)
 
-    def shown(made: Agreement) -> tuple[int, str]:
-        return made.number, texts.get(made.sha256) or usual[made.number]
+    def displayed(consent: Agreement) -> tuple[int, str]:
+        return consent.number, texts.get(consent.sha256) or usual[consent.number]
 
     raters = [rater.name for rater in list_raters(store, study.id) if selection.lists(rater.kind)]
-    latest = [made[-1] for name, made in agreements.by_rater.items() if name in raters]
-    agreed = Counter(map(shown, latest))
-    languages = Counter((*shown(made), made.language) for made in latest if made.language)
+    latest = [history[-1] for name, history in agreements.by_rater.items() if name in raters]
+    agreed = Counter(map(displayed, latest))
+    languages = Counter((*displayed(consent), consent.language) for consent in latest if consent.language)
     listed = [vote for vote in labelled.votes if selection.lists(vote.rater_kind)]
-    given = [agreements.at(vote.rater, vote.created) for vote in listed]
-    votes = Counter(shown(made) for made in given if made is not None)
+    in_force = [agreements.at(vote.rater, vote.created) for vote in listed]
+    votes = Counter(displayed(consent) for consent in in_force if consent is not None)
     used = {*agreed, *votes}
-    asked = used | {(number, usual[number]) for number in consents if number and number not in dict(used)}
+    versions = used | {(number, usual[number]) for number in consents if number and number not in dict(used)}
     order = {(number, text): list(LANGUAGES).index(code) for number, text, code in reversed(list(languages))}
     rows: list[dict[str, object]] = [
         {
@@ -117,20 +118,20 @@ def consent_rows(
             "judgements": votes[number, text],
         }
         for number, text in sorted(
-            asked, key=lambda each: (each[0], order.get(each, len(LANGUAGES)), each[1])
+            versions, key=lambda each: (each[0], order.get(each, len(LANGUAGES)), each[1])
         )
     ]
-    return [*rows, {"version": None, "raters": len(raters) - len(latest), "judgements": given.count(None)}]
+    return [*rows, {"version": None, "raters": len(raters) - len(latest), "judgements": in_force.count(None)}]
 
 
 def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, ...]:
-    """The numbers of judgements by fate, as one line that adds up, followed by remarks."""
+    """The number of judgements as a sum over their fates, followed by notes."""
     fates = {name: labelled.fates.get(name, 0) for name in FATES}
     parts = " + ".join(f"{count:,} {name}" for name, count in fates.items() if count)
     counted = Counter(vote.rater_kind for vote in labelled.votes if fate(vote, selection) == "counts")
     mixed = counted["simulated"] and counted["human"]
     simulated = (
-        [f"{counted['simulated']} of the judgements that count are by simulated raters."] if mixed else []
+        [f"{counted['simulated']} of the counted judgements are by simulated raters."] if mixed else []
     )
     line = f"{nouns.counted(len(labelled.votes), 'judgement')} = {parts or '0'}"
     return line, *_notes(fates, selection), *simulated
@@ -165,5 +166,5 @@ def _unlisted(raters: int, judgements: int) -> Iterator[str]:
 
 
 def marking(labelled: LabelledStudy, selection: Selection) -> Iterator[Vote]:
-    """The votes whose spans are used: those whose corrections would be."""
+    """The votes whose spans are used, by the same rule as for corrections."""
     return (vote for vote in labelled.votes if vote.spans and fate(vote, selection) in IN_USE)

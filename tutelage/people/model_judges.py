@@ -1,7 +1,7 @@
-"""Model judges and reward models as raters, through the same questions and answers as people.
+"""Model judges and reward models as raters, with the same questions and answers as people.
 
-A judge is asked about both orders of a pair (`data.judging`). Its answers are kept apart from people's: they take
-nobody's place and count only where they are asked for by kind.
+A judge compares each pair in both orders (`data.llm_judge`). Its answers fill no places, and count only if the
+selection includes their kind.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +25,8 @@ _SIDES: Mapping[str, Literal["left", "right"]] = {"first": "left", "second": "ri
 
 @dataclass(frozen=True)
 class ScoreJudge:
-    """A reward model, or any `score(conversations, responses) -> list[float]`, as a rater. Scores within `tie` are
-    equal; the strength grows by one with each `step` of difference."""
+    """A reward model, or any `score(conversations, responses) -> list[float]`, as a rater. Differences of scores up to
+    `tie` are ties; above, the strength increases by one per `step`."""
 
     score: Callable[[Sequence[Messages], Sequence[str]], Sequence[float]]
     tie: float = 0.0
@@ -50,12 +50,12 @@ def judge_study(
     detail: Mapping[str, object] | None = None,
     most: int | None = None,
 ) -> int:
-    """Let a judge answer every question that it was not asked yet, or the next `most` of them; returns the number of
-    its answers. After an interruption the next call goes on where this one stopped.
+    """Let a judge answer all questions new to it, or the next `most` of them; returns the number of answers. After an
+    interruption, the next call continues with the remaining questions.
 
     Raises:
-        TutelageError: the study asks for more than a side, the name belongs to a person or to a judge with another
-            detail, or the judge fails; what it answered before is kept.
+        TutelageError: the study does not compare pairs, the name belongs to a person or to a judge with another
+            `detail`, or the judge fails; previous answers are kept.
     """
     study = study_of(store, study_id)
     if not study.kind.traits.sides:
@@ -74,7 +74,7 @@ def judge_study(
 
 
 def both_orders(question: Assignment, compare: Compare) -> Answer:
-    """The judge's answer to a question: the response that it prefers in both orders, else a tie."""
+    """The judge's answer to a question: the response preferred in both orders, else a tie."""
     opinion = in_both_orders(compare, question.messages, question.left, question.right).settled
     if opinion.preferred == "tie":
         return Answer("tie", reason=opinion.reason)
@@ -82,12 +82,12 @@ def both_orders(question: Assignment, compare: Compare) -> Answer:
 
 
 def _judge(store: Store, study_id: int, name: str, detail: dict[str, object]) -> int:
-    known = find_rater(store, study_id, name)
-    if known is None:
+    judge = find_rater(store, study_id, name)
+    if judge is None:
         return add_rater(store, study_id, name, kind="llm", detail=detail).id
-    if known.kind != "llm" or dict(known.detail) != detail:
+    if judge.kind != "llm" or dict(judge.detail) != detail:
         raise TutelageError(
-            f"There is a rater '{name}' already, and it is not this judge (another kind, model or prompt); "
-            "give the judge another name."
+            f"The name '{name}' is taken by a rater of another kind, model or prompt; choose another name for the "
+            "judge."
         )
-    return known.id
+    return judge.id

@@ -1,8 +1,8 @@
-"""Notification of owners outside the browser about what comes into the inbox: by webhook and e-mail.
+"""Notification of owners about new notices in the inbox, by webhook and e-mail.
 
-Every `LOOK_SECONDS` a thread puts occasions into the inbox (full rounds, low agreement), sends new notices to each
-channel, all in one message, and delivers each notice that a webhook of the study asks for as a message of its own
-(`delivery`). A channel that fails gets everything that it missed at the next look; nothing else waits for it.
+Every `LOOK_SECONDS`, a thread adds events to the inbox (full rounds, low agreement), sends all new notices to each
+channel in one message, and delivers the notices that the study's webhooks subscribe to, one message each (`delivery`).
+A failed channel is sent the notices it missed in the next cycle; it does not delay other channels.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from tutelage.people.store.votes import Snapshot, last_moment
 LOOK_SECONDS = 60.0
 MOST_NOTICES = 200
 LINES = 20
-"""Notices that a message quotes; it counts the others."""
+"""Number of notices quoted in a message; further ones are only counted."""
 WORDS = {
     "flag": Sentence("flagged"),
     "skip": Sentence("could not be judged"),
@@ -50,8 +50,8 @@ _log = logging.getLogger("tutelage")
 
 @dataclass(frozen=True)
 class InboxMessage:
-    """New notices of a study, oldest first, and the numbers of waiting ones by kind; `address` is that of the inbox
-    (may be empty), `language` the study's usual one."""
+    """New notices of a study, oldest first, and the numbers of open notices by kind. `address` is the URL of the inbox
+    (may be empty), `language` the default language of the study."""
 
     study: str
     notices: tuple[Notice, ...]
@@ -60,13 +60,13 @@ class InboxMessage:
     language: str = ENGLISH
 
     def subject(self, language: str = ENGLISH) -> str:
-        """One line that names the study and counts what is new by kind."""
+        """The subject line: the study, and the numbers of new notices by kind."""
         counts = Counter(WORDS.get(notice.kind, notice.kind) for notice in self.notices)
-        told = ", ".join(f"{count} × {say(words, language)}" for words, count in counts.items())
-        return f"{self.study}: {told}"
+        summary = ", ".join(f"{count} × {say(words, language)}" for words, count in counts.items())
+        return f"{self.study}: {summary}"
 
     def text(self, language: str = ENGLISH, *, names: bool = True) -> str:
-        """The message for people to read; without `names` raters stand in it under their pseudonyms."""
+        """The message as plain text, with raters by name, or by pseudonym without `names`."""
         lines = [say(_line(notice, language, names), language) for notice in self.notices[:LINES]]
         more = len(self.notices) - LINES
         lines += [say(Sentence("and %(count)s more", count=more), language)] if more > 0 else []
@@ -75,20 +75,20 @@ class InboxMessage:
 
 
 class Channel(Protocol):
-    """A way to reach the owners."""
+    """A channel to the owners."""
 
     @property
     def name(self) -> str:
-        """The channel, for the log; without secrets."""
+        """Name of the channel in the log, without secrets."""
 
     def send(self, message: InboxMessage) -> None:
-        """Send the message, or raise an OSError or a TutelageError."""
+        """Send the message. Raises OSError or TutelageError on failure."""
 
 
 @dataclass(frozen=True)
 class WebhookChannel:
-    """An address that takes messages as JSON. With a `secret`, the header `X-Tutelage-Signature` is `sha256=` and the
-    HMAC of the body."""
+    """A URL that accepts messages as JSON. With a `secret`, the header `X-Tutelage-Signature` is `sha256=` followed by
+    the HMAC of the body."""
 
     url: str
     secret: str = field(default="", repr=False)
@@ -97,7 +97,7 @@ class WebhookChannel:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise TutelageError(
-                f"The webhook '{self.url}' is no address; write it as https://hooks.example.org/…."
+                f"The webhook '{self.url}' is not a URL; write it as https://hooks.example.org/…."
             )
 
     @property
@@ -122,7 +122,7 @@ class WebhookChannel:
 
 @dataclass(frozen=True)
 class MailChannel:
-    """E-mail to an address or several, in `language` or the usual one of the study."""
+    """E-mail to one or more addresses, in `language` (default: that of the study)."""
 
     to: str
     server: MailServer
@@ -143,7 +143,7 @@ class MailChannel:
 
 
 class Notifier:
-    """Sends new notices of a study to channels and webhooks. `start` begins a thread, `close` ends it."""
+    """Sends new notices of a study to channels and webhooks. `start` starts a thread, `close` stops it."""
 
     def __init__(self, store: Store, study_id: int, channels: Sequence[Channel], address: str = "") -> None:
         self._store, self._study, self._address = store, study_id, address
@@ -153,16 +153,16 @@ class Notifier:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         threading.Thread(target=self._work, daemon=True, name="notifier").start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the thread."""
         self._ended.set()
 
     def look(self) -> None:
-        """Look out for occasions, and send what is new to each channel and webhook; one that fails is told again at a
-        later look."""
+        """Check for events, and send new notices to each channel and webhook. Failed messages are retried in a later
+        cycle."""
         self._lookout.look()
         for channel, last in self._told.items():
             new = self._new(last)
@@ -180,31 +180,31 @@ class Notifier:
         deliver(self._store, self._study, self._address)
 
     def _new(self, after: int) -> tuple[Notice, ...]:
-        found = list_notices(self._store, self._study, after=after, limit=MOST_NOTICES)
-        return found[::-1]
+        notices = list_notices(self._store, self._study, after=after, limit=MOST_NOTICES)
+        return notices[::-1]
 
     def _work(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
             try:
                 self.look()
-            except TutelageError as error:  # the database is busy: the next look will do
+            except TutelageError as error:  # the database is busy: retry in the next cycle
                 _log.warning("The inbox could not be read: %s", error)
 
 
 def _line(notice: Notice, language: str, names: bool) -> str:
-    """A notice in a line: what, by whom, on what, and what was said."""
-    told: str = WORDS.get(notice.kind, notice.kind)
+    """A notice as one line: kind, rater, prompt and text."""
+    line: str = WORDS.get(notice.kind, notice.kind)
     if notice.flags:
         flags = ", ".join(say(FLAGS.get(flag, flag.replace("_", " ")), language) for flag in notice.flags)
-        told = Sentence("%(what)s (%(flags)s)", what=told, flags=flags)
+        line = Sentence("%(what)s (%(flags)s)", what=line, flags=flags)
     if notice.name:
         who = notice.name if names else notice.pseudonym
-        told = Sentence("%(what)s by %(name)s", what=told, name=who)
+        line = Sentence("%(what)s by %(name)s", what=line, name=who)
     if notice.asked:
-        told = Sentence("%(what)s on “%(asked)s”", what=told, asked=_short(notice.asked))
+        line = Sentence("%(what)s on “%(asked)s”", what=line, asked=_short(notice.asked))
     if notice.text:
-        told = Sentence("%(what)s: %(text)s", what=told, text=_short(say(notice.text, language)))
-    return told
+        line = Sentence("%(what)s: %(text)s", what=line, text=_short(say(notice.text, language)))
+    return line
 
 
 def _short(text: str, most: int = 200) -> str:
@@ -213,7 +213,7 @@ def _short(text: str, most: int = 200) -> str:
 
 
 def _as_json(message: InboxMessage) -> dict[str, object]:
-    """The message as a webhook takes it, without names of raters; `text` is what chat services show."""
+    """The message as JSON for webhooks, without names of raters; chat services display `text`."""
     return {
         "text": message.text(names=False),
         "study": message.study,
@@ -224,11 +224,11 @@ def _as_json(message: InboxMessage) -> dict[str, object]:
 
 
 LEAST_ITEMS = 20
-"""Items with two raters or more below which agreement is too uncertain to be told of."""
+"""Minimum number of items with two or more raters for a notice about agreement."""
 
 
 class Lookout:
-    """Detects events of a study that notify the owner. What was notified is in the database."""
+    """Detects events that notify the owners of a study. The database records which events were notified."""
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._store, self._study = store, study_id
@@ -236,7 +236,7 @@ class Lookout:
         self._moment: Snapshot | None = None
 
     def look(self) -> None:
-        """Look whether there is an occasion, and put it into the inbox."""
+        """Add new events to the inbox."""
         with self._store.read() as connection:
             moment = last_moment(connection, self._study)
         if moment != self._moment:
@@ -253,7 +253,7 @@ class Lookout:
                 notice_round(self._store, self._study, each.number, each.items)
 
     def _look_at_agreement(self) -> None:
-        kept = self._keeper.whole(study_of(self._store, self._study))
-        found = kept.value.statistics.agreement if kept.value is not None else None
-        if found is not None and found.value is not None and found.items >= LEAST_ITEMS:
-            notice_agreement(self._store, self._study, found.value, found.items)
+        entry = self._keeper.whole(study_of(self._store, self._study))
+        agreement = entry.value.statistics.agreement if entry.value is not None else None
+        if agreement is not None and agreement.value is not None and agreement.items >= LEAST_ITEMS:
+            notice_agreement(self._store, self._study, agreement.value, agreement.items)

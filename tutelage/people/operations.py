@@ -1,9 +1,9 @@
-"""Operations of a study: each is declared once, and the command line, the form of its page and the API follow from it.
+"""Operations of a study, each declared once for the command line, the web form and the API.
 
-The settings of an operation are a dataclass: its types, the ranges of its numbers (`fields.number`) and the texts below
-its fields are those of every surface. An `Amendment` changes settings in force, a `Grant` creates something with a
-secret that is shown once; an export comes in a form of its own on each surface. Functions are named as module:name,
-and imported when they are called.
+The settings of an operation are a dataclass, whose types, number ranges (`validation.number`) and field docstrings
+apply to all three interfaces. An `Amendment` changes settings in force, a `Grant` creates something with a secret that
+is shown once; exports are implemented separately for each interface. Functions are named as module:name and imported
+when called.
 """
 
 import ast
@@ -30,9 +30,9 @@ Settings = TypeVar("Settings")
 
 
 class Parameter(NamedTuple):
-    """A field of the settings of an operation: its type without None, whether it may be None, its range if it is a
-    number, and the text below it. A `file` is a long text, which the command line reads from a file; `flag` is its name
-    there; what only `people` choose is left at its default by programs."""
+    """A field of the settings of an operation: its type without None, whether it may be None, the range of a number,
+    and its docstring. `file`: the command line reads the text from a file; `flag`: the name on the command line;
+    `people`: not available to programs, which use the default."""
 
     name: str
     type: Any
@@ -46,13 +46,13 @@ class Parameter(NamedTuple):
 
     @property
     def required(self) -> bool:
-        """Whether the settings cannot be made without it."""
+        """Whether the parameter has no default."""
         return self.default is dataclasses.MISSING
 
 
 @dataclass(frozen=True)
 class Operation(Generic[Settings]):
-    """An operation, which needs an owner or a token with the `right`; None where no program may."""
+    """An operation for owners and for tokens with the `right`; no program may run it if `right` is None."""
 
     name: str
     about: str
@@ -81,31 +81,31 @@ class Operation(Generic[Settings]):
 
 @dataclass(frozen=True)
 class Amendment(Operation[Settings]):
-    """Changes settings in force: `current(store, study_id)` returns them or None, `change(store, study_id, settings,
-    actor=...)` puts others in force."""
+    """An operation that replaces the settings in force: `current(store, study_id)` returns them or None,
+    `change(store, study_id, settings, actor=...)` replaces them."""
 
     current: str
     change: str
 
     def read(self, store: "Store", study_id: int) -> Settings | None:
-        """The settings in force; None where there are none yet."""
-        found: Settings | None = _function(self.current)(store, study_id)
-        return found
+        """The settings in force; None if there are none yet."""
+        settings: Settings | None = _function(self.current)(store, study_id)
+        return settings
 
     def run(self, store: "Store", study_id: int, settings: Settings, actor: str) -> None:
-        """Put the settings in force, and record who did.
+        """Put the settings in force, and record the actor.
 
         Raises:
-            FieldError: a value cannot be used.
+            FieldError: a value is invalid.
         """
         _function(self.change)(store, study_id, settings, actor=actor)
 
     def amend(self, store: "Store", study_id: int, values: Mapping[str, Any], actor: str) -> Settings:
-        """Put the settings in force with these values in place of theirs, where that changes something; returns them.
+        """Change these values of the settings in force, if they differ, and return the resulting settings.
 
         Raises:
-            MissingSettings: there are none in force, and one that has no default is not among the values.
-            FieldError: a value cannot be used.
+            MissingSettings: no settings are in force, and a value without a default is missing.
+            FieldError: a value is invalid.
         """
         before = self.read(store, study_id)
         if before is None:
@@ -122,9 +122,9 @@ class Amendment(Operation[Settings]):
 
 @dataclass(frozen=True)
 class Grant(Operation[Settings]):
-    """Creates something with a secret: `create(store, study_id, settings, actor=...)` returns its `Credential`,
-    `records(store, study_id)` what was created, and `revoke(store, study_id, number, actor=...)` ends one of them.
-    `path` begins the path of the site that a secret opens, if it opens one."""
+    """An operation that creates something with a secret: `create(store, study_id, settings, actor=...)` returns its
+    `Credential`, `records(store, study_id)` lists the grants, and `revoke(store, study_id, number, actor=...)` revokes
+    one. `path` is the prefix of the URL path that a secret gives access to, if any."""
 
     create: str
     records: str
@@ -132,16 +132,16 @@ class Grant(Operation[Settings]):
     path: str = dataclasses.field(default="", kw_only=True)
 
     def run(self, store: "Store", study_id: int, settings: Settings, actor: str) -> Credential:
-        """Create one, and record who did.
+        """Create a grant, and record the actor.
 
         Raises:
-            FieldError: a value cannot be used.
+            FieldError: a value is invalid.
         """
         credential: Credential = _function(self.create)(store, study_id, settings, actor=actor)
         return credential
 
     def list(self, store: "Store", study_id: int) -> Sequence[Any]:
-        """What was created in the study."""
+        """The grants of the study."""
         records: Sequence[Any] = _function(self.records)(store, study_id)
         return records
 
@@ -151,12 +151,12 @@ class Grant(Operation[Settings]):
         return get_type_hints(_function(self.records))["return"]
 
     def end(self, store: "Store", study_id: int, number: int, actor: str) -> None:
-        """End one. Raises TutelageError where the study has none of that number."""
+        """Revoke a grant. Raises TutelageError if the study has none with this number."""
         _function(self.revoke)(store, study_id, number, actor=actor)
 
 
 class MissingSettings(Exception):
-    """The first change of an operation lacks `parameters` without a default."""
+    """The settings of an operation are incomplete: `parameters` have no default and no value yet."""
 
     def __init__(self, parameters: tuple[Parameter, ...]) -> None:
         super().__init__(", ".join(each.name for each in parameters))
@@ -175,7 +175,7 @@ def _plain(hint: Any) -> Any:
 
 
 def _texts(settings: type) -> dict[str, str]:
-    """The texts below the fields of a dataclass, on one line each."""
+    """The docstrings of the fields of a dataclass, on one line each."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
     assert isinstance(tree, ast.ClassDef)
     return {
@@ -190,28 +190,28 @@ def _texts(settings: type) -> dict[str, str]:
 
 RECRUIT = Amendment(
     "recruit",
-    "Recruit raters on Prolific, Mechanical Turk or SONA; what is not given stays as it is.",
+    "Recruit raters on Prolific, Mechanical Turk or SONA; omitted settings stay unchanged.",
     Recruitment,
     "store.visits:recruitment_of",
     "store.visits:recruit",
 )
 CONSENT = Amendment(
     "consent",
-    "Set what raters agree to, as a new version; what is not given stays as it is.",
+    "Set the consent text as a new version; omitted settings stay unchanged.",
     Consent,
     "store.consents:present_consent",
     "store.consents:ask_consent",
 )
 PLAN = Amendment(
     "plan",
-    "Set how the questions are distributed, from now on; what is not given stays as it is.",
+    "Change how questions are assigned, from now on; omitted settings stay unchanged.",
     Plan,
     "store.studies:plan_of",
     "store.studies:replan",
 )
 TOKEN = Grant(
     "token",
-    "Make a token for a program that uses the API, and show it once: only its hash is kept.",
+    "Create an API token and show it once: only its hash is stored.",
     NewToken,
     "store.api_tokens:create_token",
     "store.api_tokens:list_tokens",
@@ -220,7 +220,7 @@ TOKEN = Grant(
 )
 WEBHOOK = Grant(
     "webhook",
-    "Tell an address what happens in the study, and show the secret that messages are signed with.",
+    "Add a webhook for events of the study, and show the secret that signs its messages.",
     NewWebhook,
     "store.webhooks:add_webhook",
     "store.webhooks:list_webhooks",
@@ -228,7 +228,7 @@ WEBHOOK = Grant(
 )
 INVITE = Grant(
     "invite",
-    "Make a link that lets somebody in, and show it once.",
+    "Create an invitation link and show it once.",
     NewInvitation,
     "store.access:create_invite",
     "store.access:list_invites",
@@ -237,7 +237,7 @@ INVITE = Grant(
 )
 EXPORT = Operation(
     "export",
-    "Write preferences, votes and a manifest that accounts for every vote into a new folder.",
+    "Export preferences, votes and a manifest that accounts for every vote into a new folder.",
     Selection,
     right="export",
 )

@@ -1,9 +1,9 @@
-"""Personal data in texts: likely e-mail addresses, numbers, names and street addresses, and texts without them.
+"""Detection and redaction of likely personal data: e-mail addresses, numbers, names and street addresses.
 
-Telephone numbers are Google's libphonenumber's (`phonenumbers`), account and card numbers are those whose check digits
-are right (`python-stdnum`). Names and street addresses have no such check: they are found where somebody says them in
-one of a few ways ("my name is …", "12 Baker Street"), and names of raters where they are spelled as the study has them.
-What is found is a hint, and what is not found may be there all the same.
+Telephone numbers are detected by Google's libphonenumber (`phonenumbers`), account and card numbers by their check
+digits (`python-stdnum`). Names and street addresses have no checksum: they are detected in a few phrases ("my name is
+…", "12 Baker Street"), and names of raters by exact spelling. Findings are hints: there are false positives and false
+negatives.
 """
 
 import ipaddress
@@ -46,9 +46,9 @@ KINDS: Mapping[str, tuple[Sentence, Callable[[int], Sentence]]] = {
         lambda n: counted("%(count)s street address", "%(count)s street addresses", count=n),
     ),
 }
-"""The kinds of personal data: what one is called, and what so many are."""
+"""The kinds of personal data, each with its name and its name with a count."""
 REGIONS = ("DE", "US", "GB", "ES", "CN", "EG", "SA")
-"""The regions whose national telephone numbers are known; numbers that begin with + are of any region."""
+"""Regions whose national telephone numbers are detected; numbers that begin with + can be of any region."""
 
 _AT_DOMAIN = re.compile(r"@(?:[^\W_](?:[\w-]*[^\W_])?\.)+[^\W\d_]{2,24}")
 _LOCAL_PART = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+")
@@ -84,7 +84,7 @@ class Finding:
 
 
 class PersonalDataSearch:
-    """A search for personal data. `names` are names that are known.
+    """A search for personal data. `names` are names to detect.
 
     Raises:
         MissingExtra: the libraries of the extra `collect` are not installed.
@@ -92,51 +92,52 @@ class PersonalDataSearch:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         _libraries()
-        # A name of one short word ("Al", "May") would be found in half of all texts.
-        known = sorted({name for name in names if len(name) > 3}, key=len, reverse=True)
-        listed = "|".join(map(re.escape, known))
-        self._names = re.compile(rf"(?<!\w)(?:{listed})(?!\w)") if known else None
+        # Short names ("Al", "May") would match words in many texts.
+        longest_first = sorted({name for name in names if len(name) > 3}, key=len, reverse=True)
+        alternatives = "|".join(map(re.escape, longest_first))
+        self._names = re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)") if longest_first else None
         self._finders: Mapping[str, Finder] = {
             "email": _emails,
             "iban": _ibans,
             "card": _cards,
             "ip": _addresses,
             "phone": _phones,
-            "address": lambda text: (found.span() for found in _STREET.finditer(text)),
+            "address": lambda text: (match.span() for match in _STREET.finditer(text)),
             "name": self._all_names,
         }
 
     def find(self, text: str) -> tuple[Finding, ...]:
-        """What the text seems to hold, from its beginning to its end; no two findings overlap."""
-        found: list[Finding] = []
+        """Likely personal data in a text, in order of position, without overlaps."""
+        findings: list[Finding] = []
         for kind, finder in self._finders.items():
             for start, end in finder(text):
-                if all(end <= each.start or each.end <= start for each in found):
-                    found.append(Finding(kind, start, end))
-        return tuple(sorted(found, key=lambda each: each.start))
+                if all(end <= each.start or each.end <= start for each in findings):
+                    findings.append(Finding(kind, start, end))
+        return tuple(sorted(findings, key=lambda each: each.start))
 
     def redact(self, text: str) -> str:
-        """The text with `[email]`, `[phone]`, … in place of what was found."""
+        """The text with each finding replaced by `[email]`, `[phone]`, …"""
         return replace_findings(text, self.find(text))
 
     def _all_names(self, text: str) -> Iterator[Spot]:
-        for said in _SAID.finditer(text):
-            yield said.span(said.lastindex or 0)
+        for match in _SAID.finditer(text):
+            yield match.span(match.lastindex or 0)
         if self._names is not None:
-            yield from (found.span() for found in self._names.finditer(text))
+            yield from (match.span() for match in self._names.finditer(text))
 
 
 def replace_findings(text: str, findings: Sequence[Finding]) -> str:
-    """The text with the kind of each finding in its place."""
-    parts, done = [], 0
+    """Replace each finding by its kind in brackets."""
+    parts, position = [], 0
     for each in findings:
-        parts += [text[done : each.start], f"[{each.kind}]"]
-        done = each.end
-    return "".join((*parts, text[done:]))
+        parts += [text[position : each.start], f"[{each.kind}]"]
+        position = each.end
+    return "".join((*parts, text[position:]))
 
 
 def move_position(position: int, findings: Sequence[Finding], *, end: bool = False) -> int:
-    """Where a position of a text lies after `replaced`; one within a finding goes to its beginning, or to its `end`."""
+    """The position in the text after `replace_findings`. A position within a finding maps to the start of its
+    replacement, or with `end` to its end."""
     shift = 0
     for each in findings:
         size = len(each.kind) + 2
@@ -149,7 +150,7 @@ def move_position(position: int, findings: Sequence[Finding], *, end: bool = Fal
 
 @cache
 def _libraries() -> None:
-    """Import what is searched with, or say which extra is missing."""
+    """Import the libraries for the search. Raises MissingExtra if one is not installed."""
     try:
         import phonenumbers  # noqa: F401
         import stdnum.iban
@@ -159,13 +160,13 @@ def _libraries() -> None:
 
 
 def _emails(text: str) -> Iterator[Spot]:
-    """From each @ with a domain backwards: a search forwards would begin at every letter of a long word."""
-    done = 0
-    for found in _AT_DOMAIN.finditer(text):
-        local = _LOCAL_PART.match(text[done : found.start()][::-1])
+    """Searches backwards from each @ with a domain: a forward search takes quadratic time on long words."""
+    position = 0
+    for match in _AT_DOMAIN.finditer(text):
+        local = _LOCAL_PART.match(text[position : match.start()][::-1])
         if local:
-            done = found.end()
-            yield found.start() - local.end(), found.end()
+            position = match.end()
+            yield match.start() - local.end(), match.end()
 
 
 def _phones(text: str) -> Iterator[Spot]:
@@ -184,37 +185,37 @@ def _phones(text: str) -> Iterator[Spot]:
 _DIGITS = re.compile(r"\d(?:[ ()/.-]{0,3}\d){6}")
 _CALCULATION = re.compile(r"[=*/^×·+\d<>]|[.,]\d|\d[.,]")
 _GROUPED = re.compile(r"\d[ ()/-]+\d")
-"""A national number without any grouping is as likely a number of something else."""
+"""National numbers are detected only if grouped: other digit sequences are likely not telephone numbers."""
 
 
 def _ibans(text: str) -> Iterator[Spot]:
     from stdnum import iban
 
-    for found in _IBAN.finditer(text):
-        # What follows in capitals may have been taken for a part of it.
-        words = found[0].split(" ")
+    for match in _IBAN.finditer(text):
+        # The match may include subsequent words in capitals.
+        words = match[0].split(" ")
         for count in range(len(words), 0, -1):
             part = " ".join(words[:count])
             if iban.is_valid(part):
-                yield found.start(), found.start() + len(part)
+                yield match.start(), match.start() + len(part)
                 break
 
 
 def _cards(text: str) -> Iterator[Spot]:
     from stdnum import luhn
 
-    for found in _CARD.finditer(text):
-        digits = re.sub(r"\D", "", found[0])
+    for match in _CARD.finditer(text):
+        digits = re.sub(r"\D", "", match[0])
         if digits[0] in "3456" and len(digits) in (14, 15, 16, 19) and luhn.is_valid(digits):
-            yield found.span()
+            yield match.span()
 
 
 def _addresses(text: str) -> Iterator[Spot]:
-    for found in _IP.finditer(text):
-        whole = found[0].count(".") == 3 or (found[0].count(":") > 2 and len(found[0]) > 6)
+    for match in _IP.finditer(text):
+        whole = match[0].count(".") == 3 or (match[0].count(":") > 2 and len(match[0]) > 6)
         try:
-            ipaddress.ip_address(found[0])
+            ipaddress.ip_address(match[0])
         except ValueError:
             continue
-        if whole and not _IN_TEXT.search(text[: found.start()]):
-            yield found.span()
+        if whole and not _IN_TEXT.search(text[: match.start()]):
+            yield match.span()

@@ -1,4 +1,4 @@
-"""The progress of raters: how far each is, and whether the questions left can fill their quotas."""
+"""Progress of raters, and whether the remaining questions can fill their quotas."""
 
 import math
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from tutelage.people.store.studies import Study, load_study
 from tutelage.people.store.visits import last_visit, list_visits
 
 COUNT_AGAIN_MS = 30_000
-"""How old the count of what is left may be: others answer meanwhile, and owners add questions."""
+"""Maximum age of the count of remaining questions, which answers of others and new questions change."""
 
 
 @dataclass(frozen=True)
 class PracticeProgress:
-    """The practice questions that a rater has answered, and all that there are."""
+    """The number of practice questions answered by a rater, and in total."""
 
     answered: int
     all: int
@@ -26,12 +26,12 @@ class PracticeProgress:
 
 @dataclass(frozen=True)
 class RaterProgress:
-    """The progress of a rater, in the active visit where there is one.
+    """The progress of a rater, in the active visit if there is one.
 
-    `answered` are the answers given, without practice and without what could not be judged, of `quota` where the rater
-    has one. `left` is about the number of questions that the rater may still be asked, where the quota does not end
-    before them; None where that is not known: in a live conversation, in practice, and where nothing is asked at
-    present. `practice` is None outside it.
+    `answered` is the number of answers without practice and skipped questions, of `quota` if there is one. `left` is
+    the approximate number of remaining questions if it is less than the rest of the quota, else None; it is also None
+    in live conversations, in practice, and while the rater is assigned no questions. `practice` is None outside
+    practice.
     """
 
     answered: int
@@ -41,16 +41,16 @@ class RaterProgress:
 
 
 def rater_progress(store: Store, rater_id: int) -> RaterProgress:
-    """The progress of a rater. Raises TutelageError where there is no such rater."""
+    """The progress of a rater. Raises TutelageError if the rater does not exist."""
     with store.read() as connection:
         rater, visit = load_rater(connection, rater_id), last_visit(connection, rater_id)
         base = visit.base if visit is not None and visit.state == "active" else 0
         answered = rater.tallies.answered - base
         if rater.state == "training":
             quota = None if rater.quota is None else rater.quota - base
-            seen, _ = training_record(connection, rater.id)
+            count, _ = training_record(connection, rater.id)
             practice = PracticeProgress(
-                seen, seen + count_practice_left(connection, rater.study_id, rater.id)
+                count, count + count_practice_left(connection, rater.study_id, rater.id)
             )
             return RaterProgress(answered, quota, practice=practice)
         left = _left(store, connection, rater)
@@ -61,49 +61,50 @@ def rater_progress(store: Store, rater_id: int) -> RaterProgress:
 
 
 def _left(store: Store, connection: Connection, rater: Rater) -> int | None:
-    """The number of questions left. Between two counts the rater's own answers are subtracted."""
+    """The number of remaining questions. Between two counts, the rater's own answers are subtracted."""
     study = load_study(connection, rater.study_id)
     if rater.role == "reviewer" or refusal(study, rater) is not None:
         return None
     if live_models(connection, study.id) is not None:
         return None
     counted, whole = ("counted", rater.id), ("whole", rater.id)
-    said, now = rater.tallies.answered + rater.tallies.skipped, store.now()
+    own, now = rater.tallies.answered + rater.tallies.skipped, store.now()
     if whole not in store.hints or abs(now - store.hints[counted]) >= COUNT_AGAIN_MS:
         store.hints[counted] = now
-        store.hints[whole] = said + count_left(connection, study.id, rater.id)
-    return max(0, store.hints[whole] - said)
+        store.hints[whole] = own + count_left(connection, study.id, rater.id)
+    return max(0, store.hints[whole] - own)
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """More answers `asked` by quotas than `left` for items; known answers and repeats not included."""
+    """A shortage of questions: quotas require `asked` answers, but items have room for only `left`; without known
+    answers and repeats."""
 
     asked: int
     left: int
 
 
 def find_shortage(store: Store, study: Study) -> Shortage | None:
-    """The shortage of questions in a study; None where quotas can be filled, or conversations make questions as
-    needed."""
+    """The shortage of questions in a study; None if quotas can be filled, or if conversations create questions on
+    demand."""
     if find_live_models(store, study.id) is not None:
         return None
-    everybody = list_raters(store, study.id)
+    raters = list_raters(store, study.id)
     away = {visit.rater: visit.state != "active" for visit in list_visits(store, study.id)}
-    kinds = crowd_kinds(everybody)
-    asked = [rater for rater in everybody if rater.kind in kinds and not away.get(rater.id)]
-    needs = {rater.id: _need(study, rater) for rater in asked}
+    kinds = crowd_kinds(raters)
+    active = [rater for rater in raters if rater.kind in kinds and not away.get(rater.id)]
+    needs = {rater.id: _need(study, rater) for rater in active}
     if not any(needs.values()):
         return None
     with store.read() as connection:
         room = room_of(connection, study.id)
-    found = sum(min(need, room.left_of(rater)) for rater, need in needs.items())
-    shortage = Shortage(sum(needs.values()), min(room.answers, found))
+    possible = sum(min(need, room.left_of(rater)) for rater, need in needs.items())
+    shortage = Shortage(sum(needs.values()), min(room.answers, possible))
     return shortage if shortage.left < shortage.asked else None
 
 
 def _need(study: Study, rater: Rater) -> int:
-    """The answers to items of which nobody knows the answer that the quota of a rater still asks for."""
+    """The number of answers to items without a known answer that are missing from a rater's quota."""
     ended = rater.state == "paused" or rater.excluded is not None or rater.role == "reviewer"
     if rater.quota is None or ended:
         return 0

@@ -1,8 +1,8 @@
-"""Recruitment of raters on a platform: the platforms, the settings of a study there, and its estimated cost.
+"""Recruitment of raters on platforms: the platforms, the recruitment settings of a study, and a cost estimate.
 
-Prolific and SONA put identifiers into the address of the study and have an address to return to. A task on Mechanical
-Turk adds them by its own page, and its workers paste a code into it. Identifiers are letters, digits, `-` and `_`, 64
-at most; anything else was not written by the platform.
+Prolific and SONA insert identifiers into the URL of the study and provide a return URL. On Mechanical Turk, the page of
+the task adds the identifiers, and workers paste a completion code into it. Identifiers consist of up to 64 letters,
+digits, `-` and `_`; other values are rejected.
 """
 
 import math
@@ -20,13 +20,13 @@ from tutelage.people.validation import FieldError, check_ranges, find_named, num
 PlatformName: TypeAlias = Literal["prolific", "mturk", "sona"]
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 SURVEY_CODE = "XXXX"
-"""The place of the survey code in the address that SONA gives to return to."""
+"""Placeholder of the survey code in the completion URL of SONA."""
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """A person as a platform names them: person, task (study, HIT), and submission, a stay in the task. `preview`: the
-    platform shows the task before it is accepted."""
+    """A participant as identified by a platform: worker, task (study, HIT) and submission. `preview`: a preview of the
+    task before the worker accepts it."""
 
     worker: str = ""
     task: str = ""
@@ -36,9 +36,9 @@ class Visitor:
 
 @dataclass(frozen=True)
 class Platform:
-    """A platform. `worker`, `task` and `submission` name its parameters in the address (`task` may be empty), `filled`
-    what it fills in. `no_submission` is the submission of a preview. `code_needed`: everyone returns with the same
-    code; `back_needed`: the owner gives the return address."""
+    """A recruitment platform. `worker`, `task` and `submission` are its URL parameters (`task` may be empty), `filled`
+    maps them to the placeholders that the platform replaces. `no_submission` is the submission of a preview.
+    `code_needed`: all participants return with the same code; `back_needed`: the owner provides the return URL."""
 
     name: str
     words: str
@@ -52,19 +52,19 @@ class Platform:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the parameters, each once."""
+        """The names of the URL parameters, without duplicates."""
         return tuple(dict.fromkeys(filter(None, (self.worker, self.task, self.submission))))
 
     @property
     def query(self) -> str:
-        """The query of the address that the platform is given, with its own words for what it fills in."""
+        """The query of the study's URL, with the placeholders of the platform."""
         return "&".join(f"{name}={self.filled[name]}" for name in self.parameters)
 
     def visitor(self, read: Callable[[str], str]) -> Visitor:
-        """The visitor of an address; `read` gives the value of a parameter, empty where there is none.
+        """The visitor identified by URL parameters. `read` returns the value of a parameter, empty if missing.
 
         Raises:
-            TutelageError: a parameter is missing, or is none that the platform fills in.
+            TutelageError: a parameter is missing or is not a valid identifier.
         """
         if self.no_submission and read(self.submission) == self.no_submission:
             return Visitor(preview=True)
@@ -95,8 +95,8 @@ class Platform:
         return Visitor(values[self.worker], task, values[self.submission])
 
     def way_back(self, code: str, return_url: str, submission: str, *, screened: bool = False) -> str:
-        """The return address with the code for a submission; empty where there is none. One that only says "done"
-        (SONA) is none for those screened out."""
+        """The return URL of a submission with its code; empty if there is none. SONA has none for screened-out
+        participants."""
         if self.code_needed:
             return f"https://app.prolific.com/submissions/complete?cc={quote(code, safe='')}" if code else ""
         return "" if screened else return_url.replace(SURVEY_CODE, quote(submission, safe=""))
@@ -133,7 +133,7 @@ PLATFORMS: Mapping[str, Platform] = MappingProxyType({each.name: each for each i
 
 
 def find_platform(name: str) -> Platform:
-    """The platform of that name. Raises FieldError where there is none."""
+    """The platform with this name. Raises FieldError if there is none."""
     refusal = Sentence("There is no platform “%(given)s” here; choose %(known)s.")
     return find_named("platform", name, PLATFORMS, refusal)
 
@@ -143,32 +143,32 @@ LONGEST_CODE = 64
 
 @dataclass(frozen=True)
 class Recruitment:
-    """How a study recruits raters on a platform, and what the estimate of its cost is made from."""
+    """Recruitment of raters on a platform, with the parameters of the cost estimate."""
 
     platform: PlatformName
-    """The platform on which raters are recruited."""
+    """Recruitment platform."""
     code: str = ""
-    """Completion code, which raters get when they are done. Empty, each visit has its own."""
+    """Completion code shown to raters at the end; if empty, each visit has its own."""
     screened_code: str = ""
-    """Code of those who fail the practice."""
+    """Completion code for raters who fail the practice."""
     return_url: str = ""
-    """Address that leads back to the platform, where it does not follow from the code: the completion URL of SONA."""
+    """Return URL, if it does not follow from the code: the completion URL of SONA."""
     answers: int = number(Sentence("The number of answers"), 1, 100_000, default=20)
-    """Answers of a visit."""
+    """Answers per visit."""
     places: int | None = number(Sentence("The number of places"), 1, 1_000_000, default=None)
-    """How many people may take part; without it any number. Whoever leaves gives the place back."""
+    """Maximum number of participants (default: unlimited). Leaving frees a place."""
     again: bool = False
-    """Let the same person come a second time."""
+    """Allow repeated participation."""
     minutes: int = number(Sentence("The number of minutes"), 1, 100_000, default=60)
-    """Minutes without a sign of life until a place comes back."""
+    """Minutes of inactivity after which a place is freed."""
     pay: float = number(Sentence("The pay"), 0, 1_000_000, default=0.0)
     """Pay per hour."""
     currency: str = ""
-    """Its currency."""
+    """Currency of the pay, such as GBP."""
     fee: float = number(Sentence("The fee"), 0, 10, share=True, default=0.0)
-    """Fee of the platform as a share of the pay: 0.2 is 20 %."""
+    """Platform fee as a share of the pay: 0.2 is 20 %."""
     seconds: float = number(Sentence("The time of an answer"), 0.1, 86_400, default=45.0)
-    """Seconds per answer, until enough are measured."""
+    """Assumed seconds per answer until enough answers are measured."""
 
     def __post_init__(self) -> None:
         platform = find_platform(self.platform)
@@ -184,7 +184,7 @@ class Recruitment:
 
 
 def _check_codes(platform: Platform, codes: Mapping[str, str]) -> None:
-    """Raises FieldError for a code, by the name of its field, that cannot be one, and where one is missing."""
+    """Raises FieldError for an invalid or missing code; `codes` is by field."""
     for name, code in codes.items():
         if len(code) > LONGEST_CODE or not code.isascii() or not (code + "x").isprintable() or " " in code:
             raise FieldError(
@@ -242,8 +242,8 @@ def _check_return(platform: Platform, url: str) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """The `votes` that the items of a study want, the share of questions `besides` (known answers, repeats), and
-    practice questions."""
+    """The work in a study: `votes` needed by its items, the share `besides` of known answers and repeats, and practice
+    questions per visit."""
 
     votes: int
     besides: float = 0.0
@@ -252,8 +252,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of work; `visits` are people, or visits where they may come again; money in the currency of the
-    recruitment."""
+    """The cost of work, in the currency of the recruitment. `visits` equals the number of participants unless repeated
+    participation is allowed."""
 
     answers: int
     visits: int
@@ -265,7 +265,7 @@ class Cost:
 
 
 def estimate(recruitment: Recruitment, work: Work, seconds: float | None = None) -> Cost:
-    """The cost of this work, with `seconds` per answer (those of the recruitment, where nothing is measured):
+    """The cost of this work, with measured `seconds` per answer (by default those of the recruitment):
 
     answers = votes / (1 - besides), visits = answers / answers per visit, rounded up,
     hours = (answers + visits · practice) · seconds / 3600, total = hours · pay · (1 + fee).

@@ -1,8 +1,8 @@
-"""Likely personal data in an export, and the same export without it.
+"""Detection and redaction of likely personal data in an export.
 
-Searched are the texts that people wrote in the study: reasons of answers and of exclusions, better responses, and live
-conversations, the models' answers included, because models repeat what they read; not the prompts and responses that
-the study was made with. Raters have pseudonyms in any case.
+Searched are the texts written in the study: reasons for answers and exclusions, corrections, and live conversations,
+including responses of models, which may repeat personal data; not the prompts and responses that the study was created
+with. Raters have pseudonyms in any case.
 """
 
 from collections import Counter
@@ -23,13 +23,13 @@ from tutelage.people.store.votes import Vote
 from tutelage.people.training_data import LabelledStudy, Row
 
 AROUND = 30
-"""Characters that are shown to each side of what was found."""
+"""Characters of context on each side of a finding."""
 _Find: TypeAlias = Callable[[str], Sequence[Finding]]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place that seems to hold personal data: its kind, the sort of text, the item, and the words around it."""
+    """A location of likely personal data: its kind, the type of text, the item, and the text around it."""
 
     kind: str
     what: str
@@ -40,36 +40,36 @@ class Place:
 
     @property
     def name(self) -> Sentence:
-        """What the kind is called."""
+        """The name of the kind."""
         return KINDS[self.kind][0]
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What looks like personal data in an export; `problem` says why nothing was looked for, if so."""
+    """Likely personal data in an export. `problem` is the reason if no search was possible."""
 
     places: tuple[Place, ...] = ()
     problem: str = ""
 
     @property
     def counts(self) -> dict[str, int] | None:
-        """How often each kind was found, in the order of `KINDS`; None where nothing was looked for."""
+        """The numbers of findings by kind, in the order of `KINDS`; None if no search was possible."""
         counted = Counter(place.kind for place in self.places)
         return None if self.problem else {kind: counted[kind] for kind in KINDS if counted[kind]}
 
     @property
     def told(self) -> tuple[Sentence, ...]:
-        """The counts in words, by kind."""
+        """The counts in words, one sentence per kind."""
         return tuple(KINDS[kind][1](count) for kind, count in (self.counts or {}).items())
 
     @property
     def sentence(self) -> str:
-        """The counts in words, in English; empty where there are none."""
+        """The counts in words, in English; empty if there are none."""
         return ", ".join(self.told)
 
 
 def find_places(store: Store, study_id: int, votes: Iterable[Vote], questions: Iterable[Question]) -> Hints:
-    """Look for personal data in the texts of an export. A text that occurs again and again is looked at once."""
+    """Search the texts of an export for personal data; repeated texts are searched once."""
     try:
         search = search_of(store, study_id)
     except MissingExtra as error:
@@ -78,10 +78,10 @@ def find_places(store: Store, study_id: int, votes: Iterable[Vote], questions: I
 
 
 def search_of(store: Store, study_id: int) -> PersonalDataSearch:
-    """A search that knows the names of the people in the study.
+    """A search for personal data, including the names of people in the study.
 
     Raises:
-        MissingExtra: the libraries that it takes are not installed.
+        MissingExtra: the libraries of the extra `collect` are not installed.
     """
     return PersonalDataSearch(rater.name for rater in list_raters(store, study_id) if rater.kind == "human")
 
@@ -89,7 +89,8 @@ def search_of(store: Store, study_id: int) -> PersonalDataSearch:
 def redact_study(
     labelled: LabelledStudy, questions: Sequence[Question], search: PersonalDataSearch
 ) -> tuple[LabelledStudy, tuple[Question, ...]]:
-    """The labelled study and its questions with `[email]`, `[phone]`, … for each finding. Spans mark the same words."""
+    """The labelled study and its questions, with findings replaced by `[email]`, `[phone]`, … and spans shifted
+    accordingly."""
     find = cache(search.find)
     before = {question.key: question for question in questions}
     after = {key: _question(question, find) for key, question in before.items()}
@@ -114,14 +115,14 @@ def redact_study(
 
 
 def redact_rater(rater: Rater, search: PersonalDataSearch) -> Rater:
-    """The rater with the reason of an exclusion as `redacted` writes it."""
+    """The rater with a redacted reason for exclusion."""
     return replace(rater, excluded=rater.excluded and search.redact(rater.excluded))
 
 
 def redact_reasons(
     excluded: Mapping[str, Mapping[str, str]], search: PersonalDataSearch
 ) -> dict[str, dict[str, str]]:
-    """The reasons of exclusions, by scope and name, as `redacted` writes them."""
+    """The reasons for exclusions, redacted, by scope and name."""
     return {
         scope: {name: search.redact(reason) for name, reason in reasons.items()}
         for scope, reasons in excluded.items()
@@ -131,18 +132,18 @@ def redact_reasons(
 def _places(
     votes: Iterable[Vote], questions: Iterable[Question], search: PersonalDataSearch
 ) -> Iterator[Place]:
-    seen: set[str] = set()
+    texts: set[str] = set()
     for what, item, text in _texts(votes, questions):
-        if text in seen:
+        if text in texts:
             continue
-        seen.add(text)
+        texts.add(text)
         for each in search.find(text):
             before, after = text[: each.start][-AROUND:], text[each.end :][:AROUND]
             yield Place(each.kind, what, item, before, text[each.start : each.end], after)
 
 
 def _texts(votes: Iterable[Vote], questions: Iterable[Question]) -> Iterator[tuple[str, str, str]]:
-    """What people wrote: the sort of each text, the item that it is about, and the text."""
+    """The texts to search: the type of each, its item, and the text."""
     for vote in votes:
         yield Sentence("reason"), vote.item, vote.reason
         yield Sentence("reason of an exclusion"), vote.item, vote.excluded or ""
@@ -151,8 +152,8 @@ def _texts(votes: Iterable[Vote], questions: Iterable[Question]) -> Iterator[tup
     for question in questions:
         if question.item.origin == LIVE:
             for message in question.messages:
-                written = Sentence("message") if message.role == "user" else Sentence("answer")
-                yield written, question.key, message.content
+                kind = Sentence("message") if message.role == "user" else Sentence("answer")
+                yield kind, question.key, message.content
             for text in question.texts:
                 yield Sentence("answer"), question.key, text
 

@@ -1,4 +1,4 @@
-"""Visits of raters from a platform: when they are over, and the table to pay by."""
+"""Visits of raters from platforms: their end, and the payment table."""
 
 import csv
 import io
@@ -18,8 +18,8 @@ from tutelage.people.store.votes import Vote, list_votes
 
 @dataclass(frozen=True)
 class Finish:
-    """The state of a rater's visit: `answered` of `wanted` answers, and the `code` and `link` back to the platform,
-    empty while the visit goes on."""
+    """The state of a rater's visit: `answered` of `wanted` answers, and the completion `code` and return `link` of the
+    platform, empty during the visit."""
 
     visit: Visit
     platform: str
@@ -30,8 +30,8 @@ class Finish:
 
 
 def finish(store: Store, rater_id: int) -> Finish | None:
-    """End the visit if all its answers are given or nothing is left to ask; returns its state, None for a rater from no
-    platform. A paused study or rater does not end it."""
+    """End the visit if it has all its answers or no questions are left; returns its state, None for a rater without a
+    visit. Pausing the study or the rater does not end a visit."""
     visit = visit_of(store, rater_id)
     if visit is None:
         return None
@@ -58,12 +58,13 @@ PAID = (
     "rater", "platform", "worker", "task", "submission", "state", "started", "ended", "answers", "skipped", "practice",
     "active_minutes", "minutes", "code", "pay", "currency",
 )  # fmt: skip
-"""The columns of the table to pay by."""
+"""The columns of the payment table."""
 
 
 def payments(store: Store, study_id: int) -> list[dict[str, object]]:
-    """A row (columns `PAID`) per visit, and per person from no platform. `minutes` are from the start of the visit to
-    its end or last answer; `pay` is for active time. Holds the platform's identifiers, which no export has."""
+    """A row (columns `PAID`) per visit, and per person without a visit. `minutes` is the time from the start of the
+    visit to its end or last answer; `pay` is for active time. Contains the platform's identifiers, which exports
+    omit."""
     study, recruitment = study_of(store, study_id), recruitment_of(store, study_id)
     visits: dict[int, list[Visit]] = {}
     for visit in list_visits(store, study_id):
@@ -97,19 +98,19 @@ def _rows_of(
     visits: Sequence[Visit],
     votes: Sequence[Vote],
 ) -> Iterable[dict[str, object]]:
-    """The rows of one rater; a vote belongs to the last visit that began before it."""
+    """The rows of one rater; a vote belongs to the last visit started before it."""
     if not visits:
         yield {"rater": rater.name, "started": rater.created} | _work(votes, recruitment, rater.created)
         return
     starts = [visit.started for visit in visits]
     for number, visit in enumerate(visits):
-        given = [vote for vote in votes if bisect_right(starts, vote.created) - 1 == number]
+        own = [vote for vote in votes if bisect_right(starts, vote.created) - 1 == number]
         over = visit.state in ("complete", "screened") and recruitment is not None
         yield {
             "rater": rater.name, "platform": visit.platform, "worker": visit.worker, "task": visit.task,
             "submission": visit.submission, "state": visit.state, "started": visit.started, "ended": visit.ended,
             "code": code_of(study, recruitment, visit) if over and recruitment is not None else "",
-        } | _work(given, recruitment, visit.started, visit.ended)  # fmt: skip
+        } | _work(own, recruitment, visit.started, visit.ended)  # fmt: skip
 
 
 def _work(

@@ -31,31 +31,31 @@ from tutelage.people.store.votes import list_votes
 
 
 def import_export(store: Store, folder: Path, *, name: str | None = None, actor: str = "owner") -> Study:
-    """Make the study that was exported to this folder, under its own name or another. Its posteriors are the same; its
-    chance (order of sides, golds) is its own.
+    """Restore the study that was exported to this folder, optionally under another name. Posteriors are the same as in
+    the original; future random choices (order of sides, golds) differ.
 
     Raises:
-        TutelageError: the folder holds no export, a file of it is missing or was changed, or the name is taken.
+        TutelageError: the folder does not contain an export, a file is missing or was modified, or the name is taken.
     """
     manifest = _manifest(folder)
-    told = manifest["study"]
+    facts = manifest["study"]
     versions = [
         Presentation(**row | {name: tuple(row[name]) for name in ("criteria", "spans")})
         for row in manifest["versions"]
     ]
     study = create_study(
         store,
-        name or told["name"],
-        kind=told["kind"],
+        name or facts["name"],
+        kind=facts["kind"],
         presentation=versions[0],
-        plan=Plan(**told["plan"]),
-        languages=told["languages"],
+        plan=Plan(**facts["plan"]),
+        languages=facts["languages"],
         actor=actor,
     )
     for version in versions[1:]:
         present(store, study.id, version, actor=actor)
     _add_items(store, study, folder, actor)
-    # An export without names leaves raters their pseudonyms.
+    # In an export without names, raters are named by their pseudonyms.
     raters = [row | {"name": row.get("name", row["rater"])} for row in _lines(folder, "raters.jsonl")]
     names = {row["rater"]: row["name"] for row in raters}
     with store.write(alone=True) as connection:
@@ -77,18 +77,18 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise TutelageError(f"{folder} holds no export of Tutelage: {error}.") from error
+        raise TutelageError(f"{folder} does not contain an export of Tutelage: {error}.") from error
     if manifest.get("format") != FORMAT:
         raise TutelageError(
-            f"{folder} is in the format {manifest.get('format')!r}; this program reads {FORMAT!r}. Import it by the "
-            "version of Tutelage that exported it, or export the study by this one."
+            f"{folder} has the format {manifest.get('format')!r}, but this version of Tutelage reads {FORMAT!r}. "
+            "Import it with the version that exported it, or export the study again with this version."
         )
-    for name, told in manifest["files"].items():
+    for name, facts in manifest["files"].items():
         path = folder / name
         if not path.exists():
             raise TutelageError(f"{path} is missing from the export.")
-        if file_hash(path) != told["sha256"]:
-            raise TutelageError(f"{path} was changed after it was exported; import an untouched copy.")
+        if file_hash(path) != facts["sha256"]:
+            raise TutelageError(f"{path} was changed after the export; import an unmodified copy.")
     return manifest
 
 
@@ -121,28 +121,29 @@ def _agree_again(
     votes: Iterable[Mapping[str, Any]],
     actor: str,
 ) -> None:
-    """Bring back the texts about consent, and who agreed to which: as votes tell, and raters for the newest."""
+    """Restore the consent texts and the consents of raters, as recorded with votes and, for the latest, with raters."""
     rows = [row for row in texts if row["version"] is not None]
     numbered = {row["version"]: row for row in rows if row["version"]}
     for _, row in sorted(numbered.items()):
         text = "" if is_standard(row["text"]) else row["text"]
         ask_consent(store, study.id, Consent(text, row["votes"], row["retention_days"]), actor=actor)
     keep_texts(store, study.id, [row["text"] for row in rows if "languages" in row])
-    found: dict[str, dict[tuple[int, str], Agreement]] = {}
+    by_rater: dict[str, dict[tuple[int, str], Agreement]] = {}
 
-    def agreed(name: str, row: Mapping[str, Any], number: int, moment: int) -> None:
-        shown = row["consent_language"] or "", row["consent_text"] or ""
-        made = found.setdefault(name, {})
-        known = made.get((number, shown[1]))
-        made[number, shown[1]] = Agreement(min(moment, known.at) if known else moment, number, *shown)
+    def add(name: str, row: Mapping[str, Any], number: int, moment: int) -> None:
+        language, text = row["consent_language"] or "", row["consent_text"] or ""
+        consents = by_rater.setdefault(name, {})
+        earlier = consents.get((number, text))
+        at = min(moment, earlier.at) if earlier else moment
+        consents[number, text] = Agreement(at, number, language, text)
 
     for row in raters:
         if row["consented"] is not None:
-            agreed(row["name"], row, row["agreed"], row["consented"])
+            add(row["name"], row, row["agreed"], row["consented"])
     for row in votes:
         if row["consent"] is not None:
-            agreed(row["rater"], row, row["consent"], row["created"])
-    agreements = Agreements({name: tuple(sorted(made.values())) for name, made in found.items()})
+            add(row["rater"], row, row["consent"], row["created"])
+    agreements = Agreements({name: tuple(sorted(consents.values())) for name, consents in by_rater.items()})
     restore_agreements(store, study.id, agreements)
     renew_if_former(store, study.id, agreements, actor=actor)
 

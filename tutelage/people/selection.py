@@ -1,5 +1,5 @@
-"""The selection of votes that count, and the fate of each: every judgement has exactly one, so that the sums come
-out."""
+"""Selection of the votes that count, and the fate of votes: each judgement has exactly one, so that counts by fate add
+up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """The rules by which votes become preferences."""
+    """The rules for deriving preferences from votes."""
 
     kinds: tuple[Literal["human", "llm", "simulated"], ...] = ("human",)
-    """Kinds of rater whose votes count: people, unless model judges (llm) or simulated raters are named."""
+    """Kinds of raters whose votes count: people (default), model judges (llm) or simulated raters."""
     versions: tuple[int, ...] | None = None
-    """Versions of the question whose votes count; all, if there is only one."""
+    """Versions of the question whose votes count; required if there are several."""
     ties: Literal["drop", "keep"] = "drop"
-    """What becomes of pairs that most found equal: they are left out, or kept at one half."""
+    """Pairs judged equal by most raters: drop, or keep with a probability of one half."""
     min_votes: int = number(Sentence("The least number of votes"), 1, 9_999, default=1)
-    """Votes for a side that a pair needs."""
+    """Minimum number of votes for a side per pair."""
     use_strength: bool = True
-    """Let a vote count by what its strength proved worth."""
+    """Weight votes by the calibrated value of their strength."""
     weights: bool = False
     """Weight rows by mean strength (1 on average) instead of equally."""
     margins: bool = False
-    """Ask for a margin of the mean strength (0 to 3 nats)."""
+    """Set the margin to the mean strength (0 to 3 nats)."""
 
     def __post_init__(self) -> None:
         if self.ties not in ("drop", "keep"):
@@ -49,11 +49,11 @@ class Selection:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The rules as flags of `tutelage collect export`, those left out that it assumes."""
+        """The rules as flags of `tutelage collect export`, without defaults."""
         usual, words = Selection(), list[str]()
-        for name, given in (("kinds", self.kinds), ("versions", self.versions or ())):
-            if given != (getattr(usual, name) or ()):
-                words += [f"--{name}", *map(str, given)]
+        for name, values in (("kinds", self.kinds), ("versions", self.versions or ())):
+            if values != (getattr(usual, name) or ()):
+                words += [f"--{name}", *map(str, values)]
         if self.ties != usual.ties:
             words += ["--ties", self.ties]
         if self.min_votes != usual.min_votes:
@@ -62,8 +62,7 @@ class Selection:
         return (*words, *(() if self.use_strength else ("--no-use-strength",)))
 
     def lists(self, kind: str) -> bool:
-        """Whether an export lists raters of this kind and their judgements: simulated ones only if the selection names
-        them."""
+        """Whether exports list raters of this kind and their judgements: simulated raters only if selected."""
         return kind != "simulated" or kind in self.kinds
 
 
@@ -71,14 +70,14 @@ FATES = (
     "used", "outvoted", "tied", "both_bad", "too_few", "identical", "adjudication", "gold", "training", "repeat",
     "skipped", "excluded", "other_kind", "other_version", "superseded",
 )  # fmt: skip
-"""used: in a preference. outvoted: a tie or both-bad beside a decided pair. tied, both_bad: what most found of the
-pair. too_few: fewer votes than asked for. identical: the responses are the same text. The others are told by the
-vote alone."""
+"""used: part of a preference. outvoted: a tie or both-bad on a decided pair. tied, both_bad: the majority verdict on
+the pair. too_few: the pair has fewer than `min_votes` votes. identical: the responses are the same text. The others
+depend on the vote alone."""
 
 
 def fate(vote: "Vote", selection: Selection) -> str:
-    """The fate of a vote as far as the vote alone decides it; `counts` if it depends on the pair."""
-    told = (
+    """The fate of a vote if the vote alone determines it; `counts` if it depends on the pair."""
+    rules = (
         ("superseded", not vote.latest),
         ("excluded", vote.excluded is not None),
         ("other_kind", vote.rater_kind not in selection.kinds),
@@ -89,14 +88,14 @@ def fate(vote: "Vote", selection: Selection) -> str:
         ("adjudication", vote.decides),
         ("gold", vote.pool == "gold"),
     )
-    return next((name for name, applies in told if applies), "counts")
+    return next((name for name, applies in rules if applies), "counts")
 
 
 def refuse_mixed_versions(votes: "Sequence[Vote]", selection: Selection) -> None:
-    """Refuse to mix votes on several versions of the question unless the selection names the versions.
+    """Check that votes on several versions of the question are mixed only if the selection specifies the versions.
 
     Raises:
-        FieldError: the votes that count were made under several versions and the selection names none.
+        FieldError: the votes are on several versions, and the selection specifies none.
     """
     versions = sorted({vote.version for vote in votes})
     if selection.versions is None and len(versions) > 1:

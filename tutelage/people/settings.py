@@ -1,4 +1,4 @@
-"""The settings of a study: the plan by which it distributes its questions, and the text that raters agree to."""
+"""Settings of a study: the plan for assigning questions, and the consent text."""
 
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
@@ -8,26 +8,26 @@ from tutelage.people.validation import FieldError, check_ranges, find_named, num
 
 Policy: TypeAlias = Literal["finish_first", "random", "priority"]
 MOST_KNOWN = 0.5
-"""The greatest share of questions that have a known answer or are asked again."""
+"""Maximum share of questions that have a known answer or are repeats."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a study distributes its questions."""
+    """The plan for assigning questions to raters."""
 
     overlap: int = number(Sentence("The number of raters"), 1, 100, default=2)
     """Raters per item."""
     policy: Policy = "finish_first"
-    """Which item is asked next: finish_first, items that were begun, then new ones at random; random, any open one;
-    priority, new ones by the priorities that `collect next` sets."""
+    """Order of items: finish_first, started items, then new ones at random; random, any open item; priority, new items
+    by the priorities set with `collect next`."""
     gold_rate: float = number(Sentence("The share of known answers"), 0, MOST_KNOWN, share=True, default=0.05)
     """Share of questions with a known answer."""
     repeat_rate: float = number(Sentence("The share asked again"), 0, MOST_KNOWN, share=True, default=0.04)
-    """Share of questions that are asked again with swapped sides."""
+    """Share of questions that are repeated with swapped sides."""
     training_pass: float = number(Sentence("The share of practice"), 0, 1, share=True, default=0.8)
-    """Share of the practice to get right."""
+    """Share of right answers required to pass the practice."""
     lease_seconds: int = number(Sentence("The time"), 1, 86_400, default=900)
-    """Seconds that a question is reserved for a rater."""
+    """Seconds for which a question is reserved for a rater."""
 
     def __post_init__(self) -> None:
         refusal = Sentence("There is no order “%(given)s” of items; it is %(known)s.")
@@ -49,14 +49,14 @@ LONGEST_CONSENT = 50_000
 
 @dataclass(frozen=True)
 class Consent:
-    """A text that raters agree to, and what becomes of their votes and their data."""
+    """The consent text of raters, and the retention of their votes and data."""
 
     text: str = field(default="", metadata={"file": True})
-    """The text in Markdown; empty, it is the standard text."""
+    """Consent text in Markdown (default: the standard text)."""
     votes: VotesOfForgotten = "keep"
-    """What becomes of votes when a rater is forgotten: kept under a number, or erased."""
+    """Votes of a forgotten rater: keep (under a number) or erase."""
     retention_days: int | None = number(Sentence("The number of days"), 1, 36_500, default=None)
-    """Days after the last sign of life until a rater is forgotten unasked; without it never."""
+    """Days of inactivity after which a rater is forgotten automatically (default: never)."""
 
     def __post_init__(self) -> None:
         if self.votes not in ("keep", "erase"):

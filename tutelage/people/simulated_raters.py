@@ -1,8 +1,8 @@
-"""Simulated raters: they know the gold utility, and vote on it as noisily as people do.
+"""Simulated raters, who vote by the gold utility with noise comparable to that of people.
 
-An attentive rater shown Δ = gold(left) - gold(right) votes left with probability σ(Δ / τ) (Bradley & Terry 1952), a tie
-if the noisy difference is next to nothing. People agree with each other on 72-77 % of such pairs (Ouyang et al. 2022;
-Stiennon et al. 2020), and `calibrated_tau` finds the τ that gives it.
+For Δ = gold(left) - gold(right), an attentive rater votes left with probability σ(Δ / τ) (Bradley & Terry 1952), or a
+tie if the noisy difference is small. People agree with each other on 72-77 % of pairs (Ouyang et al. 2022; Stiennon et
+al. 2020); `calibrated_tau` finds the τ for a given agreement.
 """
 
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ from tutelage.base.nouns import counted
 RaterKind: TypeAlias = Literal["ordinary", "careless", "adversarial"]
 Shown: TypeAlias = Literal["left", "right", "tie", "both_bad"]
 
-TIE_WIDTH = 0.12  # noisy differences below this (in units of τ) are called a tie
-BOTH_BAD_BELOW = 0.0  # a tie between two answers of less gold than this is "both bad"
-STRENGTH_STEPS = (1.2, 2.6)  # noisy differences (in units of τ) from which a vote has strength 2 and 3
+TIE_WIDTH = 0.12  # noisy differences below this (in units of τ) are ties
+BOTH_BAD_BELOW = 0.0  # a tie between two responses of gold below this is "both bad"
+STRENGTH_STEPS = (1.2, 2.6)  # minimum noisy differences (in units of τ) for strengths 2 and 3
 SECONDS_SPREAD = 0.4  # standard deviation of log seconds
-WORDS_TYPICAL = 80.0  # words in a pair that is read in the rater's mean time
-READING_SHARE = 0.6  # the part of that time that grows with the words
+WORDS_TYPICAL = 80.0  # words of a pair that takes the rater's mean time
+READING_SHARE = 0.6  # share of that time that is proportional to the number of words
 DRIFT_PER = 100.0  # judgements after which τ has grown by the factor 1 + drift
 
-TAU = 1.366  # gives 72.5 % agreement on pairs of answers drawn like the demonstrations
+TAU = 1.366  # gives 72.5 % agreement on pairs of responses sampled like the demonstrations
 
 
 @dataclass(frozen=True)
 class SimulatedVote:
-    """What a rater pressed, as displayed; strength 1 (slightly) to 3 (much better), 0 when neither is better."""
+    """A vote of a simulated rater, as displayed; strength 1 (slightly) to 3 (much better), 0 if neither is better."""
 
     verdict: Shown
     strength: int
@@ -39,12 +39,11 @@ class SimulatedVote:
 
 @dataclass(frozen=True)
 class SimulatedRater:
-    """A rater's habits.
+    """The parameters of a simulated rater.
 
-    `tau` is the noise in units of gold and `lapse` the probability of a thoughtless click. `side_bias` pushes toward
-    the left and `length_bias`, per ten words more, toward the longer answer (both in log-odds). `drift` is the share
-    of τ that being tired adds per hundred judgements. Careless raters always click without thought, adversarial ones
-    vote for what they find worse.
+    `tau` is the noise in units of gold, `lapse` the probability of a random vote. `side_bias` favours the left side,
+    `length_bias` the longer response, per ten additional words (both in log-odds). `drift` is the relative increase of
+    τ per hundred judgements (fatigue). Careless raters always vote at random, adversarial raters for the worse side.
     """
 
     name: str
@@ -59,13 +58,13 @@ class SimulatedRater:
     def probabilities(
         self, gold_left: float, gold_right: float, words_left: int, words_right: int, answered: int = 0
     ) -> tuple[float, float, float]:
-        """The probabilities of left, no difference, right, in closed form: with d the biased difference in units of τ
-        and w the tie width, σ(d - w), the rest, and σ(-d - w), mixed with the lapses."""
+        """The probabilities of left, no difference and right in closed form: σ(d - w), the remainder, and σ(-d - w),
+        mixed with the lapses, for the biased difference d in units of τ and the tie width w."""
         attentive = _three_ways(self._difference(gold_left, gold_right, words_left, words_right, answered))
         thoughtless = _three_ways(self.side_bias)
         lapse = self._lapse()
         left, none, right = (
-            (1 - lapse) * seen + lapse * unseen for seen, unseen in zip(attentive, thoughtless, strict=True)
+            (1 - lapse) * p + lapse * p_lapse for p, p_lapse in zip(attentive, thoughtless, strict=True)
         )
         return left, none, right
 
@@ -78,7 +77,7 @@ class SimulatedRater:
         rng: Random,
         answered: int = 0,
     ) -> SimulatedVote:
-        """One vote. `answered` is how many this rater has given before (for the drift)."""
+        """Sample a vote. `answered` is the number of previous votes of this rater (for the drift)."""
         difference = self.side_bias
         if rng.random() >= self._lapse():
             difference = self._difference(gold_left, gold_right, words_left, words_right, answered)
@@ -102,7 +101,7 @@ class SimulatedRater:
         return 1.0 if self.kind == "careless" else self.lapse
 
     def _seconds(self, words: int, rng: Random) -> float:
-        """Log-normal, with mean `mean_seconds` for a pair of typical length."""
+        """Sample the time of a vote: log-normal, with mean `mean_seconds` for a pair of typical length."""
         mean = self.mean_seconds * (1 - READING_SHARE + READING_SHARE * words / WORDS_TYPICAL)
         return rng.lognormvariate(log(mean) - SECONDS_SPREAD**2 / 2, SECONDS_SPREAD)
 
@@ -111,13 +110,14 @@ NAMES = ("Amina", "Bruno", "Chen", "Dalia", "Emeka", "Freya", "Gita", "Hugo", "I
 
 
 def panel(seed: int, n: int = 6, tau: float = TAU) -> list[SimulatedRater]:
-    """A mixed panel: n - 2 ordinary raters, one careless, one adversarial, in random order.
+    """A panel of n - 2 ordinary raters, one careless and one adversarial, in random order.
 
-    Raises TutelageError when n is below 3 or above the number of names.
+    Raises:
+        TutelageError: n is less than 3 or greater than the number of names.
     """
     if not 3 <= n <= len(NAMES):
         raise TutelageError(
-            f"A panel of {counted(n, 'rater')} was asked for; ask for 3 to {len(NAMES)}, as one is careless and one "
+            f"A panel of {counted(n, 'rater')} is not possible: choose 3 to {len(NAMES)}, as one is careless and one "
             "adversarial."
         )
     rng = Random(f"tutelage/{seed}/panel")
@@ -132,28 +132,30 @@ def panel(seed: int, n: int = 6, tau: float = TAU) -> list[SimulatedRater]:
 
 
 def pair_agreement(deltas: Sequence[float], tau: float) -> float:
-    """How often two attentive raters vote alike: E[σ² + (1 - σ)²] over the differences, σ = σ(Δ / τ)."""
+    """The probability that two attentive raters agree: E[σ² + (1 - σ)²] over the differences, σ = σ(Δ / τ)."""
     chances = [_sigmoid(delta / tau) for delta in _given(deltas)]
     return sum(p * p + (1 - p) * (1 - p) for p in chances) / len(chances)
 
 
 def ceiling(deltas: Sequence[float], tau: float) -> float:
-    """The best accuracy that anyone can have against single votes: E[max(σ, 1 - σ)], σ = σ(Δ / τ)."""
+    """The maximum accuracy against single votes: E[max(σ, 1 - σ)], σ = σ(Δ / τ)."""
     chances = [_sigmoid(delta / tau) for delta in _given(deltas)]
     return sum(max(p, 1 - p) for p in chances) / len(chances)
 
 
 def calibrated_tau(deltas: Sequence[float], agreement: float = 0.725) -> float:
-    """The τ at which `pair_agreement(deltas, τ)` equals `agreement`, by bisection of log τ (agreement falls with τ).
+    """The τ for which `pair_agreement(deltas, τ)` equals `agreement`, by bisection of log τ (agreement decreases with
+    τ).
 
-    Raises TutelageError when no τ can: agreement must lie between one half and the share that differ at all.
+    Raises:
+        TutelageError: `agreement` is not between 0.5 and the share of pairs with unequal gold.
     """
     size = max(abs(delta) for delta in _given(deltas))
     low, high = log(size * 1e-6) if size else 0.0, log(size * 1e6) if size else 0.0
     if not pair_agreement(deltas, exp(high)) < agreement < pair_agreement(deltas, exp(low)):
         raise TutelageError(
-            f"No noise makes raters agree on {agreement:.3f} of these {counted(len(deltas), 'pair')}; ask for more "
-            "than 0.5, and for less than the pairs of equal gold allow."
+            f"No noise gives an agreement of {agreement:.3f} on these {counted(len(deltas), 'pair')}; choose more than "
+            "0.5, and less than the pairs of equal gold allow."
         )
     for _ in range(60):
         middle = (low + high) / 2
@@ -178,7 +180,7 @@ def _ordinary(name: str, tau: float, rng: Random) -> SimulatedRater:
 
 def _given(deltas: Sequence[float]) -> Sequence[float]:
     if not deltas:
-        raise TutelageError("No gold differences were given; give at least one pair.")
+        raise TutelageError("There are no gold differences; provide at least one pair.")
     return deltas
 
 

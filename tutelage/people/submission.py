@@ -1,9 +1,8 @@
-"""Receiving the answers of raters.
+"""Submission of answers by raters.
 
-An answer is acknowledged only when it is on the disk. The same idempotency key twice is one judgement and gets the same
-receipt, so that a browser may send again whenever it is in doubt. Changing one's mind is a new revision; what was said
-before stays. An answer to a reservation that ran out counts like any other if the item still has room, and is kept as
-an extra one if it has not.
+An answer is acknowledged only once it is on disk. Submissions with the same idempotency key create one judgement and
+return the same receipt, so that browsers can retry safely. A changed answer is a new revision; previous revisions are
+kept. An answer to an expired reservation counts if the item still has room, otherwise it is stored as an extra answer.
 """
 
 from collections import Counter
@@ -22,8 +21,7 @@ from tutelage.people.store.studies import load_study
 
 @dataclass(frozen=True)
 class Receipt:
-    """The receipt of an answer: judgement, assignment and revision, whether it was `extra` (the item complete) or
-    `known`."""
+    """The receipt of an answer. `extra`: the item was already complete; `known`: the answer was submitted before."""
 
     judgement: int
     assignment: int
@@ -34,7 +32,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class _Locks:
-    """Everything an answer touches, locked in this order."""
+    """The locked rows that an answer modifies, in locking order."""
 
     rater: Rater
     lease: Lease
@@ -42,12 +40,12 @@ class _Locks:
 
 
 def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | None = None) -> Receipt:
-    """Store an answer as a judgement. With `rater_id`, the assignment must be that rater's.
+    """Store an answer as a judgement. With `rater_id`, the assignment must belong to this rater.
 
     Raises:
-        TutelageError: no such assignment, another rater's, an answer that the question does not allow, or an
-            idempotency key that was used for another question.
-        Unavailable: the database cannot be written just now; nothing was saved, send the same answer again.
+        TutelageError: the assignment does not exist or belongs to another rater, the answer is invalid for the
+            question, or the idempotency key was used for another question.
+        Unavailable: the database cannot be written at the moment; nothing was saved, send the same answer again.
     """
     with store.write() as connection:
         locked = _lock(connection, assignment_id, rater_id)
@@ -74,7 +72,9 @@ def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _
         locked = assignments.lock_lease(connection, assignment_id)
         if locked is not None and locked[0].rater_id == rater.id:
             return _Locks(rater, *locked)
-    raise TutelageError(f"There is no assignment {assignment_id} of yours; ask for the next question.")
+    raise TutelageError(
+        f"Assignment {assignment_id} does not exist or belongs to another rater; request the next question."
+    )
 
 
 def _write(
@@ -82,8 +82,10 @@ def _write(
 ) -> Receipt:
     rater, lease, item = locked.rater, locked.lease, locked.item
     extra = _is_extra(lease, item)
-    said = lease.kind.canonical(answer, lease.order, lease.screen)
-    new = judgements.append_revision(connection, lease, answer, said, before=before, extra=extra, now=now)
+    canonical = lease.kind.canonical(answer, lease.order, lease.screen)
+    new = judgements.append_revision(
+        connection, lease, answer, canonical, before=before, extra=extra, now=now
+    )
     state = "skipped" if answer.choice == "skip" else "done"
     counted = not extra and rater.fills_places
     counts = assignments.close(connection, lease, item, state, now, extra=extra, counted=counted)
@@ -101,44 +103,45 @@ def _write(
     inbox.notice_answer(connection, rater, lease, answer, new, before, now)
     if lease.chosen_by in DECIDING:
         inbox.settle_disagreement(connection, item.id, rater.name, now)
-    elif counted and said.verdict in ("a", "b"):
+    elif counted and canonical.verdict in ("a", "b"):
         inbox.notice_disagreement(connection, lease, item, counts, now)
     return Receipt(new.id, lease.id, new.revision, extra, False)
 
 
 def _graduate(connection: Connection, locked: _Locks, now: int) -> None:
-    """After the last training question: on to the real ones with enough right answers."""
+    """After the last training question, activate the rater if enough answers were right."""
     rater, study = locked.rater, load_study(connection, locked.lease.study_id)
     if open_items.known_item(connection, study.id, rater.id, "training", 0) is not None:
         return
-    seen, right = judgements.training_record(connection, rater.id)
-    passed = right >= study.plan.training_pass * seen
-    finish_training(connection, rater, passed, now, seen=seen, right=right)
+    answered, right = judgements.training_record(connection, rater.id)
+    passed = right >= study.plan.training_pass * answered
+    finish_training(connection, rater, passed, now, seen=answered, right=right)
     if passed:
         visits.begin_answers(connection, rater.id)
     elif not visits.screen_out(connection, rater, now):
-        inbox.notice_practice(connection, rater, seen, right, now)
+        inbox.notice_practice(connection, rater, answered, right, now)
 
 
 def _check_corrected(connection: Connection, lease: Lease, answer: Answer) -> None:
-    """Raises TutelageError for a better response or marked words that the question does not allow."""
+    """Raises TutelageError for a correction or spans that the question does not allow."""
     if answer.correction is None and not answer.spans:
         return
-    shown = lease.screen
-    if (answer.correction is not None and not shown.corrections) or (answer.spans and not shown.spans):
+    screen = lease.screen
+    if (answer.correction is not None and not screen.corrections) or (answer.spans and not screen.spans):
         raise TutelageError(
-            "This study asks for no better response, or for no marked words; its owner allows them in the settings."
+            "This study does not collect better responses or marked words; its owner can enable them in the settings."
         )
     if answer.choice == "skip":
-        raise TutelageError("A question that cannot be judged takes no better response and no marked words.")
+        raise TutelageError("A skipped question cannot have a better response or marked words.")
     texts = load_assignment(connection, lease.id).texts
     if answer.correction is not None:
         check_correction(answer.correction, texts)
-    check_spans(answer.spans, texts, shown.spans)
+    check_spans(answer.spans, texts, screen.spans)
 
 
 def _is_extra(lease: Lease, item: LockedItem) -> bool:
-    """A reserved or answered place is the rater's own; one that was given back is taken again if there is room."""
+    """Whether the answer exceeds the places of the item. A reserved or answered assignment keeps its place; a released
+    one regains a place if there is room."""
     if lease.state in ("leased", "done") or lease.extra:
         return lease.extra
     return not lease.repeat and item.room == 0

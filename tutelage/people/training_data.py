@@ -1,6 +1,7 @@
-"""The training data of a study at a frozen moment: labels, preferences, demonstrations, and the fate of every vote.
+"""Training data of a study as of a snapshot: labels, preferences, demonstrations, and the fate of every vote.
 
-A preference also demonstrates its better response, unless the question was corrected: then its corrections do.
+The chosen response of a preference also serves as a demonstration, unless the question has corrections, which replace
+it.
 """
 
 import math
@@ -24,8 +25,8 @@ PairKey: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Row:
-    """A preference with its origin: `chosen` and `rejected` index the completions; `strength` is the chosen one's
-    mean."""
+    """A preference with its origin. `chosen` and `rejected` index the completions; `strength` is the mean strength in
+    favour of the chosen one."""
 
     preference: Preference
     question: Question
@@ -37,8 +38,8 @@ class Row:
 
 @dataclass(frozen=True)
 class LabelledStudy:
-    """A study at a snapshot with labels and rows for training. `bad` are questions whose pair most found bad; `fates`
-    counts all judgements by fate, `correction_fates` all corrections."""
+    """A study as of a snapshot, with labels and training rows. `bad` are the questions whose pair the majority judged
+    as both bad; `fates` and `correction_fates` count judgements and corrections by fate."""
 
     rows: tuple[Row, ...]
     bad: tuple[Question, ...]
@@ -58,7 +59,7 @@ def preferences(
     split: str | None = None,
     at: Snapshot | None = None,
 ) -> tuple[Preference, ...]:
-    """The study's preferences for training; of one split, and as of a snapshot, if given."""
+    """The preferences of a study for training, optionally of one split or as of a snapshot."""
     labelled = label_study(store, study_id, selection or Selection(), at)
     return tuple(
         row.preference for row in labelled.rows if split is None or row.question.prompt.split == split
@@ -68,30 +69,30 @@ def preferences(
 def label_study(
     store: Store, study_id: int, selection: Selection, at: Snapshot | None = None
 ) -> LabelledStudy:
-    """Aggregate the votes of a study and account for every one of them.
+    """Aggregate the votes of a study, and assign a fate to each.
 
     Raises:
-        TutelageError: the votes were made under several versions of the question and the selection names none.
+        TutelageError: the votes are on several versions of the question, and the selection specifies none.
     """
     at = at or freeze(store, study_id)
     questions = {question.key: question for question in list_questions(store, study_id)}
     votes = list_votes(store, study_id, at=at, every_revision=True)
     fates = [fate(vote, selection) for vote in votes]
-    heard = [v for v, what in zip(votes, fates, strict=True) if what in ("counts", "gold", "adjudication")]
-    refuse_mixed_versions(heard, selection)
+    evidence = [v for v, what in zip(votes, fates, strict=True) if what in ("counts", "gold", "adjudication")]
+    refuse_mixed_versions(evidence, selection)
     decisions = [v for v, what in zip(votes, fates, strict=True) if what == "adjudication"]
     settled = {pair_name(pair): pair.verdict for pair in pair_votes(decisions)}
     gold = {key: question.item.gold for key, question in questions.items() if question.item.gold is not None}
-    labels = aggregate(heard, gold | settled, use_strength=selection.use_strength)
+    labels = aggregate(evidence, gold | settled, use_strength=selection.use_strength)
     decided = {_pair(label) for label in labels.labels if _kind(label, settled) == "decided"}
     outcomes = {
         _pair(label): _outcome(label, questions[label.item], settled, selection) for label in labels.labels
     }
     production = [label for label in labels.labels if questions[label.item].item.pool == "production"]
-    kept = [label for label in production if outcomes[_pair(label)] == "used"]
+    used = [label for label in production if outcomes[_pair(label)] == "used"]
     final = Counter(_final(vote, what, outcomes, decided) for vote, what in zip(votes, fates, strict=True))
     bad = dict.fromkeys(label.item for label in production if outcomes[_pair(label)] == "both_bad")
-    rows = tuple(_rows(kept, questions, settled, selection))
+    rows = tuple(_rows(used, questions, settled, selection))
     return LabelledStudy(
         rows,
         tuple(questions[key] for key in bad),
@@ -105,10 +106,10 @@ def label_study(
 
 
 def decided_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
-    """The votes for a side that count on production pairs, for agreement and its ceiling. Items are named by key, pairs
-    of more responses also by their letters."""
-    heard = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
-    decided = [pair for pair in pair_votes(heard) if pair.verdict in SIDES]
+    """The counting votes for a side on production pairs, for agreement and its ceiling. Items are named by key, plus
+    the letters of the pair for questions with more than two responses."""
+    evidence = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
+    decided = [pair for pair in pair_votes(evidence) if pair.verdict in SIDES]
     return Votes.of(
         [pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES
     )
@@ -119,7 +120,7 @@ def _pair(label: Label) -> PairKey:
 
 
 def _kind(label: Label, settled: Mapping[str, str]) -> str:
-    """`decided`, `tie` or `both_bad`: an owner's word, else what most raters found."""
+    """`decided`, `tie` or `both_bad`: by adjudication if there is one, else by majority."""
     word = settled.get(pair_name(label))
     return label.kind if word is None else "decided" if word in ("a", "b") else word
 
@@ -136,12 +137,13 @@ def _outcome(label: Label, question: Question, settled: Mapping[str, str], selec
 
 
 def _final(vote: Vote, what: str, outcomes: Mapping[PairKey, str], decided: Set[PairKey]) -> str:
-    """The fate of a vote that counts is that of its pair; an answer about several pairs is used if any of them is."""
+    """The final fate of a vote. A counting vote has the fate of its pair; with several pairs, it is used if any pair
+    is."""
     if what != "counts":
         return what
     pairs = [(vote.item, first, second) for first, second in pairs_of(vote)]
-    found = {outcomes[pair] for pair in pairs}
-    outcome = "used" if "used" in found else min(found)
+    fates = {outcomes[pair] for pair in pairs}
+    outcome = "used" if "used" in fates else min(fates)
     beside = vote.verdict == "both_bad" or (vote.verdict == "tie" and pairs[0] in decided)
     return "outvoted" if outcome == "used" and beside else outcome
 
@@ -176,7 +178,7 @@ T = TypeVar("T", Preference, Demonstration)
 
 @dataclass(frozen=True)
 class TrainingRow(Generic[T]):
-    """A record to train on, the question that it is about, and where it comes from."""
+    """A training record with its question and source."""
 
     record: T
     question: Question
@@ -184,38 +186,38 @@ class TrainingRow(Generic[T]):
 
 
 def training_pairs(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[TrainingRow[Preference]]:
-    """The preferences of a study that come from `rows`."""
-    found = [TrainingRow(row.preference, row.question, source_of(row)) for row in labelled.rows]
+    """The preferences of a study from the sources `rows`."""
+    pairs = [TrainingRow(row.preference, row.question, source_of(row)) for row in labelled.rows]
     for each in labelled.corrections:
-        found += [TrainingRow(pair, each.question, "corrections") for _, pair in each.pairs]
-    return [row for row in found if row.rows in rows]
+        pairs += [TrainingRow(pair, each.question, "corrections") for _, pair in each.pairs]
+    return [row for row in pairs if row.rows in rows]
 
 
 def training_demonstrations(
     labelled: LabelledStudy, rows: Sequence[StudyRows]
 ) -> list[TrainingRow[Demonstration]]:
-    """The demonstrations of a study that come from `rows`, with the weights of their preferences and corrections."""
-    found = [
+    """The demonstrations of a study from the sources `rows`, with the weights of their preferences and corrections."""
+    demonstrations = [
         TrainingRow(each.demonstration, each.question, "corrections")
         for each in labelled.corrections
         if "corrections" in rows
     ]
-    corrected = {row.question.key for row in found}
+    corrected = {row.question.key for row in demonstrations}
     for row in labelled.rows:
-        shown = row.preference
-        if row.question.key not in corrected and shown.p_chosen > 0.5 and source_of(row) in rows:
-            better = Demonstration(shown.messages, shown.chosen, shown.weight)
-            found.append(TrainingRow(better, row.question, source_of(row)))
-    return found
+        pair = row.preference
+        if row.question.key not in corrected and pair.p_chosen > 0.5 and source_of(row) in rows:
+            better = Demonstration(pair.messages, pair.chosen, pair.weight)
+            demonstrations.append(TrainingRow(better, row.question, source_of(row)))
+    return demonstrations
 
 
 def source_of(row: Row) -> StudyRows:
-    """Where a preference that votes decided comes from."""
+    """The source of a preference derived from votes."""
     return "live" if row.question.item.origin == LIVE else "votes"
 
 
-def counted(found: Iterable[TrainingRow[T]]) -> str:
-    """How many rows there are and where they come from, as a sum."""
-    counts = Counter(row.rows for row in found)
+def counted(rows: Iterable[TrainingRow[T]]) -> str:
+    """The number of rows as a sum over their sources."""
+    counts = Counter(row.rows for row in rows)
     parts = [f"{counts[name]:,} {name}" for name in ALL_ROWS if counts[name]]
     return f"{counts.total():,} = {' + '.join(parts) or '0'}"

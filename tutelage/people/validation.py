@@ -1,4 +1,4 @@
-"""Values of a setting: their ranges, declared with the fields of a dataclass, and errors by the name of the value."""
+"""Validation of settings: ranges of numbers, declared with dataclass fields, and errors by field."""
 
 import dataclasses
 import math
@@ -12,11 +12,11 @@ T = TypeVar("T")
 NO_NUMBER = Sentence("%(what)s is “%(given)s”; give a number from %(least)s to %(most)s.")
 NO_WHOLE_NUMBER = Sentence("%(what)s is “%(given)s”; give a whole number from %(least)s to %(most)s.")
 LONGEST_SHOWN = 50
-"""The characters of an unknown name that an error repeats."""
+"""Maximum number of characters of an unknown name quoted in an error."""
 
 
 class NumberRange(NamedTuple):
-    """The range of a number; `words` name it in errors. A `share` may be written in per cent on a page."""
+    """The range of a number, which is called `words` in errors. A `share` can be entered in per cent on pages."""
 
     words: Sentence
     least: float
@@ -27,28 +27,28 @@ class NumberRange(NamedTuple):
 def number(
     words: Sentence, least: float, most: float, *, share: bool = False, default: Any = dataclasses.MISSING
 ) -> Any:
-    """A field of a dataclass for a number from `least` to `most`, or None where its type and default say so.
-    `check_ranges`, forms, flags and the API read the range."""
+    """A dataclass field for a number from `least` to `most`, or None if its type allows it. The range is used by
+    `check_ranges`, forms, flags and the API."""
     return dataclasses.field(default=default, metadata={"limits": NumberRange(words, least, most, share)})
 
 
 def limits_of(field: "dataclasses.Field[Any]") -> NumberRange | None:
-    """The range that the field was declared with."""
+    """The declared range of a field; None if it has none."""
     return field.metadata.get("limits")
 
 
 class FieldError(TutelageError):
-    """An error in one value of a setting. `field` is its name in the dataclass or function that takes it, and in the
-    form, which shows the sentence beside that input."""
+    """An invalid value of a field. `field` is the name of the field in its dataclass or function, and in the form,
+    which shows the error next to the input."""
 
     def __init__(self, field: str, message: str, /, **values: object) -> None:
-        """`message` is a `Sentence`, or the message of one with these `values`."""
+        """`message` is a `Sentence`, or the template of one with these `values`."""
         super().__init__(message if isinstance(message, Sentence) else Sentence(message, **values))
         self.field = field
 
 
 def check_range(field: str, what: Sentence, value: float, least: float, most: float) -> None:
-    """Raises FieldError unless the value is a number from `least` to `most`; `what` names it in the sentence."""
+    """Raises FieldError unless the value is a number from `least` to `most`; it is called `what` in the error."""
     if not math.isfinite(value) or not least <= value <= most:
         whole = all(isinstance(number, int) for number in (value, least, most))
         refusal = NO_WHOLE_NUMBER if whole else NO_NUMBER
@@ -56,7 +56,7 @@ def check_range(field: str, what: Sentence, value: float, least: float, most: fl
 
 
 def check_ranges(settings: Any) -> None:
-    """Raises FieldError for the first number of a dataclass outside the range that its field declares."""
+    """Raises FieldError for the first number of a dataclass outside the range of its field."""
     for field in dataclasses.fields(settings):
         limits, value = limits_of(field), getattr(settings, field.name)
         if limits is not None and value is not None:
@@ -66,28 +66,28 @@ def check_ranges(settings: Any) -> None:
 def find_named(
     field: str, name: str, among: Mapping[str, T], refusal: Sentence, *, known: Iterable[str] = ()
 ) -> T:
-    """What is called `name` among things that have names.
+    """The value called `name` in a mapping.
 
     Raises:
-        FieldError: nothing is. It says the `refusal`, a sentence without its values, about the name that was `given`
-            and those that are `known`: all of them, where no fewer are to be told.
+        FieldError: there is none. The message is `refusal`, a sentence with the placeholders `given` (the name) and
+            `known` (the names in `known`, by default all).
     """
     if name not in among:
-        told = ", ".join(known) or ", ".join(among)
-        raise FieldError(field, refusal.about(given=name[:LONGEST_SHOWN], known=told))
+        names = ", ".join(known) or ", ".join(among)
+        raise FieldError(field, refusal.about(given=name[:LONGEST_SHOWN], known=names))
     return among[name]
 
 
 def storable(text: str) -> str:
-    """A text of a model that databases can store: a zero and half a surrogate pair become U+FFFD, two halves their
+    """A text that databases can store: zero characters and lone surrogates become U+FFFD, surrogate pairs their
     character."""
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.replace("\x00", "\ufffd")
 
 
 def refuse_unstorable(text: str, where: str, field: str = "") -> None:
-    """Raises FieldError for a text with a zero byte (PostgreSQL cannot store it) or half a surrogate pair (no encoding
-    has it); `where` names the text, `field` the value of a form."""
+    """Raises FieldError for a text with a zero character, which PostgreSQL cannot store, or a lone surrogate, which
+    UTF-8 cannot encode. `where` is the name of the text, `field` that of the field."""
     if "\x00" in text:
         raise FieldError(
             field, "%(where)s contains a zero character, which cannot be stored; remove it.", where=where

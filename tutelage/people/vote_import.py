@@ -1,4 +1,4 @@
-"""Import of votes from tables, and of ready pairs as questions."""
+"""Import of votes from tables, and of preference pairs as questions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,8 +27,8 @@ from tutelage.people.vote_tables import (
 
 @dataclass(frozen=True)
 class ImportReport:
-    """The result of an import. `revised` votes replace an earlier one of the same rater on the pair; `known` ones were
-    imported before; `dropped` counts unusable ones, with the first places."""
+    """The result of an import. `revised` votes replace an earlier vote of the same rater on the pair; `known` ones were
+    imported before; `dropped` counts unusable votes, with their first locations."""
 
     votes: int
     revised: int
@@ -40,7 +40,7 @@ class ImportReport:
 
 @dataclass(frozen=True)
 class PairQuestions:
-    """Questions made of ready pairs, for `add_items`; `identical` counts pairs of equal texts, which ask nothing."""
+    """Questions from preference pairs, for `add_items`. `identical` counts pairs of equal texts, which are omitted."""
 
     prompts: tuple[Prompt, ...]
     completions: tuple[CompletionRecord, ...]
@@ -49,8 +49,8 @@ class PairQuestions:
 
 
 def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported") -> PairQuestions:
-    """Ready pairs as questions. Which response is a depends on the texts alone, so it does not tell the imported
-    label."""
+    """Preference pairs as questions. The canonical order depends only on the texts, so that it does not reveal the
+    imported label."""
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
     items: dict[str, Item] = {}
@@ -70,9 +70,9 @@ def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported
 
 
 def study_screen(store: Store, study_id: int) -> Screen:
-    """What the first version of a study shows beside two responses: imported votes count as given under it."""
-    shown = list_versions(store, study_id)[0]
-    return Screen(2, shown.scale, shown.criteria)
+    """The screen for pairs in the first version of a study, which imported votes are attributed to."""
+    version = list_versions(store, study_id)[0]
+    return Screen(2, version.scale, version.criteria)
 
 
 def import_votes(
@@ -84,12 +84,12 @@ def import_votes(
     partial: bool = False,
     actor: str = "owner",
 ) -> ImportReport:
-    """Take votes from a table (`data.tables.read_table`), all or none. Prompts, responses, items and raters are made as
-    they occur; names that differ in capitals only are one rater; the same table again adds nothing. A second vote of a
-    rater on a pair counts as a change of mind: the last one is in force.
+    """Import the votes of a table (`data.tables.read_table`), atomically, with their prompts, responses, items and
+    raters. Rater names are case-insensitive. Importing a table again adds nothing. A second vote of a rater on a pair
+    is a revision: the last one is in force.
 
     Raises:
-        TutelageError: a column is missing, no vote can be used, or, without `partial`, some vote cannot be used.
+        TutelageError: a column is missing, no vote is usable, or, without `partial`, some vote is unusable.
     """
     study = study_of(store, study_id)
     read = usable_votes(table, columns, study.kind, study_screen(store, study_id), partial=partial)
@@ -105,14 +105,14 @@ def import_votes(
             actor,
         )
         names, new = _raters(connection, study_id, read, table.source, now, actor)
-        told = [replace(vote, rater=names[vote.rater]) for vote in read.votes]
-        written = insert_answers(connection, study_id, told, now, source=table.source, actor=actor)
-    revised = len(told) - len({(vote.item, vote.rater) for vote in told})
+        votes = [replace(vote, rater=names[vote.rater]) for vote in read.votes]
+        written = insert_answers(connection, study_id, votes, now, source=table.source, actor=actor)
+    revised = len(votes) - len({(vote.item, vote.rater) for vote in votes})
     return ImportReport(written.new, revised, written.known, added.items, new, read.dropped)
 
 
 def _list_reasons(dropped: Dropped) -> str:
-    """Reasons why votes cannot be used, with the first few places, in one sentence."""
+    """The reasons why votes are unusable, with their first locations, in one sentence."""
     each = [
         Sentence(
             "%(reason)s (%(count)s: %(places)s)",
@@ -130,7 +130,7 @@ def _list_reasons(dropped: Dropped) -> str:
 def usable_votes(
     table: Table, columns: Columns, kind: Kind, screen: Screen, *, partial: bool = False
 ) -> VotesRead:
-    """The votes of a table that is fit to be imported. Raises as `import_votes` does."""
+    """The votes of a table for import. Raises the same errors as `import_votes`."""
     read = read_votes(table, columns, kind, screen)
     reasons = _list_reasons(read.faults if read.votes else read.dropped)
     if not read.votes:
@@ -158,12 +158,12 @@ def usable_votes(
 def _raters(
     connection: Connection, study_id: int, read: VotesRead, source: str, now: int, actor: str
 ) -> tuple[dict[str, str], int]:
-    """The names of the raters as the study has them, by those in the table; new ones are made, and counted."""
+    """The raters' names in the study by their names in the table, and the number of raters created."""
     names, new = {}, 0
     for name in dict.fromkeys(vote.rater for vote in read.votes):
-        known = named_rater(connection, study_id, name)
-        if known is None:
-            known = insert_rater(connection, study_id, name, now=now, detail={"source": source}, actor=actor)
+        rater = named_rater(connection, study_id, name)
+        if rater is None:
+            rater = insert_rater(connection, study_id, name, now=now, detail={"source": source}, actor=actor)
             new += 1
-        names[name] = known.name
+        names[name] = rater.name
     return names, new

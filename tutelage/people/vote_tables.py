@@ -1,6 +1,6 @@
-"""Votes read from tables: which columns hold what, what the words for a choice mean, and the votes of the rows.
+"""Votes from tables: the roles of columns, the meanings of choice words, and the votes of each row.
 
-Votes that cannot be used are counted in `VotesRead.dropped`, by reason, with the first places.
+`VotesRead.dropped` counts unusable votes by reason, with their first locations.
 """
 
 from collections import Counter
@@ -27,19 +27,19 @@ CHOICES: Mapping[str, tuple[str, int]] = {
     "b-is-slightly-better": ("b", 1), "b-is-better": ("b", 2), "b-is-much-better": ("b", 3),
     "both_bad": ("both_bad", 0), "bothbad": ("both_bad", 0), "tie (bothbad)": ("both_bad", 0), "skip": ("skip", 0),
 }  # fmt: skip
-"""What the words for a choice mean: verdict and strength. Spelling in capitals or small letters does not matter."""
+"""Verdict and strength by choice word, case-insensitive."""
 MEANINGS = tuple(
     word for word in CHOICES if word not in ("model_a", "model_b", "equal", "bothbad", "tie (bothbad)")
 )
-"""The words that a table's own words may be given the meaning of."""
+"""The meanings that can be assigned to the choice words of a table."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table of votes. `prompt` may be several, joined by blank lines. A row holds one vote, of the
-    rater in `rater`; or, with `annotators`, the votes of so many raters, each in a column of its own that is named
-    after the rater, where an empty cell is no vote. `time` is read as ISO 8601 or as seconds since the epoch; `choices`
-    gives the meaning of other words than those in `CHOICES`."""
+    """The columns of a table of votes. `prompt` may name several columns, which are joined by blank lines. A row holds
+    one vote by the rater in column `rater`; with `annotators`, it holds one vote per annotator, each in the column
+    named after the annotator (empty: no vote). `time` is ISO 8601 or seconds since the epoch. `choices` maps words
+    beyond those in `CHOICES` to verdict and strength."""
 
     prompt: str | tuple[str, ...] = "prompt"
     a: str = "completion_a"
@@ -55,22 +55,23 @@ class Columns:
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The columns that make up the prompt."""
+        """The columns of the prompt."""
         return (self.prompt,) if isinstance(self.prompt, str) else self.prompt
 
 
 def meaning_of(text: str) -> tuple[str, int]:
-    """The verdict and strength that a word of `MEANINGS` stands for.
+    """The verdict and strength of a word in `MEANINGS`.
 
     Raises:
-        FieldError: it is none of them.
+        FieldError: the word is not in `MEANINGS`.
     """
     refusal = Sentence("“%(given)s” is no meaning of a choice; it is one of %(known)s.")
     return find_named("means", text.strip().lower(), CHOICES, refusal, known=MEANINGS)
 
 
 def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
-    """Raises FieldError for the first missing column, with those there are; for a table of pairs, with what to do."""
+    """Raises FieldError for the first missing column, listing the columns of the table; TutelageError for a table of
+    pairs without votes."""
     needed = _needed(columns, kind)
     missing = {name: field for name, field in needed if name not in table.columns}
     if {"chosen", "rejected"} <= set(table.columns) and {"rater", "annotators"} & set(missing.values()):
@@ -92,7 +93,7 @@ def require_columns(table: Table, columns: Columns, kind: Kind) -> None:
 
 
 def _needed(columns: Columns, kind: Kind) -> list[tuple[str, str]]:
-    """The columns that are read, each with the field of `Columns` that names it."""
+    """The required columns, each with its field of `Columns`."""
     who = [(name, "annotators") for name in columns.annotators] or [(columns.rater, "rater")]
     if kind.traits.sides and not columns.annotators:
         who = [(columns.choice, "choice"), *who]
@@ -121,17 +122,17 @@ def _listed(names: Sequence[str], most: int = 30) -> str:
 HELD_OUT_SHARE = 10
 SHOWN = 5
 YEAR_10000 = 253_402_300_800
-"""Seconds since the epoch that are no time any more."""
+"""Seconds since the epoch; larger values are not accepted as times."""
 Places: TypeAlias = tuple[int, tuple[str, ...]]
 Dropped: TypeAlias = Mapping[str, Places]
-"""Votes that cannot be used, by reason: how many, and the first few places."""
+"""Unusable votes by reason: their number and first locations."""
 IDENTICAL = Sentence("both responses are the same text")
 
 
 @dataclass(frozen=True)
 class VotesRead:
-    """The votes of a table, with their prompts, responses and items. `words` counts the words for a choice; `dropped`
-    unusable votes by reason, with the first places."""
+    """The votes of a table, with their prompts, responses and items. `words` counts choice words; `dropped` counts
+    unusable votes by reason, with their first locations."""
 
     votes: tuple[AnswerRecord, ...]
     prompts: Mapping[str, Prompt]
@@ -142,15 +143,15 @@ class VotesRead:
 
     @property
     def faults(self) -> Dropped:
-        """What was dropped because something is wrong with it; a vote on two equal texts only says nothing."""
-        return {reason: told for reason, told in self.dropped.items() if reason != IDENTICAL}
+        """Votes dropped because of an error; votes on identical responses are valid, but carry no information."""
+        return {reason: places for reason, places in self.dropped.items() if reason != IDENTICAL}
 
 
 def read_votes(table: Table, columns: Columns, kind: Kind, screen: Screen) -> VotesRead:
-    """Read the votes of a table, which are not written anywhere yet.
+    """Read the votes of a table without storing them.
 
-    A study that asks for more than a side reads columns such as an export's `votes.csv` has (`Kind.cells`) instead of
-    the choice. The side that the file calls a is taken to have been shown on the left.
+    For kinds of questions other than pairs, columns as in an export's `votes.csv` (`Kind.cells`) replace the choice
+    column. Side a of the file is assumed to have been displayed on the left.
 
     Raises:
         TutelageError: a column is missing.
@@ -164,7 +165,7 @@ def read_votes(table: Table, columns: Columns, kind: Kind, screen: Screen) -> Vo
 
 
 class _VoteReader:
-    """Reads votes from the rows of a table, and collects the prompts, responses and items that they speak of."""
+    """Reads votes from the rows of a table, and collects their prompts, responses and items."""
 
     def __init__(self, columns: Columns, kind: Kind, screen: Screen) -> None:
         self.columns, self.kind, self.screen = columns, kind, screen
@@ -177,22 +178,22 @@ class _VoteReader:
         self._keys: Counter[str] = Counter()
 
     def votes(self, where: str, values: Mapping[str, object]) -> Iterator[AnswerRecord]:
-        """The votes of a row; what they speak of is remembered."""
+        """The votes of a row. Adds their prompts, responses and items to those of the reader."""
         names = self.columns
         if not names.annotators:
-            said = [(_text(values, names.rater), _text(values, names.choice))]
+            words = [(_text(values, names.rater), _text(values, names.choice))]
         else:
-            said = [(name.strip(), _text(values, name)) for name in names.annotators if _text(values, name)]
-        for rater, word in said:
+            words = [(name.strip(), _text(values, name)) for name in names.annotators if _text(values, name)]
+        for rater, word in words:
             vote = self._vote(where, values, rater, word)
             if vote is not None:
                 yield vote
 
     def _vote(self, where: str, values: Mapping[str, object], rater: str, word: str) -> AnswerRecord | None:
         names = self.columns
-        asked = "\n\n".join(filter(None, (_text(values, name) for name in names.prompts)))
+        request = "\n\n".join(filter(None, (_text(values, name) for name in names.prompts)))
         texts = [_text(values, name) for name in (names.a, names.b)]
-        if not asked or not all(texts):
+        if not request or not all(texts):
             self.drop(Sentence("the prompt or a response is missing"), where)
             return None
         if not rater:
@@ -201,19 +202,20 @@ class _VoteReader:
         meaning = self._meaning(word, values, where)
         if meaning is None:
             return None
-        prompt = prompt_of(user(asked))
+        prompt = prompt_of(user(request))
         models = [_text(values, name) for name in (names.model_a, names.model_b)]
-        shown = [completion_of(prompt, text, model) for text, model in zip(texts, models, strict=True)]
-        if shown[0].id == shown[1].id:
+        both = [completion_of(prompt, text, model) for text, model in zip(texts, models, strict=True)]
+        if both[0].id == both[1].id:
             self.drop(IDENTICAL, where)
             return None
-        item = item_of(prompt, [completion.id for completion in shown], "imported")
+        item = item_of(prompt, [completion.id for completion in both], "imported")
         self.prompts[prompt.id], self.items[item.key] = prompt, item
-        self.completions |= {completion.id: completion for completion in shown}
-        return self._told(item, shown, rater, meaning, values)
+        self.completions |= {completion.id: completion for completion in both}
+        return self._told(item, both, rater, meaning, values)
 
     def _meaning(self, word: str, values: Mapping[str, object], where: str) -> Answer | None:
-        """What a row says, a as the left side; what cannot be used is dropped."""
+        """The answer of a row, with a as the left side; None if it is unusable, in which case it is counted as
+        dropped."""
         if not self.kind.traits.sides:
             return self._content(values, where)
         self.words[word] += 1
@@ -225,7 +227,7 @@ class _VoteReader:
         return None
 
     def _content(self, values: Mapping[str, object], where: str) -> Answer | None:
-        """An answer of a kind that asks for more than a side."""
+        """The answer of a row for kinds of questions other than pairs."""
         meaning = self.kind.read(values, self.screen)
         if meaning is None:
             self.drop(Sentence("columns of its kind are missing"), where)
@@ -241,69 +243,70 @@ class _VoteReader:
     def _told(
         self,
         item: Item,
-        shown: Sequence[CompletionRecord],
+        completions: Sequence[CompletionRecord],
         rater: str,
         meaning: Answer,
         values: Mapping[str, object],
     ) -> AnswerRecord:
-        sides = tuple(item.responses.index(completion.id) for completion in shown)
+        sides = tuple(item.responses.index(completion.id) for completion in completions)
         created = milliseconds(_text(values, self.columns.time))
         reason = _text(values, self.columns.reason)
-        said = [
+        parts = [
             meaning.choice,
             str(meaning.strength),
             *([str(dict(meaning.content))] if meaning.content else []),
         ]
-        name = stable_id(item.key, rater, str(sides), *said, str(created), reason)
+        name = stable_id(item.key, rater, str(sides), *parts, str(created), reason)
         self._keys[name] += 1
         answer = replace(meaning, reason=reason, client="import", key=f"{name}-{self._keys[name]}")
         return AnswerRecord(item.key, rater, sides, answer, created)
 
     def drop(self, reason: str, where: str) -> None:
-        """Count a vote that cannot be used."""
+        """Count an unusable vote."""
         count, places = self._dropped.get(reason, (0, ()))
         self._dropped[reason] = (count + 1, _with(places, where))
 
     def reasons(self) -> dict[str, Places]:
-        """What was dropped, by reason. Of the words that are not known, the most frequent ones are named."""
+        """Dropped votes by reason. The most frequent unknown choice words are listed individually."""
         unknown = sorted(self._unknown.items(), key=lambda each: (-each[1][0], each[0]))
-        found: dict[str, Places] = {
-            Sentence("the choice '%(word)s' is not known", word=word[:50]): told
-            for word, told in unknown[:SHOWN]
+        reasons: dict[str, Places] = {
+            Sentence("the choice '%(word)s' is not known", word=word[:50]): places
+            for word, places in unknown[:SHOWN]
         }
         others = unknown[SHOWN:]
         if others:
             places = tuple(place for _, (_, some) in others for place in some)[:SHOWN]
             total = sum(count for _, (count, _) in others)
-            told = counted(
+            reason = counted(
                 "%(count)s other choice is not known",
                 "%(count)s other choices are not known",
                 count=len(others),
             )
-            found[told] = (total, places)
-        return self._dropped | found
+            reasons[reason] = (total, places)
+        return self._dropped | reasons
 
 
 def prompt_of(messages: Messages) -> Prompt:
-    """A prompt under its own hash, one in ten of them held out."""
+    """The prompt of messages, with their hash as its id; one in ten prompts is held out."""
     key = prompt_id(messages)
     split: Split = "held_out" if int(stable_id("split", key), 16) % HELD_OUT_SHARE == 0 else "train"
     return Prompt(key, messages, split)
 
 
 def completion_of(prompt: Prompt, text: str, sampler: str) -> CompletionRecord:
-    """A response under its own hash."""
+    """The record of a response, with its hash as the id."""
     return CompletionRecord(stable_id(prompt.id, sampler, text), prompt.id, text, sampler)
 
 
 def item_of(prompt: Prompt, responses: Sequence[str], origin: str) -> Item:
-    """A pair. The canonical order is that of the responses' ids, which are hashes: as good as random."""
+    """A pair as an item. Its canonical order is that of the response ids, which are hashes and thus effectively
+    random."""
     a, b = sorted(responses)
     return Item(stable_id(prompt.id, a, b), prompt.id, (a, b), origin)
 
 
 def milliseconds(text: str) -> int:
-    """A time as ISO 8601 (in UTC where it does not say) or as seconds since the epoch; 0 where there is none."""
+    """Milliseconds since the epoch of a time in ISO 8601 (UTC by default) or in seconds since the epoch; 0 if empty."""
     if not text:
         return 0
     try:
@@ -322,14 +325,14 @@ def milliseconds(text: str) -> int:
 
 
 def _with(places: tuple[str, ...], where: str) -> tuple[str, ...]:
-    """The first few places, one more among them; those of rows as sentences."""
+    """Append a location unless there are `SHOWN` already; locations of rows become sentences."""
     if len(places) == SHOWN:
         return places
     return (*places, where.sentence() if isinstance(where, RowPlace) else where)
 
 
 def _text(values: Mapping[str, object], name: str | None) -> str:
-    """A cell as text. Numbers that files keep as 1.0 are 1, as people write them."""
+    """A cell as text; whole numbers stored as floats (1.0) are written without decimals."""
     value = values.get(name) if name else None
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -135,9 +135,9 @@ def test_half_a_rating_is_refused_and_leaves_nothing(lite: Store, content: dict[
     question = asked(lite, add_rater(lite, study.id, "anna").id)
     with pytest.raises(TutelageError, match="rated from 1 to 5 on clear, correct"):
         submit(lite, question.id, Answer("rated", content=content))
-    with pytest.raises(TutelageError, match="'ratings' does not go with 'skip'"):
+    with pytest.raises(TutelageError, match="'skip' to this question cannot have 'ratings'"):
         submit(lite, question.id, Answer("skip", content={"ratings": {}}, reason="?"))
-    with pytest.raises(TutelageError, match="'left' is no answer"):
+    with pytest.raises(TutelageError, match="'left' is not an answer"):
         submit(lite, question.id, Answer("left", 1))
     assert list_votes(lite, study.id) == ()
 

@@ -71,9 +71,9 @@ def test_an_old_message_is_refused(away: int) -> None:
 
 
 def test_a_signed_time_that_is_none_and_a_body_that_is_no_object_are_refused() -> None:
-    with pytest.raises(WebhookRefused, match="no JSON object"):
+    with pytest.raises(WebhookRefused, match="not a JSON object"):
         verify_webhook(SECRET, signed_headers([SECRET], "m", NOW, b"[]"), b"[]", now=NOW)
-    with pytest.raises(WebhookRefused, match="no JSON:"):
+    with pytest.raises(WebhookRefused, match="not JSON:"):
         verify_webhook(SECRET, signed_headers([SECRET], "m", NOW, b"x"), b"x", now=NOW)
 
 

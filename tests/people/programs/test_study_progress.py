@@ -56,7 +56,7 @@ def test_all_items_are_those_that_there_are_and_none_are_not_all() -> None:
 @pytest.mark.parametrize(
     ("condition", "complaint"),
     [
-        ({}, "what to wait for"),
+        ({}, "condition to wait for"),
         ({"votes": 0}, "at least one"),
         ({"items_done": 0}, "or all"),
         ({"items_done": "most"}, "or all"),

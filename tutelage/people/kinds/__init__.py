@@ -1,5 +1,5 @@
-"""The kinds of questions that a study may ask. A new kind is a file here, its part of the page, the script of that part
-(see `Kind`), and its place in `KINDS`; nothing else asks for a kind by name."""
+"""Kinds of questions in studies. A new kind consists of a module here, a template and a script (see `Kind`), and its
+entry in `KINDS`; no other code refers to kinds by name."""
 
 from collections.abc import Mapping
 
@@ -15,6 +15,6 @@ KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (DEFAULT, RANKING, LIKE
 
 
 def find_kind(name: str) -> Kind:
-    """The kind of that name. Raises FieldError where there is none."""
+    """The kind with this name. Raises FieldError if there is none."""
     refusal = Sentence("There is no kind of question “%(given)s”; a study is of kind %(known)s.")
     return find_named("kind", name, KINDS, refusal)

@@ -1,4 +1,4 @@
-"""The protocol of a kind of question, its values, what it needs of a simulated rater, and checks that kinds share."""
+"""The protocol of kinds of questions, with its value types, the protocol of simulated raters, and shared checks."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ from tutelage.stats.agreement import Alpha
 
 @dataclass(frozen=True)
 class KindTraits:
-    """The facts about a kind of question.
+    """The properties of a kind of question.
 
-    does, task: what a study of this kind does ("compares pairs"), and what its answers are for ("to be compared").
-    question: what raters are asked unless the owner has words of their own; raters read it in their language.
-    invitation, asked: what raters do, for an invitation and for the page before the first question.
-    sizes: how many responses a question may have. golds: with how many of them it may have a known answer.
-    scales: the allowed values of `Presentation.scale` with the words for each, the default first; no words where the
-    scale means nothing to the kind.
-    parts: the names that `Answer.content` may hold, each with the value that says nothing.
-    sides: whether every question is one pair and its verdict the better side, so that votes are counted by side.
+    does, task: phrases for studies of this kind ("compares pairs") and for their responses ("to be compared").
+    question: the default question, translated for raters.
+    invitation, asked: descriptions of the task for invitations and for the page before the first question.
+    sizes: the allowed numbers of responses. golds: the numbers of responses that allow a known answer.
+    scales: the allowed values of `Presentation.scale` with their labels, the default first; labels are empty if the
+    kind ignores the scale.
+    parts: the allowed names in `Answer.content`, each with its empty value.
+    sides: whether every question is a single pair whose verdict is the better side.
     """
 
     does: str
@@ -39,14 +39,14 @@ class KindTraits:
 
     @property
     def scale(self) -> int:
-        """The scale of a study that names none."""
+        """The default scale."""
         return next(iter(self.scales))
 
 
 @dataclass(frozen=True)
 class Screen:
-    """The screen that an answer is about: the number of responses, scale and criteria, whether corrections may be
-    written, and the categories of spans."""
+    """The screen of a question: the number of responses, scale and criteria, whether corrections are allowed, and the
+    categories of spans."""
 
     places: int
     scale: int
@@ -56,8 +56,8 @@ class Screen:
 
 
 class PairVerdict(NamedTuple):
-    """A verdict on two responses (canonical indices): `a` (the first is better), `b`, `tie`, `both_bad`; strength 0 to
-    3."""
+    """A verdict on two responses (canonical indices): `a` (the first is better), `b`, `tie` or `both_bad`, with
+    strength 0 to 3."""
 
     first: int
     second: int
@@ -67,22 +67,22 @@ class PairVerdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Statement:
-    """One rater's answer to one item."""
+    """A rater's answer to an item."""
 
     item: str
     rater: str
     said: Canonical
 
 
-def every_pair(said: Canonical, places: int) -> Iterator[PairVerdict]:
-    """The same verdict about every two of the responses; nothing where the question was skipped."""
-    if said.verdict != "skip":
+def every_pair(answer: Canonical, places: int) -> Iterator[PairVerdict]:
+    """The same verdict for each pair of responses; empty for a skipped question."""
+    if answer.verdict != "skip":
         for first, second in combinations(range(places), 2):
-            yield PairVerdict(first, second, said.verdict, said.strength)
+            yield PairVerdict(first, second, answer.verdict, answer.strength)
 
 
 class PairJudgement(Protocol):
-    """A vote as displayed: left, right, tie or both_bad, its strength (0 to 3), and the seconds it took."""
+    """A vote as displayed: left, right, tie or both_bad, with its strength (0 to 3) and time in seconds."""
 
     @property
     def verdict(self) -> str: ...
@@ -93,7 +93,7 @@ class PairJudgement(Protocol):
 
 
 class PairJudge(Protocol):
-    """A simulated rater who judges two responses by their gold utilities; `tau` is the noise in units of gold."""
+    """A simulated rater for pairs of responses with gold utilities; `tau` is the noise in units of gold."""
 
     @property
     def tau(self) -> float: ...
@@ -111,63 +111,64 @@ class PairJudge(Protocol):
 
 @dataclass(frozen=True)
 class ResponseValues:
-    """The responses from left to right, by their gold utilities and their lengths in words."""
+    """Gold utilities and lengths in words of the responses from left to right."""
 
     gold: tuple[float, ...]
     words: tuple[int, ...]
 
 
 class Kind(Protocol):
-    """A kind of question, as a value. Beside its Python file, a kind NAME has two more: the part of the rater's page,
-    `web/templates/kinds/NAME.html`, and the script of that part, `web/static/kinds/NAME.js`."""
+    """A kind of question. Besides its Python module, a kind NAME has a template for the rater's page,
+    `web/templates/kinds/NAME.html`, and a script for it, `web/static/kinds/NAME.js`."""
 
     @property
     def name(self) -> str:
-        """The name under which studies keep the kind."""
+        """The name of the kind in studies."""
 
     @property
     def traits(self) -> KindTraits:
-        """The facts about the kind."""
+        """The properties of the kind."""
 
     def check(self, answer: Answer, screen: Screen) -> None:
-        """Raises TutelageError for an answer that the question does not allow."""
+        """Raises TutelageError for an answer that is invalid for the question."""
 
     def canonical(self, answer: Answer, order: tuple[int, ...], screen: Screen) -> Canonical:
-        """The answer by response: `order[k]` is the canonical index of the response in place k from the left."""
+        """The canonical form of an answer; `order[k]` is the canonical index of the response at position k from the
+        left."""
 
-    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
-        """The verdicts on each two of the responses that follow from an answer."""
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
+        """The verdicts on pairs of responses implied by an answer."""
 
-    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         """Agreement of raters beyond the pairs, by name."""
 
-    def words(self, said: Canonical) -> str:
-        """An answer in words, for owners."""
+    def words(self, answer: Canonical) -> str:
+        """An answer in canonical form as text, for owners."""
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
-        """The choice on the screen (`answers.displayed`) in words, for owners."""
+        """An answer in displayed form (`answers.displayed`) as text, for owners."""
 
-    def cells(self, said: Canonical) -> Mapping[str, object]:
-        """Columns for a table of votes, beside verdict and strength."""
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
+        """Columns of a table of votes, in addition to verdict and strength."""
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
-        """The inverse of `cells`, for responses in the order of display; None where the columns do not say enough."""
+        """The inverse of `cells`, for responses in display order; None if columns or values are missing."""
 
     def simulate(
         self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
     ) -> Answer:
-        """The answer of a simulated rater who has answered so many questions before."""
+        """The answer of a simulated rater; `answered` is the number of the rater's previous answers."""
 
 
 COMMON_WORDS = {"tie": Sentence("equal"), "both_bad": Sentence("both bad"), "skip": Sentence("can’t judge")}
-"""What owners read for the choices and verdicts that several kinds have."""
+"""Labels for owners of the choices and verdicts that kinds share."""
 
 
 def check_choice(answer: Answer, choices: Sequence[str]) -> None:
     """Raises TutelageError for a choice that the kind does not have."""
     if answer.choice not in choices:
         raise TutelageError(
-            f"'{answer.choice}' is no answer to this question; it is one of {', '.join(choices)}."
+            f"'{answer.choice}' is not an answer to this question; choose one of {', '.join(choices)}."
         )
 
 
@@ -175,29 +176,29 @@ def check_strength(answer: Answer, lowest: int, highest: int) -> None:
     """Raises TutelageError for a strength outside of [lowest, highest]."""
     if not lowest <= answer.strength <= highest:
         raise TutelageError(
-            f"The strength {answer.strength} does not go with '{answer.choice}': it is between {lowest} and {highest}."
+            f"The strength {answer.strength} is invalid for '{answer.choice}'; it must be {lowest} to {highest}."
         )
 
 
 def check_parts(answer: Answer, parts: Sequence[str]) -> None:
-    """Raises TutelageError for content that does not go with the choice."""
+    """Raises TutelageError for content that the choice does not allow."""
     other = sorted(set(answer.content) - set(parts))
     if other:
-        raise TutelageError(f"'{other[0]}' does not go with '{answer.choice}' as an answer to this question.")
+        raise TutelageError(f"An answer '{answer.choice}' to this question cannot have '{other[0]}'.")
 
 
 def check_sides(answer: Answer, criteria: Sequence[str]) -> None:
-    """Raises TutelageError unless the criteria are among those of the study, each answered with a side or a tie."""
+    """Raises TutelageError unless the criteria belong to the study, each answered with a side or a tie."""
     unknown = sorted(set(answer.criteria) - set(criteria))
     if unknown or any(side not in ("left", "right", "tie") for side in answer.criteria.values()):
         raise TutelageError(
             f"The criteria of this study are {', '.join(criteria) or 'none'}, each answered left, right or tie; "
-            f"this answer says {dict(answer.criteria)}."
+            f"this answer has {dict(answer.criteria)}."
         )
 
 
 def sides_by_letter(criteria: Mapping[str, str], order: Sequence[int]) -> dict[str, str]:
-    """The criteria with a and b (canonical) instead of left and right."""
+    """The criteria with canonical letters instead of left and right."""
     names = {"left": LETTERS[order[0]], "right": LETTERS[order[1]]}
     return {name: names.get(side, side) for name, side in criteria.items()}
 
@@ -212,14 +213,14 @@ def whole_numbers(value: object, count: int, highest: int) -> bool:
 
 
 def whole_number(cell: object) -> int:
-    """The whole number in a cell of a table; 0 where there is none."""
+    """The whole number in a cell of a table; 0 if there is none."""
     text = "" if cell is None else str(cell).strip().removesuffix(".0")
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def by_response(values: Sequence[int], order: Sequence[int]) -> list[int]:
-    """Values by place as values by canonical index: the response `order[k]` stands in place k."""
-    found = [0] * len(values)
+    """Reorder values from display order to canonical order: position k shows the response `order[k]`."""
+    canonical = [0] * len(values)
     for place, value in enumerate(values):
-        found[order[place]] = value
-    return found
+        canonical[order[place]] = value
+    return canonical

@@ -1,7 +1,7 @@
-"""Responses that are rated one by one, on every criterion of the study, from 1 (worst) to 5 or 7 (best).
+"""Ratings of each response by every criterion of the study, from 1 (worst) to 5 or 7 (best).
 
-Of two responses the one with the higher mean rating is better, and equal means are a tie. With C criteria, a scale of
-K points and ratings r, the difference and its strength, in thirds of the greatest difference there can be, are
+Of two responses, the one with the higher mean rating is better; equal means are a tie. With C criteria, a scale of K
+points and ratings r, the difference and its strength, in thirds of the maximum difference, are
 
     Δ = Σ_c (r_1c - r_2c) / C,   strength = ⌈3 |Δ| / (K - 1)⌉,   0 for a tie
 
@@ -38,7 +38,7 @@ from tutelage.stats.vote_codes import Votes
 
 CHOICES = ("rated", "skip")
 OVERALL = Sentence("overall")
-"""The criterion of a study that names none."""
+"""The default criterion."""
 STRONGEST = 3
 TRAITS = KindTraits(
     does="rates answers",
@@ -56,24 +56,24 @@ TRAITS = KindTraits(
 
 
 def rated(ratings: Mapping[str, Sequence[int]]) -> Answer:
-    """An answer with the ratings of the displayed responses from left to right, by criterion."""
+    """An answer with ratings by criterion, each for the displayed responses from left to right."""
     return Answer("rated", content={"ratings": {name: list(values) for name, values in ratings.items()}})
 
 
 def criteria_of(named: Sequence[str]) -> tuple[str, ...]:
-    """The criteria that responses are rated on, given the criteria that a study names."""
+    """The criteria of ratings for the criteria in the settings of a study: `OVERALL` if there are none."""
     return tuple(dict.fromkeys(named)) or (OVERALL,)
 
 
 @dataclass(frozen=True)
 class Likert:
-    """Ratings of each response. The verdict on two responses is that of their pair; with more, it is `rated`."""
+    """Ratings of each response. The verdict of an answer about two responses is that of their pair, else `rated`."""
 
     name: str = "likert"
     traits: KindTraits = TRAITS
 
     def criteria(self, named: Sequence[str]) -> tuple[str, ...]:
-        """The rows of a response on the page."""
+        """The criteria of each response on the page."""
         return criteria_of(named)
 
     def check(self, answer: Answer, screen: Screen) -> None:
@@ -107,13 +107,13 @@ class Likert:
             return Canonical(answer.choice, 0, content, {})
         return Canonical(whole[0].verdict, whole[0].strength, content, {})
 
-    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
-        return _pairs(said.content) if said.content else every_pair(said, places)
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
+        return _pairs(answer.content) if answer.content else every_pair(answer, places)
 
-    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
-        """Krippendorff's alpha with ordinal distance for each criterion; the ratings of a response are one unit."""
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
+        """Krippendorff's alpha with ordinal distance for each criterion; each response is a unit."""
         columns: dict[tuple[str, int], list[tuple[str, str, str]]] = {}
-        for each in said:
+        for each in statements:
             scale = _scale(each.said.content)
             for name, values in _ratings(each.said.content).items():
                 rows = columns.setdefault((name, scale), [])
@@ -127,10 +127,10 @@ class Likert:
             for (name, scale), rows in columns.items()
         }
 
-    def words(self, said: Canonical) -> str:
-        ratings = zip(LETTERS.upper(), _by_place(said.content), strict=False)
-        told = ", ".join(f"{letter} {_listed(values)}" for letter, values in ratings)
-        return told or COMMON_WORDS[said.verdict]
+    def words(self, answer: Canonical) -> str:
+        ratings = zip(LETTERS.upper(), _by_place(answer.content), strict=False)
+        text = ", ".join(f"{letter} {_listed(values)}" for letter, values in ratings)
+        return text or COMMON_WORDS[answer.verdict]
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         ratings = "; ".join(f"{name} {_listed(values)}" for name, values in _ratings(displayed).items())
@@ -140,10 +140,10 @@ class Likert:
             else COMMON_WORDS[str(displayed["choice"])]
         )
 
-    def cells(self, said: Canonical) -> Mapping[str, object]:
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
         return {
             f"{name}_{letter}": value
-            for name, values in _ratings(said.content).items()
+            for name, values in _ratings(answer.content).items()
             for letter, value in zip(LETTERS, values, strict=False)
         }
 
@@ -157,7 +157,7 @@ class Likert:
     def simulate(
         self, responses: ResponseValues, screen: Screen, rater: PairJudge, rng: Random, answered: int
     ) -> Answer:
-        """Each rating compares the response with one of gold 0: a strength of 3 for either is an end of the scale."""
+        """Each rating compares the response with one of gold 0; a strength of 3 for either is an end of the scale."""
         seconds, middle, step = 0.0, (screen.scale + 1) / 2, (screen.scale - 1) / (2 * STRONGEST)
         ratings: dict[str, list[int]] = {name: [] for name in criteria_of(screen.criteria)}
         for values in ratings.values():
@@ -171,13 +171,13 @@ class Likert:
 
 
 def _ratings(content: Mapping[str, object]) -> Mapping[str, Sequence[int]]:
-    found = content.get("ratings", {})
-    return found if isinstance(found, Mapping) else {}
+    ratings = content.get("ratings", {})
+    return ratings if isinstance(ratings, Mapping) else {}
 
 
 def _scale(content: Mapping[str, object]) -> int:
-    found = content.get("scale", TRAITS.scale)
-    return found if isinstance(found, int) else TRAITS.scale
+    scale = content.get("scale", TRAITS.scale)
+    return scale if isinstance(scale, int) else TRAITS.scale
 
 
 def _by_place(content: Mapping[str, object]) -> Sequence[tuple[int, ...]]:
@@ -190,7 +190,7 @@ def _listed(values: Iterable[int]) -> str:
 
 
 def _pairs(content: Mapping[str, object]) -> Iterator[PairVerdict]:
-    """In whole numbers, so that equal means are equal: with D = C Δ, strength = ⌈3 |D| / (C (K - 1))⌉."""
+    """Verdicts in integer arithmetic, so that ties are exact: with D = C Δ, strength = ⌈3 |D| / (C (K - 1))⌉."""
     by_place = _by_place(content)
     totals, most = [sum(values) for values in by_place], len(by_place[0]) * (_scale(content) - 1)
     for first, second in combinations(range(len(totals)), 2):

@@ -1,4 +1,4 @@
-"""Two responses, of which the better one is chosen, with a strength, and by each criterion of the study."""
+"""Comparison of two responses: the better one with a strength, and the better one by each criterion of the study."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ from tutelage.stats.agreement import Alpha
 CHOICES = ("left", "right", "tie", "both_bad", "skip")
 _SLIGHTLY, _BETTER, _MUCH = Sentence("slightly better"), Sentence("better"), Sentence("much better")
 STRENGTH = (_BETTER, _SLIGHTLY, _BETTER, _MUCH)
-"""What owners read for a strength."""
+"""Labels of strengths for owners."""
 WORDS = {1: (_BETTER,), 2: (_BETTER, _MUCH), 3: (_SLIGHTLY, _BETTER, _MUCH)}
-"""What the strengths are called on the screen, by the greatest there is."""
+"""Labels of strengths on the screen, by maximum strength."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the bar: the choice and the strength it stands for, the letter of its side, and its words."""
+    """A point of the bar: its choice and strength, the letter of its side, and its label."""
 
     choice: str
     strength: int
@@ -62,14 +62,13 @@ TRAITS = KindTraits(
 
 @dataclass(frozen=True)
 class Pair:
-    """A bar between two responses. `Presentation.scale` is its greatest strength: 3 for seven points, 1 for better or
-    worse."""
+    """A bar between two responses. `Presentation.scale` is the maximum strength: 3 for seven points, 1 for three."""
 
     name: str = "pair"
     traits: KindTraits = TRAITS
 
     def points(self, scale: int) -> tuple[Point, ...]:
-        """The bar from left to right."""
+        """The points of the bar from left to right."""
         strengths = list(enumerate(WORDS[scale], 1))
         left = [Point("left", strength, "A", words) for strength, words in reversed(strengths)]
         right = [Point("right", strength, "B", words) for strength, words in strengths]
@@ -86,16 +85,18 @@ class Pair:
         verdict = names.get(answer.choice, answer.choice)
         return Canonical(verdict, answer.strength, {}, sides_by_letter(answer.criteria, order))
 
-    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
-        return every_pair(said, places)
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
+        return every_pair(answer, places)
 
-    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         return {}
 
-    def words(self, said: Canonical) -> str:
-        if said.verdict in ("a", "b"):
-            return Sentence("%(letter)s %(how)s", letter=said.verdict.upper(), how=STRENGTH[said.strength])
-        return COMMON_WORDS.get(said.verdict, said.verdict)
+    def words(self, answer: Canonical) -> str:
+        if answer.verdict in ("a", "b"):
+            return Sentence(
+                "%(letter)s %(how)s", letter=answer.verdict.upper(), how=STRENGTH[answer.strength]
+            )
+        return COMMON_WORDS.get(answer.verdict, answer.verdict)
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         choice, strength = str(displayed["choice"]), displayed.get("strength", 0)
@@ -104,7 +105,7 @@ class Pair:
             return side if choice == "left" else Sentence("right, %(how)s", how=STRENGTH[strength])
         return COMMON_WORDS.get(choice, choice)
 
-    def cells(self, said: Canonical) -> Mapping[str, object]:
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
         return {}
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:

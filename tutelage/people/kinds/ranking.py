@@ -1,4 +1,4 @@
-"""Several responses that are put in order; equal ranks are ties."""
+"""Ranking of several responses; equal ranks are ties."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ STRONGEST = 3
 
 
 def ranked(ranks: Sequence[int]) -> Answer:
-    """An answer with the rank of each displayed response from left to right; 1 is best, equal ranks are ties."""
+    """An answer with the ranks of the displayed responses from left to right; 1 is best, equal ranks are ties."""
     return Answer("ranked", content={"ranking": tuple(ranks)})
 
 
@@ -54,8 +54,8 @@ TRAITS = KindTraits(
 
 @dataclass(frozen=True)
 class Ranking:
-    """Ranks 1 (best) to n for n responses. Of two responses the one ahead is better, by a strength of the difference of
-    their ranks (at most 3)."""
+    """Ranks 1 (best) to n of n responses. Of two responses, the one with the lower rank is better, with the difference
+    of ranks (at most 3) as strength."""
 
     name: str = "ranking"
     traits: KindTraits = TRAITS
@@ -79,16 +79,16 @@ class Ranking:
         content = {"ranking": by_response(ranks, order)} if ranks else {}
         return Canonical(answer.choice, 0, content, sides_by_letter(answer.criteria, order))
 
-    def pairs(self, said: Canonical, places: int) -> Iterable[PairVerdict]:
-        ranks = _ranks(said.content)
-        return _pairs(ranks) if ranks else every_pair(said, places)
+    def pairs(self, answer: Canonical, places: int) -> Iterable[PairVerdict]:
+        ranks = _ranks(answer.content)
+        return _pairs(ranks) if ranks else every_pair(answer, places)
 
-    def agreements(self, said: Iterable[Statement]) -> Mapping[str, Alpha]:
+    def agreements(self, statements: Iterable[Statement]) -> Mapping[str, Alpha]:
         return {}
 
-    def words(self, said: Canonical) -> str:
-        ranks = zip(LETTERS.upper(), _ranks(said.content), strict=False)
-        return ", ".join(f"{letter} {rank}" for letter, rank in ranks) or COMMON_WORDS[said.verdict]
+    def words(self, answer: Canonical) -> str:
+        ranks = zip(LETTERS.upper(), _ranks(answer.content), strict=False)
+        return ", ".join(f"{letter} {rank}" for letter, rank in ranks) or COMMON_WORDS[answer.verdict]
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         ranks = _ranks(displayed)
@@ -98,8 +98,8 @@ class Ranking:
             else COMMON_WORDS[str(displayed["choice"])]
         )
 
-    def cells(self, said: Canonical) -> Mapping[str, object]:
-        return {f"rank_{letter}": rank for letter, rank in zip(LETTERS, _ranks(said.content), strict=False)}
+    def cells(self, answer: Canonical) -> Mapping[str, object]:
+        return {f"rank_{letter}": rank for letter, rank in zip(LETTERS, _ranks(answer.content), strict=False)}
 
     def read(self, cells: Mapping[str, object], screen: Screen) -> Answer | None:
         ranks = [whole_number(cells.get(f"rank_{letter}")) for letter in LETTERS[: screen.places]]
@@ -113,8 +113,8 @@ class Ranking:
 
 
 def _ranks(content: Mapping[str, object]) -> Sequence[int]:
-    found = content.get("ranking", ())
-    return found if isinstance(found, list | tuple) else ()
+    ranks = content.get("ranking", ())
+    return ranks if isinstance(ranks, list | tuple) else ()
 
 
 def _pairs(ranks: Sequence[int]) -> Iterator[PairVerdict]:

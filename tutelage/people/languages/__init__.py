@@ -1,8 +1,8 @@
-"""The languages of what raters and owners see: of each `Sentence`, template and script.
+"""Translations of the web application: of each `Sentence`, template and script.
 
-catalogue.py     LANGUAGES; say(text, language), words of templates and scripts, dates and numbers
-extraction.py    the catalogues brought up to date with the sources (python -m tutelage.people.languages.extraction)
-de.po, …         the translations; English is what stands in the sources
+catalogue.py     LANGUAGES; say(text, language), messages of templates and scripts, dates and numbers
+extraction.py    update of the catalogues from the sources (python -m tutelage.people.languages.extraction)
+de.po, …         translations; the sources are in English
 """
 
 from tutelage.base.sentences import Sentence, Share, counted

@@ -1,7 +1,7 @@
-"""The catalogues of translations, and how dates and numbers are written.
+"""Catalogues of translations, and formats of dates and numbers.
 
-Catalogues are gettext files, `LANGUAGE.po` beside this module, read once in the life of a process. The words of scripts
-are those messages of the same catalogue whose source is a script.
+Catalogues are gettext files, `LANGUAGE.po` in this package, read once per process. The messages of scripts are those of
+the same catalogue whose source is a script.
 """
 
 import io
@@ -25,7 +25,7 @@ from tutelage.people.validation import FieldError
 FOLDER = Path(__file__).parent
 ENGLISH = "en"
 SAMPLES = (*range(201), 1_000_000)
-"""Numbers among which there is one of each plural form of each language."""
+"""Numbers that cover each plural form of each language."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def check_languages(codes: Sequence[str]) -> None:
 
 
 def choose_language(offered: Sequence[str], wanted: Sequence[str]) -> str:
-    """The first of the wanted languages that is offered, else the first that is offered. Nothing offered: all are."""
+    """The first wanted language that is offered, else the first offered one. If `offered` is empty, all languages
+    are."""
     among = tuple(offered) or tuple(LANGUAGES)
     return next((code for code in wanted if code in among), among[0])
 
@@ -90,7 +91,7 @@ def catalogue(language: str) -> Catalog:
 
 @cache
 def translations(language: str) -> NullTranslations:
-    """The catalogue as gettext reads it; English says what stands in the sources."""
+    """The catalogue as gettext translations; for English, messages are unchanged."""
     if language == ENGLISH:
         return NullTranslations()
     compiled = io.BytesIO()
@@ -100,21 +101,21 @@ def translations(language: str) -> NullTranslations:
 
 
 def say(text: str, language: str) -> str:
-    """A `Sentence` in the language; any other text as it is."""
+    """Translate a `Sentence`; other texts are returned unchanged."""
     if not isinstance(text, Sentence):
         return text
-    words = translations(language)
-    shown = {name: _said(value, language) for name, value in text.values.items()}
+    messages = translations(language)
+    values = {name: _said(value, language) for name, value in text.values.items()}
     if text.many:
         count = text.values["count"]
         assert isinstance(count, int), "counted() takes a number"
-        return str(words.ngettext(text.message, text.many, count)) % shown
-    said = str(words.gettext(text.message))
-    return said % shown if shown else said
+        return str(messages.ngettext(text.message, text.many, count)) % values
+    message = str(messages.gettext(text.message))
+    return message % values if values else message
 
 
 def _said(value: object, language: str) -> object:
-    """A value of a sentence in the language."""
+    """A value of a sentence, formatted in the language."""
     if isinstance(value, Share):
         return percent(float(value), value.digits, language)
     if isinstance(value, int):
@@ -125,35 +126,34 @@ def _said(value: object, language: str) -> object:
 
 
 def percent(value: float, digits: int, language: str) -> str:
-    """A share as the language writes it."""
+    """A share as a percentage in the format of the language."""
     if language == ENGLISH:
         return f"{value:.{digits}%}".replace("%", "\N{NARROW NO-BREAK SPACE}%")
     pattern = LANGUAGES[language].locale.percent_formats[None].pattern
-    shown = pattern.replace("#,##0", "#,##0." + "0" * digits) if digits else pattern
-    return format_percent(value, shown, locale=LANGUAGES[language].locale, numbering_system="latn")
+    pattern = pattern.replace("#,##0", "#,##0." + "0" * digits) if digits else pattern
+    return format_percent(value, pattern, locale=LANGUAGES[language].locale, numbering_system="latn")
 
 
 def number(value: float, language: str) -> str:
-    """A whole number with the separators of the language, in the digits that are on the keys."""
+    """A whole number with the separators of the language, in Western Arabic digits."""
     return format_decimal(round(value), locale=LANGUAGES[language].locale, numbering_system="latn")
 
 
 def date(milliseconds: int, language: str) -> str:
-    """The day of a time, in words."""
+    """The date of a time, in the long format of the language."""
     day = datetime.fromtimestamp(milliseconds / 1000, UTC).date()
     return format_date(day, "long", LANGUAGES[language].locale)
 
 
 @cache
 def script_words(language: str) -> Mapping[str, object]:
-    """The messages of scripts by their English, a list of forms where something is counted, and the form of each plural
-    category (`Intl.PluralRules`)."""
+    """The translated messages of scripts by their English text, plural messages as lists of forms, and the index of the
+    form of each plural category (`Intl.PluralRules`)."""
     if language == ENGLISH:
         return {"messages": {}, "forms": {}}
-    found = catalogue(language)
     messages = {
         message.id[0] if message.pluralizable else message.id: message.string
-        for message in found
+        for message in catalogue(language)
         if any(path.endswith(".js") for path, _ in message.locations)
     }
     words = translations(language)

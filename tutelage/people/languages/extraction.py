@@ -1,9 +1,9 @@
-"""The messages of the sources, and the catalogues brought up to date with them.
+"""Extraction of messages from the sources, and update of the catalogues.
 
     python -m tutelage.people.languages.extraction
 
-adds what is new to each `.po` file, without a translation, and takes out what is gone; the tests fail until all are
-translated.
+adds new messages to each `.po` file, without a translation, and removes obsolete ones; tests fail until all messages
+are translated.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from tutelage.people.languages.catalogue import ENGLISH, FOLDER, LANGUAGES, cata
 
 PEOPLE = FOLDER.parent
 BELOW = ("data", "base/extras.py")
-"""What else of the package makes sentences that these pages show: a folder or a file."""
+"""Further folders and files of the package with sentences for these pages."""
 METHODS = (("web/templates/**.html", "jinja2"), ("web/static/**.js", "javascript"), ("**.py", "python"))
-"""How messages are found."""
+"""Extraction methods by pattern of paths."""
 OPTIONS = {"web/templates/**.html": {"trimmed": "true", "newstyle_gettext": "true"}}
 KEYWORDS: dict[str, tuple[int, ...] | None] = {
     "gettext": None,
@@ -32,9 +32,8 @@ KEYWORDS: dict[str, tuple[int, ...] | None] = {
 
 
 def sources() -> Iterator[tuple[str, str | tuple[str, ...]]]:
-    """Every message with the file that it is in, relative to the package `people`."""
-    found = extract_from_dir(PEOPLE, list(METHODS), OPTIONS, KEYWORDS)
-    for path, _, message, _, _ in found:
+    """All messages with their source files, relative to the package `people`."""
+    for path, _, message, _, _ in extract_from_dir(PEOPLE, list(METHODS), OPTIONS, KEYWORDS):
         yield Path(path).as_posix(), message
     for name in BELOW:
         folder = PEOPLE.parent / name
@@ -44,28 +43,28 @@ def sources() -> Iterator[tuple[str, str | tuple[str, ...]]]:
 
 
 def template() -> Catalog:
-    """The messages of all sources, each with its files, in the order of the files."""
-    found = Catalog(project="Tutelage", fuzzy=False, creation_date=None)
+    """A catalogue of all messages with their source files, in the order of the files."""
+    catalog = Catalog(project="Tutelage", fuzzy=False, creation_date=None)
     for path, message in sorted(sources(), key=lambda each: each[0]):
-        found.add(message, locations=[(path, 0)], flags=())
-    return found
+        catalog.add(message, locations=[(path, 0)], flags=())
+    return catalog
 
 
 def update() -> None:
-    """Write every catalogue anew."""
+    """Update all catalogues from the sources."""
     messages = template()
     for code in LANGUAGES:
         path = FOLDER / f"{code}.po"
         if code == ENGLISH:
             continue
         if path.exists():
-            kept = catalogue(code)
+            catalog = catalogue(code)
         else:
-            kept = Catalog(locale=LANGUAGES[code].tag.replace("-", "_"), project="Tutelage", fuzzy=False)
-        kept.update(messages, no_fuzzy_matching=True, update_creation_date=False)
-        kept.obsolete.clear()
+            catalog = Catalog(locale=LANGUAGES[code].tag.replace("-", "_"), project="Tutelage", fuzzy=False)
+        catalog.update(messages, no_fuzzy_matching=True, update_creation_date=False)
+        catalog.obsolete.clear()
         with path.open("wb") as file:
-            write_po(file, kept, width=120, include_lineno=False, omit_header=False)
+            write_po(file, catalog, width=120, include_lineno=False, omit_header=False)
 
 
 if __name__ == "__main__":

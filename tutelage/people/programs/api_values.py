@@ -1,7 +1,6 @@
-"""What the API takes and answers. The server encodes these values, the description of the API is made of them, and the
-client returns them.
+"""Requests and responses of the API, for the server, the API description and the client.
 
-Times are milliseconds since the epoch, shares lie between 0 and 1.
+Times are milliseconds since the epoch; shares are between 0 and 1.
 """
 
 from collections.abc import Mapping
@@ -10,9 +9,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
-Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500, description="How many at most.")]
+Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500, description="Maximum number of entries.")]
 Cursor: TypeAlias = Annotated[
-    str, Meta(max_length=40, description="Where to go on: the `cursor` of the page before.")
+    str, Meta(max_length=40, description="Start of the page: the `cursor` of the previous page.")
 ]
 RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 MOST_ROWS = 10_000
@@ -20,34 +19,34 @@ MOST_ROWS = 10_000
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """How far one round of a study is."""
+    """Progress of a round of a study."""
 
     number: int
     items: int
     done: int
-    """Items that have all their answers."""
+    """Complete items."""
     agreement: float | None
-    """The share of pairs of votes on the same item that agree."""
+    """Share of pairs of votes on the same item that agree."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """How far a study is."""
+    """Progress of a study."""
 
     study: str
     state: Literal["open", "paused", "closed"]
     kind: str
     version: int
-    """The version of the question that is asked."""
+    """Current version of the question."""
     items: int
     items_done: int
-    """Items that have all their answers."""
+    """Complete items."""
     votes: int
-    """Answers to items that fill their places; skipped ones, practice, known answers and repeats are not among them."""
+    """Answers that fill places of items, without skipped questions, practice, known answers and repeats."""
     votes_wanted: int
-    """Votes with which every item is done."""
+    """Votes needed to complete all items."""
     judgements: int
-    """All answers in force, skipped ones included."""
+    """All answers in force, including skipped questions."""
     skipped: int
     flagged: int
     raters: int
@@ -56,24 +55,24 @@ class Overview:
 
 @dataclass(frozen=True)
 class AgreementFigures:
-    """How often two raters choose the same side, with a 95 % interval; `note` says why there is no value."""
+    """Agreement of two raters on the better side, with a 95 % interval; `note` is the reason if there is no value."""
 
     value: float | None
     low: float | None
     high: float | None
     items: int
-    """Items with two raters or more."""
+    """Items with two or more raters."""
     pairs: int
     note: str
     by_criterion: Mapping[str, float | None]
-    """Krippendorff's alpha of each criterion, in studies whose raters rate responses one by one."""
+    """Krippendorff's alpha by criterion, in studies with ratings of single responses."""
     at: int
-    """When the figures were computed."""
+    """Time of the computation."""
 
 
 @dataclass(frozen=True)
 class MessageValue:
-    """A turn of a conversation."""
+    """A message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -81,7 +80,7 @@ class MessageValue:
 
 @dataclass(frozen=True)
 class ResponseValue:
-    """A response to a prompt, with the name of the model that wrote it."""
+    """A response to a prompt, with the name of its model."""
 
     id: str
     text: str
@@ -90,7 +89,7 @@ class ResponseValue:
 
 @dataclass(frozen=True)
 class ItemValue:
-    """A question of the study: a prompt, responses in canonical order (a, b, …), and what was said so far."""
+    """A question of the study: its prompt, responses in canonical order (a, b, …), and votes so far."""
 
     key: str
     round: int
@@ -99,18 +98,18 @@ class ItemValue:
     messages: tuple[MessageValue, ...]
     responses: tuple[ResponseValue, ...]
     target: int
-    """How many raters the item needs."""
+    """Number of raters that the item needs."""
     answered: int
     skipped: int
     votes: Mapping[str, int]
-    """Votes that count, by verdict: a, b, tie, both_bad."""
+    """Counted votes by verdict: a, b, tie, both_bad."""
     excluded: str | None
-    """Why the item does not count."""
+    """Reason for the exclusion of the item."""
 
 
 @dataclass(frozen=True)
 class ItemPage:
-    """A page of items; `cursor` leads to the next one, and is null on the last."""
+    """A page of items; `cursor` is that of the next page, null on the last."""
 
     items: tuple[ItemValue, ...]
     cursor: str | None
@@ -118,16 +117,16 @@ class ItemPage:
 
 @dataclass(frozen=True)
 class RaterCounts:
-    """What a rater has done, in numbers."""
+    """Statistics of a rater."""
 
     rater: str
-    """What stands for the rater in judgements, exports and messages of webhooks."""
+    """Pseudonym of the rater in judgements, exports and webhook messages."""
     name: str
     kind: RaterKind
     state: Literal["training", "active", "paused"]
     excluded: str | None
     seen: int | None
-    """The last sign of life."""
+    """Time of the last activity."""
     answered: int
     skipped: int
     flagged: int
@@ -139,7 +138,7 @@ class RaterCounts:
 
 @dataclass(frozen=True)
 class RaterPage:
-    """A page of raters; `cursor` leads to the next one, and is null on the last."""
+    """A page of raters; `cursor` is that of the next page, null on the last."""
 
     raters: tuple[RaterCounts, ...]
     cursor: str | None
@@ -147,59 +146,59 @@ class RaterPage:
 
 @dataclass(frozen=True)
 class NewRows:
-    """Rows to add as items: preferences in any format that `collect init --from-pairs` reads (their labels are left
-    aside), or lines of the items.jsonl of an export."""
+    """Rows to add as items: preferences in any format that `collect init --from-pairs` reads (labels are ignored), or
+    lines of the items.jsonl of an export."""
 
     rows: Annotated[tuple[Mapping[str, Any], ...], Meta(min_length=1, max_length=MOST_ROWS)]
     round: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-    """The round that preferences become items of; lines of an export say theirs."""
+    """Round of the items for preferences; lines of an export contain their round."""
 
 
 @dataclass(frozen=True)
 class Added:
-    """What came of rows."""
+    """Result of adding rows."""
 
     items: int
     """New items."""
     known: int
-    """Items that were in the study before, with the same content."""
+    """Items that already existed with the same content."""
     prompts: int
     responses: int
     read_as: str
-    """The format that the rows were read as."""
+    """Detected format of the rows."""
     notes: tuple[str, ...]
-    """Rows that were left out, and why: ties, which prefer nothing."""
+    """Omitted rows with reasons, such as ties."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a request was refused."""
+    """Reason for the refusal of a request."""
 
     what: str
-    """What is wrong."""
+    """The error."""
     where: str
-    """Where it is wrong: a header, a part of the query, a row."""
+    """Location of the error: a header, query parameter or row."""
     instead: str
-    """What to do instead; may be empty."""
+    """Suggested correction; may be empty."""
     message: str
-    """All of it as text."""
+    """The complete error message."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The answer to a request that was refused."""
+    """Response to a refused request."""
 
     error: Problem
 
 
 @dataclass(frozen=True)
 class NoQuery:
-    """A query without parts."""
+    """A query without parameters."""
 
 
 @dataclass(frozen=True)
 class PageQuery:
-    """Which page of a list."""
+    """Parameters of a page of a list."""
 
     limit: Limit = 100
     cursor: Cursor = ""
@@ -207,13 +206,11 @@ class PageQuery:
 
 @dataclass(frozen=True)
 class ItemQuery(PageQuery):
-    """Which items."""
+    """Parameters of a page of items."""
 
     state: Annotated[
         Literal["", "open", "done", "disagreed", "excluded"],
-        Meta(
-            description="open: answers are wanted still; done: all are there; disagreed: votes for both sides."
-        ),
+        Meta(description="open: needs more answers; done: complete; disagreed: has votes for both sides."),
     ] = ""
     pool: Literal["", "production", "gold", "training"] = ""
     round: Annotated[int, Meta(ge=1)] | None = None
@@ -221,16 +218,17 @@ class ItemQuery(PageQuery):
 
 @dataclass(frozen=True)
 class VoteQuery:
-    """Which judgements are listed."""
+    """Filter for judgements."""
 
     kinds: Annotated[
-        tuple[RaterKind, ...], Meta(description="Kinds of rater; simulated raters where they are named.")
+        tuple[RaterKind, ...],
+        Meta(description="Kinds of raters; simulated raters are not included by default."),
     ] = ("human", "llm")
 
 
 @dataclass(frozen=True)
 class PreferenceLine:
-    """A preference, as a line of preferences.jsonl of an export: TRL's columns, and where they come from."""
+    """A preference as a line of preferences.jsonl of an export: TRL's columns and its origin."""
 
     prompt: str | tuple[Mapping[str, str], ...]
     chosen: str | tuple[Mapping[str, str], ...]
@@ -253,12 +251,12 @@ class PreferenceLine:
 
 @dataclass(frozen=True)
 class VoteLine:
-    """A judgement as a line of votes.jsonl of an export, which has more columns, among them those of the kind."""
+    """A judgement as a line of votes.jsonl of an export, which has further columns, such as those of its kind."""
 
     id: int
     item: str
     rater: str
-    """The pseudonym of the rater, as in exports."""
+    """Pseudonym of the rater, as in exports."""
     rater_kind: RaterKind
     pool: str
     verdict: str

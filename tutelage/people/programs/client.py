@@ -1,11 +1,11 @@
-"""The API of a study from Python.
+"""Python client of the API of a study.
 
     with StudyClient("https://rate.example.org", token) as study:
         study.overview().items_done
         study.add([{"prompt": "Why is the sky blue?", "chosen": "…", "rejected": "…"}])
         study.export("preferences.jsonl")
 
-The token is made by an owner on the page Programs, or by `tutelage collect token`.
+Owners create tokens on the page Programs or with `tutelage collect token`.
 """
 
 import json
@@ -48,46 +48,45 @@ PAGE = 500
 
 
 class StudyClient:
-    """A study behind the API of `tutelage collect serve`.
+    """Client of a study served by `tutelage collect serve`.
 
-    Requests are sent again where the server cannot be reached, is busy or fails; additions carry a key under which the
-    server makes them once, however often they arrive. Every method raises `tutelage.data.transport.Refusal` where the
-    server refuses (its `status` is that of HTTP), `Unanswered` where it does not answer, and `TutelageError` where the
-    answer is none of this API; all of them are a `TutelageError`.
+    Requests are retried if the server cannot be reached, is busy or fails; additions have an idempotency key, so that
+    retries do not add rows twice. Methods raise `tutelage.data.transport.Refusal` if the server refuses a request
+    (`status` is the HTTP status), `Unanswered` if it does not respond, and `TutelageError`, their base class, if the
+    response does not conform to this API.
     """
 
     def __init__(
         self, url: str, token: str = "", *, timeout: float = 60.0, retries: int = 4, wait: float = 0.5
     ) -> None:
-        """`url` is the address of the site, without a path. Without a token that of the environment variable
-        TUTELAGE_TOKEN is used. `wait` are the seconds before the first repetition, twice as long before each further
-        one.
+        """`url` is the URL of the site, without a path; `token` defaults to the environment variable TUTELAGE_TOKEN.
+        `wait` is the delay before the first retry in seconds, which doubles with each further retry.
 
         Raises:
-            TutelageError: the address is none, or there is no token.
+            TutelageError: the URL is invalid, or there is no token.
         """
         try:
             parts = urlsplit(url)
         except ValueError:
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/"):
-            raise TutelageError(f"'{url}' is no address of a site; write it as https://rate.example.org.")
+            raise TutelageError(f"'{url}' is not the URL of a site; write it as https://rate.example.org.")
         token = (token or os.environ.get(TOKEN_VARIABLE, "")).strip()
         if not token:
             raise TutelageError(
-                f"The study at {url} needs a token: set {TOKEN_VARIABLE}. An owner makes one on the page Programs, or "
-                "`tutelage collect token` does."
+                f"The study at {url} needs a token: set {TOKEN_VARIABLE}. Owners create tokens on the page Programs or "
+                "with `tutelage collect token`."
             )
         self.url = f"{parts.scheme}://{parts.netloc}"
         check_key(token, self.url)
         self._transport = Transport(self.url, token, timeout, retries, wait, busy=BUSY - {409})
 
     def overview(self) -> Overview:
-        """How far the study is."""
+        """The progress of the study."""
         return self._value("/overview", Overview)
 
     def agreement(self) -> AgreementFigures:
-        """How often two raters choose the same side."""
+        """The agreement of raters."""
         return self._value("/agreement", AgreementFigures)
 
     def items(
@@ -97,17 +96,17 @@ class StudyClient:
         pool: Literal["", "production", "gold", "training"] = "",
         round: int | None = None,
     ) -> Iterator[ItemValue]:
-        """The items of the study, in the order they were added, page by page."""
-        asked = ItemQuery(PAGE, "", state, pool, round)
+        """Iterate over the items of the study in the order of addition, fetching page by page."""
+        query = ItemQuery(PAGE, "", state, pool, round)
         while True:
-            page = self._value("/items", ItemPage, asdict(asked))
+            page = self._value("/items", ItemPage, asdict(query))
             yield from page.items
             if page.cursor is None:
                 return
-            asked = ItemQuery(PAGE, page.cursor, state, pool, round)
+            query = ItemQuery(PAGE, page.cursor, state, pool, round)
 
     def raters(self) -> Iterator[RaterCounts]:
-        """The raters of the study in numbers, page by page."""
+        """Iterate over the statistics of the raters, fetching page by page."""
         cursor: str | None = ""
         while cursor is not None:
             page = self._value("/raters", RaterPage, {"limit": PAGE, "cursor": cursor})
@@ -115,42 +114,40 @@ class StudyClient:
             cursor = page.cursor
 
     def add(self, rows: Sequence[Mapping[str, Any]], *, round: int = 1, key: str = "") -> Added:
-        """Add rows as items, all or none: preferences in any format that `collect init --from-pairs` reads, or lines of
-        the items.jsonl of an export. The same `key` adds once, from one call to the next too; without one each call has
-        its own.
+        """Add rows as items, atomically: preferences in any format that `collect init --from-pairs` reads, or lines of
+        the items.jsonl of an export. Calls with the same idempotency `key` add rows once; by default, each call has its
+        own.
 
         Raises:
-            TutelageError: a row cannot be used; nothing was added.
+            TutelageError: a row is invalid; nothing was added.
         """
         if not rows or len(rows) > MOST_ROWS:
-            raise TutelageError(
-                f"Add 1 to {nouns.counted(MOST_ROWS, 'row')} at a time; these are {len(rows):,}."
-            )
+            raise TutelageError(f"Add 1 to {nouns.counted(MOST_ROWS, 'row')} at a time, not {len(rows):,}.")
         headers = {"idempotency-key": key or new_key()}
         body = {"rows": [dict(row) for row in rows], "round": round}
         try:
             answer = self._transport.post(f"{self.url}{ROOT}/items", body, headers)
         except (TypeError, ValueError) as error:
-            raise TutelageError(f"The rows are no JSON: {error}.") from error
+            raise TutelageError(f"The rows cannot be encoded as JSON: {error}.") from error
         return self._converted(answer, Added)
 
     def preferences(self, **selection: Any) -> tuple[PreferenceLine, ...]:
-        """The preferences that follow from the votes. `selection` has the fields of `Selection`: kinds, versions, ties,
+        """The preferences derived from the votes. `selection` are fields of `Selection`: kinds, versions, ties,
         min_votes, use_strength, weights, margins."""
         return tuple(self._converted(row, PreferenceLine) for row in self._preferences(selection))
 
     def votes(self, *, kinds: Sequence[RaterKind] = VoteQuery().kinds) -> tuple[VoteLine, ...]:
-        """Every revision of every judgement by raters of the kinds; simulated raters where they are named."""
+        """All revisions of the judgements by raters of these kinds; by default without simulated raters."""
         return tuple(self._converted(row, VoteLine) for row in self._lines("/votes", {"kinds": kinds}))
 
     def export(
         self, out: str | Path, what: Literal["preferences", "votes"] = "preferences", **selection: Any
     ) -> int:
-        """Write preferences or votes into a file as JSON lines, as `collect export` writes them; returns the number of
-        lines. `tutelage reward --data FILE` reads the preferences.
+        """Write preferences or votes to a file of JSON lines in the format of `collect export`; returns the number of
+        lines. `tutelage reward --data FILE` reads preferences.
 
         Raises:
-            TutelageError: the file cannot be written; what was there stays.
+            TutelageError: the file cannot be written; an existing file is unchanged.
         """
         rows = self._preferences(selection) if what == "preferences" else self._lines("/votes", selection)
         return write_jsonl(Path(out), rows)
@@ -168,10 +165,10 @@ class StudyClient:
         self.close()
 
     def _preferences(self, selection: Mapping[str, Any]) -> list[dict[str, Any]]:
-        known = Selection.__dataclass_fields__
-        unknown = [name for name in selection if name not in known]
+        fields = Selection.__dataclass_fields__
+        unknown = [name for name in selection if name not in fields]
         if unknown:
-            raise TutelageError(f"'{unknown[0]}' chooses nothing here; known are {', '.join(known)}.")
+            raise TutelageError(f"'{unknown[0]}' is not a field of the selection: {', '.join(fields)}.")
         return self._lines("/preferences", selection)
 
     def _lines(self, path: str, query: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -179,15 +176,13 @@ class StudyClient:
         try:
             return [json.loads(line) for line in text.split("\n") if line]
         except ValueError as error:
-            raise TutelageError(
-                f"{self.url} did not answer with lines of JSON. Is the address right?"
-            ) from error
+            raise TutelageError(f"The response of {self.url} is not JSON lines. Is the URL right?") from error
 
     def _value(self, path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> T:
         return self._converted(self._transport.get(self._address(path, query or {})), kind)
 
     def _address(self, path: str, query: Mapping[str, Any]) -> str:
-        asked: list[tuple[str, str]] = []
+        parameters: list[tuple[str, str]] = []
         for name, value in query.items():
             values = value if isinstance(value, list | tuple) else [value]
             texts = (
@@ -195,14 +190,14 @@ class StudyClient:
                 for each in values
                 if each is not None
             )
-            asked += [(name, text) for text in texts]
-        return f"{self.url}{ROOT}{path}{'?' if asked else ''}{urlencode(asked, quote_via=quote)}"
+            parameters += [(name, text) for text in texts]
+        return f"{self.url}{ROOT}{path}{'?' if parameters else ''}{urlencode(parameters, quote_via=quote)}"
 
     def _converted(self, value: object, kind: type[T]) -> T:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             raise TutelageError(
-                f"{self.url} answered with what is no {kind.__name__} ({error}). Is it a site of Tutelage, of this "
-                "version?"
+                f"The response of {self.url} is not a valid {kind.__name__} ({error}). Is it a site of this version of "
+                "Tutelage?"
             ) from error

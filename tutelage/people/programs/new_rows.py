@@ -1,4 +1,4 @@
-"""Rows that a program sends, as questions: all of them or none."""
+"""Conversion of rows submitted by programs to questions, all or none."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _PARTS = {"item", "prompt", "completions"}
 
 @dataclass(frozen=True)
 class NewQuestions:
-    """What rows come to: questions for `add_items`, and the format that the rows were read as."""
+    """The questions of rows, for `add_items`, and the detected format of the rows."""
 
     prompts: tuple[Prompt, ...]
     completions: tuple[CompletionRecord, ...]
@@ -42,10 +42,10 @@ class _Line:
 
 
 def questions_of(sent: NewRows) -> NewQuestions:
-    """The questions that rows hold.
+    """Convert rows to questions.
 
     Raises:
-        TutelageError: the rows are of no known format, or one of them cannot be used; it is named by its number.
+        TutelageError: the format of the rows is unknown, or a row is invalid; the message contains its number.
     """
     if any(row.keys() >= _PARTS for row in sent.rows):
         return _lines(sent.rows)
@@ -54,21 +54,21 @@ def questions_of(sent: NewRows) -> NewQuestions:
     if loaded.skipped:
         reasons = "; ".join(map(str, loaded.skipped))
         raise TutelageError(
-            f"Nothing was added: rows cannot be used (read as {loaded.format}): {reasons}. Correct them or leave them "
-            "out, and send all the rows again."
+            f"Nothing was added: some rows are invalid (read as {loaded.format}): {reasons}. Correct or omit them, and "
+            "send all rows again."
         )
-    found = pairs_to_judge(loaded.records, origin="added by a program")
-    items = tuple(replace(item, round=sent.round) for item in found.items)
-    return NewQuestions(found.prompts, found.completions, items, loaded.format, loaded.notes)
+    pairs = pairs_to_judge(loaded.records, origin="added by a program")
+    items = tuple(replace(item, round=sent.round) for item in pairs.items)
+    return NewQuestions(pairs.prompts, pairs.completions, items, loaded.format, loaded.notes)
 
 
 def add_rows(store: Store, token: Token, sent: NewRows, body: bytes, key: str = "") -> tuple[Added, bool]:
-    """Add the questions of rows, all or none; whether they had been added by an earlier request under the same `key`,
-    whose answer is given again then. `body` is what was sent, byte by byte.
+    """Add the questions of rows, atomically. Returns the result, and whether it is that of an earlier request with the
+    same idempotency `key`. `body` is the raw body of the request.
 
     Raises:
-        TutelageError: as `questions_of` and `add_items`.
-        KeyReused: the key came with another body.
+        TutelageError: as for `questions_of` and `add_items`.
+        KeyReused: the key was used with another body.
     """
     questions, now = questions_of(sent), store.now()
     with store.write() as connection:
@@ -91,7 +91,7 @@ def add_rows(store: Store, token: Token, sent: NewRows, body: bytes, key: str = 
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> NewQuestions:
-    """Questions of any kind, as an export writes them."""
+    """The questions of lines of items.jsonl."""
     prompts: dict[str, Prompt] = {}
     completions: dict[str, CompletionRecord] = {}
     items: list[Item] = []
@@ -101,7 +101,7 @@ def _lines(rows: Sequence[Mapping[str, Any]]) -> NewQuestions:
             prompt = from_row(Prompt, line.prompt)
         except (msgspec.ValidationError, TutelageError) as error:
             raise TutelageError(
-                f"Nothing was added: row {number} is no line of items.jsonl: {error}"
+                f"Nothing was added: row {number} is not a valid line of items.jsonl: {error}"
             ) from error
         prompts[prompt.id] = prompt
         completions |= {each.id: each for each in line.completions}

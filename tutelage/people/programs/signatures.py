@@ -1,9 +1,9 @@
-"""Signatures of webhooks, as the specification of Standard Webhooks has them (standardwebhooks.com).
+"""Signatures of webhooks according to Standard Webhooks (standardwebhooks.com).
 
     signature = base64(HMAC-SHA256(key, "{webhook-id}.{webhook-timestamp}.{body}"))
 
-The key is what follows `whsec_` in the secret, in base64. The header `webhook-signature` holds `v1,` and the signature,
-or several of these with spaces between them.
+The secret is `whsec_` followed by the key in base64. The header `webhook-signature` contains one or more signatures,
+each prefixed by `v1,`, separated by spaces.
 """
 
 import base64
@@ -18,15 +18,15 @@ from tutelage.base.errors import TutelageError
 
 PREFIX = "whsec_"
 TOLERANCE = 300.0
-"""Seconds that the clocks of sender and receiver may be apart."""
+"""Maximum difference between the clocks of sender and receiver, in seconds."""
 
 
 class WebhookRefused(TutelageError):
-    """A request that is no webhook of whoever has the secret, or an old one."""
+    """The signature of a webhook is invalid, or its timestamp is too old."""
 
 
 def signed_headers(secrets: Sequence[str], message: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers of a webhook with this message id, sent at this second, with a signature by each of the secrets."""
+    """The headers of a webhook with this message id and Unix timestamp, signed with each of the secrets."""
     signatures = [_signature(_key(secret), message, str(timestamp), body) for secret in secrets]
     return {
         "webhook-id": message,
@@ -38,55 +38,55 @@ def signed_headers(secrets: Sequence[str], message: str, timestamp: int, body: b
 def verify_webhook(
     secret: str, headers: Mapping[str, str], body: bytes, *, now: float | None = None
 ) -> dict[str, object]:
-    """The content of a webhook that was received, once its signature and its time are found right. Give the body as it
-    came, byte by byte. The same `webhook-id` may come twice: handle it once.
+    """Verify the signature and timestamp of a webhook, and return its content. `body` is the raw body of the request.
+    Messages may arrive repeatedly: process each `webhook-id` once.
 
     Raises:
-        WebhookRefused: a header is missing, the signature is not of this secret and body, or the time is more than five
-            minutes away; do nothing then, and answer with status 400.
+        WebhookRefused: a header is missing, the signature does not match the secret and body, or the timestamp differs
+            by more than five minutes; ignore the request and respond with status 400.
     """
-    key, told = _key(secret), {name.lower(): value for name, value in headers.items()}
+    key, lower = _key(secret), {name.lower(): value for name, value in headers.items()}
     missing = [
-        name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not told.get(name)
+        name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not lower.get(name)
     ]
     if missing:
-        raise WebhookRefused(f"The request has no header {missing[0]}, so it is no signed webhook.")
-    sent = told["webhook-timestamp"]
-    expected = _signature(key, told["webhook-id"], sent, body).encode()
-    signatures = [each.partition(",") for each in told["webhook-signature"].split()]
+        raise WebhookRefused(f"The request has no header {missing[0]}, so it is not a signed webhook.")
+    sent = lower["webhook-timestamp"]
+    expected = _signature(key, lower["webhook-id"], sent, body).encode()
+    signatures = [each.partition(",") for each in lower["webhook-signature"].split()]
     if not any(
-        name == "v1" and hmac.compare_digest(found.encode(), expected) for name, _, found in signatures
+        name == "v1" and hmac.compare_digest(value.encode(), expected) for name, _, value in signatures
     ):
         raise WebhookRefused(
-            "The signature of the webhook is wrong: it comes from somebody else, was changed on its way, or the secret "
-            "is that of another address."
+            "The signature of the webhook is wrong: the message is from another sender or was modified, or the secret "
+            "belongs to another webhook."
         )
     is_second = sent.isascii() and sent.isdecimal() and len(sent) < 16
     away = abs((time.time() if now is None else now) - int(sent)) if is_second else float("inf")
     if away > TOLERANCE:
         raise WebhookRefused(
-            f"The webhook was sent at {sent[:20]}, more than {TOLERANCE / 60:g} minutes from now: it is an old one, or "
-            "a clock is wrong."
+            f"The timestamp of the webhook, {sent[:20]}, is more than {TOLERANCE / 60:g} minutes from now: the message "
+            "is old, or a clock is wrong."
         )
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise WebhookRefused(f"The webhook is no JSON: {error}.") from error
+        raise WebhookRefused(f"The webhook is not JSON: {error}.") from error
     if not isinstance(content, dict):
-        raise WebhookRefused("The webhook is no JSON object.")
+        raise WebhookRefused("The webhook is not a JSON object.")
     return content
 
 
 def _key(secret: str) -> bytes:
-    """Raises TutelageError for what is no secret of a webhook, without repeating it."""
+    """The key of a secret. Raises TutelageError for an invalid secret, without repeating it."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError) as error:
         raise TutelageError(
-            f"The secret of the webhook is not complete: it is {PREFIX} and base64, as it was shown."
+            f"The secret of the webhook is incomplete: it must be {PREFIX} and base64, as shown at its creation."
         ) from error
     if not key:
-        raise TutelageError(f"The secret of the webhook is empty; it begins with {PREFIX}.")
+        raise TutelageError(f"The secret of the webhook is empty after {PREFIX}.")
     return key
 
 

@@ -1,4 +1,4 @@
-"""The progress of a study, read from its database or over the API, and conditions to wait for."""
+"""Progress of a study, from its database or API, and conditions to wait for."""
 
 import logging
 import time
@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # the site imports this module, and the statistics lie in the
 
 
 def study_overview(store: Store, study: Study) -> Overview:
-    """How far a study is, from the counters alone."""
-    found = survey(store, study.id)
-    counts = found.counts
+    """The progress of a study, from counters only."""
+    overview = survey(store, study.id)
+    counts = overview.counts
     return Overview(
         study=study.name,
         state=study.state,
@@ -39,19 +39,19 @@ def study_overview(store: Store, study: Study) -> Overview:
         flagged=counts.flagged,
         raters=sum(rater.role == "rater" for rater in list_raters(store, study.id)),
         rounds=tuple(
-            RoundProgress(each.number, each.items, each.complete, each.agreement) for each in found.rounds
+            RoundProgress(each.number, each.items, each.complete, each.agreement) for each in overview.rounds
         ),
     )
 
 
 def agreement_figures(whole: "StudyStatistics", at: int) -> AgreementFigures:
-    """The agreement in the statistics of a study, which were computed `at` a time."""
-    found = whole.statistics.agreement
+    """The agreement in the statistics of a study, computed at the time `at`."""
+    pairs = whole.statistics.agreement
     value, low, high = (
-        None if each is None else float(each) for each in (found.value, found.low, found.high)
+        None if each is None else float(each) for each in (pairs.value, pairs.low, pairs.high)
     )
     alphas = {name: None if a.value is None else float(a.value) for name, a in whole.agreements.items()}
-    return AgreementFigures(value, low, high, found.items, found.pairs, found.note, alphas, at)
+    return AgreementFigures(value, low, high, pairs.items, pairs.pairs, pairs.note, alphas, at)
 
 
 _log = logging.getLogger("tutelage")
@@ -59,7 +59,7 @@ _log = logging.getLogger("tutelage")
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a study; `agreement` is None where it was not asked for or is unknown."""
+    """The progress of a study; `agreement` is None if not requested or unknown."""
 
     votes: int
     items: int
@@ -69,8 +69,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Condition:
-    """A state of a study to wait for: so many `votes`, `items_done` ("all" of them) and `agreement`, all at once; None
-    is not waited for."""
+    """A condition on the progress of a study: minimum numbers of `votes` and `items_done` (or "all") and minimum
+    `agreement`, all at once; None is no condition."""
 
     votes: int | None = None
     items_done: int | str | None = None
@@ -78,7 +78,9 @@ class Condition:
 
     def __post_init__(self) -> None:
         if self.votes is None and self.items_done is None and self.agreement is None:
-            raise TutelageError("Say what to wait for: --votes N, --items-done N (or all), --agreement X.")
+            raise TutelageError(
+                "There is no condition to wait for; give --votes N, --items-done N (or all) or --agreement X."
+            )
         if self.votes is not None and self.votes < 1:
             raise TutelageError(f"--votes is {self.votes}; wait for at least one.")
         done = self.items_done
@@ -90,12 +92,11 @@ class Condition:
             )
 
     def holds(self, progress: Progress) -> bool:
-        """Whether the study is that far."""
-        done = self.items_done
-        wanted = max(1, progress.items) if done == "all" else done
+        """Whether the progress satisfies the condition."""
+        least = max(1, progress.items) if self.items_done == "all" else self.items_done
         return (
             (self.votes is None or progress.votes >= self.votes)
-            and (wanted is None or progress.items_done >= int(wanted))
+            and (least is None or progress.items_done >= int(least))
             and (
                 self.agreement is None
                 or (progress.agreement is not None and progress.agreement >= self.agreement)
@@ -104,10 +105,10 @@ class Condition:
 
 
 class Source(Protocol):
-    """Where the progress of a study is read."""
+    """A source of the progress of a study."""
 
     def look(self, *, agreement: bool) -> Progress:
-        """How far the study is now, with its agreement where that is wanted."""
+        """The current progress, optionally with the agreement."""
 
 
 class DatabaseSource:
@@ -119,12 +120,12 @@ class DatabaseSource:
 
     def look(self, *, agreement: bool) -> Progress:
         study = study_of(self._store, self._study)
-        found = study_overview(self._store, study)
+        overview = study_overview(self._store, study)
         value = self._agreement(study) if agreement else None
-        return Progress(found.votes, found.items, found.items_done, value)
+        return Progress(overview.votes, overview.items, overview.items_done, value)
 
     def _agreement(self, study: Study) -> float | None:
-        """The agreement as it is now, computed again where something has changed."""
+        """The current agreement, recomputed only after changes."""
         with self._store.read() as connection:
             moment = last_moment(connection, self._study)
         if moment != self._computed[0]:
@@ -139,21 +140,23 @@ class ClientSource:
     client: StudyClient
 
     def look(self, *, agreement: bool) -> Progress:
-        found = self.client.overview()
+        overview = self.client.overview()
         value = self.client.agreement().value if agreement else None
-        return Progress(found.votes, found.items, found.items_done, value)
+        return Progress(overview.votes, overview.items, overview.items_done, value)
 
 
 def looks(
     source: Source, condition: Condition, *, every: float, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Progress]:
-    """The progress at each look, every so many seconds, until the condition holds. A busy database and an unanswering
-    server are tried again."""
+    """Yield the progress every `every` seconds until the condition holds. A busy database or an unreachable server is
+    retried."""
     while True:
         try:
             progress = source.look(agreement=condition.agreement is not None)
         except (Unavailable, Unanswered) as error:
-            _log.warning("The study could not be looked at; the next look is in %g s: %s", every, error)
+            _log.warning(
+                "The progress of the study could not be read; trying again in %g s: %s", every, error
+            )
         else:
             yield progress
             if condition.holds(progress):

@@ -1,5 +1,5 @@
-"""All votes of a study as columns of numbers. A million of them fit into some hundred megabytes and are read once;
-afterwards only the new ones are."""
+"""All votes of a study as integer columns. A million votes take a few hundred megabytes; after the first read, only new
+votes are read."""
 
 import threading
 from dataclasses import dataclass, fields
@@ -23,7 +23,7 @@ Bools = NDArray[np.bool_]
 A, B, TIE, BOTH_BAD, SKIP = range(len(VERDICTS))
 PRODUCTION, GOLD, TRAINING = range(len(POOLS))
 OVERLAP = 1_000
-"""Judgements that are read again: a server such as PostgreSQL numbers them before others can see them."""
+"""Number of judgements to read again: PostgreSQL assigns ids before transactions become visible."""
 _ANSWERS = (
     "id", "assignment", "item", "rater", "verdict", "strength", "left", "repeat", "adjudicated", "version", "active_ms",
     "created",
@@ -32,15 +32,15 @@ _ITEMS = ("item_id", "prompt", "pool", "gold", "round")
 """The columns of `read_ballots` and of `read_items`."""
 _PAIRS = 36
 _WHOLE = 1
-"""Numbers for the pairs of an item, and that of its first two responses."""
+"""Number of pair codes per item, and the code of the first two responses."""
 
 
 @dataclass(frozen=True)
 class Ballots:
-    """The answers in force, N of them, and what the items I that they speak of are. All columns are integers.
+    """The N answers in force and their I items, as integer columns.
 
     `item` [N] indexes the item columns `item_id`, `prompt`, `pool`, `gold` (0 a, 1 b, 2 tie, -1 unknown), `round` [I].
-    `left` is the canonical index of what stood on the left; `out` marks what is excluded.
+    `left` is the canonical index of the left response; `out` marks excluded answers.
     """
 
     id: Ints
@@ -66,16 +66,16 @@ class Ballots:
         return len(self.id)
 
     def keep(self, mask: Bools | Ints) -> "Ballots":
-        """Some of the answers, by a mask or by their places; the items stay."""
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        """A subset of the answers, by mask or indices, with all items."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in (*_ANSWERS, "out"):
-            if name in known:  # all but the assignment
-                known[name] = known[name][mask]
-        return Ballots(**known)
+            if name in columns:  # all but the assignment
+                columns[name] = columns[name][mask]
+        return Ballots(**columns)
 
 
 class BallotBox:
-    """Reads the votes of one study, and remembers them. Threads may share it."""
+    """Incremental, thread-safe reader of the votes of a study."""
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._store, self._study = store, study_id
@@ -84,7 +84,7 @@ class BallotBox:
         self._lock = threading.Lock()
 
     def open(self) -> Ballots:
-        """All votes as they stand."""
+        """All current votes."""
         with self._lock:
             self._read()
             answers, items = self._in_force(), self._items
@@ -115,15 +115,15 @@ class BallotBox:
             self._items = np.concatenate([self._items, items])
 
     def _in_force(self) -> Ints:
-        """Of every assignment the last answer."""
+        """The last answer of every assignment."""
         backwards = self._answers[::-1]
         _, last = np.unique(backwards[:, 1], return_index=True)
         return backwards[np.sort(last)][::-1]
 
 
 def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
-    """Answers about several responses as answers about pairs: each pair an item, its left response the one displayed
-    first."""
+    """Convert answers about several responses to votes on pairs: each pair is an item, and its left response is the one
+    displayed first."""
     votes = {vote.id: vote for vote in list_votes(store, study_id)}
     rows: list[tuple[int, int, int, int, int]] = []
     for place, number in enumerate(ballots.id.tolist()):
@@ -142,7 +142,7 @@ def pair_ballots(store: Store, study_id: int, ballots: Ballots) -> Ballots:
     codes, coded = np.unique(item, return_inverse=True)
     parent = codes // _PAIRS
     gold = np.where(codes % _PAIRS == _WHOLE, of.gold[parent], -1)
-    known = {field.name: getattr(of, field.name) for field in fields(of)}
-    known |= {"item": coded, "verdict": verdict, "strength": strength, "left": left, "gold": gold}
-    known |= {name: getattr(of, name)[parent] for name in ("item_id", "prompt", "pool", "round")}
-    return Ballots(**known)
+    columns = {field.name: getattr(of, field.name) for field in fields(of)}
+    columns |= {"item": coded, "verdict": verdict, "strength": strength, "left": left, "gold": gold}
+    columns |= {name: getattr(of, name)[parent] for name in ("item_id", "prompt", "pool", "round")}
+    return Ballots(**columns)

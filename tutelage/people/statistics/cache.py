@@ -1,5 +1,5 @@
-"""A cache of the statistics of studies. For a small study they are computed on request; for a large one in a thread,
-while pages show the last ones with their age, or that they are being computed."""
+"""Cache of study statistics. For small studies, statistics are computed on request; for large ones in a thread, while
+pages show the previous statistics with their age, or a notice."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ REST = 10.0
 
 @dataclass(frozen=True)
 class StudyStatistics:
-    """The statistics of a study at one moment. `agreements` are about more than pairs (`Kind.agreements`)."""
+    """The statistics of a study at one moment. `agreements` are those beyond pairs (`Kind.agreements`)."""
 
     survey: Survey
     statistics: Statistics
@@ -33,7 +33,8 @@ class StudyStatistics:
 
 @dataclass
 class CacheEntry(Generic[T]):
-    """The last value of an expensive computation, its moment, when and how long it ran, and whether it is `behind`."""
+    """The last value of an expensive computation, with its snapshot, time and duration; `behind`: the database has
+    changed since."""
 
     value: T | None = None
     moment: Snapshot | None = None
@@ -47,58 +48,58 @@ class CacheEntry(Generic[T]):
 
 
 class Keeper:
-    """The statistics of the studies of one database."""
+    """Cached statistics of the studies in a database."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._boxes: dict[int, BallotBox] = {}
-        self._kept: dict[int, CacheEntry[StudyStatistics]] = {}
+        self._entries: dict[int, CacheEntry[StudyStatistics]] = {}
         self._lock = threading.Lock()
 
     def ballots(self, study: Study) -> Ballots:
-        """The votes as they stand; where an answer is about several responses, as votes on their pairs."""
+        """The current votes; answers about several responses are converted to votes on pairs."""
         with self._lock:
             box = self._boxes.setdefault(study.id, BallotBox(self._store, study.id))
         ballots = box.open()
         return ballots if study.kind.traits.sides else pair_ballots(self._store, study.id, ballots)
 
     def whole(self, study: Study) -> CacheEntry[StudyStatistics]:
-        """The last statistics, brought up to date first where that is quick, and else soon."""
+        """The cached statistics, updated first if that is fast, otherwise in the background."""
         with self._lock:
-            kept = self._kept.setdefault(study.id, CacheEntry())
+            entry = self._entries.setdefault(study.id, CacheEntry())
         with self._store.read() as connection:
             moment = last_moment(connection, study.id)
-        with kept.lock:
-            kept.behind = moment != kept.moment
-            if kept.running or moment == kept.moment:
-                return kept
-            quick = kept.seconds < PROMPT_SECONDS and moment.last_judgement < 2_000
-            if not quick and time.monotonic() - kept.finished < REST * kept.seconds:
-                return kept
-            kept.running = True
+        with entry.lock:
+            entry.behind = moment != entry.moment
+            if entry.running or moment == entry.moment:
+                return entry
+            quick = entry.seconds < PROMPT_SECONDS and moment.last_judgement < 2_000
+            if not quick and time.monotonic() - entry.finished < REST * entry.seconds:
+                return entry
+            entry.running = True
         if quick:
-            self._renew(study, moment, kept)
+            self._renew(study, moment, entry)
         else:
-            threading.Thread(target=self._renew, args=(study, moment, kept), daemon=True).start()
-        return kept
+            threading.Thread(target=self._renew, args=(study, moment, entry), daemon=True).start()
+        return entry
 
-    def _renew(self, study: Study, moment: Snapshot, kept: CacheEntry[StudyStatistics]) -> None:
+    def _renew(self, study: Study, moment: Snapshot, entry: CacheEntry[StudyStatistics]) -> None:
         began = time.monotonic()
         try:
             whole = self.compute(study)
         except Exception as error:
-            kept.error = str(error)
+            entry.error = str(error)
             raise
         else:
-            kept.value, kept.moment, kept.at, kept.error = whole, moment, self._store.now(), ""
-            kept.behind = False
+            entry.value, entry.moment, entry.at, entry.error = whole, moment, self._store.now(), ""
+            entry.behind = False
         finally:
-            kept.finished = time.monotonic()
-            kept.seconds = kept.finished - began
-            kept.running = False
+            entry.finished = time.monotonic()
+            entry.seconds = entry.finished - began
+            entry.running = False
 
     def compute(self, study: Study) -> StudyStatistics:
-        """The statistics as they are now, however long that takes."""
+        """Compute the current statistics, bypassing the cache."""
         raters = list_raters(self._store, study.id)
         statistics = compute(self.ballots(study), raters, self._store.now())
         return StudyStatistics(survey(self._store, study.id), statistics, self._agreements(study))

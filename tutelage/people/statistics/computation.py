@@ -1,4 +1,4 @@
-"""The statistics of a study from its ballots, and a preview of those after an exclusion."""
+"""Statistics of a study from its ballots, and previews of exclusions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ DAYS = 14
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of a study's votes. `agreement` and `alpha` are about the raters that count: people, and simulated
-    raters while no person takes part; `raw` about all of them, the excluded ones included. `effective`
-    counts production items whose label is surer than .9; `doubtful` are the items with the least sure labels, by
-    number. `by_strength` gives the share of others' votes that agree with one of strength 1, 2, 3. `by_day` counts
-    votes of the last two weeks, today last. `left` and `ties` are shares of the decided votes and of all."""
+    """The statistics of a study's votes. `agreement` and `alpha` are for the raters that count: people, or simulated
+    raters while no person participates; `raw` includes excluded votes. `effective` is the number of production items
+    whose label has a probability above 0.9; `doubtful` are the ids of the items with the least certain labels.
+    `by_strength` is the share of other raters' votes that agree with a vote of strength 1, 2, 3. `by_day` are the
+    numbers of votes in the last two weeks, today last. `left` is a share of the decided votes, `ties` of all votes."""
 
     agreement: PairAgreement
     raw: PairAgreement
@@ -50,14 +50,14 @@ def compute(ballots: Ballots, raters: Sequence[Rater], now: int) -> Statistics:
     """Compute all statistics of a study."""
     crowd = crowd_kinds(raters)
     beside = [rater.id for rater in raters if rater.kind not in crowd]
-    answers = ballots.keep(np.unique(ballots.id, return_index=True)[1])  # one may speak of several pairs
+    answers = ballots.keep(np.unique(ballots.id, return_index=True)[1])  # an answer may have several pairs
     human = ~np.isin(ballots.rater, beside)
     counted = ballots.keep(human & ~ballots.out & counts(ballots))
     raw = ballots.keep(human & counts(ballots))
     fitted, votes, codes = fit(counted)
-    made = (ballots.verdict != SKIP) & human & ~ballots.repeat & ~ballots.adjudicated
-    production = ballots.keep(made & ~ballots.out & (ballots.pool[ballots.item] == PRODUCTION))
-    decided = ballots.keep(made & ~ballots.out & is_decided(ballots))
+    own = (ballots.verdict != SKIP) & human & ~ballots.repeat & ~ballots.adjudicated
+    production = ballots.keep(own & ~ballots.out & (ballots.pool[ballots.item] == PRODUCTION))
+    decided = ballots.keep(own & ~ballots.out & is_decided(ballots))
     effective, labelled, doubtful = _labels(counted, fitted, codes)
     return Statistics(
         agreement=agreement(counted),
@@ -76,26 +76,27 @@ def compute(ballots: Ballots, raters: Sequence[Rater], now: int) -> Statistics:
 
 
 def is_decided(ballots: Ballots) -> Bools:
-    """[N]: for one of two sides."""
+    """[N]: whether the verdict is one of the two sides."""
     return (ballots.verdict == A) | (ballots.verdict == B)
 
 
 def counts(ballots: Ballots) -> Bools:
-    """[N]: answers that speak about the truth of an item: for a side, no repeat, nobody's adjudication, no practice."""
+    """[N]: whether an answer is evidence for the label of an item: for a side, and no repeat, adjudication or
+    practice."""
     pool = ballots.pool[ballots.item]
-    known = (pool == PRODUCTION) | (pool == GOLD)
-    return is_decided(ballots) & ~ballots.repeat & ~ballots.adjudicated & known
+    labelled = (pool == PRODUCTION) | (pool == GOLD)
+    return is_decided(ballots) & ~ballots.repeat & ~ballots.adjudicated & labelled
 
 
 def agreement(ballots: Ballots) -> PairAgreement:
-    """How often two raters of a production item choose the same side, with an interval over prompts."""
+    """The agreement of two raters on the side of a production item, with an interval over prompts."""
     votes, items = to_votes(_production(ballots))
     draws = DRAWS if len(ballots) < MANY else FEW_DRAWS
     return pair_agreement(votes, ballots.prompt[items], draws=draws)
 
 
 def to_votes(ballots: Ballots) -> tuple[Votes, Ints]:
-    """The ballots for the statistics, and [I] which item column each of their items is. Raters are named by number."""
+    """The ballots as `Votes`, with raters named by number, and [I] the index of each item in the item columns."""
     items, item = np.unique(ballots.item, return_inverse=True)
     raters, rater = np.unique(ballots.rater, return_inverse=True)
     names = tuple(map(str, items.tolist())), tuple(map(str, raters.tolist()))
@@ -103,7 +104,7 @@ def to_votes(ballots: Ballots) -> tuple[Votes, Ints]:
 
 
 def fit(ballots: Ballots) -> tuple[Reliability, Votes, Ints]:
-    """Rater reliabilities and the posterior of each item, the known answers given."""
+    """Rater reliabilities and the posterior of each item, conditioned on known answers."""
     votes, items = to_votes(ballots)
     gold = np.where(ballots.gold[items] <= B, ballots.gold[items], -1)
     return one_coin(votes, gold), votes, items
@@ -114,7 +115,7 @@ def _production(ballots: Ballots) -> Ballots:
 
 
 def _labels(ballots: Ballots, fitted: Reliability, codes: Ints) -> tuple[int, int, tuple[int, ...]]:
-    """How many production labels are sure, how many there are, and the items of the least sure ones."""
+    """The number of certain production labels, the number of all, and the ids of the least certain items."""
     production = ballots.pool[codes] == PRODUCTION
     sure = fitted.posterior.max(axis=1)[production]
     doubt = np.argsort(sure, kind="stable")[:DOUBTFUL]
@@ -125,7 +126,7 @@ def _by_strength(ballots: Ballots) -> tuple[float, ...]:
     votes, _ = to_votes(ballots)
     try:
         return tuple(strength_scale(votes, ballots.strength).agreement[1:].tolist())
-    except TutelageError:  # no overlap, or no agreement beyond chance: nothing to calibrate with
+    except TutelageError:  # no overlap, or no agreement beyond chance: cannot be calibrated
         return ()
 
 
@@ -137,7 +138,8 @@ def _by_day(created: Ints, now: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ExclusionPreview:
-    """`votes` that would leave or come back, `labels` that would change, and the agreement before and after."""
+    """The effect of an exclusion or inclusion: the numbers of affected `votes` and `labels`, and the agreement before
+    and after."""
 
     votes: int
     labels: int
@@ -146,7 +148,7 @@ class ExclusionPreview:
 
 
 def preview(ballots: Ballots, rater_id: int, beside: frozenset[int]) -> ExclusionPreview:
-    """The statistics with the exclusion of one rater turned around. `beside` are the raters that do not count."""
+    """The effect of excluding a rater, or of including an excluded one. `beside` are the raters that do not count."""
     theirs = ballots.rater == rater_id
     back = rater_id in ballots.excluded_raters
     human = ~np.isin(ballots.rater, list(beside))
@@ -158,7 +160,7 @@ def preview(ballots: Ballots, rater_id: int, beside: frozenset[int]) -> Exclusio
 
 
 def _sides(ballots: Ballots) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """[I]: -1 without a vote, else 0, 1 or (undecided) 2, for production items."""
+    """[I]: the labels of production items: 0, 1, 2 (undecided), or -1 without votes."""
     labels = np.full(len(ballots.item_id), -1, dtype=np.int64)
     fitted, _, codes = fit(ballots)
     first = fitted.posterior[:, 0]

@@ -1,4 +1,4 @@
-"""The models of a study against each other: Davidson's model on the votes between them, with ties."""
+"""Comparison of the models in a study: Davidson's model of their votes, with ties."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FEW = 30
 
 @dataclass(frozen=True)
 class Standing:
-    """A model: its strength in nats with its interval (None where it has no rival), and its votes."""
+    """A model's strength in nats, with its interval (None if it has no opponents), and its numbers of votes."""
 
     name: str
     strength: float
@@ -28,8 +28,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Groups of models compared with each other, directly or through others. `nu` tells how readily models tie;
-    `both_bad` votes are left out. `needed`: votes that neighbours not yet told apart would still take, about."""
+    """Groups of models that are compared directly or through others. `nu` is the tie parameter; `both_bad` counts votes
+    left out. `needed` estimates the number of further votes to separate neighbours whose difference is not yet
+    significant."""
 
     groups: tuple[tuple[Standing, ...], ...]
     nu: float | None
@@ -39,7 +40,7 @@ class Leaderboard:
 
 
 def leaderboard(matches: Sequence[Match]) -> Leaderboard:
-    """The standings, strongest first. Votes on one prompt count as independent, which flatters the intervals."""
+    """The standings, strongest first. Votes on the same prompt count as independent, which narrows the intervals."""
     between = [match for match in matches if match.sampler_a != match.sampler_b]
     bad = sum(match.both_bad for match in between)
     rows = [
@@ -52,7 +53,7 @@ def leaderboard(matches: Sequence[Match]) -> Leaderboard:
         return Leaderboard((), None, 0, bad, ())
     names = sorted({row[0] for row in rows} | {row[1] for row in rows})
     code = {name: place for place, name in enumerate(names)}
-    found = davidson(
+    fitted = davidson(
         np.array([code[row[0]] for row in rows]),
         np.array([code[row[1]] for row in rows]),
         np.array([row[2] for row in rows]),
@@ -60,38 +61,39 @@ def leaderboard(matches: Sequence[Match]) -> Leaderboard:
         weight=np.array([float(row[3]) for row in rows]),
     )
     groups = []
-    for component in range(int(found.component.max()) + 1):
-        members = [place for place in range(len(names)) if found.component[place] == component]
-        members.sort(key=lambda place: -found.strength[place])
+    for component in range(int(fitted.component.max()) + 1):
+        members = [place for place in range(len(names)) if fitted.component[place] == component]
+        members.sort(key=lambda place: -fitted.strength[place])
         groups.append(members)
     needed = [
-        one for members in groups for one in _needed(found, names, members, sum(row[3] for row in rows))
+        one for members in groups for one in _needed(fitted, names, members, sum(row[3] for row in rows))
     ]
     standings = tuple(
-        tuple(_standing(found, names, place, between) for place in members) for members in groups
+        tuple(_standing(fitted, names, place, between) for place in members) for members in groups
     )
-    return Leaderboard(standings, found.nu, sum(row[3] for row in rows), bad, tuple(needed))
+    return Leaderboard(standings, fitted.nu, sum(row[3] for row in rows), bad, tuple(needed))
 
 
-def _standing(found: Strengths, names: Sequence[str], place: int, matches: Sequence[Match]) -> Standing:
+def _standing(strengths: Strengths, names: Sequence[str], place: int, matches: Sequence[Match]) -> Standing:
     name = names[place]
     own = [(m.a_votes, m.b_votes, m.ties) for m in matches if m.sampler_a == name]
     own += [(m.b_votes, m.a_votes, m.ties) for m in matches if m.sampler_b == name]
     won, lost, tied = map(sum, zip(*own, strict=True))
-    low, high = float(found.low[place]), float(found.high[place])
-    known = isfinite(low) and isfinite(high)
-    strength = float(found.strength[place])
-    return Standing(name, strength, low if known else None, high if known else None, won, lost, tied)
+    low, high = float(strengths.low[place]), float(strengths.high[place])
+    finite = isfinite(low) and isfinite(high)
+    strength = float(strengths.strength[place])
+    return Standing(name, strength, low if finite else None, high if finite else None, won, lost, tied)
 
 
 def _needed(
-    found: Strengths, names: Sequence[str], members: Sequence[int], votes: int
+    strengths: Strengths, names: Sequence[str], members: Sequence[int], votes: int
 ) -> list[tuple[str, str, int]]:
-    """An interval narrows with the root of the votes: by how many would it have to, to leave zero out?"""
-    told = []
+    """Pairs of neighbours with the number of further votes after which the interval of their difference would exclude
+    zero, as its width is inversely proportional to the square root of the number of votes."""
+    pairs = []
     for one, other in pairwise(members):
-        value, low, high = found.difference(one, other)
+        value, low, high = strengths.difference(one, other)
         if isfinite(low) and low <= 0 <= high and abs(value) > 0:
             half = (high - low) / 2
-            told.append((names[one], names[other], ceil(votes * ((half / abs(value)) ** 2 - 1))))
-    return told
+            pairs.append((names[one], names[other], ceil(votes * ((half / abs(value)) ** 2 - 1))))
+    return pairs

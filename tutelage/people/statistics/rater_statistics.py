@@ -1,4 +1,4 @@
-"""Statistics of each rater: reliability, its evidence, and flags."""
+"""Statistics of raters: reliability, evidence, bias and flags."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ ENOUGH_REPEATS = 8
 
 @dataclass(frozen=True)
 class RaterStatistics:
-    """The statistics of a rater. `reliability`, `low`, `high`: P(the next vote is right), None without evidence, of so
-    many votes of known truth. `left`, `longer`, `repeats`: shares with Wilson's interval. `flags`: findings for
-    owners."""
+    """The statistics of a rater. `reliability`, `low`, `high`: P(the next vote is right) and its interval, None without
+    `evidence`, the equivalent number of votes with known answers. `left`, `longer`, `repeats`: shares with Wilson
+    intervals. `flags`: problems shown to owners."""
 
     reliability: float | None
     low: float | None
@@ -45,24 +45,24 @@ class RaterStatistics:
 def describe_raters(
     ballots: Ballots, raters: Sequence[Rater], fitted: Reliability, votes: Votes
 ) -> Mapping[int, RaterStatistics]:
-    """Every rater, by number."""
+    """The statistics of each rater, by id."""
     fitted_at = {int(name): place for place, name in enumerate(votes.raters)}
     flags = rater_flags(votes, fitted) if len(votes) else ()
     medians = _medians(ballots)
     usual = float(np.median([time for time, count in medians.values() if count >= ENOUGH_FOR_HASTE] or [0.0]))
     bias = _side_bias(raters)
     golds = _golds(ballots)
-    found = {}
+    statistics = {}
     for rater in raters:
         place = fitted_at.get(rater.id)
         gold = gold_test(golds.get(rater.id, ()))
         median, timed = medians.get(rater.id, (None, 0))
-        said = (
+        model_flags = (
             () if place is None else tuple(_sentence(flag) for flag in flags[place] if flag.kind != "too_few")
         )
         more = _more_flags(rater, gold, bias[rater.id], median, timed, usual)
         tallies = rater.tallies
-        found[rater.id] = RaterStatistics(
+        statistics[rater.id] = RaterStatistics(
             reliability=None if place is None else float(fitted.accuracy[place]),
             low=None if place is None else float(fitted.low[place]),
             high=None if place is None else float(fitted.high[place]),
@@ -73,19 +73,19 @@ def describe_raters(
             longer=wilson(tallies.longer_chosen, tallies.longer_chosen + tallies.shorter_chosen),
             repeats=wilson(tallies.repeat_same, tallies.repeat_seen),
             median_ms=median,
-            flags=(*said, *more),
+            flags=(*model_flags, *more),
         )
-    return found
+    return statistics
 
 
 def _sentence(flag: RaterFlag) -> Sentence:
-    """A flag of the rater model, as owners read it."""
+    """A flag of the rater model as a sentence for owners."""
     if flag.kind == "biased":
-        choice, said, expected = flag.values
+        choice, share, expected = flag.values
         return Sentence(
             "says '%(choice)s' in %(share)s, expected %(expected)s",
             choice=choice,
-            share=Share(float(said)),
+            share=Share(float(share)),
             expected=Share(float(expected)),
         )
     most, chance = flag.values
@@ -136,17 +136,17 @@ def _side_bias(raters: Sequence[Rater]) -> Mapping[int, float]:
 
 
 def _golds(ballots: Ballots) -> Mapping[int, list[bool]]:
-    """By rater, whether each known answer in production was given, in the order of answering."""
-    asked = ballots.keep((ballots.pool[ballots.item] == GOLD) & (ballots.verdict != SKIP) & ~ballots.repeat)
-    right = asked.verdict == ballots.gold[asked.item]
-    found: dict[int, list[bool]] = {}
-    for rater, answer in zip(asked.rater.tolist(), right.tolist(), strict=True):
-        found.setdefault(rater, []).append(answer)
-    return found
+    """Whether each answer to a gold question was right, by rater, in the order of answering."""
+    golds = ballots.keep((ballots.pool[ballots.item] == GOLD) & (ballots.verdict != SKIP) & ~ballots.repeat)
+    right = golds.verdict == ballots.gold[golds.item]
+    by_rater: dict[int, list[bool]] = {}
+    for rater, answer in zip(golds.rater.tolist(), right.tolist(), strict=True):
+        by_rater.setdefault(rater, []).append(answer)
+    return by_rater
 
 
 def _medians(ballots: Ballots) -> Mapping[int, tuple[float, int]]:
-    """By rater, the median active time in milliseconds, and of how many answers."""
+    """The median active time in milliseconds and the number of timed answers, by rater."""
     timed = ballots.keep((ballots.active_ms >= 0) & (ballots.pool[ballots.item] != TRAINING))
     order = np.lexsort((timed.active_ms, timed.rater))
     rater, times = timed.rater[order], timed.active_ms[order]

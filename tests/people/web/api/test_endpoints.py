@@ -139,7 +139,7 @@ def test_the_lines_of_an_export_are_the_same_items_again(world: World) -> None:
         ([*ROWS, {"prompt": "p", "chosen": 7, "rejected": "b"}], "row 4"),
         ([{"question": "Why?"}], "no preferences can be read"),
         ([*ROWS, {"prompt": "p", "chosen": "a\u0000", "rejected": "b"}], "zero character"),
-        ([{"item": {}, "prompt": {}, "completions": []}], "row 1 is no line of items.jsonl"),
+        ([{"item": {}, "prompt": {}, "completions": []}], "row 1 is not a valid line of items.jsonl"),
     ],
 )
 def test_one_row_that_cannot_be_used_and_nothing_is_added(

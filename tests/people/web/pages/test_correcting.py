@@ -53,7 +53,7 @@ def test_what_was_sent_comes_back_to_its_rater_alone(correcting: World) -> None:
     [
         ({"correction": "x"}, "A correction is an object"),
         ({"correction": {"text": "x", "response": 9}}, "no response 10"),
-        ({"spans": [{"response": 0, "start": 0, "end": 1, "category": "mine"}]}, "no category"),
+        ({"spans": [{"response": 0, "start": 0, "end": 1, "category": "mine"}]}, "not a category"),
         ({"spans": [{"response": 0}]}, "Spans are a list"),
     ],
 )

@@ -173,7 +173,7 @@ def test_a_question_that_was_reserved_before_a_change_is_asked_as_it_is_now(worl
 
 
 BAD: list[tuple[Any, str]] = [
-    ({"choice": "middle"}, "no answer to this question"),
+    ({"choice": "middle"}, "not an answer to this question"),
     ({"choice": 7}, "'choice' must be text"),
     ({"strength": 4}, "strength"),
     ({"strength": "1"}, "'strength' must be a whole number"),
@@ -182,7 +182,7 @@ BAD: list[tuple[Any, str]] = [
     ({"strength": 10**400}, "'strength' must be a whole number"),
     ({"choice": "tie", "strength": 2}, "strength"),
     ({"choice": "skip", "strength": 0}, "needs a reason"),
-    ({"choice": "ranked", "strength": 0}, "no answer to this question"),
+    ({"choice": "ranked", "strength": 0}, "not an answer to this question"),
     ({"ranking": [1, 2]}, "There is no 'ranking' in an answer to this question"),
     ({"colour": "red"}, "There is no 'colour' in an answer to this question"),
     ({"criteria": {"helpful": "left"}}, "criteria of this study are clear, accurate"),
@@ -200,8 +200,8 @@ BAD: list[tuple[Any, str]] = [
     ({"active_ms": -1}, "cannot be negative"),
     ({"active_ms": "1"}, "'active_ms' must be a whole number"),
     ({"assignment": None}, "'assignment' must be a whole number"),
-    ({"assignment": 10**14}, "no assignment"),
-    ({"assignment": -1}, "no assignment"),
+    ({"assignment": 10**14}, "does not exist"),
+    ({"assignment": -1}, "does not exist"),
 ]
 
 
@@ -233,8 +233,8 @@ RANKS = "gives each of the 3 responses a rank from 1 to 3"
         ({"ranking": [1, 2, True]}, RANKS),
         ({"ranking": {"0": 1}}, RANKS),
         ({}, RANKS),
-        ({"choice": "left", "ranking": [1, 2, 3]}, "no answer to this question"),
-        ({"choice": "both_bad", "ranking": [1, 2, 3]}, "'ranking' does not go with 'both_bad'"),
+        ({"choice": "left", "ranking": [1, 2, 3]}, "not an answer to this question"),
+        ({"choice": "both_bad", "ranking": [1, 2, 3]}, "'both_bad' to this question cannot have 'ranking'"),
         ({"ranking": [1, 2, 3], "strength": 1}, "strength"),
     ],
 )
