@@ -137,7 +137,7 @@ def test_a_migration_that_breaks_a_reference_changes_nothing(
     path = folder / "study.sqlite"
     study_id = small_study(path)
     newer_program("op.execute('DELETE FROM rater')")
-    with pytest.raises(TutelageError, match="refer to rows that are not there"):
+    with pytest.raises(TutelageError, match="refer to missing rows"):
         open_store(path)
     newer_program.gone()
     store = open_store(path)
