@@ -152,7 +152,9 @@ def test_a_newer_schema_is_refused_and_left_alone(url: str, newer_program: Newer
     newer_program.gone()
     newer = f"r{migrations.number(NEWEST) + 1}_00000000"
     before = content(url)
-    with pytest.raises(TutelageError, match=rf"newer version of Tutelage.*revision {newer}.*knows {NEWEST}"):
+    with pytest.raises(
+        TutelageError, match=rf"newer version of Tutelage.*revision {newer}.*supported: {NEWEST}"
+    ):
         open_store(url)
     assert content(url) == before
     newer_program(COLOUR)

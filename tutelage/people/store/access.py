@@ -184,8 +184,8 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
         TutelageError: the invitation is unknown, used up, expired or revoked.
     """
     now = store.now()
-    seen = peek_invite(store, token)
-    with store.write(alone=seen is not None and has_stand_ins(store, seen.study_id)) as connection:
+    preview = peek_invite(store, token)
+    with store.write(alone=preview is not None and has_stand_ins(store, preview.study_id)) as connection:
         query = sa.select(_invites).where(_invites.c.token_sha256 == token_hash(token)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:

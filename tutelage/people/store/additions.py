@@ -134,9 +134,9 @@ def _rows_by_key(
     connection: Connection, table: sa.Table, study_id: int, keys: Sequence[str], columns: Sequence[str]
 ) -> list[sa.Row]:
     query = sa.select(table.c.key, *(table.c[name] for name in columns)).where(table.c.study_id == study_id)
-    wanted = list(dict.fromkeys(keys))
+    distinct = list(dict.fromkeys(keys))
     return [
-        row for piece in chunks(wanted) for row in connection.execute(query.where(table.c.key.in_(piece)))
+        row for piece in chunks(distinct) for row in connection.execute(query.where(table.c.key.in_(piece)))
     ]
 
 
@@ -148,8 +148,8 @@ def _insert_new(
     content: Sequence[str],
 ) -> set[str]:
     """Insert the rows with new keys and return these keys; existing rows must have the same `content`."""
-    known = {row.key: row for row in _rows_by_key(connection, table, study_id, list(rows), content)}
-    for key, row in known.items():
+    stored = {row.key: row for row in _rows_by_key(connection, table, study_id, list(rows), content)}
+    for key, row in stored.items():
         for name in content:
             if getattr(row, name) != rows[key][name]:
                 what = name.removesuffix("_id")
@@ -157,23 +157,23 @@ def _insert_new(
                     f"The key '{key}' is taken: the {table.name} of that name has another {what}; "
                     "give the new one its own."
                 )
-    new = [{"study_id": study_id, "key": key, **row} for key, row in rows.items() if key not in known]
+    new = [{"study_id": study_id, "key": key, **row} for key, row in rows.items() if key not in stored]
     if new:
         connection.execute(table.insert(), new)
-    return rows.keys() - known.keys()
+    return rows.keys() - stored.keys()
 
 
 def _refuse_other_responses(
     connection: Connection, expected: Mapping[int, tuple[int, ...]], ids: Mapping[str, int]
 ) -> None:
     links, numbers = schema.item_response, list(expected)
-    found: dict[int, list[int]] = {number: [] for number in numbers}
+    stored: dict[int, list[int]] = {number: [] for number in numbers}
     query = sa.select(links.c.item_id, links.c.response_id).order_by(links.c.item_id, links.c.position)
     for some in chunks(numbers):
         for row in connection.execute(query.where(links.c.item_id.in_(some))):
-            found[row.item_id].append(row.response_id)
+            stored[row.item_id].append(row.response_id)
     for key, number in ids.items():
-        if number in expected and tuple(found[number]) != expected[number]:
+        if number in expected and tuple(stored[number]) != expected[number]:
             raise TutelageError(
                 f"The key '{key}' is taken: the item of that name has other responses; give the new one its own."
             )

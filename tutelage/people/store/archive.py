@@ -143,10 +143,10 @@ def _opened(path: Path) -> zipfile.ZipFile:
 def _manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(archive.read("manifest.json"))
-        known = manifest.get("format") == FORMAT
+        supported = manifest.get("format") == FORMAT
     except (KeyError, ValueError, AttributeError, zipfile.BadZipFile) as error:
         raise TutelageError(f"{path} is not a Tutelage backup: it has no manifest.") from error
-    if not known:
+    if not supported:
         raise TutelageError(
             f"{path} has the format {str(manifest.get('format'))!r}; this version reads {FORMAT!r}."
         )

@@ -75,14 +75,14 @@ def owner_of(connection: Connection, assignment_id: int) -> int | None:
 
 def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, LockedItem] | None:
     """Lock the assignment and its item until the transaction ends; None if there is no such assignment."""
-    found = connection.execute(_LEASE, {"id": assignment_id}).one_or_none()
-    if found is None:
+    result = connection.execute(_LEASE, {"id": assignment_id}).one_or_none()
+    if result is None:
         return None
-    row = found._mapping
+    row = result._mapping
     order = tuple(json.loads(row["order"]))
     flags = {name: bool(row[name]) for name in ("repeat", "extra", "counted")}
     kind, screen = find_kind(row["kind"]), screen_from(row, len(order))
-    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_item(found)
+    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_item(result)
 
 
 def screen_from(version: sa.RowMapping, places: int) -> Screen:

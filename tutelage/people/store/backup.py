@@ -126,15 +126,15 @@ def fault_of(path: Path) -> str:
     revision, newest = _sound_revision(path), migrations.newest()
     if revision is None:
         return "it is damaged"
-    return "" if revision == newest else f"its tables are of another version than {newest}"
+    return "" if revision == newest else f"its schema revision is not {newest}"
 
 
 def newest_backup_sentence(path: Path) -> str:
     """Sentence naming the newest sound backup of an unusable database, and the command that restores it."""
-    found = backups(path)
-    if not found:
+    candidates = backups(path)
+    if not candidates:
         return "There is no backup beside it; restore one of your own."
-    sound = next((backup for backup in found if _sound_revision(backup) is not None), None)
+    sound = next((backup for backup in candidates if _sound_revision(backup) is not None), None)
     if sound is None:
         return "Its backups beside it are damaged too; restore one of your own."
     name, log, copy = (shlex.quote(str(each)) for each in (path, path.with_name(f"{path.name}-wal"), sound))
@@ -292,7 +292,7 @@ def _erase_in_schema(store: Store, name: str, mark: Mark, erase: Erasure) -> Non
             sa.select(schema.revision.c.version_num)
         )
         if revision != migrations.newest():
-            raise TutelageError(f"its tables are of another version than {migrations.newest()}")
+            raise TutelageError(f"its schema revision is not {migrations.newest()}")
         rater = _held(connection, mark)
         if rater is not None:
             erase(connection, rater)
@@ -318,8 +318,8 @@ def _may_hold(path: Path, mark: Mark, secret: str) -> bool:
         if not head.startswith(_HEADER):
             return False
         with _read_only(path) as copy:
-            found = copy.execute(_COPY, (mark.rater_id, secret)).fetchone()
-        return found is not None and _code(secret, found[0]) == mark.code
+            row = copy.execute(_COPY, (mark.rater_id, secret)).fetchone()
+        return row is not None and _code(secret, row[0]) == mark.code
     except sqlite3.OperationalError:  # another program's database
         return False
     except (OSError, sqlite3.DatabaseError):  # unreadable, so it may contain the rater

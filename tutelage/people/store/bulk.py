@@ -100,10 +100,10 @@ class _Ids:
         return cls(numbers(_items, "key"), numbers(_raters, "name"), versions)
 
     def find(self, kind: str, name: str | int) -> int:
-        found = getattr(self, kind).get(name)
-        if found is None:
+        number = getattr(self, kind).get(name)
+        if number is None:
             raise TutelageError(f"An answer refers to the {kind} '{name}', which is not in the study.")
-        return int(found)
+        return int(number)
 
 
 _Place = tuple[int, int, int]

@@ -56,14 +56,14 @@ class Agreements:
 
     def at(self, rater: str, moment: int) -> Agreement | None:
         """Latest agreement of a rater at a moment; None if there was none."""
-        made = self.by_rater.get(rater, ())
-        place = bisect_right(made, moment, key=lambda each: each.at)
-        return made[place - 1] if place else None
+        agreements = self.by_rater.get(rater, ())
+        place = bisect_right(agreements, moment, key=lambda each: each.at)
+        return agreements[place - 1] if place else None
 
     def text_at(self, rater: str, moment: int) -> int | None:
         """Number of the text of that agreement."""
-        found = self.at(rater, moment)
-        return None if found is None else found.number
+        agreement = self.at(rater, moment)
+        return None if agreement is None else agreement.number
 
 
 def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
@@ -75,10 +75,10 @@ def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]
     )
 
 
-def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH) -> str:
+def shown_text(consent: Consent, *, live: bool, language: str = ENGLISH) -> str:
     """The text as shown to raters, in Markdown: the study's own text, in its only language, or the standard text."""
-    if asked.text:
-        return asked.text
+    if consent.text:
+        return consent.text
     points = standard_points(live=live)
     return "".join(
         f"- **{say(heading, language)}** {' '.join(say(each, language) for each in sentences)}\n"
@@ -145,7 +145,7 @@ def list_agreements(store: Store, study_id: int, last_event: int) -> Agreements:
                 row.at, detail["text"], detail.get("language", ""), detail.get("sha256", "")
             )
             agreements.setdefault(row.subject, []).append(agreement)
-    return Agreements({rater: tuple(agreement) for rater, agreement in agreements.items()})
+    return Agreements({rater: tuple(history) for rater, history in agreements.items()})
 
 
 def restore_agreements(store: Store, study_id: int, agreements: Agreements) -> None:
@@ -153,8 +153,8 @@ def restore_agreements(store: Store, study_id: int, agreements: Agreements) -> N
     with store.write(alone=True) as connection:
         for name, agreed in agreements.by_rater.items():
             for moment, number, language, sha256 in agreed:
-                shown = {"language": language, "sha256": sha256} if sha256 else {}
-                record_event(connection, study_id, moment, name, "consent", name, text=number, **shown)
+                version = {"language": language, "sha256": sha256} if sha256 else {}
+                record_event(connection, study_id, moment, name, "consent", name, text=number, **version)
             moment, number, _, _ = agreed[-1]
             mine = sa.and_(schema.rater.c.study_id == study_id, schema.rater.c.name == name)
             connection.execute(schema.rater.update().where(mine).values(consented=moment, agreed=number))
@@ -184,7 +184,7 @@ def renew_if_former(store: Store, study_id: int, agreements: Agreements, *, acto
     with store.write() as connection:
         number = _present_number(connection, study_id)
         present = set(map(text_hash, _standard_texts()))
-        newest = (agreement[-1] for agreement in agreements.by_rater.values())
+        newest = (history[-1] for history in agreements.by_rater.values())
         if any(agreement.number == number and agreement.sha256 not in present for agreement in newest):
             renew_consent(connection, study_id, store.now(), actor=actor)
 

@@ -45,7 +45,7 @@ COLUMNS = (
     _items.c.id.label("item"),
     *(_items.c[name] for name in ("pool", "gold", "target", "lengths", "excluded", "room", "started")),
 )
-"""What a statement that finds and locks an item selects, for `locked_from`."""
+"""Columns to select in statements that find and lock an item, for `locked_item`."""
 
 _ITEM = sa.select(*COLUMNS).where(_items.c.id == sa.bindparam("id")).with_for_update()
 _COUNTS = (
@@ -131,22 +131,22 @@ class ItemFacts:
     first: str | None = None
 
 
-def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
+def tally(judgement: CountedJudgement, about: ItemFacts) -> dict[str, int]:
     """Increments of `Tallies` for one judgement. Practice is not counted."""
     if about.pool == "training":
         return {}
-    counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
-    if said.verdict in ("a", "b"):
-        chosen = "ab".index(said.verdict)
-        counts["left_chosen" if said.order[0] == chosen else "right_chosen"] = 1
+    counts = {"skipped" if judgement.verdict == "skip" else "answered": 1, "flagged": int(judgement.flagged)}
+    if judgement.verdict in ("a", "b"):
+        chosen = "ab".index(judgement.verdict)
+        counts["left_chosen" if judgement.order[0] == chosen else "right_chosen"] = 1
         counts["longer_chosen"] = int(about.lengths[chosen] > about.lengths[1 - chosen])
         counts["shorter_chosen"] = int(about.lengths[chosen] < about.lengths[1 - chosen])
-    if said.verdict == "tie":
+    if judgement.verdict == "tie":
         counts["ties"] = 1
-    if about.gold is not None and said.verdict != "skip":
-        counts |= {"gold_seen": 1, "gold_right": int(said.verdict == about.gold)}
-    if about.first is not None and said.verdict != "skip":
-        counts |= {"repeat_seen": 1, "repeat_same": int(said.verdict == about.first)}
-    if said.active_ms is not None:
-        counts |= {"timed": 1, "active_ms": said.active_ms}
+    if about.gold is not None and judgement.verdict != "skip":
+        counts |= {"gold_seen": 1, "gold_right": int(judgement.verdict == about.gold)}
+    if about.first is not None and judgement.verdict != "skip":
+        counts |= {"repeat_seen": 1, "repeat_same": int(judgement.verdict == about.first)}
+    if judgement.active_ms is not None:
+        counts |= {"timed": 1, "active_ms": judgement.active_ms}
     return counts

@@ -121,10 +121,10 @@ def _file_system(folder: Path) -> str:
     best, kind = "", ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():
-            _, point, found, *_ = line.split(" ")
+            _, point, candidate, *_ = line.split(" ")
             inside = point == "/" or folder == Path(point) or Path(point) in folder.parents
             if inside and len(point) >= len(best):
-                best, kind = point, found
+                best, kind = point, candidate
     return kind
 
 
@@ -163,11 +163,13 @@ def check(store: Store) -> None:
         return
     try:
         with store.engine.connect() as connection:
-            found = list(connection.exec_driver_sql("PRAGMA quick_check(3)").scalars())
+            report = list(connection.exec_driver_sql("PRAGMA quick_check(3)").scalars())
     except sa.exc.DBAPIError as error:
         raise explain_error(error, store.address) from error
-    if found != ["ok"]:
-        raise DamagedStore(f"The database {store.path} is damaged ({'; '.join(found)}); nothing was changed.")
+    if report != ["ok"]:
+        raise DamagedStore(
+            f"The database {store.path} is damaged ({'; '.join(report)}); nothing was changed."
+        )
 
 
 def _bring_up_to_date(store: Store, create: bool) -> None:

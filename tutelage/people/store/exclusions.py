@@ -143,10 +143,10 @@ def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int
         raise TutelageError(f"A judgement is excluded by its number, not '{name}'.")
     same = {"rater": _raters.c.name == name, "item": _items.c.key == name}
     match = same[scope] if scope in same else _judgements.c.id == int(name)
-    found = connection.scalar(sa.select(table.c.id).where(table.c.study_id == study_id, match))
-    if found is None:
+    row_id = connection.scalar(sa.select(table.c.id).where(table.c.study_id == study_id, match))
+    if row_id is None:
         raise FieldError(f"{scope}s", _UNKNOWN[scope](name[:100]))
-    return found
+    return row_id
 
 
 def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: int) -> None:
@@ -177,12 +177,14 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
         for name, state in states.items()
     }
     for name, verdict in verdicts.items():
-        said = sa.and_(
+        latest = sa.and_(
             _judgements.c.assignment_id == _assignments.c.id,
             _judgements.c.latest == 1,
             _judgements.c.verdict == verdict,
         )
-        values[name] = number.select_from(_assignments.join(_judgements, said)).where(mine).scalar_subquery()
+        values[name] = (
+            number.select_from(_assignments.join(_judgements, latest)).where(mine).scalar_subquery()
+        )
     values["started"] = sa.case(
         (sa.exists().where(_assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0), 1), else_=0
     )

@@ -135,10 +135,10 @@ def settle_disagreement(connection: Connection, item_id: int, by: str, now: int)
     connection.execute(_notices.update().where(mine).values(closed=now, closed_by=by))
 
 
-def notice_practice(connection: Connection, rater: Rater, seen: int, right: int, now: int) -> None:
+def notice_practice(connection: Connection, rater: Rater, questions: int, right: int, now: int) -> None:
     """Add a notice of a failed practice: the rater waits for an owner's decision."""
     if rater.kind == "human":
-        text = json.dumps({"right": right, "seen": seen})
+        text = json.dumps({"right": right, "seen": questions})
         insert_notice(connection, rater.study_id, "practice", now, rater_id=rater.id, text=text)
 
 

@@ -133,7 +133,7 @@ class Found:
 def find_items(
     store: Store,
     study_id: int,
-    wanted: ItemFilter,
+    filters: ItemFilter,
     *,
     order: str = "added",
     among: Sequence[int] | None = None,
@@ -141,7 +141,7 @@ def find_items(
     offset: int = 0,
 ) -> Found:
     """One page of the items that match the filter, in one of `ORDERS`; with `among`, only these ids, in their order."""
-    where = _conditions(store, study_id, wanted)
+    where = _conditions(store, study_id, filters)
     if among is not None:
         where.append(_items.c.id.in_(among))
     counted = sa.select(sa.func.count()).select_from(_items.join(_prompts)).where(*where)
@@ -153,19 +153,19 @@ def find_items(
 
 
 def items_after(
-    store: Store, study_id: int, wanted: ItemFilter, *, after: int = 0, limit: int = 100
+    store: Store, study_id: int, filters: ItemFilter, *, after: int = 0, limit: int = 100
 ) -> tuple[tuple[int, Question], ...]:
     """Items that match the filter, with their ids, for ids above `after`, in the order of insertion."""
-    where = [*_conditions(store, study_id, wanted), _items.c.id > after]
+    where = [*_conditions(store, study_id, filters), _items.c.id > after]
     query = sa.select(_items.c.id).join(_prompts).where(*where).order_by(_items.c.id).limit(limit)
     with store.read() as connection:
         ids = list(connection.scalars(query))
         return tuple(zip(ids, questions_of(connection, study_id, ids), strict=True))
 
 
-def find_keys(store: Store, study_id: int, wanted: ItemFilter) -> tuple[str, ...]:
+def find_keys(store: Store, study_id: int, filters: ItemFilter) -> tuple[str, ...]:
     """Keys of all items that match the filter, in the order of insertion."""
-    query = sa.select(_items.c.key).join(_prompts).where(*_conditions(store, study_id, wanted))
+    query = sa.select(_items.c.key).join(_prompts).where(*_conditions(store, study_id, filters))
     with store.read() as connection:
         return tuple(connection.scalars(query.order_by(_items.c.id)))
 
@@ -183,42 +183,42 @@ def _order(name: str, among: Sequence[int] | None) -> list[sa.ColumnElement]:
     return orders.get(name, [])
 
 
-def _conditions(store: Store, study_id: int, wanted: ItemFilter) -> list[sa.ColumnElement[bool]]:
+def _conditions(store: Store, study_id: int, filters: ItemFilter) -> list[sa.ColumnElement[bool]]:
     conditions: list[sa.ColumnElement[bool]] = [_items.c.study_id == study_id]
-    if wanted.text:
-        conditions.append(_holds(store, wanted.text))
-    if wanted.rater is not None:
+    if filters.text:
+        conditions.append(_holds(store, filters.text))
+    if filters.rater is not None:
         conditions.append(
             sa.exists().where(
-                _assignments.c.rater_id == wanted.rater,
+                _assignments.c.rater_id == filters.rater,
                 _assignments.c.item_id == _items.c.id,
                 _assignments.c.state.in_(("done", "skipped")),
             )
         )
-    if wanted.flag:
+    if filters.flag:
         named = (
             _judgements.c.flags != "[]"
-            if wanted.flag == "any"
-            else _like(_judgements.c.flags, json.dumps(wanted.flag))
+            if filters.flag == "any"
+            else _like(_judgements.c.flags, json.dumps(filters.flag))
         )
         conditions.append(
             sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, named)
         )
-    if wanted.corrected:
+    if filters.corrected:
         revised = sa.or_(_judgements.c.correction.is_not(None), _judgements.c.spans.is_not(None))
         conditions.append(
             sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, revised)
         )
-    if wanted.skipped:
+    if filters.skipped:
         conditions.append(_items.c.skipped > 0)
-    if wanted.model is not None:
-        conditions.append(_like(_items.c.samplers, json.dumps(wanted.model, ensure_ascii=False)))
-    if wanted.pool:
-        conditions.append(_items.c.pool == wanted.pool)
-    if wanted.round is not None:
-        conditions.append(_items.c.round == wanted.round)
-    if wanted.state:
-        conditions += _of_state(wanted.state)
+    if filters.model is not None:
+        conditions.append(_like(_items.c.samplers, json.dumps(filters.model, ensure_ascii=False)))
+    if filters.pool:
+        conditions.append(_items.c.pool == filters.pool)
+    if filters.round is not None:
+        conditions.append(_items.c.round == filters.round)
+    if filters.state:
+        conditions += _of_state(filters.state)
     return conditions
 
 

@@ -72,9 +72,9 @@ def find_judgements(
     connection: Connection, study_id: int, key: str, assignment_id: int
 ) -> tuple[JudgementRow | None, JudgementRow | None]:
     """The judgement with this idempotency key, and the latest one of this assignment."""
-    wanted = {"study": study_id, "key": key, "assignment": assignment_id}
+    parameters = {"study": study_id, "key": key, "assignment": assignment_id}
     same, latest = None, None
-    for row in connection.execute(_KNOWN, wanted):
+    for row in connection.execute(_KNOWN, parameters):
         if row.idempotency_key == key:
             same = judgement_row(row)
         if row.assignment_id == assignment_id and row.latest:
@@ -219,10 +219,10 @@ def feedback(store: Store, assignment_id: int) -> Feedback | None:
         )
     )
     with store.read() as connection:
-        known = connection.execute(query).one_or_none()
-        if known is None:
+        answer = connection.execute(query).one_or_none()
+        if answer is None:
             return None
         order = load_assignment(connection, assignment_id).order
     places = {LETTERS[index]: side for index, side in zip(order, ("left", "right"), strict=False)}
-    right = known.verdict == known.gold
-    return Feedback(places.get(known.gold, known.gold), right, known.explanation or "")
+    right = answer.verdict == answer.gold
+    return Feedback(places.get(answer.gold, answer.gold), right, answer.explanation or "")

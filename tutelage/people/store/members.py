@@ -84,8 +84,12 @@ def sign_in(
         mine = sa.and_(_raters.c.study_id == study_id, _raters.c.identity == person.key)
         number = connection.scalar(sa.select(_raters.c.id).where(mine))
         if number is None:
-            shown = "".join(filter(str.isprintable, person.name)).strip()[: LONGEST_NAME - 5] or "member"
-            name = free_name(connection, study_id, chain([shown], (f"{shown} {n}" for n in count(2))))
+            display_name = (
+                "".join(filter(str.isprintable, person.name)).strip()[: LONGEST_NAME - 5] or "member"
+            )
+            name = free_name(
+                connection, study_id, chain([display_name], (f"{display_name} {n}" for n in count(2)))
+            )
             new = insert_rater(connection, study_id, name, now=now, role=role, actor=name)
             number = new.id
         before = load_rater(connection, number)

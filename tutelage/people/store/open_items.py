@@ -111,8 +111,8 @@ def _open_item(part: sa.ColumnElement[bool]) -> sa.Select:
     queue = sa.and_(_PRODUCTION, schema.OPEN, part)
     order = sa.select(_items.c.shuffle).where(queue).order_by(_items.c.shuffle)
     looked_at = sa.func.coalesce(order.offset(WINDOW).limit(1).scalar_subquery(), _END)
-    found = sa.select(*COLUMNS).where(queue, _items.c.shuffle <= looked_at, _unseen(_items.c.id))
-    return found.order_by(_items.c.shuffle).limit(1).with_for_update(skip_locked=True, of=_items)
+    query = sa.select(*COLUMNS).where(queue, _items.c.shuffle <= looked_at, _unseen(_items.c.id))
+    return query.order_by(_items.c.shuffle).limit(1).with_for_update(skip_locked=True, of=_items)
 
 
 _OPEN_FROM = _open_item(_items.c.shuffle >= _start)
@@ -189,9 +189,11 @@ def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int |
     if again is not None:
         return again
     last = connection.scalar(sa.select(sa.func.max(_assignments.c.item_id)).where(mine)) or 0
-    asked = sa.and_(_items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None))
+    eligible = sa.and_(
+        _items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None)
+    )
     return connection.scalar(
-        sa.select(_items.c.id).where(asked, _items.c.id > last).order_by(_items.c.id).limit(1)
+        sa.select(_items.c.id).where(eligible, _items.c.id > last).order_by(_items.c.id).limit(1)
     )
 
 
@@ -304,10 +306,10 @@ def room_of(connection: Connection, study_id: int) -> Room:
     items, places = connection.execute(room, {"study": study_id}).one()
     leased = sa.case((schema.LEASED, 1), else_=0)
     closed = sa.and_(_open("production"), _assignments.c.state.in_(("leased", "done", "skipped")))
-    known = sa.func.sum(sa.case((closed, 1), else_=0)) - sa.func.sum(leased)
+    closed_answers = sa.func.sum(sa.case((closed, 1), else_=0)) - sa.func.sum(leased)
     taken = sa.func.sum(leased * _assignments.c.counted)
     by_rater = (
-        sa.select(_assignments.c.rater_id, known, taken)
+        sa.select(_assignments.c.rater_id, closed_answers, taken)
         .select_from(_with_items)
         .where(_items.c.study_id == _study, _items.c.pool == "production", _assignments.c.repeat == 0)
         .where(sa.or_(schema.OPEN, schema.LEASED))
