@@ -205,7 +205,7 @@ def _matches(groups: Sequence[sa.RowMapping]) -> tuple[Match, ...]:
 def open_round(
     store: Store, study_id: int, number: int, lineage: Mapping[str, object], *, actor: str = "owner"
 ) -> None:
-    """Record the lineage of round `number`: the policy being compared, its training data, and so on."""
+    """Record the lineage of round `number`: the policy being compared, the model it was trained from, and so on."""
     with store.write() as connection:
         record_event(
             connection, study_id, store.now(), actor, "round_opened", str(number), lineage=dict(lineage)

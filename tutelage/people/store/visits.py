@@ -231,7 +231,7 @@ def _come(
     _need_question(connection, study)
     training = has_training(connection, study)
     visits = sa.select(sa.func.count()).select_from(_visits).where(_visits.c.study_id == study.id)
-    numbers = count((connection.scalar(visits) or 0) + 1)  # named by platform and running number
+    numbers = count((connection.scalar(visits) or 0) + 1)
     name = free_name(connection, study.id, (f"{recruitment.platform} {number}" for number in numbers))
     quota = None if training else recruitment.answers
     rater = insert_rater(connection, study.id, name, now=now, quota=quota, training=training, actor=name)
