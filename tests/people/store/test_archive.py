@@ -148,7 +148,7 @@ FAULTS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "a count": (
         "manifest.json",
         lambda text: json.dumps(_counted(json.loads(text))).encode(),
-        "rows after restoring",
+        "rows instead of",
     ),
 }
 
