@@ -159,7 +159,7 @@ def test_a_database_is_backed_up_and_restored(folder: Path, tmp_path: Path, caps
     assert main(["collect", "restore", str(target), str(backup)]) == 2
     assert "already" in capsys.readouterr().err
     assert main(["collect", "restore", str(tmp_path / "new"), str(folder / "north" / "study.sqlite")]) == 2
-    assert "no backup" in capsys.readouterr().err
+    assert "not a Tutelage backup" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

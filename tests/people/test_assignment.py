@@ -473,12 +473,12 @@ def test_items_are_what_they_claim_to_be(lite: Store) -> None:
     assert (again.prompts, again.responses, again.items, again.known) == (0, 0, 0, 2)
     for wrong, complaint in (
         (replace(item, b_id="p0a"), "compares a response with itself"),
-        (replace(item, b_id="p1b"), "no response to its prompt"),
+        (replace(item, b_id="p1b"), "not a response to its prompt"),
         (replace(item, prompt_id="p9"), "not in the study"),
         (replace(item, a_id="p0b", b_id="p0a"), "'c0' is taken: the item of that name has other responses"),
         (replace(item, id="c1"), "'c1' is taken: the item of that name has another prompt"),
         (replace(Item.of(item), pool="gold"), "no known answer"),
-        (replace(Item.of(item), gold="better"), "it is a, b or tie"),
+        (replace(Item.of(item), gold="better"), "it must be a, b or tie"),
         (replace(Item.of(item), overlap=0), "between 1 and 100"),
         (replace(Item.of(item), responses=("p0a",)), "has 1 response;"),
     ):

@@ -114,7 +114,7 @@ def test_nothing_is_written_over(store: Store, url: str, folder: Path, elsewhere
     backup = folder / "study.backup"
     write_archive(store, backup)
     before = backup.read_bytes()
-    with pytest.raises(TutelageError, match="exists already"):
+    with pytest.raises(TutelageError, match="already exists"):
         write_archive(store, backup)
     assert backup.read_bytes() == before
     known = everything(store)
@@ -138,8 +138,8 @@ def changed(backup: Path, name: str, change: Callable[[bytes], bytes]) -> None:
 
 REVISION = f'"{migrations.newest()}"'.encode()
 FAULTS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
-    "a row": ("rater.jsonl", lambda text: text.replace(b"rater 0", b"rater X"), "not as it was written"),
-    "a row less": ("rater.jsonl", lambda text: text.split(b"\n", 1)[1], "not as it was written"),
+    "a row": ("rater.jsonl", lambda text: text.replace(b"rater 0", b"rater X"), "does not match"),
+    "a row less": ("rater.jsonl", lambda text: text.split(b"\n", 1)[1], "does not match"),
     "the format": ("manifest.json", lambda text: text.replace(b"backup/1", b"backup/9"), "format"),
     "a newer version": ("manifest.json", lambda text: text.replace(b'"r1_', b'"r999_'), "newer version"),
     "an older revision": ("manifest.json", lambda text: text.replace(REVISION, b'"v12"'), "never released"),
@@ -148,7 +148,7 @@ FAULTS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "a count": (
         "manifest.json",
         lambda text: json.dumps(_counted(json.loads(text))).encode(),
-        "rows after restoring",
+        "rows instead of",
     ),
 }
 
@@ -179,11 +179,11 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_made(
 def test_another_file_is_no_backup(folder: Path, content: bytes) -> None:
     path = folder / "other"
     path.write_bytes(content)
-    with pytest.raises(TutelageError, match="no backup"):
+    with pytest.raises(TutelageError, match="not a Tutelage backup"):
         restore_archive(str(folder / "new.sqlite"), path)
     assert not (folder / "new.sqlite").exists()
 
 
 def test_a_file_that_cannot_be_read_is_not_called_something_else(folder: Path) -> None:
-    with pytest.raises(TutelageError, match=r"backup .*study.backup cannot be read: No such file"):
+    with pytest.raises(TutelageError, match=r"Cannot read the backup .*study.backup: No such file"):
         restore_archive(str(folder / "new.sqlite"), folder / "study.backup")

@@ -137,7 +137,7 @@ def test_a_migration_that_breaks_a_reference_changes_nothing(
     path = folder / "study.sqlite"
     study_id = small_study(path)
     newer_program("op.execute('DELETE FROM rater')")
-    with pytest.raises(TutelageError, match="refer to rows that are not there"):
+    with pytest.raises(TutelageError, match="refer to missing rows"):
         open_store(path)
     newer_program.gone()
     store = open_store(path)
@@ -152,7 +152,9 @@ def test_a_newer_schema_is_refused_and_left_alone(url: str, newer_program: Newer
     newer_program.gone()
     newer = f"r{migrations.number(NEWEST) + 1}_00000000"
     before = content(url)
-    with pytest.raises(TutelageError, match=rf"newer version of Tutelage.*revision {newer}.*knows {NEWEST}"):
+    with pytest.raises(
+        TutelageError, match=rf"newer version of Tutelage.*revision {newer}.*supported: {NEWEST}"
+    ):
         open_store(url)
     assert content(url) == before
     newer_program(COLOUR)
@@ -208,7 +210,7 @@ def test_tables_of_a_version_that_was_never_released_are_refused_and_left_alone(
         for open_it in (open_store, database.database_revision):
             with pytest.raises(TutelageError, match=what) as refused:
                 open_it(url)
-            assert re.search(r"[Oo]nly (that version|the program that wrote it) opens", str(refused.value))
+            assert re.search("only that version opens|with the program that wrote it", str(refused.value))
     assert content(url) == before
     (check,) = check_study(url)
     assert (check.subject, check.state) == ("database", "fault")

@@ -274,7 +274,7 @@ def test_a_backup_that_cannot_be_changed_is_named_and_not_touched(lite: Store, c
     assert sorted(done.backups) == sorted(
         [
             f"{kept['damaged']} (it is damaged)",
-            f"{kept['older']} (its tables are of another version than {migrations.newest()})",
+            f"{kept['older']} (its schema revision is not {migrations.newest()})",
             str(kept["copy"]),
             str(kept["dump"]),
         ]

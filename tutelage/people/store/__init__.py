@@ -1,1 +1,1 @@
-"""The database: the only SQL of the project lives in this package."""
+"""Database access; all SQL of the project is in this package."""

@@ -1,8 +1,7 @@
 """Invitations and personal links. Only hashes of tokens are stored; a token is shown once.
 
-An invitation is looked at (`peek_invite`) before it is accepted (`accept_invite`), because mail scanners follow links.
-An invitation with a rater is that rater's personal link: it brings the rater back as often as it is used, until it
-expires or is withdrawn.
+Opening a link (`peek_invite`) does not accept the invitation (`accept_invite`), because mail scanners follow links. An
+invitation with a rater is that rater's personal link: it can be used repeatedly, until it expires or is revoked.
 """
 
 import secrets
@@ -29,16 +28,16 @@ from tutelage.people.store.studies import Study, load_study
 from tutelage.people.validation import FieldError
 
 PERSONAL_DAYS = 90.0
-"""How long a personal link is good for, unless it is said otherwise."""
+"""Default validity of a personal link."""
 MOST_RETURNS = 1_000
-"""How often a personal link may be used."""
+"""Maximum number of uses of a personal link."""
 _invites, _items = schema.invite, schema.item
 
 
 @dataclass(frozen=True)
 class Invite:
-    """An invitation as an owner sees it. `problem` says why it cannot be used; `rater` is the owner of a personal
-    link."""
+    """An invitation as shown to owners. `problem` is the reason why it cannot be used, if any; `rater` is the owner of
+    a personal link."""
 
     id: int
     study_id: int
@@ -54,7 +53,7 @@ class Invite:
 def create_invite(
     store: Store, study_id: int, new: NewInvitation | None = None, *, actor: str = "owner"
 ) -> Credential:
-    """Make an invitation, by default of one rater; its secret cannot be read again later."""
+    """Create an invitation, by default for one rater; its secret cannot be read again."""
     new, token, now = new or NewInvitation(), secrets.token_urlsafe(32), store.now()
     row = {
         "study_id": study_id, "role": new.role, "token_sha256": token_hash(token), "note": new.note,
@@ -70,7 +69,7 @@ def create_invite(
 def personal_link(
     store: Store, rater_id: int, *, days: float = PERSONAL_DAYS, note: str = "", actor: str = "owner"
 ) -> str:
-    """Make a personal link of a rater; returns its token, which cannot be read again later."""
+    """Create a personal link of a rater; returns its token, which cannot be read again."""
     with store.write() as connection:
         return _new_link(connection, load_rater(connection, rater_id), store.now(), days, note, actor)
 
@@ -84,11 +83,11 @@ def personal_links(
     note: str = "",
     actor: str = "owner",
 ) -> tuple[tuple[str, str], ...]:
-    """A personal link for each of these names, all or none: of the rater who has the name already, whatever its
-    capitals, and else of a new one. Returns names, as the study writes them, with tokens.
+    """Create a personal link for each name, all or none: for the existing rater of that name (case-insensitive) or a
+    new one. Returns pairs of stored name and token.
 
     Raises:
-        FieldError: a name cannot be one, or is that of an owner, of a reviewer, or of a rater who is no person.
+        FieldError: a name is invalid, or belongs to an owner, a reviewer, or a rater that is not a person.
     """
     now = store.now()
     links: dict[int, tuple[str, str]] = {}
@@ -99,7 +98,7 @@ def personal_links(
                 rater = named_rater(connection, study_id, name) or insert_rater(
                     connection, study_id, name, now=now, training=training, actor=actor
                 )
-            except FieldError as error:  # of one name among the `names`
+            except FieldError as error:  # of one of the `names`
                 raise FieldError("names", error.args[0]) from error
             if rater.role != "rater" or rater.kind != "human":
                 raise FieldError(
@@ -134,7 +133,7 @@ def _insert(
     now: int,
     rater: int | None = None,
 ) -> tuple[int, str]:
-    """The number and the token of a new invitation."""
+    """Insert an invitation; returns its id and token."""
     token = secrets.token_urlsafe(32)
     row = {
         "study_id": study_id, "role": role, "token_sha256": token_hash(token), "note": note, "max_uses": max_uses,
@@ -144,7 +143,7 @@ def _insert(
 
 
 def list_invites(store: Store, study_id: int, *, rater: int | None = None) -> tuple[Invite, ...]:
-    """The invitations of a study that anybody may use, or the personal links of a rater, newest first."""
+    """Open invitations of a study, or personal links of a rater, newest first."""
     query = sa.select(_invites).where(_invites.c.study_id == study_id).order_by(_invites.c.id.desc())
     with store.read() as connection:
         return tuple(
@@ -159,8 +158,8 @@ def _of(rater: int | None) -> sa.ColumnElement[bool]:
 def revoke_invite(
     store: Store, study_id: int, number: int, *, rater: int | None = None, actor: str = "owner"
 ) -> None:
-    """Withdraw an invitation that anybody may use, or a personal link of a rater; raters who accepted it stay. Raises
-    TutelageError where there is no such one in the study."""
+    """Revoke an open invitation, or a personal link of a rater; raters who accepted it stay. Raises TutelageError if
+    the study has no such invitation."""
     mine = sa.and_(_invites.c.id == number, _invites.c.study_id == study_id, _of(rater))
     with store.write() as connection:
         if not connection.execute(_invites.update().where(mine).values(revoked=store.now())).rowcount:
@@ -169,7 +168,7 @@ def revoke_invite(
 
 
 def peek_invite(store: Store, token: str) -> Invite | None:
-    """The invitation of that token, without using it; None for a token nobody was given."""
+    """Invitation of a token, without using it; None for an unknown token."""
     query = sa.select(_invites).where(_invites.c.token_sha256 == token_hash(token))
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
@@ -177,16 +176,16 @@ def peek_invite(store: Store, token: str) -> Invite | None:
 
 
 def accept_invite(store: Store, token: str, name: str, *, session_days: float = 30) -> tuple[Rater, str]:
-    """Use the invitation: a new rater of that name, or the rater whose personal link it is, whatever name is given;
-    and the token of a session.
+    """Accept an invitation. Returns the rater and a session token: a new rater with this name or, for a personal link,
+    its owner, regardless of `name`.
 
     Raises:
-        NameTaken: there is a rater of that name already.
+        NameTaken: the study already has a rater of that name.
         TutelageError: the invitation is unknown, used up, expired or revoked.
     """
     now = store.now()
-    seen = peek_invite(store, token)
-    with store.write(alone=seen is not None and has_stand_ins(store, seen.study_id)) as connection:
+    preview = peek_invite(store, token)
+    with store.write(alone=preview is not None and has_stand_ins(store, preview.study_id)) as connection:
         query = sa.select(_invites).where(_invites.c.token_sha256 == token_hash(token)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
@@ -212,7 +211,7 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
 
 
 def has_training(connection: Connection, study: Study) -> bool:
-    """Whether new raters practise first."""
+    """Whether new raters start with practice questions."""
     mine = sa.and_(_items.c.study_id == study.id, _items.c.pool == "training")
     return connection.scalar(sa.select(_items.c.id).where(mine).limit(1)) is not None
 

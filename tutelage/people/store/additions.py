@@ -1,4 +1,4 @@
-"""Storing prompts, responses and items that are not in the study yet."""
+"""Insertion of prompts, responses and items that are not in the study yet."""
 
 import hashlib
 import json
@@ -15,14 +15,14 @@ from tutelage.people.store.engine import Connection, chunks, insert_row
 from tutelage.people.store.studies import room_for
 
 SECOND_SHARE = 0.1
-"""Share of the items that get a second rater whatever the overlap: without it nothing is known about reliability."""
+"""Share of items with a second rater regardless of the overlap, so that reliability can be estimated."""
 UNLIMITED = 1_000_000_000
-"""The target of a question with a known answer: every rater may be asked."""
+"""Target of a gold item: it may be assigned to every rater."""
 
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """A response that is in the study."""
+    """A response in the study."""
 
     id: int
     prompt_id: int
@@ -32,7 +32,7 @@ class StoredResponse:
 
 @dataclass(frozen=True)
 class NewItem:
-    """An item to write: what its row says, and its responses in canonical order."""
+    """An item to insert: the columns of its row, and its responses in canonical order."""
 
     row: Mapping[str, object]
     responses: tuple[StoredResponse, ...]
@@ -43,17 +43,17 @@ class NewItem:
 
 
 def messages_to_text(messages: Messages) -> str:
-    """A conversation as JSON."""
+    """Serialise a conversation as JSON."""
     return json.dumps([{"role": m.role, "content": m.content} for m in messages], ensure_ascii=False)
 
 
 def messages_from_text(text: str) -> Messages:
-    """The inverse of `messages_to_text`."""
+    """Inverse of `messages_to_text`."""
     return tuple(Message(turn["role"], turn["content"]) for turn in json.loads(text))
 
 
 def add_prompts(connection: Connection, study_id: int, prompts: Sequence[Prompt]) -> int:
-    """Store the new prompts; returns their number. Raises TutelageError where a key is taken by another prompt."""
+    """Insert the new prompts; returns their number. Raises TutelageError if a key belongs to a different prompt."""
     rows: dict[str, Mapping[str, object]] = {
         p.id: {"messages": messages_to_text(p.messages), "split": p.split} for p in prompts
     }
@@ -61,8 +61,8 @@ def add_prompts(connection: Connection, study_id: int, prompts: Sequence[Prompt]
 
 
 def add_responses(connection: Connection, study_id: int, completions: Sequence[CompletionRecord]) -> int:
-    """Store the new responses; returns their number. Raises TutelageError where a key is taken by another response, or
-    the prompt is not in the study."""
+    """Insert the new responses; returns their number. Raises TutelageError if a key belongs to a different response, or
+    a prompt is not in the study."""
     prompts = prompts_by_key(connection, study_id, [c.prompt_id for c in completions])
     rows: dict[str, Mapping[str, object]] = {}
     for c in completions:
@@ -81,12 +81,12 @@ def add_responses(connection: Connection, study_id: int, completions: Sequence[C
 
 
 def prompts_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, int]:
-    """The numbers of the prompts with these keys, as far as they are in the study."""
+    """Ids of the prompts with these keys; keys that are not in the study are omitted."""
     return {row.key: row.id for row in _rows_by_key(connection, schema.prompt, study_id, keys, ("id",))}
 
 
 def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str]) -> dict[str, StoredResponse]:
-    """The responses with these keys, as far as they are in the study."""
+    """Responses with these keys; keys that are not in the study are omitted."""
     rows = _rows_by_key(connection, schema.response, study_id, keys, ("id", "prompt_id", "sampler", "text"))
     return {row.key: StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows}
 
@@ -94,7 +94,7 @@ def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str])
 def add_item_rows(
     connection: Connection, study_id: int, items: Mapping[str, NewItem], overlap: int, now: int
 ) -> int:
-    """Store the new items; returns their number. Raises TutelageError where a key is taken by another item."""
+    """Insert the new items; returns their number. Raises TutelageError if a key belongs to a different item."""
     rows = {key: _item_row(study_id, key, item, overlap, now) for key, item in items.items()}
     new = _insert_new(connection, schema.item, study_id, rows, ("prompt_id", "pool", "gold", "round"))
     ids = {row.key: row.id for row in _rows_by_key(connection, schema.item, study_id, list(items), ("id",))}
@@ -114,7 +114,7 @@ def add_item_rows(
 def add_talked_item(
     connection: Connection, study_id: int, key: str, item: NewItem, overlap: int, now: int, *, second: bool
 ) -> int:
-    """Store one new item and return its number; whether it gets a `second` rater was drawn before."""
+    """Insert an item of a live conversation and return its id; `second`: it gets a second rater."""
     overlap = max(overlap, 2) if second else overlap
     row = _item_row(study_id, key, item, overlap, now) | {
         "study_id": study_id,
@@ -134,9 +134,9 @@ def _rows_by_key(
     connection: Connection, table: sa.Table, study_id: int, keys: Sequence[str], columns: Sequence[str]
 ) -> list[sa.Row]:
     query = sa.select(table.c.key, *(table.c[name] for name in columns)).where(table.c.study_id == study_id)
-    wanted = list(dict.fromkeys(keys))
+    distinct = list(dict.fromkeys(keys))
     return [
-        row for piece in chunks(wanted) for row in connection.execute(query.where(table.c.key.in_(piece)))
+        row for piece in chunks(distinct) for row in connection.execute(query.where(table.c.key.in_(piece)))
     ]
 
 
@@ -147,9 +147,9 @@ def _insert_new(
     rows: Mapping[str, Mapping[str, object]],
     content: Sequence[str],
 ) -> set[str]:
-    """Insert the rows whose key is new and return these keys; a known key must have the same `content`."""
-    known = {row.key: row for row in _rows_by_key(connection, table, study_id, list(rows), content)}
-    for key, row in known.items():
+    """Insert the rows with new keys and return these keys; existing rows must have the same `content`."""
+    stored = {row.key: row for row in _rows_by_key(connection, table, study_id, list(rows), content)}
+    for key, row in stored.items():
         for name in content:
             if getattr(row, name) != rows[key][name]:
                 what = name.removesuffix("_id")
@@ -157,23 +157,23 @@ def _insert_new(
                     f"The key '{key}' is taken: the {table.name} of that name has another {what}; "
                     "give the new one its own."
                 )
-    new = [{"study_id": study_id, "key": key, **row} for key, row in rows.items() if key not in known]
+    new = [{"study_id": study_id, "key": key, **row} for key, row in rows.items() if key not in stored]
     if new:
         connection.execute(table.insert(), new)
-    return rows.keys() - known.keys()
+    return rows.keys() - stored.keys()
 
 
 def _refuse_other_responses(
     connection: Connection, expected: Mapping[int, tuple[int, ...]], ids: Mapping[str, int]
 ) -> None:
     links, numbers = schema.item_response, list(expected)
-    found: dict[int, list[int]] = {number: [] for number in numbers}
+    stored: dict[int, list[int]] = {number: [] for number in numbers}
     query = sa.select(links.c.item_id, links.c.response_id).order_by(links.c.item_id, links.c.position)
     for some in chunks(numbers):
         for row in connection.execute(query.where(links.c.item_id.in_(some))):
-            found[row.item_id].append(row.response_id)
+            stored[row.item_id].append(row.response_id)
     for key, number in ids.items():
-        if number in expected and tuple(found[number]) != expected[number]:
+        if number in expected and tuple(stored[number]) != expected[number]:
             raise TutelageError(
                 f"The key '{key}' is taken: the item of that name has other responses; give the new one its own."
             )
@@ -195,7 +195,7 @@ def _item_row(study_id: int, key: str, item: NewItem, overlap: int, now: int) ->
 
 
 def _promise_seconds(connection: Connection, study_id: int) -> None:
-    """Mark more items for a second rater until `SECOND_SHARE` of all are marked; which ones is left to their hash."""
+    """Mark more items for a second rater until `SECOND_SHARE` of all are marked, in the order of their hashes."""
     items = schema.item
     mine = sa.and_(items.c.study_id == study_id, items.c.pool == "production")
     count = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(items.c.second), 0)).where(mine)

@@ -1,7 +1,7 @@
-"""Tokens by which programs use the API of a study, and what was answered to their changes.
+"""API tokens of programs, and replies to repeated requests.
 
-A token is 256 random bits behind `PREFIX`; only its hash is stored. It belongs to one study, has one or more of
-`RIGHTS`, and works until its end, if it has one, or until it is revoked.
+A token is 256 random bits after `PREFIX`; only its hash is stored. It belongs to one study, has one or more of
+`RIGHTS`, and is valid until it expires, if ever, or is revoked.
 """
 
 import hashlib
@@ -21,17 +21,18 @@ from tutelage.people.store.sessions import token_hash
 from tutelage.people.validation import FieldError
 
 PREFIX = "tutelage_"
-"""How every token begins, so that scanners of repositories recognise one that was published."""
+"""Prefix of every token, so that secret scanners recognise tokens published by mistake."""
 USE_MS = 60_000
-"""The last use of a token is noted at most so often."""
+"""Minimum interval between updates of a token's last use."""
 REPLY_MS = 7 * 86_400_000
-"""How long the answer to a change is kept for a program that sends it again."""
+"""Retention of replies, for programs that repeat a request."""
 _tokens, _requests = schema.token, schema.api_request
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token as an owner sees it, times in milliseconds since the epoch. `problem` says why it cannot be used."""
+    """A token as shown to owners; times in milliseconds since the epoch. `problem` is the reason why it cannot be used,
+    if any."""
 
     id: int
     study_id: int
@@ -45,19 +46,19 @@ class Token:
 
     @property
     def actor(self) -> str:
-        """The token in the audit trail."""
+        """Name of the token in the audit trail."""
         return f"program {self.name}"
 
 
 class KeyReused(TutelageError):
-    """An idempotency key that came with another change before."""
+    """The idempotency key was used for a different change before."""
 
 
 def create_token(store: Store, study_id: int, new: NewToken, *, actor: str = "owner") -> Credential:
-    """Make a token, which cannot be read again later.
+    """Create a token; its secret cannot be read again.
 
     Raises:
-        FieldError: the name is that of a token that works.
+        FieldError: a valid token already has this name.
     """
     now, secret, name = store.now(), PREFIX + secrets.token_urlsafe(32), new.name.strip()
     rights = [right for right in RIGHTS if right in new.rights]
@@ -80,27 +81,27 @@ def create_token(store: Store, study_id: int, new: NewToken, *, actor: str = "ow
 
 
 def list_tokens(store: Store, study_id: int) -> tuple[Token, ...]:
-    """The tokens of a study, newest first, those that cannot be used any more included."""
+    """Tokens of a study, newest first, including expired and revoked ones."""
     with store.read() as connection:
         return _tokens_of(connection, study_id, store.now())
 
 
 def revoke_token(store: Store, study_id: int, number: int, *, actor: str = "owner") -> None:
-    """Make a token useless. Raises TutelageError where the study has no such token."""
+    """Revoke a token. Raises TutelageError if the study has no such token."""
     now = store.now()
     with store.write() as connection:
-        known = {token.id: token for token in _tokens_of(connection, study_id, now)}
-        if number not in known:
+        tokens = {token.id: token for token in _tokens_of(connection, study_id, now)}
+        if number not in tokens:
             raise TutelageError(Sentence("There is no token %(number)s in this study.", number=number))
-        if known[number].revoked is not None:
+        if tokens[number].revoked is not None:
             return
         connection.execute(_tokens.update().where(_tokens.c.id == number).values(revoked=now))
-        name = known[number].name
+        name = tokens[number].name
         record_event(connection, study_id, now, actor, "token_revoked", f"token {number}", name=name)
 
 
 def find_token(store: Store, token: str) -> Token | None:
-    """The token of that text, whether it can be used or not; None for a text that was never one."""
+    """Token with this secret, valid or not; None if there is none."""
     query = sa.select(_tokens).where(_tokens.c.token_sha256 == token_hash(token))
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
@@ -108,7 +109,7 @@ def find_token(store: Store, token: str) -> Token | None:
 
 
 def note_use(store: Store, token: Token) -> None:
-    """Note that the token is used now, unless that was noted a moment ago."""
+    """Update the time of the token's last use, at most once per `USE_MS`."""
     now = store.now()
     if token.used is None or now - token.used >= USE_MS:
         with store.write(lasting=False) as connection:
@@ -116,11 +117,11 @@ def note_use(store: Store, token: Token) -> None:
 
 
 def earlier_reply(connection: Connection, token: Token, key: str, body: bytes, now: int) -> str | None:
-    """The answer to the change that this token sent under this key before; None where it is the first time. Others who
-    add to the study wait until the transaction ends, so that a change that is sent twice at once is made once.
+    """Reply to the change that this token sent before under this key; None if there is none. Locks the study until the
+    transaction ends, so that concurrent duplicates are applied once.
 
     Raises:
-        KeyReused: the key came with another body.
+        KeyReused: the key was used with a different body.
     """
     lock(connection, schema.study, token.study_id)
     old = sa.and_(_requests.c.token_id == token.id, _requests.c.created < now - REPLY_MS)
@@ -130,12 +131,12 @@ def earlier_reply(connection: Connection, token: Token, key: str, body: bytes, n
     if row is None:
         return None
     if row["sha256"] != _digest(body):
-        raise KeyReused(f"The idempotency key '{key}' came with other content before; take a new key for it.")
+        raise KeyReused(f"The idempotency key '{key}' was used for different content; use a new key.")
     return cast(str, row["reply"])
 
 
 def keep_reply(connection: Connection, token: Token, key: str, body: bytes, reply: str, now: int) -> None:
-    """Keep the answer to a change for the case that it is sent again."""
+    """Store the reply to a change, in case the request is repeated."""
     row = {"token_id": token.id, "idempotency_key": key, "sha256": _digest(body)}
     insert_row(connection, _requests, row | {"reply": reply, "created": now})
 

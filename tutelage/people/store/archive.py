@@ -1,11 +1,11 @@
-"""A whole database as one file, and a database made of such a file again: SQLite or PostgreSQL, whichever it was.
+"""Backup and restore of a whole database as a single file, portable between SQLite and PostgreSQL.
 
-The file is a zip: `manifest.json` (format, program, revision of the tables, and for each table its rows, their SHA-256
-and the greatest key that was ever given), and for each table `NAME.jsonl`, one list of values a row in the order of the
-columns in the manifest. It is written in one read transaction, so it is the database at one moment whatever is answered
-meanwhile, and restored in one write transaction, so there is all of it or nothing.
+The file is a zip: `manifest.json` (format, program version, schema revision, and for each table its row count, SHA-256
+and greatest id ever assigned), and `NAME.jsonl` for each table, one JSON list per row in the column order of the
+manifest. It is written in one read transaction, so it is a consistent snapshot while raters continue to answer, and
+restored in one write transaction, all or nothing.
 
-Tables are restored at the revision that they were written at, and migrated as a database of that revision is.
+Tables are restored at the revision of the backup and then migrated like any database of that revision.
 """
 
 import hashlib
@@ -32,48 +32,48 @@ ROWS_AT_ONCE = 1_000
 
 @dataclass(frozen=True)
 class Archive:
-    """What a file holds: the revision of its tables, and the number of rows of each."""
+    """Content of a backup file: its schema revision, and the number of rows of each table."""
 
     revision: str
     rows: Mapping[str, int]
 
 
 def write_archive(store: Store, path: Path) -> Archive:
-    """Write the database into a new file, which only its owner may read: complete, or not there at all.
+    """Write the database to a new file, readable by its owner only. No partial file is left on failure.
 
     Raises:
-        TutelageError: the file is there already, or cannot be written.
+        TutelageError: the file already exists, or cannot be written.
     """
     if path.exists():
-        raise TutelageError(f"{path} exists already; a backup goes into a new file.")
+        raise TutelageError(f"{path} already exists; write the backup to a new file.")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            found = _write(store, file)
+            archive = _write(store, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
-        raise TutelageError(f"No backup could be written to {path}: {error.strerror or error}.") from error
+        raise TutelageError(f"Cannot write a backup to {path}: {error.strerror or error}.") from error
     finally:
         partial.unlink(missing_ok=True)
-    return found
+    return archive
 
 
 def restore_archive(url: str, path: Path) -> Archive:
-    """Make the database at a path or URL of a file that `write_archive` wrote.
+    """Create the database at a path or URL from a file of `write_archive`.
 
     Raises:
-        TutelageError: the file cannot be read, is no backup, was changed, or is of a newer version or one that was
-            never released; or there is a database already.
+        TutelageError: the file cannot be read, is not a backup, was modified, or comes from a newer or an unreleased
+            version; or the database already exists.
     """
     with _opened(path) as archive:
         manifest = _manifest(path, archive)
         if "://" not in url:
             if Path(url).exists():
                 raise TutelageError(
-                    f"There is a database at {url} already; restore to another place, or move that one away."
+                    f"{url} already exists; restore to another path, or move that database away."
                 )
             Path(url).parent.mkdir(parents=True, exist_ok=True)
         store = Store(connect(url))
@@ -81,8 +81,8 @@ def restore_archive(url: str, path: Path) -> Archive:
             _refuse_tables(store)
             with store.rebuild() as connection:
                 migrations.upgrade(connection, manifest["revision"])
-                for name, told in manifest["tables"].items():
-                    _restore_table(connection, archive, name, told)
+                for name, entry in manifest["tables"].items():
+                    _restore_table(connection, archive, name, entry)
         except BaseException:
             store.close()
             if store.path is not None:
@@ -90,8 +90,8 @@ def restore_archive(url: str, path: Path) -> Archive:
                     Path(f"{store.path}{ending}").unlink(missing_ok=True)
             raise
         store.close()
-    open_store(url, create=False).close()  # looks whether it holds together, and migrates it
-    return Archive(manifest["revision"], {name: told["rows"] for name, told in manifest["tables"].items()})
+    open_store(url, create=False).close()  # checks its integrity and migrates it
+    return Archive(manifest["revision"], {name: entry["rows"] for name, entry in manifest["tables"].items()})
 
 
 def _write(store: Store, file: BinaryIO) -> Archive:
@@ -103,7 +103,7 @@ def _write(store: Store, file: BinaryIO) -> Archive:
                 tables[table.name] = _write_table(connection, archive, table)
         manifest = {"format": FORMAT, "tutelage": __version__, "revision": revision, "tables": tables}
         archive.writestr("manifest.json", json.dumps(manifest, indent=2))
-    return Archive(str(revision), {name: int(str(told["rows"])) for name, told in tables.items()})
+    return Archive(str(revision), {name: int(str(entry["rows"])) for name, entry in tables.items()})
 
 
 def _write_table(connection: Connection, archive: zipfile.ZipFile, table: sa.Table) -> dict[str, object]:
@@ -121,7 +121,7 @@ def _write_table(connection: Connection, archive: zipfile.ZipFile, table: sa.Tab
 
 
 def _greatest_key(connection: Connection, table: sa.Table) -> int | None:
-    """The greatest key that the table ever gave, so that one of a row which was erased is not given again."""
+    """Greatest id that the table ever assigned, so that ids of erased rows are not reused."""
     if "id" not in table.columns:
         return None
     if connection.dialect.name == "sqlite":
@@ -135,62 +135,62 @@ def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
-        raise TutelageError(f"{path} is no backup of Tutelage: {error}.") from error
+        raise TutelageError(f"{path} is not a Tutelage backup: {error}.") from error
     except OSError as error:
-        raise TutelageError(f"The backup {path} cannot be read: {error.strerror or error}.") from error
+        raise TutelageError(f"Cannot read the backup {path}: {error.strerror or error}.") from error
 
 
 def _manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(archive.read("manifest.json"))
-        known = manifest.get("format") == FORMAT
+        supported = manifest.get("format") == FORMAT
     except (KeyError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise TutelageError(f"{path} is no backup of Tutelage: it has no manifest.") from error
-    if not known:
+        raise TutelageError(f"{path} is not a Tutelage backup: it has no manifest.") from error
+    if not supported:
         raise TutelageError(
-            f"{path} is in the format {str(manifest.get('format'))!r}; this program reads {FORMAT!r}."
+            f"{path} has the format {str(manifest.get('format'))!r}; this version reads {FORMAT!r}."
         )
     migrations.check_revision(str(manifest.get("revision")), str(path))
-    for name, told in manifest["tables"].items():
-        _check_lines(path, archive, name, told)
+    for name, entry in manifest["tables"].items():
+        _check_lines(path, archive, name, entry)
     return manifest
 
 
-def _check_lines(path: Path, archive: zipfile.ZipFile, name: str, told: Mapping[str, Any]) -> None:
-    """Raises TutelageError where the rows of a table are not those that were written."""
+def _check_lines(path: Path, archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) -> None:
+    """Raises TutelageError if the checksum of a table does not match the manifest."""
     try:
         with archive.open(f"{name}.jsonl") as lines:
-            same = hashlib.file_digest(lines, "sha256").hexdigest() == told["sha256"]  # type: ignore[arg-type]
+            same = hashlib.file_digest(lines, "sha256").hexdigest() == entry["sha256"]  # type: ignore[arg-type]
     except (KeyError, zipfile.BadZipFile, OSError) as error:
         raise TutelageError(f"{path} is damaged: its table {name} cannot be read ({error}).") from error
     if not same:
-        raise TutelageError(f"{path} is damaged: its table {name} is not as it was written.")
+        raise TutelageError(f"{path} is damaged: the checksum of its table {name} does not match.")
 
 
 def _refuse_tables(store: Store) -> None:
     with store.read() as connection:
-        found = set(sa.inspect(connection).get_table_names())
-    ours = found & set(schema.metadata.tables)
+        names = set(sa.inspect(connection).get_table_names())
+    ours = names & set(schema.metadata.tables)
     if ours:
         raise TutelageError(
-            f"{store.address} has tables of Tutelage already ({', '.join(sorted(ours)[:3])}, …); restore to another "
+            f"{store.address} already has tables of Tutelage ({', '.join(sorted(ours)[:3])}, …); restore to another "
             "database."
         )
 
 
 def _restore_table(
-    connection: Connection, archive: zipfile.ZipFile, name: str, told: Mapping[str, Any]
+    connection: Connection, archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]
 ) -> None:
     table = sa.Table(name, sa.MetaData(), autoload_with=connection, resolve_fks=False)
-    columns, count = told["columns"], 0
+    columns, count = entry["columns"], 0
     for rows in _batches(archive, name):
         connection.execute(table.insert(), [dict(zip(columns, row, strict=True)) for row in rows])
         count += len(rows)
-    found = connection.scalar(sa.select(sa.func.count()).select_from(table))
-    if not count == found == told["rows"]:
-        raise TutelageError(f"The table {name} has {found} rows after restoring, in place of {told['rows']}.")
-    if told["greatest"]:
-        _set_greatest_key(connection, name, told["greatest"])
+    restored = connection.scalar(sa.select(sa.func.count()).select_from(table))
+    if not count == restored == entry["rows"]:
+        raise TutelageError(f"The restored table {name} has {restored} rows instead of {entry['rows']}.")
+    if entry["greatest"]:
+        _set_greatest_key(connection, name, entry["greatest"])
 
 
 def _batches(archive: zipfile.ZipFile, name: str) -> Iterator[list[list[object]]]:

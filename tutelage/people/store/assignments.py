@@ -1,6 +1,6 @@
 """Assignments: items reserved for raters, and the questions that raters see.
 
-An assignment is the reservation and, later, the place of its answers. The database enforces one per item and rater, and
+An assignment is a reservation and, later, the parent of its answers. The database enforces one per item and rater, and
 one more for a planned repeat.
 """
 
@@ -27,7 +27,7 @@ _links, _responses = schema.item_response, schema.response
 
 @dataclass(frozen=True)
 class Lease:
-    """An assignment as the server sees it; `order` is that of display, `kind` and `screen` those of the version
+    """An assignment as seen by the server; `order` is the display order, `kind` and `screen` belong to the version
     shown."""
 
     id: int
@@ -69,24 +69,24 @@ _SAME = sa.select(_assignments.c.id).where(
 
 
 def owner_of(connection: Connection, assignment_id: int) -> int | None:
-    """The rater whose assignment it is, without locking anything."""
+    """The rater of an assignment, without locking."""
     return connection.scalar(_OWNER, {"id": assignment_id})
 
 
 def lock_lease(connection: Connection, assignment_id: int) -> tuple[Lease, LockedItem] | None:
-    """Wait for the assignment and its item, and hold both until the transaction ends; None where there is none."""
-    found = connection.execute(_LEASE, {"id": assignment_id}).one_or_none()
-    if found is None:
+    """Lock the assignment and its item until the transaction ends; None if there is no such assignment."""
+    result = connection.execute(_LEASE, {"id": assignment_id}).one_or_none()
+    if result is None:
         return None
-    row = found._mapping
+    row = result._mapping
     order = tuple(json.loads(row["order"]))
     flags = {name: bool(row[name]) for name in ("repeat", "extra", "counted")}
     kind, screen = find_kind(row["kind"]), screen_from(row, len(order))
-    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_item(found)
+    return value_of(Lease, row, order=order, kind=kind, screen=screen, **flags), locked_item(result)
 
 
 def screen_from(version: sa.RowMapping, places: int) -> Screen:
-    """What a version of the question shows with so many responses."""
+    """Layout of a version of the question with `places` responses."""
     criteria, spans = (tuple(json.loads(version[name])) for name in ("criteria", "spans"))
     return Screen(places, version["scale"], criteria, bool(version["corrections"]), spans)
 
@@ -101,14 +101,14 @@ def close(
     extra: bool = False,
     counted: bool = True,
 ) -> ItemCounts:
-    """End a reservation as `done`, `skipped`, `expired` or `released`, and count the item again."""
+    """Close a reservation as `done`, `skipped`, `expired` or `released`, and recount the item."""
     values = {"state": state, "extra": int(extra), "counted": int(counted), "closed": now}
     connection.execute(_CLOSE, values | {"assignment": lease.id})
     return recount(connection, item, now)
 
 
 def give_back(connection: Connection, assignment_id: int, state: str, now: int) -> None:
-    """End a reservation without an answer."""
+    """Close a reservation without an answer."""
     locked = lock_lease(connection, assignment_id)
     assert locked is not None  # assignments are never deleted
     lease, item = locked
@@ -116,17 +116,17 @@ def give_back(connection: Connection, assignment_id: int, state: str, now: int) 
 
 
 def overdue(connection: Connection, study_id: int, now: int, lease_ms: int) -> bool:
-    """Whether `expire` has anything to do."""
+    """Whether `expire` would change anything."""
     late = sa.or_(_assignments.c.lease_ends <= now, _assignments.c.lease_ends > now + lease_ms)
     query = sa.select(_assignments.c.id).where(schema.LEASED, _assignments.c.study_id == study_id, late)
     return connection.scalar(query.limit(1)) is not None
 
 
 def expire(connection: Connection, study_id: int, now: int, lease_ms: int) -> None:
-    """Return the items whose reservation ran out, at most `SWEEP` of them.
+    """Release up to `SWEEP` expired reservations.
 
-    No reservation reaches further than one lease from now: if the clock was set back, the surplus is cut off, so that
-    an item is blocked for one lease at most.
+    No reservation lasts longer than one lease from now: if the clock was set back, reservations are shortened, so that
+    an item is blocked for at most one lease.
     """
     mine = sa.and_(schema.LEASED, _assignments.c.study_id == study_id)
     far = sa.and_(mine, _assignments.c.lease_ends > now + lease_ms)
@@ -138,43 +138,43 @@ def expire(connection: Connection, study_id: int, now: int, lease_ms: int) -> No
 
 
 def held_assignments(connection: Connection, rater_id: int) -> list[int]:
-    """The assignments that the rater has on the screen, oldest first."""
+    """Open assignments of the rater, oldest first."""
     return list(connection.scalars(_HELD, {"rater": rater_id}))
 
 
 def renew(connection: Connection, assignment_ids: list[int], lease_ends: int) -> None:
-    """Renew leases until `lease_ends`."""
+    """Extend leases to `lease_ends`."""
     change = _assignments.update().where(_assignments.c.id.in_(assignment_ids), schema.LEASED)
     connection.execute(change.values(lease_ends=lease_ends))
 
 
 def assignment_of(connection: Connection, item_id: int, rater_id: int) -> int | None:
-    """The rater's assignment for the item, unless it was given back unanswered."""
+    """The rater's assignment of the item, unless it expired or was released."""
     query = _SAME.where(_assignments.c.state.in_(("leased", "done", "skipped")))
     return connection.scalar(query, {"item_id": item_id, "rater_id": rater_id, "repeat": 0})
 
 
 def lease(connection: Connection, row: dict[str, object], item: LockedItem, now: int) -> int:
-    """Reserve: a new assignment, or the rater's own that ran out unanswered. Returns its id."""
+    """Reserve an item: insert an assignment, or reuse the rater's expired one. Returns its id."""
     row = row | {"item_id": item.id, "state": "leased", "created": now, "closed": None}
     same = {name: row[name] for name in ("item_id", "rater_id", "repeat")}
-    known = connection.scalar(_SAME, same) if item.started else None
-    if known is None:
-        known = insert_row(connection, _assignments, row)
+    assignment_id = connection.scalar(_SAME, same) if item.started else None
+    if assignment_id is None:
+        assignment_id = insert_row(connection, _assignments, row)
     else:
-        connection.execute(_CLOSE, row | {"assignment": known})
+        connection.execute(_CLOSE, row | {"assignment": assignment_id})
     if not row["repeat"]:
         take_place(connection, item, now, counted=bool(row["counted"]))
-    return known
+    return assignment_id
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A question on a rater's screen. Nothing here tells a model's name, a known answer or why it was asked.
+    """A question on a rater's screen, without model names, known answers or the reason for its choice.
 
-    `texts` are in the order of display; `order[k]` is the canonical index of the response in place k from the left.
-    `training` questions are followed by an explanation. `lease_ends` is in milliseconds since the epoch; `state` is
-    leased, done, skipped, expired or released.
+    `texts` are in display order; `order[k]` is the canonical index of the response in place k from the left. `training`
+    questions are followed by an explanation. `lease_ends` is in milliseconds since the epoch; `state` is leased, done,
+    skipped, expired or released.
     """
 
     id: int
@@ -213,7 +213,7 @@ _ASSIGNMENT = (
 
 
 def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment:
-    """Raises TutelageError where there is no such assignment."""
+    """Load an assignment. Raises TutelageError if it does not exist."""
     rows = connection.execute(_ASSIGNMENT, {"id": assignment_id}).mappings().all()
     if not rows:
         raise TutelageError(f"There is no assignment {assignment_id} in this database.")
@@ -226,10 +226,10 @@ def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment
 
 
 def find_item(connection: sa.Connection, study_id: int, key: str) -> int:
-    """The internal number of an item. Raises TutelageError where there is none of that key."""
-    found = connection.scalar(
+    """Internal id of an item. Raises TutelageError if there is no item with this key."""
+    item_id = connection.scalar(
         sa.select(_items.c.id).where(_items.c.study_id == study_id, _items.c.key == key)
     )
-    if found is None:
+    if item_id is None:
         raise TutelageError(f"There is no item '{key}' in this study.")
-    return found
+    return item_id

@@ -1,8 +1,8 @@
-"""Backups of a database, beside it: writing, finding and checking them, and erasing a rater in them.
+"""Backups beside the database: creating, listing and verifying them, and erasing a rater from them.
 
-To erase a rater, a backup of SQLite is copied, the copy is changed and rewritten, so that the bytes are gone, and
-replaces the backup: a crash leaves either the old backup or the new one. A backup in PostgreSQL is a schema, changed in
-place. A backup that is damaged, or whose tables are of another revision, is left as it is.
+To erase a rater from a SQLite backup, a copy is changed, rewritten (so that the deleted bytes are gone) and moved over
+the backup: a crash leaves either the old backup or the new one. A PostgreSQL backup is a schema, changed in place.
+Backups that are damaged or of another revision are left unchanged.
 """
 
 import calendar
@@ -28,13 +28,13 @@ from tutelage.people.store.raters import Rater, lock_rater
 
 _STAMP = "%Y%m%dT%H%M%S"
 ARCHIVED = "backup_written"
-"""The action in the history of a database that was written into a file (`archive.write_archive`)."""
+"""Audit trail action of `archive.write_archive`."""
 
 
 def backup(store: Store, label: str = "manual") -> str:
-    """Copy the database as it is at this moment; returns where to. Writers may go on meanwhile.
+    """Copy the database in its current state; returns the location of the copy. Writers are not blocked.
 
-    SQLite: a file beside the database, complete or not there at all. PostgreSQL: the tables in a schema of their own.
+    SQLite: a file beside the database, never left incomplete. PostgreSQL: the tables in a separate schema.
 
     Raises:
         Unavailable: there is no room for the copy.
@@ -46,40 +46,42 @@ def backup(store: Store, label: str = "manual") -> str:
 
 
 def copy_database(store: Store, connection: Connection, label: str) -> str:
-    """`backup` within a transaction that writes alone. Raises Unavailable where there is no room for the copy."""
+    """`backup` within an exclusive write transaction. Raises Unavailable if there is no room for the copy."""
     if store.path is not None:
         return _copy_file(store, store.path, label)
     name = f"tutelage_backup_{label}_{_moment(store)}".lower()
     tables = sa.inspect(connection)
-    if name not in tables.get_schema_names():  # of the same moment, and complete: whoever made it wrote alone
-        known = [table for table in tables.get_table_names() if table in schema.metadata.tables]
+    if (
+        name not in tables.get_schema_names()
+    ):  # one of the same second is complete, as it was written exclusively
+        own = [table for table in tables.get_table_names() if table in schema.metadata.tables]
         connection.execute(sa.schema.CreateSchema(name))
-        for table in known:
+        for table in own:
             connection.exec_driver_sql(f'CREATE TABLE "{name}"."{table}" AS TABLE "{table}"')
     return f"{store.address}, schema {name}"
 
 
 def backups(path: Path) -> list[Path]:
-    """The backups beside a database file, newest first."""
-    found = [p for p in path.parent.glob(f"{path.name}.backup-*") if ".partial" not in p.name]
-    return sorted(found, key=lambda p: p.stat().st_mtime, reverse=True)
+    """Backups beside a database file, newest first."""
+    files = [p for p in path.parent.glob(f"{path.name}.backup-*") if ".partial" not in p.name]
+    return sorted(files, key=lambda p: p.stat().st_mtime, reverse=True)
 
 
 def backups_since(store: Store, moment: int) -> tuple[str, ...]:
-    """The names (paths, or schemas of PostgreSQL) of the backups made since a time in milliseconds; those without a
-    time included."""
+    """Names (paths, or PostgreSQL schemas) of the backups created since a time in milliseconds, including those without
+    a time."""
     if store.path is not None:
         names = [str(path) for path in backups(store.path)]
     else:
         with store.read() as connection:
-            found = sa.inspect(connection).get_schema_names()
-        names = [name for name in found if name.startswith("tutelage_backup_")]
-    made = {name: _moment_in(name) for name in names}
-    return tuple(name for name, told in made.items() if told is None or told >= moment // 1000)
+            schemas = sa.inspect(connection).get_schema_names()
+        names = [name for name in schemas if name.startswith("tutelage_backup_")]
+    times = {name: _moment_in(name) for name in names}
+    return tuple(name for name, second in times.items() if second is None or second >= moment // 1000)
 
 
 def record_archive(store: Store, path: Path, *, actor: str = "owner") -> None:
-    """Record in the history of each study that an archive was written, so that erasing a rater can name it."""
+    """Record in each study's audit trail that an archive was written, so that erasing a rater can report it."""
     now, place = store.now(), str(path.resolve())
     with store.write() as connection:
         for study_id in connection.scalars(sa.select(schema.study.c.id)).all():
@@ -87,7 +89,7 @@ def record_archive(store: Store, path: Path, *, actor: str = "owner") -> None:
 
 
 def archives_since(store: Store, study_id: int, moment: int) -> tuple[str, ...]:
-    """The files noted by `record_archive` since a time (milliseconds since the epoch) that are still at their place."""
+    """Files recorded by `record_archive` since a time (milliseconds since the epoch) that still exist."""
     event = schema.event
     mine = sa.and_(event.c.study_id == study_id, event.c.action == ARCHIVED, event.c.at >= moment)
     with store.read() as connection:
@@ -96,14 +98,13 @@ def archives_since(store: Store, study_id: int, moment: int) -> tuple[str, ...]:
 
 
 def newest_backup(store: Store) -> tuple[str, int] | None:
-    """The newest backup by the time in its name, and that time (milliseconds since the epoch); None where there is
-    none."""
-    made = [(told, name) for name in backups_since(store, 0) if (told := _moment_in(name)) is not None]
-    return (max(made)[1], max(made)[0] * 1000) if made else None
+    """The newest backup by the time in its name, and that time (milliseconds since the epoch); None without backups."""
+    dated = [(second, name) for name in backups_since(store, 0) if (second := _moment_in(name)) is not None]
+    return (max(dated)[1], max(dated)[0] * 1000) if dated else None
 
 
 def delete_backups(store: Store, names: Iterable[str]) -> None:
-    """Delete backups that `backups_since` named.
+    """Delete backups listed by `backups_since`.
 
     Raises:
         Unavailable: one of them cannot be deleted.
@@ -121,19 +122,19 @@ def delete_backups(store: Store, names: Iterable[str]) -> None:
 
 
 def fault_of(path: Path) -> str:
-    """Why a file cannot be used as a database of this program's version; empty where it can. Nothing is written."""
+    """Reason why a file cannot be used as a database of this version; empty if it can. Read-only."""
     revision, newest = _sound_revision(path), migrations.newest()
     if revision is None:
         return "it is damaged"
-    return "" if revision == newest else f"its tables are of another version than {newest}"
+    return "" if revision == newest else f"its schema revision is not {newest}"
 
 
 def newest_backup_sentence(path: Path) -> str:
-    """The newest sound backup of an unusable database, and the command that restores it, as a sentence."""
-    found = backups(path)
-    if not found:
-        return "There is no backup of it beside it; restore one of your own."
-    sound = next((backup for backup in found if _sound_revision(backup) is not None), None)
+    """Sentence naming the newest sound backup of an unusable database, and the command that restores it."""
+    candidates = backups(path)
+    if not candidates:
+        return "There is no backup beside it; restore one of your own."
+    sound = next((backup for backup in candidates if _sound_revision(backup) is not None), None)
     if sound is None:
         return "Its backups beside it are damaged too; restore one of your own."
     name, log, copy = (shlex.quote(str(each)) for each in (path, path.with_name(f"{path.name}-wal"), sound))
@@ -152,7 +153,7 @@ def _read_only(path: Path) -> contextlib.closing[sqlite3.Connection]:
 
 
 def _sound_revision(path: Path) -> str | None:
-    """The version of the tables in a database file, which is only read; None where it is damaged."""
+    """Schema revision of a database file, opened read-only; None if it is damaged."""
     try:
         with _read_only(path) as file:
             if file.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
@@ -167,9 +168,9 @@ def _sound_revision(path: Path) -> str | None:
 
 
 def _moment_in(name: str) -> int | None:
-    """The time in the name of a backup (seconds since the epoch)."""
-    found = re.search(r"\d{8}T\d{6}$", name.upper())
-    return None if found is None else calendar.timegm(time.strptime(found[0], _STAMP))
+    """Time in the name of a backup (seconds since the epoch)."""
+    match = re.search(r"\d{8}T\d{6}$", name.upper())
+    return None if match is None else calendar.timegm(time.strptime(match[0], _STAMP))
 
 
 def _moment(store: Store) -> str:
@@ -191,7 +192,7 @@ def _copy_file(store: Store, path: Path, label: str) -> str:
     except (OSError, sqlite3.Error) as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise Unavailable(f"No backup of {path} could be written to {target.parent} ({error}).") from error
+        raise Unavailable(f"Cannot write a backup of {path} to {target.parent} ({error}).") from error
     return str(target)
 
 
@@ -199,12 +200,12 @@ Erasure = Callable[[Connection, Rater], None]
 _DUMPS = (b"PGDMP", b"--\n-- PostgreSQL database")
 _HEADER = b"SQLite format 3\0"
 _COPY = "SELECT rater.name FROM rater JOIN study ON study.id = rater.study_id WHERE rater.id = ? AND study.secret = ?"
-"""A copy of a database has the numbers of its raters, and the secrets of its studies."""
+"""A copy of a database has the same rater ids and study secrets."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """An erased rater as backups know the rater: by number, and by the code of the name."""
+    """Identification of an erased rater in backups: the id, and the HMAC of the name."""
 
     rater_id: int
     study_id: int
@@ -212,7 +213,7 @@ class Mark:
 
 
 def mark_of(connection: Connection, rater: Rater) -> str:
-    """The code of the name of a rater, by the secret of the study."""
+    """HMAC of a rater's name with the study's secret."""
     return _code(_secret(connection, rater.study_id), rater.name)
 
 
@@ -225,8 +226,7 @@ def _code(secret: str, name: str) -> str:
 
 
 def erase_in_backups(store: Store, names: Iterable[str], mark: Mark, erase: Erasure) -> dict[str, str]:
-    """Erase a rater in these backups where they hold the rater; returns those that could not be changed, with the
-    reason."""
+    """Erase a rater from these backups; returns the backups that could not be changed, with the reasons."""
     left = {}
     for name in names:
         try:
@@ -240,7 +240,7 @@ def erase_in_backups(store: Store, names: Iterable[str], mark: Mark, erase: Eras
 
 
 def copies_beside(store: Store, mark: Mark) -> tuple[str, ...]:
-    """Files beside a database that are no backups of it: dumps of PostgreSQL, and copies that hold the rater."""
+    """Files beside the database, other than backups, that may contain the rater: PostgreSQL dumps and copies."""
     if store.path is None:
         return ()
     with store.read() as connection:
@@ -251,7 +251,7 @@ def copies_beside(store: Store, mark: Mark) -> tuple[str, ...]:
 
 
 def rewrite_file(path: Path) -> bool:
-    """Free the room of what was deleted, so that it stands nowhere in the file; whether that was possible."""
+    """Vacuum the file, so that it contains no deleted data; returns whether that succeeded."""
     with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as file:
         try:
             file.execute("VACUUM")
@@ -287,24 +287,24 @@ def _erase_in_file(path: Path, mark: Mark, erase: Erasure) -> None:
 def _erase_in_schema(store: Store, name: str, mark: Mark, erase: Erasure) -> None:
     with store.write(alone=True) as connection:
         connection.exec_driver_sql(f'SET LOCAL search_path TO "{name}"')
-        known = sa.inspect(connection).get_table_names(schema=name)
-        revision = schema.revision.name in known and connection.scalar(
+        tables = sa.inspect(connection).get_table_names(schema=name)
+        revision = schema.revision.name in tables and connection.scalar(
             sa.select(schema.revision.c.version_num)
         )
         if revision != migrations.newest():
-            raise TutelageError(f"its tables are of another version than {migrations.newest()}")
+            raise TutelageError(f"its schema revision is not {migrations.newest()}")
         rater = _held(connection, mark)
         if rater is not None:
             erase(connection, rater)
     with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        for table in known:
+        for table in tables:
             connection.exec_driver_sql(f'VACUUM FULL "{name}"."{table}"')
 
 
 def _held(connection: Connection, mark: Mark) -> Rater | None:
-    """The rater as a backup has them; None where it has not, or was changed before."""
-    known = connection.scalar(sa.select(schema.rater.c.name).where(schema.rater.c.id == mark.rater_id))
-    if known is None or _code(_secret(connection, mark.study_id), known) != mark.code:
+    """The rater in a backup; None if absent or already erased."""
+    name = connection.scalar(sa.select(schema.rater.c.name).where(schema.rater.c.id == mark.rater_id))
+    if name is None or _code(_secret(connection, mark.study_id), name) != mark.code:
         return None
     return lock_rater(connection, mark.rater_id)
 
@@ -318,9 +318,9 @@ def _may_hold(path: Path, mark: Mark, secret: str) -> bool:
         if not head.startswith(_HEADER):
             return False
         with _read_only(path) as copy:
-            found = copy.execute(_COPY, (mark.rater_id, secret)).fetchone()
-        return found is not None and _code(secret, found[0]) == mark.code
+            row = copy.execute(_COPY, (mark.rater_id, secret)).fetchone()
+        return row is not None and _code(secret, row[0]) == mark.code
     except sqlite3.OperationalError:  # another program's database
         return False
-    except (OSError, sqlite3.DatabaseError):  # it cannot be read, so it may
+    except (OSError, sqlite3.DatabaseError):  # unreadable, so it may contain the rater
         return True

@@ -1,4 +1,4 @@
-"""Storing many answers at once, as an import does: the same rows as one by one, and the counters afterwards."""
+"""Bulk insertion of answers, for imports: the same rows as for single answers, with the counters updated at the end."""
 
 import json
 from collections import Counter
@@ -24,8 +24,8 @@ _judgements, _assignments, _items, _raters = schema.judgement, schema.assignment
 
 @dataclass(frozen=True, slots=True)
 class AnswerRecord:
-    """An answer from a file. `sides` is the order of display; answers with the same item, rater and `repeat` are
-    revisions in their order; `version` numbers the study's question."""
+    """An answer from a file. `sides` is the display order; answers with the same item, rater and `repeat` are revisions
+    in this order; `version` is the version number of the question."""
 
     item: str
     rater: str
@@ -40,37 +40,43 @@ class AnswerRecord:
 
 @dataclass(frozen=True)
 class WriteCounts:
-    """The numbers of new answers, and of answers that were in the study before (by their keys)."""
+    """Numbers of new answers, and of answers whose keys were already in the study."""
 
     new: int
     known: int
 
 
 def write_answers(
-    store: Store, study_id: int, told: Sequence[AnswerRecord], *, source: str, actor: str = "owner"
+    store: Store, study_id: int, records: Sequence[AnswerRecord], *, source: str, actor: str = "owner"
 ) -> WriteCounts:
-    """Store answers, all or none. Items, raters and versions must be there; keys that are known are passed over.
+    """Store answers, all or none. Items, raters and versions must exist; answers with known keys are skipped.
 
     Raises:
-        TutelageError: an answer about an item, a rater or a version that is not in the study.
+        TutelageError: an answer refers to an item, rater or version that is not in the study.
     """
     with store.write(alone=True) as connection:
-        return insert_answers(connection, study_id, told, store.now(), source=source, actor=actor)
+        return insert_answers(connection, study_id, records, store.now(), source=source, actor=actor)
 
 
 def insert_answers(
-    connection: Connection, study_id: int, told: Sequence[AnswerRecord], now: int, *, source: str, actor: str
+    connection: Connection,
+    study_id: int,
+    records: Sequence[AnswerRecord],
+    now: int,
+    *,
+    source: str,
+    actor: str,
 ) -> WriteCounts:
-    """`write_answers` within a transaction that writes alone."""
+    """`write_answers` within an exclusive write transaction."""
     keys = sa.select(_judgements.c.idempotency_key).where(_judgements.c.study_id == study_id)
-    known = set(connection.scalars(keys))
-    fresh = [each for each in told if each.answer.key not in known]
+    stored = set(connection.scalars(keys))
+    fresh = [each for each in records if each.answer.key not in stored]
     ids = _Ids.of(connection, study_id)
     assignments = _write_assignments(connection, study_id, fresh, ids)
     _write_judgements(connection, study_id, fresh, ids, assignments)
     count_again(connection, _assignments.c.study_id == study_id, now)
     _tallies(connection, study_id)
-    written = WriteCounts(len(fresh), len(told) - len(fresh))
+    written = WriteCounts(len(fresh), len(records) - len(fresh))
     detail = {"new": written.new, "known": written.known}
     record_event(connection, study_id, now, actor, "votes_imported", source, **detail)
     return written
@@ -78,7 +84,7 @@ def insert_answers(
 
 @dataclass(frozen=True)
 class _Ids:
-    """Internal numbers by the names that files use."""
+    """Internal ids by the names used in files."""
 
     item: Mapping[str, int]
     rater: Mapping[str, int]
@@ -94,10 +100,10 @@ class _Ids:
         return cls(numbers(_items, "key"), numbers(_raters, "name"), versions)
 
     def find(self, kind: str, name: str | int) -> int:
-        found = getattr(self, kind).get(name)
-        if found is None:
-            raise TutelageError(f"An answer speaks of the {kind} '{name}', which is not in the study.")
-        return int(found)
+        number = getattr(self, kind).get(name)
+        if number is None:
+            raise TutelageError(f"An answer refers to the {kind} '{name}', which is not in the study.")
+        return int(number)
 
 
 _Place = tuple[int, int, int]
@@ -108,11 +114,12 @@ def _place(each: AnswerRecord, ids: _Ids) -> _Place:
 
 
 def _write_assignments(
-    connection: Connection, study_id: int, told: Sequence[AnswerRecord], ids: _Ids
+    connection: Connection, study_id: int, records: Sequence[AnswerRecord], ids: _Ids
 ) -> dict[_Place, tuple[int, int]]:
-    """Place -> (assignment, its revisions so far). Missing ones are made; all get the state of the last answer."""
-    known = _places(connection, study_id)
-    last = {_place(each, ids): each for each in told}
+    """Map of place to (assignment, number of revisions). Creates missing assignments; all get the state of the last
+    answer."""
+    places = _places(connection, study_id)
+    last = {_place(each, ids): each for each in records}
     missing = [
         {
             "study_id": study_id, "item_id": place[0], "rater_id": place[1], "repeat": place[2],
@@ -121,14 +128,14 @@ def _write_assignments(
             "lease_ends": each.created, "created": each.created, "closed": each.created,
         }
         for place, each in last.items()
-        if place not in known
+        if place not in places
     ]  # fmt: skip
     for rows in chunks(missing, _CHUNK):
         connection.execute(_assignments.insert(), rows)
     change = _assignments.update().where(_assignments.c.id == sa.bindparam("assignment"))
     for place, each in last.items():
-        if place in known:
-            values = {"assignment": known[place][0], "state": _state(each), "closed": each.created}
+        if place in places:
+            values = {"assignment": places[place][0], "state": _state(each), "closed": each.created}
             connection.execute(change, values)
     return _places(connection, study_id)
 
@@ -157,11 +164,11 @@ def _state(each: AnswerRecord) -> str:
 def _write_judgements(
     connection: Connection,
     study_id: int,
-    told: Sequence[AnswerRecord],
+    records: Sequence[AnswerRecord],
     ids: _Ids,
     assignments: Mapping[_Place, tuple[int, int]],
 ) -> None:
-    places = [_place(each, ids) for each in told]
+    places = [_place(each, ids) for each in records]
     touched = {assignments[place][0] for place in places if assignments[place][1]}
     for some in chunks(sorted(touched), _CHUNK):
         change = _judgements.update().where(_judgements.c.assignment_id.in_(some), _judgements.c.latest == 1)
@@ -169,16 +176,16 @@ def _write_judgements(
     study = load_study(connection, study_id)
     versions = sa.select(schema.study_version).where(schema.study_version.c.study_id == study_id)
     screens = {row["number"]: screen_from(row, 0) for row in connection.execute(versions).mappings()}
-    left, seen = Counter(places), Counter[_Place]()
+    left, counted = Counter(places), Counter[_Place]()
     rows = []
-    for place, each in zip(places, told, strict=True):
-        seen[place] += 1
+    for place, each in zip(places, records, strict=True):
+        counted[place] += 1
         left[place] -= 1
         assignment_id, before = assignments[place]
         version_id = ids.find("version", each.version)
-        said = _canonical(each, study, screens[each.version])
+        canonical = _canonical(each, study, screens[each.version])
         row = row_of(
-            each.answer, said, each.sides, before + seen[place], each.repeat, each.extra, each.created
+            each.answer, canonical, each.sides, before + counted[place], each.repeat, each.extra, each.created
         )
         row |= {
             "study_id": study_id,
@@ -191,16 +198,16 @@ def _write_judgements(
         connection.execute(_judgements.insert(), some_rows)
 
 
-def _canonical(each: AnswerRecord, study: Study, shown: Screen) -> Canonical:
-    """The answer by response. Raises TutelageError where its content, which a file may hold in any form, is none."""
-    screen = replace(shown, places=len(each.sides))
+def _canonical(each: AnswerRecord, study: Study, version_screen: Screen) -> Canonical:
+    """The answer in canonical order. Raises TutelageError for invalid content, since files may hold anything."""
+    screen = replace(version_screen, places=len(each.sides))
     if each.answer.content:
         study.kind.check(each.answer, screen)
     return study.kind.canonical(each.answer, each.sides, screen)
 
 
 def _tallies(connection: Connection, study_id: int) -> None:
-    """Count every rater of the study from the judgements in force."""
+    """Recompute the tallies of all raters of the study from the latest judgements."""
     query = (
         sa.select(_judgements, _items.c.pool, _items.c.gold, _items.c.lengths)
         .join(_items, _items.c.id == _judgements.c.item_id)

@@ -1,5 +1,4 @@
-"""What raters agree to: a study's own text, versioned, with what becomes of votes when somebody is to be forgotten and
-how long people are kept."""
+"""Consent texts: a study's own text, in versions, with its rules for votes on erasure and for retention."""
 
 import hashlib
 import json
@@ -40,8 +39,8 @@ _rows, _texts, _events = schema.consent, schema.consent_text, schema.event
 
 
 class Agreement(NamedTuple):
-    """A rater's agreement, at a moment, to the text of a number; `language` and `sha256` of the text as shown, empty
-    for raters who are no people."""
+    """A rater's agreement to the consent text with this number; `language` and `sha256` of the text as shown, empty for
+    raters that are not people."""
 
     at: int
     number: int
@@ -51,24 +50,24 @@ class Agreement(NamedTuple):
 
 @dataclass(frozen=True)
 class Agreements:
-    """What raters agreed to, by their names, oldest first."""
+    """Raters' agreements by rater name, oldest first."""
 
     by_rater: Mapping[str, tuple[Agreement, ...]]
 
     def at(self, rater: str, moment: int) -> Agreement | None:
-        """What a rater had agreed to last at a moment; None for one who had agreed to none."""
-        made = self.by_rater.get(rater, ())
-        place = bisect_right(made, moment, key=lambda each: each.at)
-        return made[place - 1] if place else None
+        """Latest agreement of a rater at a moment; None if there was none."""
+        agreements = self.by_rater.get(rater, ())
+        place = bisect_right(agreements, moment, key=lambda each: each.at)
+        return agreements[place - 1] if place else None
 
     def text_at(self, rater: str, moment: int) -> int | None:
-        """The number of that text."""
-        found = self.at(rater, moment)
-        return None if found is None else found.number
+        """Number of the text of that agreement."""
+        agreement = self.at(rater, moment)
+        return None if agreement is None else agreement.number
 
 
 def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]], ...]:
-    """The standard text as headings with their sentences; `live` where raters talk to models."""
+    """Headings of the standard text with their sentences; `live` if raters chat with models."""
     return (
         (Sentence("What is kept."), (_KEPT_LIVE if live else _KEPT, _TEXTS)),
         (Sentence("What it is for."), (_PURPOSE_LIVE if live else _PURPOSE,)),
@@ -76,10 +75,10 @@ def standard_points(*, live: bool) -> tuple[tuple[Sentence, tuple[Sentence, ...]
     )
 
 
-def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH) -> str:
-    """The text as raters see it, in Markdown: the study's own, in its one language, or the standard text."""
-    if asked.text:
-        return asked.text
+def shown_text(consent: Consent, *, live: bool, language: str = ENGLISH) -> str:
+    """The text as shown to raters, in Markdown: the study's own text, in its only language, or the standard text."""
+    if consent.text:
+        return consent.text
     points = standard_points(live=live)
     return "".join(
         f"- **{say(heading, language)}** {' '.join(say(each, language) for each in sentences)}\n"
@@ -88,7 +87,7 @@ def shown_text(asked: Consent, *, live: bool, language: str = ENGLISH) -> str:
 
 
 def is_standard(text: str) -> bool:
-    """Whether a text is the standard one, in any language, with its lines broken anywhere."""
+    """Whether a text is the standard text in any language, ignoring line breaks."""
     plain = " ".join(text.split())
     return any(plain == " ".join(each.split()) for each in _standard_texts())
 
@@ -100,12 +99,12 @@ def _standard_texts() -> Iterator[str]:
 
 
 def text_hash(text: str) -> str:
-    """The SHA-256 by which agreements name a text."""
+    """SHA-256 that identifies a text in agreements."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def agree(store: Store, rater_id: int, language: str, *, live: bool) -> None:
-    """Note that the rater has read the present text in the language, and agrees; the text is kept as it was shown."""
+    """Record that the rater agrees to the current text in this language; the text is stored as shown."""
     study_id = get_rater(store, rater_id).study_id
     text = shown_text(present_consent(store, study_id), live=live, language=language)
     keep_texts(store, study_id, [text])
@@ -113,54 +112,56 @@ def agree(store: Store, rater_id: int, language: str, *, live: bool) -> None:
 
 
 def keep_texts(store: Store, study_id: int, texts: Iterable[str]) -> None:
-    """Keep texts that raters agreed to as they were shown, each once."""
+    """Store consent texts as shown, each once."""
     of_study = _texts.c.study_id == study_id
     with store.write() as connection:
         lock(connection, schema.study, study_id)
-        known = set(connection.scalars(sa.select(_texts.c.sha256).where(of_study)))
+        hashes = set(connection.scalars(sa.select(_texts.c.sha256).where(of_study)))
         for text in dict.fromkeys(texts):
             row = {"study_id": study_id, "sha256": text_hash(text), "text": text, "created": store.now()}
-            if row["sha256"] not in known:
+            if row["sha256"] not in hashes:
                 insert_row(connection, _texts, row)
 
 
 def kept_texts(store: Store, study_id: int) -> Mapping[str, str]:
-    """The texts that raters agreed to, as they were shown, by their hashes."""
+    """Consent texts as shown, by hash."""
     query = sa.select(_texts.c.sha256, _texts.c.text).where(_texts.c.study_id == study_id)
     with store.read() as connection:
         return {row.sha256: row.text for row in connection.execute(query)}
 
 
 def list_agreements(store: Store, study_id: int, last_event: int) -> Agreements:
-    """What raters had agreed to when the event of that number happened."""
+    """Raters' agreements up to this event."""
     query = (
         sa.select(_events.c.subject, _events.c.at, _events.c.detail)
         .where(_events.c.study_id == study_id, _events.c.action == "consent", _events.c.id <= last_event)
         .order_by(_events.c.at, _events.c.id)
     )
-    found: dict[str, list[Agreement]] = {}
+    agreements: dict[str, list[Agreement]] = {}
     with store.read() as connection:
         for row in connection.execute(query):
-            told = json.loads(row.detail)
-            made = Agreement(row.at, told["text"], told.get("language", ""), told.get("sha256", ""))
-            found.setdefault(row.subject, []).append(made)
-    return Agreements({rater: tuple(made) for rater, made in found.items()})
+            detail = json.loads(row.detail)
+            agreement = Agreement(
+                row.at, detail["text"], detail.get("language", ""), detail.get("sha256", "")
+            )
+            agreements.setdefault(row.subject, []).append(agreement)
+    return Agreements({rater: tuple(history) for rater, history in agreements.items()})
 
 
 def restore_agreements(store: Store, study_id: int, agreements: Agreements) -> None:
-    """Write down what the raters of an imported study had agreed to, with the moments."""
+    """Record the agreements of an imported study, with their times."""
     with store.write(alone=True) as connection:
-        for name, made in agreements.by_rater.items():
-            for moment, number, language, sha256 in made:
-                shown = {"language": language, "sha256": sha256} if sha256 else {}
-                record_event(connection, study_id, moment, name, "consent", name, text=number, **shown)
-            moment, number, _, _ = made[-1]
+        for name, agreed in agreements.by_rater.items():
+            for moment, number, language, sha256 in agreed:
+                version = {"language": language, "sha256": sha256} if sha256 else {}
+                record_event(connection, study_id, moment, name, "consent", name, text=number, **version)
+            moment, number, _, _ = agreed[-1]
             mine = sa.and_(schema.rater.c.study_id == study_id, schema.rater.c.name == name)
             connection.execute(schema.rater.update().where(mine).values(consented=moment, agreed=number))
 
 
 def ask_consent(store: Store, study_id: int, new: Consent, *, actor: str = "owner") -> int:
-    """Ask raters to agree to this from now on, those included who agreed to another text; returns its number."""
+    """Ask all raters to agree to a new text, including those who agreed to another one; returns its number."""
     with store.write() as connection:
         study = lock(connection, schema.study, study_id)
         if load_consent(connection, study_id, study["consent"]) == new:
@@ -169,23 +170,22 @@ def ask_consent(store: Store, study_id: int, new: Consent, *, actor: str = "owne
 
 
 def renew_consent(connection: Connection, study_id: int, now: int, *, actor: str = "owner") -> None:
-    """Give the standard text a new number, so that raters are asked again, if it is in use and somebody agreed to
-    it."""
+    """Give the standard text a new number, so that raters are asked again, if it is in use and has agreements."""
     raters, number = schema.rater.c, _present_number(connection, study_id)
     agreed = sa.and_(raters.study_id == study_id, raters.kind == "human", raters.agreed == number)
     somebody = sa.select(raters.id).where(agreed, raters.consented.is_not(None)).limit(1)
-    asked = load_consent(connection, study_id, number)
-    if not asked.text and connection.scalar(somebody) is not None:
-        _add_consent(connection, study_id, asked, now, actor)
+    current = load_consent(connection, study_id, number)
+    if not current.text and connection.scalar(somebody) is not None:
+        _add_consent(connection, study_id, current, now, actor)
 
 
 def renew_if_former(store: Store, study_id: int, agreements: Agreements, *, actor: str = "owner") -> None:
-    """`renew_consent` where people agreed to a standard text that is not the present one."""
+    """`renew_consent` if raters agreed to an outdated standard text."""
     with store.write() as connection:
         number = _present_number(connection, study_id)
         present = set(map(text_hash, _standard_texts()))
-        newest = (made[-1] for made in agreements.by_rater.values())
-        if any(made.number == number and made.sha256 not in present for made in newest):
+        newest = (history[-1] for history in agreements.by_rater.values())
+        if any(agreement.number == number and agreement.sha256 not in present for agreement in newest):
             renew_consent(connection, study_id, store.now(), actor=actor)
 
 
@@ -200,20 +200,20 @@ def _add_consent(connection: Connection, study_id: int, new: Consent, now: int, 
 
 
 def list_consents(store: Store, study_id: int) -> tuple[Consent, ...]:
-    """All versions, number 1 first; the standard text (number 0) is none of them."""
+    """All versions, number 1 first, without the standard text (number 0)."""
     query = sa.select(_rows).where(_rows.c.study_id == study_id).order_by(_rows.c.number)
     with store.read() as connection:
         return tuple(value_of(Consent, row) for row in connection.execute(query).mappings())
 
 
 def consent_of(store: Store, study_id: int, number: int) -> Consent:
-    """The version of that number."""
+    """Version with this number."""
     with store.read() as connection:
         return load_consent(connection, study_id, number)
 
 
 def present_consent(store: Store, study_id: int) -> Consent:
-    """The version that raters agree to now."""
+    """Version that raters agree to now."""
     with store.read() as connection:
         return load_consent(connection, study_id, _present_number(connection, study_id))
 
@@ -232,13 +232,13 @@ def load_consent(connection: Connection, study_id: int, number: int) -> Consent:
 
 
 def raters_due(store: Store, study_id: int) -> tuple[Rater, ...]:
-    """The people whose time of retention is over, by the text that each agreed to."""
+    """People whose retention period, according to the text that each agreed to, is over."""
     days = {number: each.retention_days for number, each in enumerate(list_consents(store, study_id), 1)}
     now = store.now()
-    found = []
+    due = []
     for rater in list_raters(store, study_id):
-        kept, last = days.get(rater.agreed), max(rater.seen or 0, rater.consented or 0, rater.created)
+        retention, last = days.get(rater.agreed), max(rater.seen or 0, rater.consented or 0, rater.created)
         person = rater.kind == "human" and rater.role == "rater" and rater.forgotten is None
-        if person and kept is not None and last + kept * DAY_MS <= now:
-            found.append(rater)
-    return tuple(found)
+        if person and retention is not None and last + retention * DAY_MS <= now:
+            due.append(rater)
+    return tuple(due)

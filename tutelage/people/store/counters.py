@@ -1,7 +1,7 @@
-"""The counters of items and raters, and the lock on an item while they change.
+"""Counters of items and raters, and the lock on an item while they change.
 
-They follow from assignments and the answers in force; every transaction that changes those changes them too, so that
-nothing ever counts over the whole study.
+They are derived from assignments and latest answers and updated in the same transaction, so that no query ever counts
+over the whole study.
 """
 
 import json
@@ -19,7 +19,7 @@ _items, _assignments, _judgements = schema.item, schema.assignment, schema.judge
 
 @dataclass(frozen=True)
 class ItemCounts:
-    """The answers in force that an item has, and its votes for either side."""
+    """Number of an item's latest answers, and its votes for either side."""
 
     answered: int
     a_votes: int
@@ -28,8 +28,8 @@ class ItemCounts:
 
 @dataclass(frozen=True)
 class LockedItem:
-    """An item locked until the transaction ends. `room` is the number of raters it may still be given to, `lengths` the
-    characters of its responses in canonical order."""
+    """An item locked until the transaction ends. `room` is the number of raters still to assign, `lengths` the response
+    lengths in characters, in canonical order."""
 
     id: int
     pool: str
@@ -45,7 +45,7 @@ COLUMNS = (
     _items.c.id.label("item"),
     *(_items.c[name] for name in ("pool", "gold", "target", "lengths", "excluded", "room", "started")),
 )
-"""What a statement that finds and locks an item selects, for `locked_from`."""
+"""Columns to select in statements that find and lock an item, for `locked_item`."""
 
 _ITEM = sa.select(*COLUMNS).where(_items.c.id == sa.bindparam("id")).with_for_update()
 _COUNTS = (
@@ -66,12 +66,12 @@ _TAKE_PLACE = _TOUCH.values(
 
 
 def lock_item(connection: Connection, item_id: int) -> LockedItem:
-    """Wait for the item, and hold it until the transaction ends."""
+    """Lock the item until the transaction ends."""
     return locked_item(connection.execute(_ITEM, {"id": item_id}).one())
 
 
 def locked_item(row: sa.Row) -> LockedItem:
-    """The value of a locked row with `COLUMNS`."""
+    """Convert a locked row with `COLUMNS`."""
     lengths = tuple(json.loads(row.lengths))
     return LockedItem(
         row.item, row.pool, row.gold, row.target, lengths, row.excluded is not None, row.room, bool(row.started)
@@ -79,12 +79,12 @@ def locked_item(row: sa.Row) -> LockedItem:
 
 
 def take_place(connection: Connection, item: LockedItem, now: int, *, counted: bool) -> None:
-    """Count one reservation more; one that does not count takes no room, but the item is no longer fresh."""
+    """Count a reservation; one that does not count takes no room, but the item is no longer fresh."""
     connection.execute(_TAKE_PLACE if counted else _TOUCH, {"item": item.id, "now": now})
 
 
 def recount(connection: Connection, item: LockedItem, now: int) -> ItemCounts:
-    """Set the counters from the item's assignments. Repeats, and what does not count, take no room."""
+    """Recompute the counters from the item's assignments. Repeats and assignments that do not count take no room."""
     rows = connection.execute(_COUNTS, {"id": item.id}).all()
     states, verdicts = Counter[str](), Counter[str]()
     for row in rows:
@@ -108,7 +108,7 @@ def recount(connection: Connection, item: LockedItem, now: int) -> ItemCounts:
 
 
 class CountedJudgement(Protocol):
-    """The parts of a judgement that are counted; `order` is that of display."""
+    """The fields of a judgement that are counted; `order` is the display order."""
 
     @property
     def verdict(self) -> str: ...
@@ -122,8 +122,8 @@ class CountedJudgement(Protocol):
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """The item of a judgement: pool, known answer, lengths of responses in canonical order, and the first verdict of a
-    repeat."""
+    """The item of a judgement: pool, known answer, response lengths in canonical order, and, for a repeat, the first
+    verdict."""
 
     pool: str
     gold: str | None
@@ -131,22 +131,22 @@ class ItemFacts:
     first: str | None = None
 
 
-def tally(said: CountedJudgement, about: ItemFacts) -> dict[str, int]:
-    """The increments of the counters by one judgement, by the names of `Tallies`. Practice is not counted."""
+def tally(judgement: CountedJudgement, about: ItemFacts) -> dict[str, int]:
+    """Increments of `Tallies` for one judgement. Practice is not counted."""
     if about.pool == "training":
         return {}
-    counts = {"skipped" if said.verdict == "skip" else "answered": 1, "flagged": int(said.flagged)}
-    if said.verdict in ("a", "b"):
-        chosen = "ab".index(said.verdict)
-        counts["left_chosen" if said.order[0] == chosen else "right_chosen"] = 1
+    counts = {"skipped" if judgement.verdict == "skip" else "answered": 1, "flagged": int(judgement.flagged)}
+    if judgement.verdict in ("a", "b"):
+        chosen = "ab".index(judgement.verdict)
+        counts["left_chosen" if judgement.order[0] == chosen else "right_chosen"] = 1
         counts["longer_chosen"] = int(about.lengths[chosen] > about.lengths[1 - chosen])
         counts["shorter_chosen"] = int(about.lengths[chosen] < about.lengths[1 - chosen])
-    if said.verdict == "tie":
+    if judgement.verdict == "tie":
         counts["ties"] = 1
-    if about.gold is not None and said.verdict != "skip":
-        counts |= {"gold_seen": 1, "gold_right": int(said.verdict == about.gold)}
-    if about.first is not None and said.verdict != "skip":
-        counts |= {"repeat_seen": 1, "repeat_same": int(said.verdict == about.first)}
-    if said.active_ms is not None:
-        counts |= {"timed": 1, "active_ms": said.active_ms}
+    if about.gold is not None and judgement.verdict != "skip":
+        counts |= {"gold_seen": 1, "gold_right": int(judgement.verdict == about.gold)}
+    if about.first is not None and judgement.verdict != "skip":
+        counts |= {"repeat_seen": 1, "repeat_same": int(judgement.verdict == about.first)}
+    if judgement.active_ms is not None:
+        counts |= {"timed": 1, "active_ms": judgement.active_ms}
     return counts

@@ -1,6 +1,6 @@
-"""Opening a database: made where there is none; checked, backed up and brought up to date where there is one.
+"""Opening a database: create a new one, or check, back up and migrate an existing one.
 
-What cannot be trusted is refused with the name of the backup, rather than repaired or begun afresh.
+Databases that fail the checks are refused, with the name of the newest backup, instead of being repaired or recreated.
 """
 
 import contextlib
@@ -35,14 +35,13 @@ def open_store(
 ) -> Store:
     """Open the database at a path or URL (SQLite), or a postgresql:// URL.
 
-    A new one is made if there is none and `create` allows it. Tables of an earlier release are migrated after a backup.
-    `clock` gives seconds since the epoch; simulations may bring their own. They may also do without `lasting`, which
-    spares them the wait for the disk at each answer: what a power cut takes can be simulated again.
+    If `create` is true, a missing database is created. Tables of an earlier release are migrated after a backup.
+    `clock` returns seconds since the epoch and may be replaced by simulations, which may also set `lasting=False` to
+    skip the wait for the disk at each commit: what a power cut loses can be simulated again.
 
     Raises:
-        TutelageError: there is none and `create` is False; there is none but backups of it lie where it should be; it
-            is damaged, of another program, of a newer version of Tutelage or one that was never released, or on a
-            network drive.
+        TutelageError: the database does not exist and `create` is False; it does not exist but has backups; it is
+            damaged, of another program, of a newer or an unreleased version of Tutelage, or on a network drive.
         Unavailable: it is locked, or the disk is full.
     """
     store = Store(connect(str(url)), clock, lasting=lasting)
@@ -62,16 +61,16 @@ def open_store(
 
 
 def with_backup(error: DamagedStore, store: Store) -> DamagedStore:
-    """The error with the newest sound backup of the database and the command that restores it."""
-    assert store.path is not None  # only files are found damaged
+    """Add the newest sound backup of the database, and the command that restores it, to the error."""
+    assert store.path is not None  # only files can be damaged
     return DamagedStore(f"{error} {newest_backup_sentence(store.path)}")
 
 
 def database_revision(url: str | Path) -> tuple[str, str]:
-    """The address of a database, and the revision of its tables. Nothing is migrated: `open_store` does that.
+    """Address of a database, and its schema revision, without migrating it (see `open_store`).
 
     Raises:
-        TutelageError: as `open_store` with `create=False`.
+        TutelageError: see `open_store` with `create=False`.
     """
     with closing(Store(connect(str(url)))) as store:
         try:
@@ -88,7 +87,7 @@ def database_revision(url: str | Path) -> tuple[str, str]:
 
 
 def sqlite_version() -> str:
-    """The version of the SQLite library, which keeps studies in files."""
+    """Version of the SQLite library."""
     return sqlite3.sqlite_version
 
 
@@ -104,7 +103,7 @@ def _check_place(path: Path, create: bool) -> None:
     if not path.exists() or not path.stat().st_size:
         if not create:
             raise TutelageError(
-                f"There is no database at {path}: give the folder of a study, or make one with `tutelage collect init`."
+                f"There is no database at {path}: give a study's folder, or create one with `tutelage collect init`."
             )
         sentence = newest_backup_sentence(path)
         if not sentence.startswith("There is no backup"):
@@ -113,19 +112,19 @@ def _check_place(path: Path, create: bool) -> None:
     kind = _file_system(path.parent)
     if kind in _NETWORK:
         raise TutelageError(
-            f"{path} lies on a network drive ({kind}), where SQLite loses votes; use a local disk or PostgreSQL."
+            f"{path} is on a network drive ({kind}), where SQLite loses votes; use a local disk or PostgreSQL."
         )
 
 
 def _file_system(folder: Path) -> str:
-    """The type of the file system that holds the folder, where Linux tells; else nothing."""
+    """Type of the file system of the folder, on Linux; else empty."""
     best, kind = "", ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():
-            _, point, found, *_ = line.split(" ")
+            _, point, candidate, *_ = line.split(" ")
             inside = point == "/" or folder == Path(point) or Path(point) in folder.parents
             if inside and len(point) >= len(best):
-                best, kind = point, found
+                best, kind = point, candidate
     return kind
 
 
@@ -140,7 +139,7 @@ def _check_file(store: Store, path: Path) -> None:
 
 
 def _check_tables(store: Store, path: Path) -> None:
-    """Refuse a file by its tables before `store` connects to it, which switches the file to write-ahead logging."""
+    """Refuse a file by its tables before `store` connects, which would switch the file to write-ahead logging."""
     plain = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)),
         connect_args={"timeout": BUSY_SECONDS},
@@ -154,21 +153,23 @@ def _check_tables(store: Store, path: Path) -> None:
 
 
 def check(store: Store) -> None:
-    """Read the whole database and look whether it holds together (SQLite; PostgreSQL looks after itself). Done on
-    opening where it takes less than about a second.
+    """Check the integrity of a SQLite database (PostgreSQL does so itself). Part of opening if it takes less than about
+    a second.
 
     Raises:
-        DamagedStore: it does not hold together.
+        DamagedStore: the check failed.
     """
     if store.path is None:
         return
     try:
         with store.engine.connect() as connection:
-            found = list(connection.exec_driver_sql("PRAGMA quick_check(3)").scalars())
+            report = list(connection.exec_driver_sql("PRAGMA quick_check(3)").scalars())
     except sa.exc.DBAPIError as error:
         raise explain_error(error, store.address) from error
-    if found != ["ok"]:
-        raise DamagedStore(f"The database {store.path} is damaged ({'; '.join(found)}); nothing was changed.")
+    if report != ["ok"]:
+        raise DamagedStore(
+            f"The database {store.path} is damaged ({'; '.join(report)}); nothing was changed."
+        )
 
 
 def _bring_up_to_date(store: Store, create: bool) -> None:
@@ -178,7 +179,7 @@ def _bring_up_to_date(store: Store, create: bool) -> None:
         raise TutelageError(f"There is no study in {store.address}.")
     if revision is None:
         with store.write(alone=True) as connection:
-            if _revision(store, connection) is None:  # another program may have been quicker
+            if _revision(store, connection) is None:  # another process may have created them
                 schema.metadata.create_all(connection)
                 migrations.stamp(connection, migrations.newest())
     elif revision != migrations.newest():
@@ -186,7 +187,7 @@ def _bring_up_to_date(store: Store, create: bool) -> None:
 
 
 def _migrate(store: Store) -> None:
-    """Migrate the database of an earlier release, unless another program is quicker."""
+    """Migrate the database of an earlier release, unless another process does so first."""
     with store.write(alone=True) as connection:
         revision = _revision(store, connection)
         if revision == migrations.newest():
@@ -197,24 +198,24 @@ def _migrate(store: Store) -> None:
             migrations.upgrade(connection)
     except (sa.exc.SQLAlchemyError, TutelageError) as error:
         raise TutelageError(
-            f"{store.address} could not be brought up to date ({error}); nothing was changed. Its backup is {saved}."
+            f"Cannot migrate {store.address} ({error}); nothing was changed. Its backup is {saved}."
         ) from error
 
 
 def _revision(store: Store, connection: Connection) -> str | None:
-    """The revision of the tables; None where the database is empty."""
+    """Schema revision; None if the database is empty."""
     tables = set(sa.inspect(connection).get_table_names())
     if schema.revision.name not in tables:
         ours = tables & set(schema.metadata.tables)
         if tables and (store.sqlite or ours):
             raise TutelageError(
                 f"{store.address} holds tables ({', '.join(sorted(tables)[:3])}, …) but no {schema.revision.name}, "
-                "which every release of Tutelage writes; name another database. Only the program that wrote it opens "
-                "this one."
+                "which every release of Tutelage writes; use another database, or open this one with the program that "
+                "wrote it."
             )
         return None
     revision = connection.scalar(sa.select(schema.revision.c.version_num))
     if revision is None:
-        raise TutelageError(f"{store.address} does not say which version its tables are. Restore a backup.")
+        raise TutelageError(f"{store.address} has no schema revision. Restore a backup.")
     migrations.check_revision(revision, store.address)
     return str(revision)

@@ -1,11 +1,10 @@
-"""An opened database: reading, writing, the clock, and the few settings that make SQLite safe with many raters.
+"""An open database: transactions, the clock, and the settings that make SQLite safe with many raters.
 
-SQLite, measured with 12 concurrent raters: a transaction that begins as a reader and then writes fails at once with
-"database is locked" whatever the timeout is; begun with `BEGIN IMMEDIATE` it waits its turn and never fails. The
-timeout has to be set before the switch to write-ahead logging, which itself needs a lock. `synchronous=FULL` makes
-every commit wait for the disk, so that a vote that was acknowledged survives a power cut. What may be lost in one (a
-lease) does not wait, and that is half of the time of asking and answering; the log keeps its order, so a vote that is
-on the disk never stands there without its lease.
+SQLite, measured with 12 concurrent raters: a transaction that starts with a read and then writes fails at once with
+"database is locked", whatever the timeout; with `BEGIN IMMEDIATE` it waits its turn and never fails. The timeout has to
+be set before the switch to write-ahead logging, which itself needs a lock. With `synchronous=FULL`, every commit waits
+for the disk, so that an acknowledged vote survives a power cut. Commits that may be lost (leases) do not wait, which
+saves half of the time per question; the log preserves their order, so a vote on disk always has its lease.
 """
 
 import contextlib
@@ -38,20 +37,20 @@ _TOGETHER = sa.select(sa.func.pg_advisory_xact_lock_shared(sa.bindparam("key", t
 
 
 class Unavailable(TutelageError):
-    """The database cannot be written just now (locked, full, gone). Nothing was saved; the same request may be
-    sent again later."""
+    """The database cannot be written at the moment (locked, full, unreachable). Nothing was saved; the request may be
+    retried."""
 
 
 class DamagedStore(Unavailable):
-    """The database file cannot be trusted any more."""
+    """The database file is corrupt."""
 
 
 class Store:
-    """An open database. Threads may share it; `clock` gives seconds since the epoch.
+    """An open database, shared between threads; `clock` returns seconds since the epoch.
 
-    Without `lasting` no commit waits for the disk: a power cut takes the last ones, a crash of the program none.
-    `hints` is scratch memory of the search for a rater's next item (`assignment`) and of counts (`rater_progress`);
-    losing it costs time, never correctness.
+    Without `lasting`, commits do not wait for the disk: a power cut loses the last ones, a crash of the process none.
+    `hints` is a cache of the search for a rater's next item (`assignment`) and of counts (`rater_progress`); losing it
+    affects speed, not correctness.
     """
 
     def __init__(self, engine: sa.Engine, clock: Clock = time.time, *, lasting: bool = True) -> None:
@@ -68,13 +67,13 @@ class Store:
 
     @property
     def path(self) -> Path | None:
-        """The database file, or None where the database is a server."""
+        """Path of the database file; None for a database server."""
         name = self.engine.url.database
         return Path(name).resolve() if self.sqlite and name else None
 
     @property
     def address(self) -> str:
-        """The address of the data, for people to read: an absolute path, or the server's URL without its password."""
+        """Address of the database for messages: an absolute path, or the URL without its password."""
         if self.path:
             return str(self.path)
         return self.engine.url.set(drivername="postgresql").render_as_string(hide_password=True)
@@ -90,7 +89,7 @@ class Store:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A read transaction: one consistent state of the data; it never waits for writers."""
+        """Read transaction: a consistent snapshot of the data; it never waits for writers."""
         with self._translated(), self._reader.connect() as connection, connection.begin():
             if self.sqlite:
                 connection.exec_driver_sql("BEGIN")
@@ -98,9 +97,9 @@ class Store:
 
     @contextlib.contextmanager
     def write(self, *, alone: bool = False, lasting: bool = True) -> Iterator[sa.Connection]:
-        """A write transaction: committed and on the disk when the block ends, or nothing at all. With `alone`, no other
-        writes meanwhile (on SQLite that is always so): for what looks at many rows and must not miss one. Without
-        `lasting` the commit does not wait for the disk (the module says what that means).
+        """Write transaction: committed and on disk when the block ends, or rolled back. With `alone`, no other
+        transaction writes meanwhile (always so on SQLite): for bulk reads that must not miss a row. Without `lasting`,
+        the commit does not wait for the disk (see the module).
 
         Raises:
             Unavailable: the database stayed locked by another process, or the disk is full.
@@ -117,14 +116,14 @@ class Store:
 
     @contextlib.contextmanager
     def rebuild(self) -> Iterator[sa.Connection]:
-        """`write(alone=True)` for changing the tables. To make a table anew, SQLite must not look at references
-        meanwhile; they are looked at before the commit.
+        """`write(alone=True)` for schema changes. Foreign keys are off while SQLite recreates tables, and checked
+        before the commit.
 
         Raises:
-            TutelageError: a row would refer to one that is not there.
+            TutelageError: a row would refer to a missing row.
         """
         with self._turn(), self._translated(), self.engine.connect() as connection:
-            connection.detach()  # the pool must not get a connection back that looks at no references
+            connection.detach()  # a connection without foreign keys must not return to the pool
             with connection.begin():
                 if self.sqlite:
                     connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
@@ -133,15 +132,15 @@ class Store:
                     connection.execute(_ALONE, {"key": _WRITERS})
                 yield connection
                 if self.sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-                    raise TutelageError(f"Rows of {self.address} would refer to rows that are not there.")
+                    raise TutelageError(f"Rows of {self.address} would refer to missing rows.")
 
     def close(self) -> None:
-        """Give the connections back. The store cannot be used afterwards."""
+        """Close all connections. The store cannot be used afterwards."""
         self.engine.dispose()
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """The threads of this process queue up for SQLite's one writer; SQLite itself would let them poll for it."""
+        """Queue the writing threads of this process; SQLite itself would let them poll for its lock."""
         if not self.sqlite:
             yield
             return
@@ -202,12 +201,13 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[TutelageError], Sentence], ...] =
         Sentence("The database %(database)s is damaged (%(reason)s); nothing was saved."),
     ),
 )
-"""Codes of drivers, and the error and sentence for each."""
+"""Error class and sentence for each driver code."""
 _LOST = Sentence("The connection to %(database)s is lost (%(reason)s); nothing was saved.")
 
 
 def explain_error(error: sa.exc.DBAPIError, address: str) -> Exception:
-    """The driver's complaint as a sentence for people, or the error itself where it is a defect of ours."""
+    """Translate a driver error into an error with a sentence for people; other errors, which are bugs, are returned
+    unchanged."""
     values, code = {"database": address, "reason": str(error.orig).strip()}, _code(error)
     for codes, kind, sentence in _COMPLAINTS:
         if code in codes:
@@ -219,7 +219,7 @@ def explain_error(error: sa.exc.DBAPIError, address: str) -> Exception:
 
 
 def _code(error: sa.exc.DBAPIError) -> str:
-    """SQLite's name of the error without its details (SQLITE_IOERR_WRITE is SQLITE_IOERR), or the SQLSTATE."""
+    """SQLite's error name without its suffix (SQLITE_IOERR_WRITE becomes SQLITE_IOERR), or the SQLSTATE."""
     name = getattr(error.orig, "sqlite_errorname", None)
     if name is not None:
         return "_".join(str(name).split("_")[:2])
@@ -227,10 +227,10 @@ def _code(error: sa.exc.DBAPIError) -> str:
 
 
 def connect(url: str) -> sa.Engine:
-    """An engine for `url`: a path or `sqlite:///path`, or `postgresql://…`, with the settings above.
+    """Create an engine for a path, a `sqlite:///path` URL or a `postgresql://…` URL, with the settings above.
 
     Raises:
-        TutelageError: another kind of database, or a driver that is not installed.
+        TutelageError: an unsupported kind of database, or a driver that is not installed.
     """
     parsed = sa.make_url(url if "://" in url else f"sqlite:///{url}")
     if parsed.drivername in ("postgresql", "postgres"):
@@ -238,7 +238,7 @@ def connect(url: str) -> sa.Engine:
     if parsed.get_backend_name() == "sqlite":
         if not parsed.database or parsed.database == ":memory:":
             raise TutelageError(
-                "A study needs a file to live in; a database in memory would lose every vote. Name a path."
+                "A study needs a database file; a database in memory would lose every vote. Give a path."
             )
         engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
         sa.event.listen(engine, "connect", _prepare_sqlite)
@@ -256,7 +256,7 @@ def connect(url: str) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # BEGIN is said by `Store`, not by the driver
+    connection.isolation_level = None  # `Store` issues BEGIN, not the driver
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
     _log_ahead(cursor)
@@ -265,7 +265,7 @@ def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -
 
 
 def _log_ahead(cursor: DBAPICursor) -> None:
-    """Switch to write-ahead logging, which SQLite refuses at once, whatever its timeout, while another program
+    """Switch to write-ahead logging, which SQLite refuses at once, whatever its timeout, while another process
     writes."""
     end = time.monotonic() + BUSY_SECONDS
     while True:
@@ -279,16 +279,16 @@ def _log_ahead(cursor: DBAPICursor) -> None:
 
 
 def _begin_writing(connection: sa.Connection, *, lasting: bool) -> None:
-    """Begin a transaction of SQLite as its writer."""
-    wanted = "FULL" if lasting else "NORMAL"
-    if connection.info.get("synchronous") != wanted:
-        connection.exec_driver_sql(f"PRAGMA synchronous={wanted}")
-        connection.info["synchronous"] = wanted
+    """Begin a SQLite transaction with the write lock."""
+    level = "FULL" if lasting else "NORMAL"
+    if connection.info.get("synchronous") != level:
+        connection.exec_driver_sql(f"PRAGMA synchronous={level}")
+        connection.info["synchronous"] = level
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def lock(connection: sa.Connection, table: sa.Table, row_id: int) -> sa.RowMapping:
-    """The row, locked until the transaction ends (SQLite has locked everything already).
+    """Lock a row until the transaction ends and return it (SQLite has locked everything already).
 
     Raises:
         TutelageError: there is no such row.
@@ -309,32 +309,32 @@ def record_event(
     subject: str,
     **detail: object,
 ) -> int:
-    """Write one line of the audit trail; returns its number."""
+    """Insert an event into the audit trail; returns its id."""
     row = {"study_id": study_id, "at": at, "actor": actor, "action": action, "subject": subject}
     row["detail"] = json.dumps(detail, ensure_ascii=False, sort_keys=True)
     return insert_row(connection, schema.event, row)
 
 
 def several(count: int, things: Literal["items", "judgements", "notices"]) -> str:
-    """The subject of an event about so many things, as it is stored; pages say it in the language of the reader."""
+    """Subject of an event about several rows, as stored; pages translate it."""
     return f"{count} {things}"
 
 
 def value_of(kind: type[T], row: sa.RowMapping, /, **others: object) -> T:
-    """A dataclass from the columns of a row that bear the names of its fields; `others` are the fields that differ."""
+    """Construct a dataclass from the columns named like its fields; `others` are the fields that differ."""
     names = (field.name for field in dataclasses.fields(kind))  # type: ignore[arg-type]
     return kind(**{name: row[name] for name in names if name not in others}, **others)
 
 
 def chunks(rows: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
-    """The sequence in pieces that fit into one statement."""
+    """Split a sequence into pieces that fit into one statement."""
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 
 
 @functools.cache
 def _insertion(table: sa.Table) -> sa.Insert:
-    """The insert statement of a table, cached, because SQLAlchemy compiles an equal statement again."""
+    """Insert statement of a table, cached, because SQLAlchemy compiles equal statements again."""
     return table.insert()
 
 

@@ -1,4 +1,4 @@
-"""The audit trail of a study, and the records of its exports."""
+"""Audit trail of a study, and records of its exports."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tutelage.people.store.votes import Snapshot
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """An export that was made: when, at which moment of the study, by which selection, and its manifest."""
+    """Record of an export: its time, snapshot, selection and manifest."""
 
     id: int
     created: int
@@ -31,7 +31,7 @@ def record_export(
     *,
     actor: str,
 ) -> int:
-    """Store the record of an export; returns its number."""
+    """Store the record of an export; returns its id."""
     now = store.now()
     row = {
         "study_id": study_id, "last_judgement": snapshot.last_judgement, "last_event": snapshot.last_event,
@@ -44,7 +44,7 @@ def record_export(
 
 
 def record_reading(store: Store, study_id: int, what: str, *, actor: str) -> None:
-    """Note in the audit trail that a program read so much of the study."""
+    """Record in the audit trail that a program read this part of the study."""
     with store.write(lasting=False) as connection:
         record_event(connection, study_id, store.now(), actor, "exported", what)
 
@@ -68,7 +68,7 @@ def list_exports(store: Store, study_id: int) -> tuple[ExportRecord, ...]:
 
 @dataclass(frozen=True)
 class Event:
-    """A line of the audit trail."""
+    """An entry of the audit trail."""
 
     id: int
     at: int
@@ -81,7 +81,7 @@ class Event:
 def list_events(
     store: Store, study_id: int, *, action: str | None = None, limit: int = 100
 ) -> tuple[Event, ...]:
-    """The audit trail, newest first."""
+    """Audit trail, newest first."""
     events = schema.event
     query = sa.select(events).where(events.c.study_id == study_id).order_by(events.c.id.desc()).limit(limit)
     if action is not None:

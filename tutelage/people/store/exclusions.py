@@ -1,8 +1,8 @@
-"""Exclusion of raters, items and judgements, and its undoing.
+"""Exclusion of raters, items and judgements, and re-inclusion.
 
-An exclusion is a reason on top: what was said stays. An excluded rater is asked nothing more, and the places of
-excluded votes become free again, so that the items still reach their overlap. Every exclusion and every return is an
-event, so that what was excluded at any earlier moment can be told.
+An exclusion adds a reason and deletes nothing. Excluded raters get no more questions, and excluded votes free their
+places, so that items still reach their overlap. Each exclusion and re-inclusion is an event, so that the exclusions at
+any earlier moment can be reconstructed.
 """
 
 import json
@@ -23,20 +23,20 @@ Scope: TypeAlias = Literal["rater", "item", "judgement"]
 
 _items, _assignments, _judgements, _raters = schema.item, schema.assignment, schema.judgement, schema.rater
 _others = _raters.alias()
-"""Raters beside the one of an outer query. Made once: SQLAlchemy copies every column for each new alias, which took
-longer than the query itself."""
+"""Raters other than the one of the outer query. Module-level, because SQLAlchemy copies every column for each new
+alias, which took longer than the query itself."""
 
 
 def people_in(study_id: sa.ColumnElement[int]) -> sa.Exists:
-    """Whether a person takes part in a study as a rater."""
+    """Whether a person is a rater of a study."""
     return sa.exists().where(
         _others.c.study_id == study_id, _others.c.kind == "human", _others.c.role == "rater"
     )
 
 
 def fills_no_places(people: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether a rater's answers leave places free: if excluded, a model judge, or simulated where `people` take
-    part."""
+    """Whether a rater's answers leave places free: excluded raters, model judges, and simulated raters in studies with
+    `people`."""
     stands_aside = sa.and_(_raters.c.kind == "simulated", people)
     return sa.or_(_raters.c.excluded.is_not(None), _raters.c.kind == "llm", stands_aside)
 
@@ -52,7 +52,7 @@ _TABLES = {"rater": _raters, "item": _items, "judgement": _judgements}
 
 @dataclass(frozen=True)
 class Exclusions:
-    """The exclusions at one moment, with the reasons: raters and items by name and key, judgements by number."""
+    """Exclusions at one moment, with their reasons: raters by name, items by key, judgements by id."""
 
     rater: dict[str, str]
     item: dict[str, str]
@@ -62,10 +62,10 @@ class Exclusions:
 def exclude(
     store: Store, study_id: int, scope: Scope, name: str, reason: str, *, actor: str = "owner"
 ) -> None:
-    """Exclude a rater (by name), an item (by key) or a judgement (by number): its votes count no more.
+    """Exclude a rater (by name), an item (by key) or a judgement (by id): its votes no longer count.
 
     Raises:
-        FieldError: no such thing in the study, or no reason.
+        FieldError: the study has no such object, or the reason is empty.
     """
     exclude_all(store, study_id, scope, [name], reason, actor=actor)
 
@@ -73,7 +73,7 @@ def exclude(
 def exclude_all(
     store: Store, study_id: int, scope: Scope, names: Sequence[str], reason: str, *, actor: str = "owner"
 ) -> None:
-    """Exclude several raters, items or judgements for the same reason, all or none. Raises as `exclude` does."""
+    """Exclude several raters, items or judgements for the same reason, all or none. Raises like `exclude`."""
     if not reason.strip():
         raise FieldError("reason", "Say why: it is what others will know about the exclusion later.")
     _set(store, study_id, scope, names, reason, actor)
@@ -87,12 +87,12 @@ def include_all(
 
 
 def include(store: Store, study_id: int, scope: Scope, name: str, *, actor: str = "owner") -> None:
-    """Undo the exclusion of a rater, an item or a judgement. Raises TutelageError for one that is not there."""
+    """Undo the exclusion of a rater, an item or a judgement. Raises TutelageError if the study has no such object."""
     include_all(store, study_id, scope, [name], actor=actor)
 
 
 def exclusions_until(connection: Connection, study_id: int, event_id: int) -> Exclusions:
-    """The exclusions as they were when that event was the last."""
+    """Exclusions in force after this event."""
     events = schema.event
     query = (
         sa.select(events.c.action, events.c.subject, events.c.detail)
@@ -105,11 +105,11 @@ def exclusions_until(connection: Connection, study_id: int, event_id: int) -> Ex
     )
     state = Exclusions({}, {}, {})
     for action, name, detail in connection.execute(query):
-        told = json.loads(detail)
-        reasons: dict[str, str] = getattr(state, told["scope"])
+        change = json.loads(detail)
+        reasons: dict[str, str] = getattr(state, change["scope"])
         reasons.pop(name, None)
         if action == "exclude":
-            reasons[name] = told["reason"]
+            reasons[name] = change["reason"]
     return state
 
 
@@ -140,18 +140,18 @@ def _set(
 def _find(connection: Connection, study_id: int, scope: Scope, name: str) -> int:
     table = _TABLES[scope]
     if scope == "judgement" and not name.isdecimal():
-        raise TutelageError(f"A judgement is excluded by its number, not by '{name}'.")
+        raise TutelageError(f"A judgement is excluded by its number, not '{name}'.")
     same = {"rater": _raters.c.name == name, "item": _items.c.key == name}
     match = same[scope] if scope in same else _judgements.c.id == int(name)
-    found = connection.scalar(sa.select(table.c.id).where(table.c.study_id == study_id, match))
-    if found is None:
+    row_id = connection.scalar(sa.select(table.c.id).where(table.c.study_id == study_id, match))
+    if row_id is None:
         raise FieldError(f"{scope}s", _UNKNOWN[scope](name[:100]))
-    return found
+    return row_id
 
 
 def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: int) -> None:
-    """Decide anew which assignments count, and set the counters of their items, as `counters.recount` does for one. The
-    caller writes alone."""
+    """Recompute which assignments count, and the counters of their items, like `counters.recount` in bulk. Needs an
+    exclusive write transaction."""
     out_of_account = sa.or_(
         _assignments.c.extra == 1,
         sa.exists().where(
@@ -177,12 +177,14 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
         for name, state in states.items()
     }
     for name, verdict in verdicts.items():
-        said = sa.and_(
+        latest = sa.and_(
             _judgements.c.assignment_id == _assignments.c.id,
             _judgements.c.latest == 1,
             _judgements.c.verdict == verdict,
         )
-        values[name] = number.select_from(_assignments.join(_judgements, said)).where(mine).scalar_subquery()
+        values[name] = (
+            number.select_from(_assignments.join(_judgements, latest)).where(mine).scalar_subquery()
+        )
     values["started"] = sa.case(
         (sa.exists().where(_assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0), 1), else_=0
     )
@@ -193,5 +195,5 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
 
 
 def has_people(connection: Connection, study_id: int) -> bool:
-    """Whether a person takes part in the study as a rater."""
+    """Whether a person is a rater of the study."""
     return bool(connection.scalar(_HAS_PEOPLE, {"study": study_id}))

@@ -1,9 +1,9 @@
-"""The owner's inbox: notices of what people flagged, skipped or wrote, of practice that was failed, and of items that
-raters disagree about, of models that do not answer, of rounds that are full, and of agreement that is low.
+"""The owners' inbox: notices of flags, skips, comments, failed practice, disagreements, failing models, complete rounds
+and low agreement.
 
-A notice is written in the transaction that gives rise to it. Answers of people only make notices: a model judge gives
-a reason for everything. An answer has at most one: of its flags, else of being skipped, else of its reason. A change
-of the answer changes it, and closes it where nothing is left to say.
+A notice is written in the transaction that causes it. Only answers of people create notices, since a model judge gives
+a reason for everything. An answer has at most one notice: for its flags, else for the skip, else for its reason.
+Changing the answer updates the notice, or closes it if nothing is left to report.
 """
 
 import json
@@ -30,7 +30,7 @@ NoticeKind: TypeAlias = Literal[
 ]
 LONGEST_NOTE = 2_000
 QUIET = ("reason",)
-"""Kinds that come only where they are asked for by name: reasons of ordinary answers, which some studies ask for."""
+"""Kinds that are listed only on request: reasons of ordinary answers, which some studies ask for."""
 
 _notices, _items, _raters, _judgements = schema.notice, schema.item, schema.rater, schema.judgement
 _assignments = schema.assignment
@@ -54,15 +54,14 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Sentence]] = {
         **{**facts, "agreement": Share(facts["agreement"], 1), "bound": Share(facts["bound"])},
     ),
 }
-"""The texts of notices that nobody wrote, from the facts that are stored."""
+"""Texts of automatic notices, from the stored facts."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A line of the inbox. `item` is the key of the item and `asked` the last turn of its prompt, `rater` the number of
-    the rater and `name` the name; None and empty where the notice is about no item or nobody. `flags` and `text` are
-    what the rater said. `closed` is when it was closed (milliseconds since the epoch), None while it waits. `facts` are
-    the numbers behind the text of a notice that nobody wrote."""
+    """An entry of the inbox. `item` is the key of the item and `asked` the last turn of its prompt, `rater` the rater's
+    id and `name` the name; None or empty if not applicable. `flags` and `text` come from the rater. `closed` is the
+    time of closing (milliseconds since the epoch), None while open. `facts` are the numbers of an automatic notice."""
 
     id: int
     kind: NoticeKind
@@ -81,7 +80,7 @@ class Notice:
 
     @property
     def pseudonym(self) -> str:
-        """What stands for the rater outside the study; empty where the notice is about nobody."""
+        """Pseudonym of the rater in exports; empty for a notice without a rater."""
         return "" if self.rater is None else pseudonym_of(self.rater, self.rater_kind, self.name)
 
 
@@ -94,29 +93,29 @@ def notice_answer(
     before: JudgementRow | None,
     now: int,
 ) -> None:
-    """Put an answer into the inbox where it says more than a verdict; `before` is the answer that it replaces."""
+    """Create or update the notice of an answer that contains more than a verdict; `before` is the previous revision."""
     if rater.kind != "human" or rater.role != "rater":
         return
     kind = _kind_of(answer)
     mine = sa.and_(_notices.c.rater_id == rater.id, _notices.c.judgement_id == (before.id if before else 0))
-    known = connection.scalar(sa.select(_notices.c.id).where(mine)) if before is not None else None
-    if known is not None and kind is None:
+    notice_id = connection.scalar(sa.select(_notices.c.id).where(mine)) if before is not None else None
+    if notice_id is not None and kind is None:
         taken_back = {"closed": now, "closed_by": rater.name}
-        connection.execute(_notices.update().where(_notices.c.id == known).values(**taken_back))
-    elif known is not None:
+        connection.execute(_notices.update().where(_notices.c.id == notice_id).values(**taken_back))
+    elif notice_id is not None:
         again = {"kind": kind, "judgement_id": judgement.id, "closed": None, "closed_by": None}
-        connection.execute(_notices.update().where(_notices.c.id == known).values(**again))
+        connection.execute(_notices.update().where(_notices.c.id == notice_id).values(**again))
     elif kind is not None:
-        item, said = lease.item_id, judgement.id
+        item, judgement_id = lease.item_id, judgement.id
         insert_notice(
-            connection, lease.study_id, kind, now, item_id=item, rater_id=rater.id, judgement_id=said
+            connection, lease.study_id, kind, now, item_id=item, rater_id=rater.id, judgement_id=judgement_id
         )
 
 
 def notice_disagreement(
     connection: Connection, lease: Lease, item: LockedItem, counts: ItemCounts, now: int
 ) -> None:
-    """Add a notice, once, of a complete item whose answers do not decide it: equal votes, or greatest strength for both
+    """Add a notice, once, for a complete item with undecided answers: equal votes, or maximum strength for both
     sides."""
     a, b = counts.a_votes, counts.b_votes
     if item.pool != "production" or not (a and b) or counts.answered < item.target:
@@ -129,22 +128,22 @@ def notice_disagreement(
 
 
 def settle_disagreement(connection: Connection, item_id: int, by: str, now: int) -> None:
-    """Close the notices of disagreement about an item that an owner has adjudicated."""
+    """Close the disagreement notices of an item adjudicated by an owner."""
     mine = sa.and_(
         _notices.c.item_id == item_id, _notices.c.kind == "disagreement", _notices.c.closed.is_(None)
     )
     connection.execute(_notices.update().where(mine).values(closed=now, closed_by=by))
 
 
-def notice_practice(connection: Connection, rater: Rater, seen: int, right: int, now: int) -> None:
-    """Put a failed practice into the inbox: the rater waits for an owner to decide."""
+def notice_practice(connection: Connection, rater: Rater, questions: int, right: int, now: int) -> None:
+    """Add a notice of a failed practice: the rater waits for an owner's decision."""
     if rater.kind == "human":
-        text = json.dumps({"right": right, "seen": seen})
+        text = json.dumps({"right": right, "seen": questions})
         insert_notice(connection, rater.study_id, "practice", now, rater_id=rater.id, text=text)
 
 
 def notice_model(store: Store, study_id: int, model: str, why: str) -> None:
-    """Put a model that did not answer raters into the inbox, unless it waits there already."""
+    """Add a notice of a model that failed to respond to raters, unless one is open already."""
     mine = sa.and_(_notices.c.study_id == study_id, _notices.c.kind == "model", schema.WAITING)
     with store.write(lasting=False) as connection:
         waiting = connection.scalars(sa.select(_notices.c.text).where(mine))
@@ -154,7 +153,7 @@ def notice_model(store: Store, study_id: int, model: str, why: str) -> None:
 
 
 def write_note(store: Store, rater_id: int, text: str) -> None:
-    """Leave a note of a rater for the owners.
+    """Add a note from a rater to the owners.
 
     Raises:
         TutelageError: the note is empty or too long.
@@ -174,7 +173,7 @@ def write_note(store: Store, rater_id: int, text: str) -> None:
 
 
 def count_notices(store: Store, study_id: int) -> Mapping[str, int]:
-    """How many notices of each kind wait; kinds without one are left out."""
+    """Number of open notices by kind; kinds without any are omitted."""
     query = sa.select(_notices.c.kind, sa.func.count().label("number")).where(
         _notices.c.study_id == study_id, schema.WAITING
     )
@@ -194,7 +193,7 @@ def list_notices(
     limit: int = 100,
     offset: int = 0,
 ) -> tuple[Notice, ...]:
-    """Waiting or closed notices, newest first; of one kind (else all but `QUIET`), one rater, one item, numbered above
+    """Open or closed notices, newest first; of one kind (default: all but `QUIET`), one rater, one item, with ids above
     `after`."""
     query = (
         _NOTICES.where(_notices.c.study_id == study_id, _notices.c.id > after)
@@ -212,7 +211,7 @@ def list_notices(
 
 
 def load_notice(connection: Connection, number: int) -> Notice:
-    """The notice of this number, whether it waits or not."""
+    """Load a notice, open or closed."""
     return _notice(connection.execute(_NOTICES.where(_notices.c.id == number)).mappings().one())
 
 
@@ -224,7 +223,7 @@ def close_notices(
     kind: str | None = None,
     actor: str = "owner",
 ) -> int:
-    """Close these notices, or all waiting ones of one kind (else all but `QUIET`); returns how many were closed."""
+    """Close these notices, or all open ones of one kind (default: all but `QUIET`); returns how many were closed."""
     mine = sa.and_(_notices.c.study_id == study_id, schema.WAITING)
     mine = sa.and_(mine, _is_of(kind) if numbers is None else _notices.c.id.in_(numbers))
     now = store.now()
@@ -239,7 +238,7 @@ def close_notices(
 
 
 def reopen_notice(store: Store, study_id: int, number: int, *, actor: str = "owner") -> None:
-    """Let a closed notice wait again."""
+    """Reopen a closed notice."""
     mine = sa.and_(_notices.c.study_id == study_id, _notices.c.id == number)
     with store.write() as connection:
         change = _notices.update().where(mine, _notices.c.closed.is_not(None))
@@ -260,7 +259,7 @@ def _kind_of(answer: Answer) -> NoticeKind | None:
 
 
 def _is_opposed(connection: Connection, lease: Lease) -> bool:
-    """Whether both sides have a vote of the greatest strength there is."""
+    """Whether both sides have a vote of maximum strength."""
     query = (
         sa.select(_judgements.c.verdict)
         .join(_assignments, _assignments.c.id == _judgements.c.assignment_id)

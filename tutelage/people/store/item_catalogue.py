@@ -1,7 +1,6 @@
-"""Items with everything known about them, for owners and exports, never for raters; found by content, rater or state,
-page by page.
+"""Items with all their data, for owners and exports, never for raters; filtered by content, rater or state, in pages.
 
-A search for text reads every prompt and response of the study; every other filter uses counters.
+A text search reads every prompt and response of the study; all other filters use counters.
 """
 
 import json
@@ -25,7 +24,7 @@ _QUESTIONS = sa.select(
 
 @dataclass(frozen=True)
 class Question:
-    """An item as it stands. `counts` are the votes that count, by verdict; `answered` is their sum."""
+    """An item in its current state. `counts` are the votes that count, by verdict; `answered` is their sum."""
 
     item: Item
     prompt: Prompt
@@ -51,7 +50,7 @@ class Question:
 
 
 def list_questions(store: Store, study_id: int, *, keys: Sequence[str] | None = None) -> tuple[Question, ...]:
-    """All items, or those of these keys, in the order they were added."""
+    """All items, or those with these keys, in the order of insertion."""
     query = _QUESTIONS.where(_items.c.study_id == study_id)
     if keys is not None:
         query = query.where(_items.c.key.in_(keys))
@@ -63,14 +62,14 @@ def list_questions(store: Store, study_id: int, *, keys: Sequence[str] | None = 
 
 
 def questions_of(connection: Connection, study_id: int, ids: Sequence[int]) -> tuple[Question, ...]:
-    """The items of these numbers, in this order."""
+    """Items with these ids, in this order."""
     rows = {row["id"]: row for row in connection.execute(_QUESTIONS.where(_items.c.id.in_(ids))).mappings()}
     parts = _parts(connection, study_id, ids)
     return tuple(_question(rows[number], parts[number]) for number in ids)
 
 
 def _parts(connection: Connection, study_id: int, item_ids: Sequence[int] | None) -> dict[int, list[sa.Row]]:
-    """The responses of these items, or of all, in canonical order."""
+    """Responses of these items (default: all), in canonical order."""
     query = (
         sa.select(_links.c.item_id, _responses.c.key, _responses.c.text, _responses.c.sampler)
         .add_columns(_responses.c.sampling, _responses.c.finished)
@@ -104,12 +103,12 @@ ORDERS = ("disagreement", "added", "newest", "answered", "skipped")
 
 @dataclass(frozen=True)
 class ItemFilter:
-    """What is asked of items; what is left empty is not asked.
+    """Filter for items; empty fields match everything.
 
-    text: a part of the prompt, of a response or of the key. rater: the number of a rater who answered or skipped it.
-    flag: a flag of an answer in force, or `any`. skipped: somebody could not judge it. model: the name of a model of
-    its responses. pool: production, gold or training. state: open (answers are wanted still), done, disagreed (votes
-    for both sides), excluded. corrected: an answer in force has a better response or marked words.
+    text: substring of the prompt, a response or the key. rater: id of a rater who answered or skipped it. flag: a flag
+    of a latest answer, or `any`. skipped: a rater could not judge it. model: model name of one of its responses. pool:
+    production, gold or training. state: open (needs more answers), done, disagreed (votes for both sides), excluded.
+    corrected: a latest answer has a better response or marked words.
     """
 
     text: str = ""
@@ -125,7 +124,7 @@ class ItemFilter:
 
 @dataclass(frozen=True)
 class Found:
-    """The items of one page, and how many there are in all."""
+    """Items of one page, and the total number of matches."""
 
     questions: tuple[Question, ...]
     total: int
@@ -134,15 +133,15 @@ class Found:
 def find_items(
     store: Store,
     study_id: int,
-    wanted: ItemFilter,
+    filters: ItemFilter,
     *,
     order: str = "added",
     among: Sequence[int] | None = None,
     limit: int = 25,
     offset: int = 0,
 ) -> Found:
-    """A page of the items that match the filter, in one of `ORDERS`; with `among`, those numbers in their order."""
-    where = _conditions(store, study_id, wanted)
+    """One page of the items that match the filter, in one of `ORDERS`; with `among`, only these ids, in their order."""
+    where = _conditions(store, study_id, filters)
     if among is not None:
         where.append(_items.c.id.in_(among))
     counted = sa.select(sa.func.count()).select_from(_items.join(_prompts)).where(*where)
@@ -154,19 +153,19 @@ def find_items(
 
 
 def items_after(
-    store: Store, study_id: int, wanted: ItemFilter, *, after: int = 0, limit: int = 100
+    store: Store, study_id: int, filters: ItemFilter, *, after: int = 0, limit: int = 100
 ) -> tuple[tuple[int, Question], ...]:
-    """The items that match the filter with numbers above `after`, and their numbers, in the order they were added."""
-    where = [*_conditions(store, study_id, wanted), _items.c.id > after]
+    """Items that match the filter, with their ids, for ids above `after`, in the order of insertion."""
+    where = [*_conditions(store, study_id, filters), _items.c.id > after]
     query = sa.select(_items.c.id).join(_prompts).where(*where).order_by(_items.c.id).limit(limit)
     with store.read() as connection:
         ids = list(connection.scalars(query))
         return tuple(zip(ids, questions_of(connection, study_id, ids), strict=True))
 
 
-def find_keys(store: Store, study_id: int, wanted: ItemFilter) -> tuple[str, ...]:
-    """The keys of all items that the filter lets through, in the order they were added."""
-    query = sa.select(_items.c.key).join(_prompts).where(*_conditions(store, study_id, wanted))
+def find_keys(store: Store, study_id: int, filters: ItemFilter) -> tuple[str, ...]:
+    """Keys of all items that match the filter, in the order of insertion."""
+    query = sa.select(_items.c.key).join(_prompts).where(*_conditions(store, study_id, filters))
     with store.read() as connection:
         return tuple(connection.scalars(query.order_by(_items.c.id)))
 
@@ -184,41 +183,43 @@ def _order(name: str, among: Sequence[int] | None) -> list[sa.ColumnElement]:
     return orders.get(name, [])
 
 
-def _conditions(store: Store, study_id: int, wanted: ItemFilter) -> list[sa.ColumnElement[bool]]:
-    found: list[sa.ColumnElement[bool]] = [_items.c.study_id == study_id]
-    if wanted.text:
-        found.append(_holds(store, wanted.text))
-    if wanted.rater is not None:
-        found.append(
+def _conditions(store: Store, study_id: int, filters: ItemFilter) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = [_items.c.study_id == study_id]
+    if filters.text:
+        conditions.append(_holds(store, filters.text))
+    if filters.rater is not None:
+        conditions.append(
             sa.exists().where(
-                _assignments.c.rater_id == wanted.rater,
+                _assignments.c.rater_id == filters.rater,
                 _assignments.c.item_id == _items.c.id,
                 _assignments.c.state.in_(("done", "skipped")),
             )
         )
-    if wanted.flag:
+    if filters.flag:
         named = (
             _judgements.c.flags != "[]"
-            if wanted.flag == "any"
-            else _like(_judgements.c.flags, json.dumps(wanted.flag))
+            if filters.flag == "any"
+            else _like(_judgements.c.flags, json.dumps(filters.flag))
         )
-        found.append(
+        conditions.append(
             sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, named)
         )
-    if wanted.corrected:
-        said = sa.or_(_judgements.c.correction.is_not(None), _judgements.c.spans.is_not(None))
-        found.append(sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, said))
-    if wanted.skipped:
-        found.append(_items.c.skipped > 0)
-    if wanted.model is not None:
-        found.append(_like(_items.c.samplers, json.dumps(wanted.model, ensure_ascii=False)))
-    if wanted.pool:
-        found.append(_items.c.pool == wanted.pool)
-    if wanted.round is not None:
-        found.append(_items.c.round == wanted.round)
-    if wanted.state:
-        found += _of_state(wanted.state)
-    return found
+    if filters.corrected:
+        revised = sa.or_(_judgements.c.correction.is_not(None), _judgements.c.spans.is_not(None))
+        conditions.append(
+            sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, revised)
+        )
+    if filters.skipped:
+        conditions.append(_items.c.skipped > 0)
+    if filters.model is not None:
+        conditions.append(_like(_items.c.samplers, json.dumps(filters.model, ensure_ascii=False)))
+    if filters.pool:
+        conditions.append(_items.c.pool == filters.pool)
+    if filters.round is not None:
+        conditions.append(_items.c.round == filters.round)
+    if filters.state:
+        conditions += _of_state(filters.state)
+    return conditions
 
 
 def _of_state(state: str) -> list[sa.ColumnElement[bool]]:
@@ -232,7 +233,7 @@ def _of_state(state: str) -> list[sa.ColumnElement[bool]]:
 
 
 def _holds(store: Store, text: str) -> sa.ColumnElement[bool]:
-    """The text is a part of the prompt, of a response or of the key, whatever the capitals."""
+    """Case-insensitive condition that the prompt, a response or the key contains the text."""
     if store.sqlite:
         turn = sa.func.json_each(_prompts.c.messages).table_valued("value", name="turn")
         content = sa.func.json_extract(turn.c.value, "$.content")
@@ -246,8 +247,8 @@ def _holds(store: Store, text: str) -> sa.ColumnElement[bool]:
         _responses.c.id == _links.c.response_id,
         _like(_responses.c.text, text),
     )
-    asked = sa.exists(sa.select(sa.literal(1)).select_from(turn).where(_like(content, text)))
-    return sa.or_(_like(_items.c.key, text), asked, answers)
+    prompts = sa.exists(sa.select(sa.literal(1)).select_from(turn).where(_like(content, text)))
+    return sa.or_(_like(_items.c.key, text), prompts, answers)
 
 
 def _like(column: sa.ColumnElement, text: str) -> sa.ColumnElement[bool]:

@@ -24,9 +24,9 @@ MOST_RATERS = 100
 class Item:
     """A question: `responses` holds completion ids in canonical order (a, b, …).
 
-    `overlap` overrides the study's; `gold` is the known answer (a, b or tie), `explanation` what a rater in training
-    is told; `priority` is what the priority policy asks by (greatest first); `round` is the trip through people that
-    the item belongs to.
+    `overlap` overrides the study's; `gold` is the known answer (a, b or tie), `explanation` is shown to raters after a
+    practice question; `priority` orders items under the priority policy (highest first); `round` is the annotation
+    round of the item.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Additions:
-    """The result of `add_items`: the numbers of new prompts, responses and items, and of items `known` before."""
+    """Result of `add_items`: numbers of new prompts, responses and items, and of items `known` already."""
 
     prompts: int
     responses: int
@@ -66,11 +66,11 @@ def add_items(
     *,
     actor: str = "owner",
 ) -> Additions:
-    """Add questions, all or none. What is already there with the same content is left alone, so that a repeated import
-    adds nothing; prompts and responses that are there need not be given again.
+    """Add items, all or none. Existing rows with the same content are left unchanged, so that a repeated import adds
+    nothing; existing prompts and responses may be omitted.
 
     Raises:
-        TutelageError: a key is taken by different content, an item names an unknown prompt or response, compares a
+        TutelageError: a key belongs to different content, an item refers to an unknown prompt or response, compares a
             response with itself or one of another prompt, or is a gold item without an answer.
     """
     with store.write() as connection:
@@ -87,17 +87,17 @@ def insert_items(
     actor: str,
 ) -> Additions:
     """`add_items` within a transaction."""
-    wanted = [item if isinstance(item, Item) else Item.of(item) for item in items]
-    asked, answered = list(prompts), list(completions)
-    _refuse_unstorable(asked, answered, wanted)
+    questions = [item if isinstance(item, Item) else Item.of(item) for item in items]
+    prompts, completions = list(prompts), list(completions)
+    _refuse_unstorable(prompts, completions, questions)
     lock(connection, schema.study, study_id)
     study = load_study(connection, study_id)
-    for item in wanted:
+    for item in questions:
         _check_shape(item, study.kind.traits)
-    new_prompts = additions.add_prompts(connection, study_id, asked)
-    new_responses = additions.add_responses(connection, study_id, answered)
-    new = _add(connection, study_id, wanted, study.plan.overlap, now)
-    added = Additions(new_prompts, new_responses, new, len(wanted) - new)
+    new_prompts = additions.add_prompts(connection, study_id, prompts)
+    new_responses = additions.add_responses(connection, study_id, completions)
+    new = _add(connection, study_id, questions, study.plan.overlap, now)
+    added = Additions(new_prompts, new_responses, new, len(questions) - new)
     detail = {"prompts": new_prompts, "responses": new_responses, "items": new, "known": added.known}
     record_event(connection, study_id, now, actor, "items_added", study.name, **detail)
     return added
@@ -106,7 +106,7 @@ def insert_items(
 def set_overlap(
     store: Store, study_id: int, overlap: int, keys: Sequence[str], *, actor: str = "owner"
 ) -> None:
-    """Ask for `overlap` raters on these items instead of the plan's. Raises TutelageError for unknown items."""
+    """Set the number of raters of these items, overriding the plan. Raises TutelageError for unknown items."""
     if not 1 <= overlap <= MOST_RATERS:
         raise TutelageError(f"overlap is {overlap}; each item needs between 1 and {MOST_RATERS} raters.")
     items, now = schema.item, store.now()
@@ -177,13 +177,13 @@ def _check_shape(item: Item, traits: KindTraits) -> None:
         raise TutelageError(f"Item '{item.key}' has a known answer; only pairs can have one.")
     if item.pool != "production" and item.gold is None:
         raise TutelageError(
-            f"Item '{item.key}' is meant for {item.pool} but has no known answer; give its gold."
+            f"Item '{item.key}' is in the pool {item.pool} but has no known answer; set gold."
         )
     if item.gold is not None and item.gold not in ("a", "b", "tie"):
-        raise TutelageError(f"Item '{item.key}' has the gold answer '{item.gold}'; it is a, b or tie.")
+        raise TutelageError(f"Item '{item.key}' has the gold answer '{item.gold}'; it must be a, b or tie.")
     if item.overlap is not None and not 1 <= item.overlap <= MOST_RATERS:
         raise TutelageError(
-            f"Item '{item.key}' asks for {item.overlap} raters; it is between 1 and {MOST_RATERS}."
+            f"Item '{item.key}' asks for {item.overlap} raters; overlap must be between 1 and {MOST_RATERS}."
         )
 
 
@@ -197,17 +197,17 @@ def _add(connection: Connection, study_id: int, items: Sequence[Item], overlap: 
         prompt_id = prompts.get(item.prompt)
         if prompt_id is None:
             raise TutelageError(
-                f"Item '{item.key}' asks about the prompt '{item.prompt}', which is not in the study."
+                f"Item '{item.key}' refers to the prompt '{item.prompt}', which is not in the study."
             )
         for key in item.responses:
             if key not in responses or responses[key].prompt_id != prompt_id:
                 raise TutelageError(
-                    f"Item '{item.key}' names '{key}', which is no response to its prompt '{item.prompt}'."
+                    f"Item '{item.key}' refers to '{key}', which is not a response to its prompt '{item.prompt}'."
                 )
-        found = tuple(responses[key] for key in item.responses)
+        item_responses = tuple(responses[key] for key in item.responses)
         row = {
             "prompt_id": prompt_id, "origin": item.origin, "round": item.round, "pool": item.pool, "gold": item.gold,
             "explanation": item.explanation, "overlap": item.overlap, "priority": item.priority,
         }  # fmt: skip
-        rows[item.key] = additions.NewItem(row, found)
+        rows[item.key] = additions.NewItem(row, item_responses)
     return additions.add_item_rows(connection, study_id, rows, overlap, now)

@@ -1,4 +1,4 @@
-"""The rows of judgements: appending revisions, and reading back the past answers of a rater."""
+"""Rows of judgements: appending revisions, and reading a rater's past answers."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _judgements, _items = schema.judgement, schema.item
 
 @dataclass(frozen=True)
 class JudgementRow:
-    """A judgement as far as writing the next one needs it; `order` is that of display."""
+    """The fields of a judgement needed to write the next revision; `order` is the display order."""
 
     id: int
     assignment_id: int
@@ -71,10 +71,10 @@ _FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
 def find_judgements(
     connection: Connection, study_id: int, key: str, assignment_id: int
 ) -> tuple[JudgementRow | None, JudgementRow | None]:
-    """The judgement that was sent under this idempotency key, and the one in force for this assignment."""
-    wanted = {"study": study_id, "key": key, "assignment": assignment_id}
+    """The judgement with this idempotency key, and the latest one of this assignment."""
+    parameters = {"study": study_id, "key": key, "assignment": assignment_id}
     same, latest = None, None
-    for row in connection.execute(_KNOWN, wanted):
+    for row in connection.execute(_KNOWN, parameters):
         if row.idempotency_key == key:
             same = judgement_row(row)
         if row.assignment_id == assignment_id and row.latest:
@@ -83,12 +83,12 @@ def find_judgements(
 
 
 def first_verdict(connection: Connection, item_id: int, rater_id: int) -> str | None:
-    """The rater's verdict when the item was shown the first time."""
+    """The rater's verdict when the item was first shown."""
     return connection.scalar(_FIRST_VERDICT, {"item": item_id, "rater": rater_id})
 
 
 def training_record(connection: Connection, rater_id: int) -> tuple[int, int]:
-    """The numbers of training questions that the rater has answered, and has answered rightly."""
+    """Numbers of training questions that the rater has answered, and answered correctly."""
     rows = connection.execute(_TRAINING, {"rater": rater_id}).all()
     return len(rows), sum(row.verdict == row.gold for row in rows)
 
@@ -97,44 +97,44 @@ def append_revision(
     connection: Connection,
     lease: Lease,
     answer: Answer,
-    said: Canonical,
+    vote: Canonical,
     *,
     before: JudgementRow | None,
     extra: bool,
     now: int,
 ) -> JudgementRow:
-    """Store an answer as the next revision; `before` stays, and is not the latest any more."""
+    """Store an answer as the next revision; `before` is kept, but no longer the latest."""
     if before is not None:
         connection.execute(_SUPERSEDE, {"judgement": before.id})
     revision = 1 if before is None else before.revision + 1
-    row = row_of(answer, said, lease.order, revision, lease.repeat, extra, now)
+    row = row_of(answer, vote, lease.order, revision, lease.repeat, extra, now)
     row |= {"study_id": lease.study_id, "assignment_id": lease.id, "item_id": lease.item_id}
     row |= {"rater_id": lease.rater_id, "version_id": lease.version_id, "latest": 1}
     judgement_id = insert_row(connection, _judgements, row)
     return JudgementRow(
-        judgement_id, lease.id, revision, said.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
+        judgement_id, lease.id, revision, vote.verdict, lease.order, bool(answer.flags), extra, answer.active_ms,
         answer.key,
     )  # fmt: skip
 
 
 def row_of(
     answer: Answer,
-    said: Canonical,
+    vote: Canonical,
     order: Sequence[int],
     revision: int,
     repeat: bool,
     extra: bool,
     created: int,
 ) -> dict[str, object]:
-    """The columns of an answer in the table, without the ids of rater, item and assignment."""
+    """Columns of an answer, without the ids of rater, item and assignment."""
     return {
         "revision": revision,
         "displayed": _text(displayed(answer)),
         "order": _text(order),
-        "verdict": said.verdict,
-        "strength": said.strength,
-        "content": _text(dict(said.content)) if said.content else None,
-        "criteria": _text(dict(said.criteria)),
+        "verdict": vote.verdict,
+        "strength": vote.strength,
+        "content": _text(dict(vote.content)) if vote.content else None,
+        "criteria": _text(dict(vote.criteria)),
         "flags": _text(answer.flags),
         "reason": answer.reason,
         "repeat": int(repeat),
@@ -153,7 +153,7 @@ def row_of(
 
 
 def judgement_row(row: sa.Row) -> JudgementRow:
-    """The value of a row with at least the columns of `JudgementRow`."""
+    """Convert a row with at least the columns of `JudgementRow`."""
     return JudgementRow(
         row.id, row.assignment_id, row.revision, row.verdict, tuple(json.loads(row.order)), row.flags != "[]",
         bool(row.extra), row.active_ms, row.idempotency_key,
@@ -166,8 +166,8 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True)
 class PastAnswer:
-    """A question that the rater has answered, with the answer in force as it was displayed. To change it, submit
-    another answer, with a key of its own, to the same assignment."""
+    """A question answered by the rater, with the latest answer as displayed. To change it, submit another answer, with
+    a new key, to the same assignment."""
 
     assignment: Assignment
     answer: Answer
@@ -177,8 +177,8 @@ class PastAnswer:
 
 @dataclass(frozen=True)
 class Feedback:
-    """The feedback after a training question: the place of the better response (`left`, `right`, `tie`), whether the
-    rater chose it, and the explanation."""
+    """Feedback after a training question: the place of the better response (`left`, `right`, `tie`), whether the rater
+    chose it, and the explanation."""
 
     expected: str
     right: bool
@@ -186,7 +186,7 @@ class Feedback:
 
 
 def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAnswer, ...]:
-    """The rater's last answers, newest first: the first is the one to undo."""
+    """The rater's last answers, newest first."""
     mine = sa.and_(_judgements.c.rater_id == rater_id, _judgements.c.latest == 1)
     query = sa.select(_judgements).where(mine).order_by(_judgements.c.id.desc()).limit(limit)
     with store.read() as connection:
@@ -208,7 +208,7 @@ def _answer(row: sa.RowMapping) -> Answer:
 
 
 def feedback(store: Store, assignment_id: int) -> Feedback | None:
-    """The feedback on an answered training question; None for any other question, and before the answer."""
+    """Feedback on an answered training question; None for other questions, and before the answer."""
     query = (
         sa.select(_items.c.gold, _items.c.explanation, _judgements.c.verdict)
         .join(_items, _items.c.id == _judgements.c.item_id)
@@ -219,10 +219,10 @@ def feedback(store: Store, assignment_id: int) -> Feedback | None:
         )
     )
     with store.read() as connection:
-        known = connection.execute(query).one_or_none()
-        if known is None:
+        answer = connection.execute(query).one_or_none()
+        if answer is None:
             return None
         order = load_assignment(connection, assignment_id).order
     places = {LETTERS[index]: side for index, side in zip(order, ("left", "right"), strict=False)}
-    right = known.verdict == known.gold
-    return Feedback(places.get(known.gold, known.gold), right, known.explanation or "")
+    right = answer.verdict == answer.gold
+    return Feedback(places.get(answer.gold, answer.gold), right, answer.explanation or "")

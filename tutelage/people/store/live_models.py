@@ -1,4 +1,4 @@
-"""The models that raters of a study talk to, and what may be sent to them."""
+"""The models that raters chat with, and validation of messages to them."""
 
 import json
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ _rows = schema.live
 
 @dataclass(frozen=True)
 class LiveModels:
-    """The two models that raters talk to (folders, hub names or addresses of endpoints; they may be equal), for at most
-    `turns` messages. `openings` are suggested first messages, `sampling` options of requests, `round` that of the
+    """The two models that raters chat with (folders, hub names or endpoint URLs; they may be equal), for at most
+    `turns` messages. `openings` are suggested first messages, `sampling` the request options, `round` the round of the
     items, `id` the row."""
 
     model: str
@@ -41,14 +41,14 @@ class LiveModels:
             raise TutelageError(f"turns is {self.turns}; a conversation has 1 to {MOST_TURNS} turns.")
         if len(self.openings) > MOST_OPENINGS:
             raise TutelageError(
-                f"There are {len(self.openings):,} openings; at most {MOST_OPENINGS:,} are kept."
+                f"There are {len(self.openings):,} openings; at most {MOST_OPENINGS:,} are allowed."
             )
         for text in self.openings:
             check_message(text, "An opening")
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of both models, in the order in which turns keep their answers."""
+        """Names of both models, in the order in which turns store their responses."""
         return self.model, self.against
 
 
@@ -66,10 +66,11 @@ def check_message(text: str, what: str = "The message") -> None:
 def set_live_models(
     store: Store, study_id: int, live: LiveModels, *, actor: str = "owner"
 ) -> tuple[LiveModels, bool]:
-    """Let raters talk to these models from their next message on. Returns what is in force, and whether that is new.
+    """Set the models that raters chat with from their next message on. Returns the models in force, and whether they
+    changed.
 
     Raises:
-        TutelageError: the study asks another kind of question than the better of two answers.
+        TutelageError: the study does not compare pairs.
     """
     with store.write() as connection:
         lock(connection, schema.study, study_id)
@@ -83,13 +84,13 @@ def set_live_models(
             return before, False
         row = _content(live) | {"study_id": study_id, "created": store.now()}
         insert_row(connection, _rows, row)
-        told = {"models": list(live.names), "turns": live.turns, "openings": len(live.openings)}
-        if before is None:  # the standard text says more from now on
+        detail = {"models": list(live.names), "turns": live.turns, "openings": len(live.openings)}
+        if before is None:  # live conversations extend the standard text
             renew_consent(connection, study_id, store.now(), actor=actor)
-        record_event(connection, study_id, store.now(), actor, "live_models", f"round {live.round}", **told)
-        found = live_models(connection, study_id)
-        assert found is not None
-        return found, True
+        record_event(connection, study_id, store.now(), actor, "live_models", f"round {live.round}", **detail)
+        current = live_models(connection, study_id)
+        assert current is not None
+        return current, True
 
 
 def _content(live: LiveModels) -> dict[str, object]:
@@ -103,7 +104,7 @@ _LIVE_OF = sa.select(_rows).where(_rows.c.id == sa.bindparam("id"))
 
 
 def live_models(connection: Connection, study_id: int) -> LiveModels | None:
-    """The models in force; None where the study has no live conversations."""
+    """The models in force; None if the study has no live conversations."""
     row = connection.execute(_LIVE, {"study": study_id}).mappings().one_or_none()
     return None if row is None else _live(row)
 
@@ -115,7 +116,7 @@ def find_live_models(store: Store, study_id: int) -> LiveModels | None:
 
 
 def load_live_models(connection: Connection, live_id: int) -> LiveModels:
-    """The models of that number, which turns name."""
+    """Models by row id, as referenced by turns."""
     return _live(connection.execute(_LIVE_OF, {"id": live_id}).mappings().one())
 
 

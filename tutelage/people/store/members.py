@@ -1,4 +1,4 @@
-"""The owners and reviewers of a study: their access taken away and given back, and those who sign in elsewhere."""
+"""Owners and reviewers of a study: removing and restoring access, and external sign-in."""
 
 from dataclasses import dataclass
 from itertools import chain, count
@@ -26,8 +26,8 @@ _raters = schema.rater
 
 @dataclass(frozen=True)
 class Identity:
-    """A person as known by another sign-in: `key` is unique and permanent, `contact` (e-mail or proxy user name) gives
-    roles, `name` is shown."""
+    """A person as identified by an external sign-in: `key` is unique and permanent, `contact` (e-mail or proxy user
+    name) determines roles, `name` is displayed."""
 
     key: str
     contact: str
@@ -35,12 +35,12 @@ class Identity:
 
 
 def list_team(store: Store, study_id: int) -> tuple[Rater, ...]:
-    """The owners and reviewers, in the order they came; those whose access was taken away are among them."""
+    """Owners and reviewers in the order of joining, including removed ones."""
     return tuple(rater for rater in list_raters(store, study_id) if rater.role in DECIDING)
 
 
 def remove_member(store: Store, rater_id: int, *, actor: str) -> None:
-    """Take the access of an owner or reviewer away, and end every session of theirs. What they did stays.
+    """Remove the access of an owner or reviewer and end all their sessions. Their work is kept.
 
     Raises:
         TutelageError: it is a rater, or the last owner.
@@ -57,7 +57,7 @@ def remove_member(store: Store, rater_id: int, *, actor: str) -> None:
 
 
 def restore_member(store: Store, rater_id: int, *, actor: str) -> None:
-    """Give the access back to an owner or reviewer; sessions that were ended stay so.
+    """Restore the access of an owner or reviewer; ended sessions stay ended.
 
     Raises:
         TutelageError: it is a rater.
@@ -72,10 +72,11 @@ def restore_member(store: Store, rater_id: int, *, actor: str) -> None:
 def sign_in(
     store: Store, study_id: int, person: Identity, role: Role, *, days: float, device: str
 ) -> tuple[Rater, str]:
-    """The member whose identity this is, who is made where there is none, with the role, and the token of a session.
+    """Start a session of the member with this identity, created with `role` if new. Returns the member and the session
+    token.
 
     Raises:
-        TutelageError: the access of this member was taken away.
+        TutelageError: the member's access was removed.
     """
     now = store.now()
     with store.write() as connection:
@@ -83,8 +84,12 @@ def sign_in(
         mine = sa.and_(_raters.c.study_id == study_id, _raters.c.identity == person.key)
         number = connection.scalar(sa.select(_raters.c.id).where(mine))
         if number is None:
-            shown = "".join(filter(str.isprintable, person.name)).strip()[: LONGEST_NAME - 5] or "member"
-            name = free_name(connection, study_id, chain([shown], (f"{shown} {n}" for n in count(2))))
+            display_name = (
+                "".join(filter(str.isprintable, person.name)).strip()[: LONGEST_NAME - 5] or "member"
+            )
+            name = free_name(
+                connection, study_id, chain([display_name], (f"{display_name} {n}" for n in count(2)))
+            )
             new = insert_rater(connection, study_id, name, now=now, role=role, actor=name)
             number = new.id
         before = load_rater(connection, number)

@@ -1,4 +1,4 @@
-"""Occasions that an owner waits for, as notices: a round that is full, and agreement that falls below a bound."""
+"""Notices about the progress of a study: complete rounds, and agreement below a threshold."""
 
 import json
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from tutelage.people.store.inbox import insert_notice
 from tutelage.people.validation import FieldError
 
 AGAIN = 0.02
-"""How far above the bound the agreement has to rise until it can fall below it again."""
+"""Margin above the threshold that the agreement must reach before another notice."""
 _notices, _alarms = schema.notice, schema.alarm
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """The least agreement of a study, a share; `low` says that it was told to be below, and has not risen since."""
+    """Minimum agreement of a study, as a share; `low` if owners have been notified and it has not recovered since."""
 
     agreement: float
     low: bool
 
 
 def notice_round(store: Store, study_id: int, number: int, items: int) -> bool:
-    """Put a full round into the inbox, once for each number of items that it is full with; whether that was done."""
+    """Add a notice of a complete round, once per number of items; returns whether one was added."""
     text = json.dumps({"round": number, "items": items})
     mine = sa.and_(_notices.c.study_id == study_id, _notices.c.kind == "round", _notices.c.text == text)
     with store.read() as connection:
@@ -39,10 +39,10 @@ def notice_round(store: Store, study_id: int, number: int, items: int) -> bool:
 
 
 def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: str = "owner") -> None:
-    """Set the least agreement, a share; None for no alarm.
+    """Set the minimum agreement, a share; None disables the alarm.
 
     Raises:
-        FieldError: it is no share above 0.
+        FieldError: the share is not above 0 and at most 1.
     """
     if agreement is not None and not 0 < agreement <= 1:
         raise FieldError(
@@ -60,7 +60,7 @@ def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: st
 
 
 def alarm_of(store: Store, study_id: int) -> Alarm | None:
-    """The alarm of a study; None without one."""
+    """Alarm of a study, or None."""
     query = sa.select(_alarms).where(_alarms.c.study_id == study_id)
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
@@ -68,8 +68,8 @@ def alarm_of(store: Store, study_id: int) -> Alarm | None:
 
 
 def notice_agreement(store: Store, study_id: int, agreement: float, items: int) -> bool:
-    """Add a notice if the agreement has fallen below the study's alarm, once until it rises by `AGAIN` above the bound;
-    whether one was added."""
+    """Add a notice if the agreement has fallen below the study's alarm, once until it rises by `AGAIN` above the
+    threshold; returns whether one was added."""
     alarm = alarm_of(store, study_id)
     if alarm is None or (agreement < alarm.agreement and alarm.low):
         return False

@@ -1,11 +1,11 @@
-"""Items that raters may still be asked: the search for the next one, and how many there are.
+"""Items that can still be assigned to raters: the search for the next one, and their number.
 
-Every search is bounded (`WINDOW` rows) but for `any_item`. Items that others hold are passed over (PostgreSQL; SQLite
-has one writer at a time), and the one found is locked. The counts of one rater grow with the items of the study and the
-rater's own answers, not with those of others, and use an index of every table.
+Every search except `any_item` is bounded (`WINDOW` rows). Items locked by others are skipped (on PostgreSQL; SQLite has
+one writer at a time), and the result is locked. The counts of one rater scale with the items of the study and the
+rater's own answers, not with those of others, and are covered by indexes.
 
-A condition such as `started = 1` is written into the statement, not passed: only so does the database use the partial
-index that `schema` keeps for it.
+Conditions such as `started = 1` are literals in the statement, not parameters: only then does the database use the
+partial indexes of `schema`.
 """
 
 import json
@@ -23,7 +23,7 @@ from tutelage.people.store.engine import Connection
 
 WINDOW = 500
 _NO_ROUND = 2**31 - 1
-"""A number beyond that of every round."""
+"""A number greater than that of any round."""
 
 _items, _assignments = schema.item, schema.assignment
 
@@ -37,14 +37,14 @@ _room, _since, _start, _round = _later("room"), _later("since"), _later("start")
 
 
 def _unseen(item_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    """The rater has neither answered, nor skipped, nor holds the item; one that ran out may be asked again."""
-    seen: sa.Select = sa.select(sa.literal_column("1")).where(
+    """Condition that the rater neither answered, skipped nor holds the item; expired assignments do not count."""
+    assigned: sa.Select = sa.select(sa.literal_column("1")).where(
         _assignments.c.item_id == item_id,
         _assignments.c.rater_id == _rater,
         _assignments.c.repeat == 0,
         _assignments.c.state.in_(("leased", "done", "skipped")),
     )
-    return ~sa.exists(seen)
+    return ~sa.exists(assigned)
 
 
 _PRODUCTION = sa.and_(_items.c.study_id == _study, _items.c.pool == "production")
@@ -67,9 +67,9 @@ _END: sa.ColumnElement[int] = sa.literal_column(str(2**62))
 
 
 class _Likely(FunctionElement):
-    """A condition that lets SQLite use a partial index, but by which it does not search in it.
+    """A condition for which SQLite uses a partial index, but does not search in it.
 
-    Of `room > 0` and `room = 2` it would take the range, and then read and sort all started items of a round.
+    Given `room > 0` and `room = 2`, it would use the range, and then read and sort all started items of a round.
     """
 
     name = "likely"
@@ -78,7 +78,7 @@ class _Likely(FunctionElement):
 
 @compiles(_Likely)
 def _plain(element: _Likely, compiler: SQLCompiler, **more: object) -> str:
-    """On PostgreSQL, the condition itself."""
+    """The condition itself, for PostgreSQL."""
     return compiler.process(element.clauses, **more)
 
 
@@ -111,8 +111,8 @@ def _open_item(part: sa.ColumnElement[bool]) -> sa.Select:
     queue = sa.and_(_PRODUCTION, schema.OPEN, part)
     order = sa.select(_items.c.shuffle).where(queue).order_by(_items.c.shuffle)
     looked_at = sa.func.coalesce(order.offset(WINDOW).limit(1).scalar_subquery(), _END)
-    found = sa.select(*COLUMNS).where(queue, _items.c.shuffle <= looked_at, _unseen(_items.c.id))
-    return found.order_by(_items.c.shuffle).limit(1).with_for_update(skip_locked=True, of=_items)
+    query = sa.select(*COLUMNS).where(queue, _items.c.shuffle <= looked_at, _unseen(_items.c.id))
+    return query.order_by(_items.c.shuffle).limit(1).with_for_update(skip_locked=True, of=_items)
 
 
 _OPEN_FROM = _open_item(_items.c.shuffle >= _start)
@@ -123,63 +123,62 @@ _NEW_TO = sa.select(_items.c.id).where(_items.c.id == _item, _unseen(_items.c.id
 
 
 def open_rounds(connection: Connection, study_id: int) -> Iterator[tuple[int, int]]:
-    """The rounds with an open item, newest first, each with the most places left of a started item (0 where none is
-    open)."""
+    """Rounds with an open item, newest first, each with the maximum room of a started item (0 if none is open)."""
     number = _NO_ROUND
     while True:
-        found = connection.execute(_ROUND_BEFORE, {"study": study_id, "round": number}).one_or_none()
-        if found is None:
+        row = connection.execute(_ROUND_BEFORE, {"study": study_id, "round": number}).one_or_none()
+        if row is None:
             return
-        number, most_room = found
+        number, most_room = row
         yield number, most_room
 
 
 def started_item(
     connection: Connection, study_id: int, rater_id: int, number: int, room: int, since: int
 ) -> tuple[LockedItem | None, int]:
-    """The item of a round with `room` places, new to the rater, that was touched longest ago after `since`; and the
-    time up to which all were searched."""
-    wanted = {"study": study_id, "rater": rater_id, "round": number, "room": room, "since": since}
-    first = connection.execute(_NEXT_STARTED, wanted).one_or_none()
+    """The least recently touched item of a round with `room` places, touched after `since` and new to the rater; and
+    the time up to which all items were searched."""
+    parameters = {"study": study_id, "rater": rater_id, "round": number, "room": room, "since": since}
+    first = connection.execute(_NEXT_STARTED, parameters).one_or_none()
     if first is not None:
         return locked_item(first), first.touched - 1
-    return None, (connection.scalar(_LOOKED_AT, wanted) or since + 1) - 1
+    return None, (connection.scalar(_LOOKED_AT, parameters) or since + 1) - 1
 
 
 def fresh_item(connection: Connection, study_id: int, number: int, *, by_priority: bool) -> LockedItem | None:
-    """An item of a round that nobody was asked yet: the one of greatest priority, or the next in shuffled order."""
+    """An unassigned item of a round: the one with the highest priority, or the next in shuffled order."""
     query = _FRESH_BY_PRIORITY if by_priority else _FRESH_SHUFFLED
     return _first(connection, query, {"study": study_id, "round": number})
 
 
 def any_fresh(connection: Connection, study_id: int) -> bool:
-    """Whether there is an item that nobody was asked yet."""
+    """Whether there is an unassigned item."""
     return connection.scalar(_ANY_FRESH, {"study": study_id}) is not None
 
 
 def random_item(connection: Connection, study_id: int, rater_id: int, start: int) -> LockedItem | None:
-    """The next item in shuffled order from `start` on, and round the end, that has room and is new to the rater."""
-    wanted = {"study": study_id, "rater": rater_id, "start": start}
-    return _first(connection, _OPEN_FROM, wanted) or _first(connection, _OPEN_BEFORE, wanted)
+    """The next item in shuffled order from `start` on, wrapping around, that has room and is new to the rater."""
+    parameters = {"study": study_id, "rater": rater_id, "start": start}
+    return _first(connection, _OPEN_FROM, parameters) or _first(connection, _OPEN_BEFORE, parameters)
 
 
-def _first(connection: Connection, query: sa.Select, wanted: Mapping[str, int]) -> LockedItem | None:
-    row = connection.execute(query, wanted).one_or_none()
+def _first(connection: Connection, query: sa.Select, parameters: Mapping[str, int]) -> LockedItem | None:
+    row = connection.execute(query, parameters).one_or_none()
     return None if row is None else locked_item(row)
 
 
 def any_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
-    """Any item with room that is new to the rater, however long the search."""
+    """Any item with room that is new to the rater (unbounded search)."""
     return connection.scalar(_ANY, {"study": study_id, "rater": rater_id})
 
 
 def is_new_to(connection: Connection, item_id: int, rater_id: int) -> bool:
-    """Whether the rater may still be asked about the item."""
+    """Whether the item may still be assigned to the rater."""
     return connection.scalar(_NEW_TO, {"item": item_id, "rater": rater_id}) is not None
 
 
 def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
-    """The first item, with or without room, after those this model judge has been asked."""
+    """The first item, with or without room, after those assigned to this model judge."""
     mine = _assignments.c.rater_id == rater_id
     lost = (
         sa.select(_assignments.c.item_id)
@@ -190,15 +189,17 @@ def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int |
     if again is not None:
         return again
     last = connection.scalar(sa.select(sa.func.max(_assignments.c.item_id)).where(mine)) or 0
-    asked = sa.and_(_items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None))
+    eligible = sa.and_(
+        _items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None)
+    )
     return connection.scalar(
-        sa.select(_items.c.id).where(asked, _items.c.id > last).order_by(_items.c.id).limit(1)
+        sa.select(_items.c.id).where(eligible, _items.c.id > last).order_by(_items.c.id).limit(1)
     )
 
 
 def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, start: int) -> int | None:
-    """An item of the pool `gold` or `training`, new to the rater, in shuffled order from `start` on and round the
-    end."""
+    """An item of the pool `gold` or `training`, new to the rater, in shuffled order from `start` on, wrapping
+    around."""
     mine = sa.and_(_items.c.study_id == study_id, _items.c.pool == pool, schema.OPEN)
     for part in (_items.c.shuffle >= start, _items.c.shuffle < start):
         query = sa.select(_items.c.id).where(mine, part, _unseen(_items.c.id)).order_by(_items.c.shuffle)
@@ -212,7 +213,7 @@ def repeatable_item(
     connection: Connection, rater_id: int, fraction: float, apart: int
 ) -> tuple[int, tuple[int, ...]] | None:
     """An answered production item of the rater, at least `apart` answers old and not repeated, at `fraction` of the
-    rater's time; with the order it was shown in."""
+    rater's time, and its display order."""
     mine = sa.and_(_assignments.c.rater_id == rater_id, _assignments.c.state == "done")
     closed = _assignments.c.closed
     latest = connection.scalar(sa.select(closed).where(mine).order_by(closed.desc()).limit(1).offset(apart))
@@ -230,8 +231,8 @@ def repeatable_item(
         .where(mine, _assignments.c.repeat == 0, closed.between(start, latest), ~repeated)
         .where(_items.c.pool == "production", _items.c.excluded.is_(None))
     )
-    found = connection.execute(query.order_by(closed, _assignments.c.id).limit(1)).one_or_none()
-    return None if found is None else (found.item_id, tuple(json.loads(found.order)))
+    row = connection.execute(query.order_by(closed, _assignments.c.id).limit(1)).one_or_none()
+    return None if row is None else (row.item_id, tuple(json.loads(row.order)))
 
 
 _own = sa.and_(_assignments.c.rater_id == _rater, _assignments.c.repeat == 0)
@@ -276,19 +277,19 @@ _PRACTICE_LEFT = sa.select(_number(_items, _open("training")) - _PRACTISED)
 
 
 def count_left(connection: Connection, study_id: int, rater_id: int) -> int:
-    """The number of production items that the rater holds or may still be asked; known answers not included."""
+    """Number of production items that the rater holds or may still get, without gold items."""
     return connection.scalar(_LEFT, {"study": study_id, "rater": rater_id}) or 0
 
 
 def may_come_back(connection: Connection, study_id: int, rater_id: int) -> bool:
-    """Whether other raters hold an item that the rater may be asked if they give it back."""
+    """Whether other raters hold an item that could be assigned to the rater if they release it."""
     return connection.scalar(_MAY_COME_BACK, {"study": study_id, "rater": rater_id}) is not None
 
 
 @dataclass(frozen=True)
 class Room:
-    """The answers that the items of a study still take, pending ones included; the number of open `items`; and by rater
-    the number of these already asked, except pending ones (`known`)."""
+    """Number of answers still needed, including pending ones; number of open `items`; and, by rater, number of these
+    already assigned, without pending ones (`known`)."""
 
     answers: int
     items: int
@@ -300,15 +301,15 @@ class Room:
 
 
 def room_of(connection: Connection, study_id: int) -> Room:
-    """The room of a study for answers, in two passes over its open items."""
+    """Answers still needed by a study, in two passes over its open items."""
     room = sa.select(sa.func.count(), sa.func.sum(_items.c.room)).where(_open("production"))
     items, places = connection.execute(room, {"study": study_id}).one()
     leased = sa.case((schema.LEASED, 1), else_=0)
     closed = sa.and_(_open("production"), _assignments.c.state.in_(("leased", "done", "skipped")))
-    known = sa.func.sum(sa.case((closed, 1), else_=0)) - sa.func.sum(leased)
+    closed_answers = sa.func.sum(sa.case((closed, 1), else_=0)) - sa.func.sum(leased)
     taken = sa.func.sum(leased * _assignments.c.counted)
     by_rater = (
-        sa.select(_assignments.c.rater_id, known, taken)
+        sa.select(_assignments.c.rater_id, closed_answers, taken)
         .select_from(_with_items)
         .where(_items.c.study_id == _study, _items.c.pool == "production", _assignments.c.repeat == 0)
         .where(sa.or_(schema.OPEN, schema.LEASED))
@@ -320,5 +321,5 @@ def room_of(connection: Connection, study_id: int) -> Room:
 
 
 def count_practice_left(connection: Connection, study_id: int, rater_id: int) -> int:
-    """The number of practice questions that the rater has not answered."""
+    """Number of practice questions that the rater has not answered."""
     return connection.scalar(_PRACTICE_LEFT, {"study": study_id, "rater": rater_id}) or 0

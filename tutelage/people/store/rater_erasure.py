@@ -1,19 +1,17 @@
-"""Forgetting raters, on request or at the end of their retention: the one place that erases what a person said.
+"""Erasure of raters, on request or at the end of their retention: the only module that erases raters' data.
 
-Erased everywhere in the study: the name, the platform's identifiers, reasons, notes, better responses that the rater
-wrote, the kind of browser, sessions and personal links, and the free text of the audit trail about the rater. The
-votes, and where words were marked, stay under a number or are erased too, as the text says that the rater agreed to;
-and so do live conversations, which are what the votes are about. The audit trail records that a rater was forgotten,
-not who it was.
+Erased everywhere in the study: the name, the platform's identifiers, reasons, notes, better responses written by the
+rater, browser types, sessions and personal links, and the free text about the rater in the audit trail. Votes and
+marked words are kept under a pseudonym or erased too, according to the consent text that the rater agreed to, as are
+live conversations, which the votes refer to. The audit trail records that a rater was erased, but not who.
 
-The file is rewritten afterwards, because a database keeps what it deleted until it needs the room. The same is erased
-in the backups of the database, or they are deleted where that is asked for. Backups that are damaged or of another
-version, copies beside the database, and files of `collect backup` that are where they were written, are named. Files of
-exports, and copies elsewhere, are out of reach.
+Afterwards the file is vacuumed, because a database keeps deleted data until it reuses the space. The same data is
+erased in the database's backups, or the backups are deleted on request. Damaged or outdated backups, copies beside the
+database, and existing files of `collect backup` are reported. Export files, and copies elsewhere, are out of reach.
 
-What is left to do after the change of the database stands in it as an `erasure`, in the same transaction: where the
-program dies in between, `finish_forgetting` goes on with it at the next start. An erasure knows the rater by a code of
-the name, not by the name.
+The steps after the change of the database are recorded as an `erasure` in the same transaction: after a crash,
+`finish_forgetting` completes them at the next start. An erasure identifies the rater by an HMAC of the name, not by the
+name.
 """
 
 import json
@@ -54,14 +52,14 @@ _WITH_WORDS = (
 )  # fmt: skip
 _FREE_TEXT = ("why", "reason", "note")
 _STANDS_IN = "forgotten rater"
-"""The text in place of reasons that owners gave about the rater."""
+"""Replacement for reasons that owners gave about the rater."""
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The result: the `name` in place of the rater's, whether votes were erased, `backups` and copies that still hold
-    the rater (with the reason), the number of `exports` that may, and whether the file was `rewritten` (not while other
-    programs read it)."""
+    """Result of an erasure: the `name` that replaces the rater's, whether votes were erased, `backups` and copies that
+    still contain the rater (with the reason), the number of `exports` that may, and whether the file was `rewritten`
+    (impossible while other processes read it)."""
 
     name: str
     erased: bool
@@ -71,11 +69,11 @@ class Forgotten:
 
 
 def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str = "owner") -> Forgotten:
-    """Forget a rater; with `backups_too` delete the backups that were made since the rater came.
+    """Erase a rater; with `backups_too`, delete the backups created since the rater joined.
 
     Raises:
-        TutelageError: there is no such rater, it is no person, or a member with access, or was forgotten before.
-        Unavailable: the database, or a backup, cannot be written just now.
+        TutelageError: the rater does not exist, is not a person, is a member with access, or was erased before.
+        Unavailable: the database or a backup cannot be written at the moment.
     """
     with store.write(alone=True) as connection:
         rater = lock_rater(connection, rater_id)
@@ -96,8 +94,8 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
         mark = mark_of(connection, rater)
         by = "" if actor == rater.name else actor
         exports = _erase(connection, rater, name, by, now, erased=erased)
-        done = {"votes": "erased" if erased else "kept"}
-        record_event(connection, rater.study_id, now, by or name, "forgotten", name, **done)
+        outcome = {"votes": "erased" if erased else "kept"}
+        record_event(connection, rater.study_id, now, by or name, "forgotten", name, **outcome)
         row = {"study_id": rater.study_id, "rater_id": rater.id, "mark": mark, "name": name, "actor": by}
         row |= {"votes_too": int(erased), "backups_too": int(backups_too), "since": rater.created}
         insert_row(connection, _erasures, row | {"exports": exports, "created": now})
@@ -106,10 +104,10 @@ def forget(store: Store, rater_id: int, *, backups_too: bool = False, actor: str
 
 
 def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -> tuple[Forgotten, ...]:
-    """Do what is left of forgetting raters of a study: all of them, or `only` that one. To do it twice does no harm.
+    """Complete the pending erasures of a study, or `only` that of one rater. Idempotent.
 
     Raises:
-        Unavailable: a backup cannot be written or deleted just now; it is tried again at the next start.
+        Unavailable: a backup cannot be written or deleted at the moment; it is retried at the next start.
     """
     query = sa.select(_erasures).where(_erasures.c.study_id == study_id).order_by(_erasures.c.id)
     if only is not None:
@@ -120,29 +118,29 @@ def finish_forgetting(store: Store, study_id: int, *, only: int | None = None) -
 
 
 def _finish(store: Store, row: sa.RowMapping) -> Forgotten:
-    """Erase in the backups who was erased in the database, and strike the erasure off."""
+    """Erase in the backups a rater erased from the database, and delete the erasure."""
     mark, erased = Mark(row["rater_id"], row["study_id"], row["mark"]), bool(row["votes_too"])
     rewritten = _rewrite(store)
-    made = backups_since(store, row["since"])
+    backups = backups_since(store, row["since"])
     if row["backups_too"]:
-        delete_backups(store, made)
-        made = ()
+        delete_backups(store, backups)
+        backups = ()
 
     def erase(connection: Connection, rater: Rater) -> None:
         _erase(connection, rater, row["name"], row["actor"], row["created"], erased=erased)
 
-    left = erase_in_backups(store, made, mark, erase)
+    left = erase_in_backups(store, backups, mark, erase)
     archives = archives_since(store, row["study_id"], row["since"])
     beside = (copy for copy in copies_beside(store, mark) if copy not in archives)
-    kept = (*(f"{place} ({why})" for place, why in left.items()), *beside, *archives)
+    remaining = (*(f"{place} ({why})" for place, why in left.items()), *beside, *archives)
     with store.write() as connection:
         connection.execute(_erasures.delete().where(_erasures.c.id == row["id"]))
-    return Forgotten(row["name"], erased, kept, row["exports"], rewritten)
+    return Forgotten(row["name"], erased, remaining, row["exports"], rewritten)
 
 
 def _erase(connection: Connection, rater: Rater, name: str, actor: str, now: int, *, erased: bool) -> int:
-    """Replace the rater by `name`, in the database or a backup; returns the number of exports made since the rater
-    came."""
+    """Replace the rater by `name`, in the database or a backup; returns the number of exports since the rater
+    joined."""
     _forget_words(connection, rater, actor, now)
     _forget_doors(connection, rater)
     _rewrite_trail(connection, rater, name, erased=erased)
@@ -174,7 +172,7 @@ def _forget_doors(connection: Connection, rater: Rater) -> None:
 
 
 def _rewrite_trail(connection: Connection, rater: Rater, name: str, *, erased: bool) -> None:
-    """Let the audit trail name the number, and take the free text from what it says about the rater."""
+    """Replace the rater's name in the audit trail by the pseudonym, and erase free text about the rater."""
     mine = _events.c.study_id == rater.study_id
     change = _events.update().where(mine)
     about = sa.select(_events.c.id, _events.c.detail, _events.c.action).where(
@@ -184,15 +182,17 @@ def _rewrite_trail(connection: Connection, rater: Rater, name: str, *, erased: b
         detail = json.loads(row.detail)
         if row.action in _NOT_ABOUT_RATERS or detail.get("scope", "rater") != "rater":
             continue
-        kept = {key: _STANDS_IN if key in _FREE_TEXT and value else value for key, value in detail.items()}
-        values = {"subject": name, "detail": json.dumps(kept, ensure_ascii=False, sort_keys=True)}
+        redacted = {
+            key: _STANDS_IN if key in _FREE_TEXT and value else value for key, value in detail.items()
+        }
+        values = {"subject": name, "detail": json.dumps(redacted, ensure_ascii=False, sort_keys=True)}
         connection.execute(change.where(_events.c.id == row.id).values(**values))
     connection.execute(change.where(_events.c.actor == rater.name).values(actor=name))
     _rewrite_exclusions(connection, rater, erased=erased)
 
 
 def _rewrite_exclusions(connection: Connection, rater: Rater, *, erased: bool) -> None:
-    """Take the reasons from the exclusions of single judgements; those of judgements that go exclude nothing more."""
+    """Erase the reasons for exclusions of single judgements; exclusions of erased judgements are voided."""
     about = sa.select(_events.c.id, _events.c.action, _events.c.subject, _events.c.detail).where(
         _events.c.study_id == rater.study_id, _events.c.action.in_(("exclude", "include"))
     )
@@ -213,7 +213,7 @@ _NOT_ABOUT_RATERS = (
     "study_created", "study_version", "plan_changed", "study_open", "study_paused", "study_closed", "items_added",
     "recruiting_changed", "votes_imported", "consent_version", "round_opened", ARCHIVED,
 )  # fmt: skip
-"""Actions whose subject is a study, a file or a number, which may read like a rater's name."""
+"""Actions whose subject is a study, a file or a number, which may look like a rater's name."""
 
 
 def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
@@ -223,7 +223,7 @@ def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
 
 
 def _rewrite_exports(connection: Connection, rater: Rater) -> int:
-    """Erase reasons in the kept manifests; returns the number of exports made since the rater came."""
+    """Erase reasons in stored manifests; returns the number of exports since the rater joined."""
     mine = sa.and_(_exports.c.study_id == rater.study_id, _exports.c.created >= rater.created)
     rows = connection.execute(sa.select(_exports.c.id, _exports.c.manifest).where(mine)).all()
     numbers = _numbers_of_judgements(connection, rater)
@@ -231,16 +231,16 @@ def _rewrite_exports(connection: Connection, rater: Rater) -> int:
         manifest = json.loads(row.manifest)
         reasons = manifest["excluded"]["judgement"]
         reasons |= dict.fromkeys(reasons.keys() & numbers, _STANDS_IN)
-        known = manifest["excluded"]["rater"]
-        if rater.pseudonym in known:
-            known[rater.pseudonym] = _STANDS_IN
+        raters = manifest["excluded"]["rater"]
+        if rater.pseudonym in raters:
+            raters[rater.pseudonym] = _STANDS_IN
         text = json.dumps(manifest, ensure_ascii=False)
         connection.execute(_exports.update().where(_exports.c.id == row.id).values(manifest=text))
     return len(rows)
 
 
 def _release(connection: Connection, rater: Rater, now: int, *, erased: bool) -> None:
-    """Give back what the rater holds, and what was answered too where the votes go."""
+    """Release the rater's open assignments, and the answered ones if votes are erased."""
     mine = _assignments.c.rater_id == rater.id
     given_back = mine if erased else sa.and_(mine, _assignments.c.state == "leased")
     if erased:
@@ -264,7 +264,7 @@ def _rename(connection: Connection, rater: Rater, name: str, now: int, *, erased
 
 
 def _rewrite(store: Store) -> bool:
-    """Free the room of what was deleted, so that it stands nowhere in the database; whether that was possible."""
+    """Vacuum the database, so that it contains no deleted data; returns whether that succeeded."""
     if store.path is not None:
         return rewrite_file(store.path)
     with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -274,36 +274,35 @@ def _rewrite(store: Store) -> bool:
 
 
 def forget_due(store: Store, study_id: int, *, actor: str = "retention") -> tuple[Forgotten, ...]:
-    """Forget every rater whose time is over."""
+    """Erase every rater whose retention period is over."""
     return tuple(forget(store, rater.id, actor=actor) for rater in raters_due(store, study_id))
 
 
 class Retention:
-    """Finishes erasures and forgets raters who are due, at once and every hour. `start` begins a thread, `close` ends
-    it."""
+    """Background thread that completes erasures and erases raters who are due, at the start and every hour."""
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._store, self._study = store, study_id
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         threading.Thread(target=self._work, daemon=True, name="retention").start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the thread."""
         self._ended.set()
 
     def look(self) -> None:
-        """Do it once."""
+        """Run once."""
         try:
             begun = finish_forgetting(self._store, self._study)
             for each in (*begun, *forget_due(self._store, self._study)):
                 _log.warning(
                     "%s was forgotten; backups that hold the rater: %s", each.name, each.backups or "none"
                 )
-        except TutelageError as error:  # the database is busy: the next look will do
-            _log.warning("Raters who are due could not be forgotten: %s", error)
+        except TutelageError as error:  # the database is busy: retried at the next run
+            _log.warning("Erasing raters at the end of their retention failed: %s", error)
 
     def _work(self) -> None:
         while not self._ended.is_set():

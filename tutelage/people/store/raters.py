@@ -1,4 +1,4 @@
-"""Raters: people, model judges and simulated raters, all in the same table."""
+"""Raters: people, judge models and simulated raters, in one table."""
 
 import json
 import re
@@ -20,14 +20,14 @@ RaterKind: TypeAlias = Literal["human", "llm", "simulated"]
 Role: TypeAlias = Literal["rater", "reviewer", "owner"]
 RaterState: TypeAlias = Literal["training", "active", "paused"]
 DECIDING: tuple[Role, ...] = ("owner", "reviewer")
-"""The roles whose judgement of an item decides its label. Such a judgement is `chosen_by` the role."""
+"""Roles whose judgement decides the label of an item. Such a judgement is `chosen_by` the role."""
 
 LONGEST_NAME = 80
 _PSEUDONYM = re.compile(r"rater-\d+", re.IGNORECASE)
 
 
 class NameTaken(FieldError):
-    """A name that a rater of the study has already; `name` is how that rater writes it."""
+    """The name belongs to another rater of the study; `name` is as stored."""
 
     def __init__(self, study: str, name: str) -> None:
         super().__init__(
@@ -43,8 +43,8 @@ class NameTaken(FieldError):
 
 @dataclass(frozen=True)
 class Tallies:
-    """Counts over a rater's latest answers without practice. `left_chosen`, `right_chosen` are by display,
-    `longer_chosen`, `shorter_chosen` by characters; `active_ms` sums the `timed` answers."""
+    """Counts over a rater's latest answers without practice. `left_chosen`, `right_chosen` refer to display order,
+    `longer_chosen`, `shorter_chosen` to characters; `active_ms` sums the `timed` answers."""
 
     answered: int = 0
     skipped: int = 0
@@ -64,11 +64,11 @@ class Tallies:
 
 @dataclass(frozen=True)
 class Rater:
-    """A rater of one study. `quota` limits the answers asked for; `excluded` is the reason why this rater's votes do
-    not count at present; `consented`, `seen` and `forgotten` are milliseconds since the epoch; `agreed` is the number
-    of the text that the rater agreed to. The answers of one who `fills_places` fill the places of items: of people, and
-    of simulated raters while no person takes part. `identity` is how the place where an owner or reviewer signs in
-    knows them, `contact` their e-mail address there, and `removed` the time at which their access was taken away."""
+    """A rater of one study. `quota` is the maximum number of answers; `excluded` is the reason why the rater's votes do
+    not count; `consented`, `seen` and `forgotten` are milliseconds since the epoch; `agreed` is the number of the
+    consent text that the rater agreed to. Answers of raters with `fills_places` count towards the overlap: people and,
+    in studies without people, simulated raters. For owners and reviewers with external sign-in, `identity` is the
+    identifier at the provider and `contact` the e-mail address; `removed` is the time at which access was removed."""
 
     id: int
     study_id: int
@@ -93,24 +93,24 @@ class Rater:
 
     @property
     def pseudonym(self) -> str:
-        """What stands for the rater outside the study."""
+        """Name of the rater in exports."""
         return pseudonym_of(self.id, self.kind, self.name)
 
 
 def folded(name: str) -> str:
-    """A name without capitals, extra spaces or other forms of the same letters, as names are compared."""
+    """Normalise a name for comparisons: case, extra spaces and Unicode forms."""
     return unicodedata.normalize("NFKC", " ".join(name.split())).casefold()
 
 
 def pseudonym_of(number: int, kind: str, name: str) -> str:
-    """The rater's name outside the study: `rater-7` for a person; model judges and simulated raters keep their name,
-    unless it reads like such a pseudonym."""
+    """Name of a rater in exports: `rater-7` for a person; judge models and simulated raters keep their name, unless it
+    looks like such a pseudonym."""
     keeps_name = kind != "human" and not _PSEUDONYM.fullmatch(name)
     return name if keeps_name else f"rater-{number}"
 
 
 def _raters(people: sa.Exists) -> sa.Select:
-    """Raters, where it is known whether people take part."""
+    """Select raters, given whether people take part."""
     return sa.select(schema.rater, sa.case((fills_no_places(people), 0), else_=1).label("fills_places"))
 
 
@@ -133,11 +133,11 @@ def add_rater(
     detail: Mapping[str, object] | None = None,
     actor: str = "owner",
 ) -> Rater:
-    """Add a rater. With `training` the study's training items come first. `detail` describes a model judge or a
-    simulated rater (model, hash of the prompt, …). Simulated raters give up their places to the first person who comes.
+    """Add a rater. With `training`, the study's practice questions come first. `detail` describes a judge model or a
+    simulated rater (model, prompt hash, …). The first person in a study frees the places of its simulated raters.
 
     Raises:
-        NameTaken: there is a rater of that name, whatever its capitals.
+        NameTaken: the study has a rater of that name (case-insensitive).
         FieldError: the name is empty, too long or not printable.
     """
     with store.write(alone=has_stand_ins(store, study_id)) as connection:
@@ -160,7 +160,7 @@ def insert_rater(
     detail: Mapping[str, object] | None = None,
     actor: str = "owner",
 ) -> Rater:
-    """`add_rater` within a transaction, which writes alone where `has_stand_ins`."""
+    """`add_rater` within a transaction, which must be exclusive if `has_stand_ins`."""
     study, raters = lock(connection, schema.study, study_id), schema.rater
     if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         raise FieldError(
@@ -169,9 +169,9 @@ def insert_rater(
             most=LONGEST_NAME,
             name=repr(name),
         )
-    known = named_rater(connection, study_id, name)
-    if known is not None:
-        raise NameTaken(study["name"], known.name)
+    namesake = named_rater(connection, study_id, name)
+    if namesake is not None:
+        raise NameTaken(study["name"], namesake.name)
     comes = kind == "human" and role == "rater" and not has_people(connection, study_id)
     row = {
         "study_id": study_id, "name": name, "kind": kind, "role": role, "quota": quota, "created": now,
@@ -186,8 +186,8 @@ def insert_rater(
 
 
 def has_stand_ins(store: Store, study_id: int) -> bool:
-    """Whether the study has simulated raters, whose places are freed with the first person: whoever adds one writes
-    alone."""
+    """Whether the study has simulated raters, whose places the first person frees: adding a rater then needs an
+    exclusive transaction."""
     raters = schema.rater
     query = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.kind == "simulated").limit(1)
     with store.read() as connection:
@@ -195,22 +195,26 @@ def has_stand_ins(store: Store, study_id: int) -> bool:
 
 
 def crowd_kinds(raters: Iterable[Rater]) -> tuple[RaterKind, ...]:
-    """The kinds of rater that fill places and make up the figures: people, and simulated raters while no person takes
-    part."""
+    """Kinds of raters that count towards the overlap and the statistics: people or, without people, simulated
+    raters."""
     people = any(rater.kind == "human" and rater.role == "rater" for rater in raters)
     return ("human",) if people else ("human", "simulated")
 
 
 def _free_places(connection: sa.Connection, study_id: int, now: int) -> None:
-    """Count the assignments of simulated raters no longer, because people take part from now on."""
-    raters, given = schema.rater, schema.assignment
+    """Stop counting the assignments of simulated raters, because people take part from now on."""
+    raters, assignments = schema.rater, schema.assignment
     simulated = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.kind == "simulated")
     if connection.scalar(simulated.limit(1)) is not None:
-        count_again(connection, sa.and_(given.c.study_id == study_id, given.c.rater_id.in_(simulated)), now)
+        count_again(
+            connection,
+            sa.and_(assignments.c.study_id == study_id, assignments.c.rater_id.in_(simulated)),
+            now,
+        )
 
 
 def get_rater(store: Store, rater_id: int) -> Rater:
-    """Raises TutelageError where there is no such rater."""
+    """Load a rater. Raises TutelageError if it does not exist."""
     with store.read() as connection:
         return load_rater(connection, rater_id)
 
@@ -221,29 +225,29 @@ def load_rater(connection: sa.Connection, rater_id: int) -> Rater:
 
 
 def lock_rater(connection: sa.Connection, rater_id: int) -> Rater:
-    """`load_rater`, and nobody else changes the rater until the transaction ends."""
+    """`load_rater` with a lock on the rater until the transaction ends."""
     return _one(connection, _RATER_LOCKED, rater_id)
 
 
 def touch_rater(connection: sa.Connection, rater_id: int, now: int) -> None:
-    """Note the time at which the rater was last here."""
+    """Update the time of the rater's last activity."""
     connection.execute(_UPDATE, {"rater": rater_id, "seen": now})
 
 
 def count_asked(connection: sa.Connection, rater: Rater, now: int) -> None:
-    """Count one more question that the rater was asked."""
+    """Increment the number of questions assigned to the rater."""
     connection.execute(_UPDATE, {"rater": rater.id, "seen": now, "asked": rater.asked + 1})
 
 
 def set_quota(connection: sa.Connection, rater_id: int, quota: int) -> None:
-    """Limit the answers that are asked of a rater."""
+    """Limit the number of answers of a rater."""
     connection.execute(_UPDATE, {"rater": rater_id, "quota": quota})
 
 
 def finish_training(
     connection: sa.Connection, rater: Rater, passed: bool, now: int, **detail: object
 ) -> None:
-    """End the training of a rater: with the real questions, or with a pause until an owner decides."""
+    """End the training of a rater: with the production questions, or a pause until an owner decides."""
     state = "active" if passed else "paused"
     connection.execute(_UPDATE, {"rater": rater.id, "state": state})
     action = "training_passed" if passed else "training_failed"
@@ -251,32 +255,32 @@ def finish_training(
 
 
 def add_tallies(connection: sa.Connection, rater: Rater, change: Mapping[str, int]) -> None:
-    """Add to the counters of a rater that this transaction has locked; only those that change."""
+    """Add to the non-zero tallies of a rater locked by this transaction."""
     values = {name: getattr(rater.tallies, name) + count for name, count in change.items() if count}
     if values:
         connection.execute(_UPDATE, values | {"rater": rater.id})
 
 
 def find_rater(store: Store, study_id: int, name: str) -> Rater | None:
-    """The rater of that name, whatever its capitals, or None."""
+    """Rater with this name (case-insensitive), or None."""
     with store.read() as connection:
         return named_rater(connection, study_id, name)
 
 
 def named_rater(connection: sa.Connection, study_id: int, name: str) -> Rater | None:
-    """`find_rater` within a transaction: the rater whose name this is as it is written, else but for capitals."""
+    """`find_rater` within a transaction; an exact match takes precedence over a case-insensitive one."""
     query = _OF_STUDY.where(schema.rater.c.folded == folded(name))
-    found = [_rater(row) for row in connection.execute(query, {"study": study_id}).mappings()]
-    return next((rater for rater in found if rater.name == name), found[0] if found else None)
+    matches = [_rater(row) for row in connection.execute(query, {"study": study_id}).mappings()]
+    return next((rater for rater in matches if rater.name == name), matches[0] if matches else None)
 
 
 def free_name(connection: sa.Connection, study_id: int, names: Iterable[str]) -> str:
-    """The first of the names that no rater of the study has."""
+    """First of the names that no rater of the study has."""
     return next(name for name in names if named_rater(connection, study_id, name) is None)
 
 
 def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
-    """All raters of a study, in the order they came."""
+    """All raters of a study, in the order of joining."""
     with store.read() as connection:
         return tuple(_rater(row) for row in connection.execute(_OF_STUDY, {"study": study_id}).mappings())
 
@@ -290,7 +294,7 @@ def change_rater(
     why: str = "",
     actor: str = "owner",
 ) -> Rater:
-    """Pause a rater, let one go on, or change what is asked of one."""
+    """Pause or resume a rater, or change the quota."""
     with store.write() as connection:
         before = lock(connection, schema.rater, rater_id)
         change = schema.rater.update().where(schema.rater.c.id == rater_id)
@@ -301,7 +305,7 @@ def change_rater(
 
 
 def consent(store: Store, rater_id: int, **shown: str) -> None:
-    """Record that the rater agrees to the present text; `shown` tells how it was shown (`consents.agree`)."""
+    """Record the rater's agreement to the current text; `shown` describes the text as shown (`consents.agree`)."""
     now = store.now()
     with store.write() as connection:
         row = lock(connection, schema.rater, rater_id)
@@ -321,6 +325,6 @@ def _one(connection: sa.Connection, query: sa.Select, rater_id: int) -> Rater:
 
 
 def _rater(row: sa.RowMapping) -> Rater:
-    """The value of a row of `_raters`."""
+    """Convert a row of `_raters`."""
     detail, fills_places = json.loads(row["detail"]), bool(row["fills_places"])
     return value_of(Rater, row, detail=detail, tallies=value_of(Tallies, row), fills_places=fills_places)

@@ -1,7 +1,7 @@
-"""Sessions: who is signed in, on which device, and until when. Only hashes of tokens are stored.
+"""Sessions of signed-in raters, reviewers and owners, with device and expiry. Only hashes of tokens are stored.
 
-A session ends when its days are over. That of an owner or reviewer also ends when nobody used it for `IDLE_DAYS`, and
-every session of a member whose access was taken away is over.
+A session ends when it expires. Sessions of owners and reviewers also end after `IDLE_DAYS` without use, and all
+sessions of a member end when access is removed.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ from tutelage.people.store.engine import (
 from tutelage.people.store.raters import Rater, load_rater
 
 IDLE_DAYS = 7
-"""Days without use after which the session of an owner or reviewer is over."""
+"""Days without use after which the session of an owner or reviewer ends."""
 SEEN_EVERY_MS = 300_000
-"""How exactly it is known when a session was used last."""
+"""Minimum interval between updates of a session's last use."""
 LONGEST_DEVICE = 80
 _sessions = schema.session
 
 
 @dataclass(frozen=True)
 class Session:
-    """A session, times in milliseconds since the epoch. `device` is None for an unused link from the command line."""
+    """A session; times in milliseconds since the epoch. `device` is None for an unused link from the command line."""
 
     id: int
     rater_id: int
@@ -45,10 +45,10 @@ class Session:
 
 
 def start_session(store: Store, rater_id: int, *, days: float = 30, device: str | None = None) -> str:
-    """A new session of a rater; returns its token.
+    """Start a session of a rater; returns its token.
 
     Raises:
-        TutelageError: the access of this member was taken away.
+        TutelageError: the member's access was removed.
     """
     with store.write() as connection:
         return new_session(connection, load_rater(connection, rater_id), store.now(), days, device)
@@ -70,49 +70,49 @@ def new_session(
 
 
 def rater_of_session(store: Store, token: str) -> Rater | None:
-    """The rater whose session this token belongs to; None if the session is unknown, over or ended."""
-    found = _find(store, token)
-    return None if found is None else found[0]
+    """Rater of the session with this token; None if the session is unknown, expired or ended."""
+    signed_in = _find(store, token)
+    return None if signed_in is None else signed_in[0]
 
 
 def use_session(store: Store, token: str, device: str) -> tuple[Rater, int] | None:
-    """`rater_of_session` for a request from a device, with the number of the session; the use is noted."""
-    found = _find(store, token)
-    if found is None:
+    """`rater_of_session` for a request from a device, with the session id; updates the time of last use."""
+    signed_in = _find(store, token)
+    if signed_in is None:
         return None
-    rater, session = found
+    rater, session = signed_in
     now, device = store.now(), device[:LONGEST_DEVICE]
     due = session.seen is None or session.device is None or now - session.seen >= SEEN_EVERY_MS
-    if due and not store.busy:  # whoever only reads waits for no writer; the use is noted another time
+    if due and not store.busy:  # reads do not wait for writers; a later request updates the time
         used = _sessions.update().where(_sessions.c.id == session.id)
         try:
             with store.write(lasting=False) as connection:
                 connection.execute(used.values(seen=now, device=device))
         except Unavailable:
-            pass  # also another time
+            pass  # likewise
     return rater, session.id
 
 
 def session_owner(store: Store, study_id: int, number: int) -> Rater | None:
-    """The rater of the session of that number in a study; None where it is unknown, over or ended."""
+    """Rater of a session of the study; None if the session is unknown, expired or ended."""
     query = sa.select(_sessions).where(_sessions.c.id == number, _sessions.c.study_id == study_id)
     with store.read() as connection:
         row = connection.execute(query).mappings().one_or_none()
-        found = None if row is None else _alive(connection, row, store.now())
-    return None if found is None else found[0]
+        signed_in = None if row is None else _alive(connection, row, store.now())
+    return None if signed_in is None else signed_in[0]
 
 
 def list_sessions(store: Store, rater_id: int) -> tuple[Session, ...]:
-    """The sessions of a rater that are not over, the one used last first."""
+    """Active sessions of a rater, most recently used first."""
     query = sa.select(_sessions).where(_sessions.c.rater_id == rater_id).order_by(_sessions.c.id.desc())
     with store.read() as connection:
         rows = connection.execute(query).mappings().all()
-        found = [_alive(connection, row, store.now()) for row in rows if row["revoked"] is None]
-    return tuple(sorted((each[1] for each in found if each), key=lambda each: -(each.seen or 0)))
+        active = [_alive(connection, row, store.now()) for row in rows if row["revoked"] is None]
+    return tuple(sorted((each[1] for each in active if each), key=lambda each: -(each.seen or 0)))
 
 
 def end_session(store: Store, token: str) -> None:
-    """End a session: its token is not accepted any more."""
+    """End a session: its token is no longer accepted."""
     change = _sessions.update().where(
         _sessions.c.token_sha256 == token_hash(token), _sessions.c.revoked.is_(None)
     )
@@ -123,7 +123,7 @@ def end_session(store: Store, token: str) -> None:
 def end_sessions(
     store: Store, rater_id: int, *, only: int | None = None, keep: int | None = None, actor: str
 ) -> int:
-    """End the sessions of a rater: all, `only` one, or all but the one to `keep`; returns how many were ended."""
+    """End the sessions of a rater: all, `only` one, or all but the one to `keep`; returns the number ended."""
     with store.write() as connection:
         rater, now = load_rater(connection, rater_id), store.now()
         count = revoke_sessions(connection, rater, now, only=only, keep=keep)
@@ -145,7 +145,7 @@ def revoke_sessions(
 
 
 def token_hash(token: str) -> str:
-    """The hash by which a token is stored."""
+    """Hash under which a token is stored."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -157,7 +157,7 @@ def _find(store: Store, token: str) -> tuple[Rater, Session] | None:
 
 
 def _alive(connection: Connection, row: sa.RowMapping, now: int) -> tuple[Rater, Session] | None:
-    """The rater and the session of a row, where it is not over."""
+    """Rater and session of a row; None if the session has ended."""
     if row["revoked"] is not None or row["expires"] <= now:
         return None
     rater = load_rater(connection, row["rater_id"])

@@ -1,8 +1,8 @@
 """Studies, their questions, and their plans.
 
-What a rater sees (question, scale, criteria, guidelines) is versioned: changing it makes a new version, and every
-judgement names the version it was made under. How the work is shared out (overlap, rates, policy) may change at any
-time without a new version; both leave an event.
+The question as shown to raters (text, scale, criteria, guidelines) is versioned: a change adds a version, and every
+judgement refers to its version. The plan (overlap, rates, policy) may change at any time without a new version; both
+kinds of change record an event.
 """
 
 import functools
@@ -28,14 +28,14 @@ from tutelage.people.validation import FieldError
 
 State: TypeAlias = Literal["open", "paused", "closed"]
 SHUFFLES = 1 << 56
-"""Items are shuffled by numbers below this."""
+"""Upper bound of the random numbers by which items are shuffled."""
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """The question as raters see it. The kind defines `scale` and `criteria`: for a pair, the greatest strength and the
-    rows below the bar. `guidelines` is Markdown. `corrections`: raters may write better responses; `spans`: categories
-    they may mark."""
+    """The question as shown to raters. The kind defines `scale` and `criteria`: for a pair, the maximum strength and
+    the rows below the bar. `guidelines` is Markdown. `corrections`: raters may write better responses; `spans`:
+    categories of words they may mark."""
 
     question: str = str(DEFAULT.traits.question)
     scale: int = 3
@@ -54,8 +54,8 @@ class Presentation:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it is now. `secret` keys all chance and never leaves the server. `consent` is the number of the text
-    that raters agree to (0: standard). `languages` of its pages, the usual one first."""
+    """A study in its current state. `secret` keys all random choices and never leaves the server. `consent` is the
+    number of the current consent text (0: standard). `languages` are those of the raters' pages, the default first."""
 
     id: int
     name: str
@@ -71,14 +71,14 @@ class Study:
     languages: tuple[str, ...] = (ENGLISH,)
 
     def chance(self, *what: object) -> float:
-        """A pseudo-random number in [0, 1) for the decision on `what`: HMAC-SHA-256 with the secret, as a fraction.
-        Repeatable with the secret, unpredictable without it."""
+        """Pseudo-random number in [0, 1) for the decision identified by `what`: HMAC-SHA-256 with the secret, as a
+        fraction. Repeatable with the secret, unpredictable without it."""
         text = "|".join(map(str, what))
         digest = hmac.new(bytes.fromhex(self.secret), text.encode(), hashlib.sha256).digest()
         return int.from_bytes(digest[:7], "big") / SHUFFLES
 
     def side_order(self, item: object, rater_id: int, places: int) -> tuple[int, ...]:
-        """The canonical index of the response in each place: uniform over all orders, the same on every reload."""
+        """Canonical index of the response in each place: uniform over all orders, stable across reloads."""
         return tuple(sorted(range(places), key=lambda index: self.chance(item, rater_id, index)))
 
 
@@ -93,8 +93,8 @@ def create_study(
     languages: Sequence[str] = (ENGLISH,),
     actor: str = "owner",
 ) -> Study:
-    """Make a study. Names are unique in a database. `secret` (32 bytes as hexadecimal digits) decides the order of
-    sides and everything else that is left to chance; only a simulation that must repeat itself gives its own.
+    """Create a study. Names are unique in a database. `secret` (32 bytes in hexadecimal, random by default) determines
+    the order of sides and all other random choices; set it only in reproducible simulations.
 
     Raises:
         TutelageError: the name is empty or taken, or the kind or a language unknown.
@@ -102,9 +102,11 @@ def create_study(
     if not name.strip():
         raise TutelageError("A study needs a name.")
     check_languages(languages)
-    asked = find_kind(kind)
+    question_kind = find_kind(kind)
     plan, now = plan or Plan(), store.now()
-    presentation = presentation or Presentation(str(asked.traits.question), asked.traits.scale)
+    presentation = presentation or Presentation(
+        str(question_kind.traits.question), question_kind.traits.scale
+    )
     with store.write() as connection:
         if connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == name)) is not None:
             raise TutelageError(
@@ -119,16 +121,16 @@ def create_study(
             **asdict(plan),
         }
         study_id = insert_row(connection, schema.study, row)
-        _add_version(connection, study_id, asked, 1, presentation, now)
+        _add_version(connection, study_id, question_kind, 1, presentation, now)
         record_event(connection, study_id, now, actor, "study_created", name, kind=kind, **asdict(plan))
         return load_study(connection, study_id)
 
 
 def open_study(store: Store, name: str | None = None) -> Study:
-    """The study of that name, or the only one there is.
+    """Study with this name, or the only one in the database.
 
     Raises:
-        TutelageError: no such study, or several and no name.
+        TutelageError: there is no such study, or there are several and no name.
     """
     names = list_studies(store)
     if name is None and len(names) != 1:
@@ -140,20 +142,20 @@ def open_study(store: Store, name: str | None = None) -> Study:
             f"There is no study '{name}' in {store.address}; it holds {', '.join(names) or 'none'}."
         )
     with store.read() as connection:
-        wanted = name if name is not None else names[0]
-        study_id = connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == wanted))
+        chosen = name if name is not None else names[0]
+        study_id = connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == chosen))
         assert study_id is not None
         return load_study(connection, study_id)
 
 
 def study_of(store: Store, study_id: int) -> Study:
-    """The study of that number. Raises TutelageError where there is none."""
+    """Study with this id. Raises TutelageError if it does not exist."""
     with store.read() as connection:
         return load_study(connection, study_id)
 
 
 def list_studies(store: Store) -> tuple[str, ...]:
-    """The names of all studies, oldest first."""
+    """Names of all studies, oldest first."""
     with store.read() as connection:
         return tuple(connection.scalars(sa.select(schema.study.c.name).order_by(schema.study.c.id)))
 
@@ -173,7 +175,7 @@ _STUDY = (
 
 
 def load_study(connection: sa.Connection, study_id: int) -> Study:
-    """The study as this transaction sees it."""
+    """Study as seen by this transaction."""
     row = connection.execute(_STUDY, {"id": study_id}).one_or_none()
     if row is None:
         raise TutelageError(f"There is no study {study_id} in this database.")
@@ -181,9 +183,9 @@ def load_study(connection: sa.Connection, study_id: int) -> Study:
 
 
 @functools.lru_cache(maxsize=64)
-def _study(found: sa.Row) -> Study:
-    """The value of a row of `_STUDY`. Every question and every answer reads it, and it seldom changes."""
-    row = found._mapping
+def _study(result: sa.Row) -> Study:
+    """Convert a row of `_STUDY`; cached, because it is read at every question and answer and rarely changes."""
+    row = result._mapping
     return value_of(
         Study, row, kind=find_kind(row["kind"]), plan=value_of(Plan, row), version=row["number"],
         presentation=presentation_from(row), languages=tuple(json.loads(row["languages"])),
@@ -191,14 +193,14 @@ def _study(found: sa.Row) -> Study:
 
 
 def presentation_from(row: sa.RowMapping) -> Presentation:
-    """The value of a row with the columns of a version."""
+    """Convert a row with the columns of a version."""
     criteria, spans = (tuple(json.loads(row[name])) for name in ("criteria", "spans"))
     return value_of(Presentation, row, criteria=criteria, corrections=bool(row["corrections"]), spans=spans)
 
 
 def present(store: Store, study_id: int, presentation: Presentation, *, actor: str = "owner") -> Study:
-    """Change what raters are asked: a new version unless equal. Questions on screens are answered under the version
-    shown."""
+    """Change the question: adds a version unless equal. Questions already on screen are answered under their
+    version."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         before = load_study(connection, study_id)
@@ -211,12 +213,12 @@ def present(store: Store, study_id: int, presentation: Presentation, *, actor: s
 
 
 def plan_of(store: Store, study_id: int) -> Plan:
-    """The plan in force."""
+    """The current plan."""
     return study_of(store, study_id).plan
 
 
 def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> Study:
-    """Change the plan from now on. A new overlap moves the target of every item without one of its own."""
+    """Change the plan from now on. A new overlap changes the target of all items without their own."""
     with store.write() as connection:
         lock(connection, schema.study, study_id)
         before = load_study(connection, study_id)
@@ -229,7 +231,7 @@ def replan(store: Store, study_id: int, plan: Plan, *, actor: str = "owner") -> 
 
 
 def set_languages(store: Store, study_id: int, languages: Sequence[str], *, actor: str = "owner") -> Study:
-    """Set the languages of raters' pages, the usual one first. The study's own texts, and its version, stay."""
+    """Set the languages of the raters' pages, the default first. The study's own texts and version stay unchanged."""
     check_languages(languages)
     with store.write() as connection:
         row = lock(connection, schema.study, study_id)
@@ -244,7 +246,7 @@ def set_languages(store: Store, study_id: int, languages: Sequence[str], *, acto
 
 
 def set_state(store: Store, study_id: int, state: State, *, actor: str = "owner") -> Study:
-    """Open, pause or close the study. A paused study asks nothing new but keeps every answer that still arrives."""
+    """Open, pause or close the study. A paused study assigns nothing new but accepts pending answers."""
     if state not in ("open", "paused", "closed"):
         raise TutelageError(f"A study is open, paused or closed, not '{state}'.")
     with store.write() as connection:
@@ -281,14 +283,14 @@ def _retarget(connection: sa.Connection, study_id: int, overlap: int, now: int) 
 
 
 def room_for(target: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
-    """The number of raters that an item may still be given to: its target less answered and reserved ones."""
+    """Number of raters still to assign to an item: its target minus answers and reservations."""
     items = schema.item
     left = target - items.c.answered - items.c.leased
     return sa.case((items.c.excluded.is_not(None), 0), (left < 0, 0), else_=left)
 
 
 def touched_from(now: int) -> sa.ColumnElement[int]:
-    """Times from now on, different for neighbours in a row: raters search items in the order of these times."""
+    """Times from `now` on, distinct for consecutive items: items are assigned in the order of these times."""
     return now + schema.item.c.id % 65_536
 
 

@@ -1,4 +1,4 @@
-"""A study in numbers, from the counters that every transaction keeps: no text is touched, so that it stays quick."""
+"""Statistics of a study from its counters, without reading texts, so that they stay fast."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ _COUNTED = ("items", "started", "complete", "wanted", "answered", "ties", "both_
 
 @dataclass(frozen=True)
 class Counts:
-    """Production items, not excluded: their number, those started and complete, answers `wanted` and `answered`, ties
-    and both-bad. Over all pools and raters: `judgements` in force, `skipped`, `flagged`."""
+    """Counts of production items, without excluded ones: total, started and complete, answers `wanted` and `answered`,
+    ties and both-bad. Over all pools and raters: latest `judgements`, `skipped`, `flagged`."""
 
     items: int
     started: int
@@ -32,10 +32,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Round:
-    """One trip through people: its items and answers in numbers, the models it compared, and what its lineage was said
-    to be (`open_round`). `pairs` and `equal` count pairs of a-or-b votes on the same item, and those that agree.
-    `policy` is the model that the round is about, where the lineage says so; `won`, `lost` and `drawn` are the votes
-    between it and other models, both-bad ones left out."""
+    """Statistics of an annotation round: items and answers, the models compared, and the recorded lineage
+    (`open_round`). `pairs` and `equal` count pairs of a-or-b votes on the same item, and those that agree. `policy` is
+    the round's model according to the lineage, if any; `won`, `lost` and `drawn` are its votes against other models,
+    without both-bad."""
 
     number: int
     items: int
@@ -55,25 +55,25 @@ class Round:
 
     @property
     def agreement(self) -> float | None:
-        """The share of pairs of votes that agree."""
+        """Share of pairs of votes that agree."""
         return self.equal / self.pairs if self.pairs else None
 
     @property
     def tie_share(self) -> float | None:
-        """The share of votes that found a pair equal, both bad not among them."""
+        """Share of ties among the votes, without both-bad."""
         votes = self.a_votes + self.b_votes + self.ties + self.both_bad
         return self.ties / votes if votes else None
 
     @property
     def win_rate(self) -> float | None:
-        """The share of comparisons in which the policy won against another model; ties count half."""
+        """Share of comparisons that the policy won against other models; ties count half."""
         votes = self.won + self.lost + self.drawn
         return (self.won + self.drawn / 2) / votes if votes else None
 
 
 @dataclass(frozen=True)
 class Match:
-    """Votes between the models of the two responses of items; a and b are in the order of their names."""
+    """Votes between two models; a and b are in alphabetical order."""
 
     sampler_a: str
     sampler_b: str
@@ -86,7 +86,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Survey:
-    """The numbers of a study: counts, rounds, and votes between models."""
+    """Statistics of a study: counts, rounds, and votes between models."""
 
     counts: Counts
     rounds: tuple[Round, ...]
@@ -94,7 +94,7 @@ class Survey:
 
 
 def survey(store: Store, study_id: int) -> Survey:
-    """The survey of a study: its counts, its rounds, and the votes between its models."""
+    """Compute the survey of a study."""
     with store.read() as connection:
         groups = _groups(connection, study_id)
         of_raters = sa.select(
@@ -114,12 +114,12 @@ def survey(store: Store, study_id: int) -> Survey:
 
 
 def count_study(store: Store, study_id: int) -> Counts:
-    """The counts of a study: `survey(…).counts`."""
+    """Counts of a study: `survey(…).counts`."""
     return survey(store, study_id).counts
 
 
 def _groups(connection: Connection, study_id: int) -> Sequence[sa.RowMapping]:
-    """Sums over the production items by round and models, in a single pass over the items."""
+    """Sums over the production items by round and models, in one pass over the items."""
     a, b = _items.c.a_votes, _items.c.b_votes
     complete = sa.case((_items.c.answered >= _items.c.target, 1), else_=0)
     sums = {
@@ -149,7 +149,7 @@ def _total(groups: Sequence[sa.RowMapping], name: str) -> int:
 
 
 def _lineage(connection: Connection, study_id: int) -> dict[str, dict[str, object]]:
-    """The last recorded lineage of each round."""
+    """Last recorded lineage of each round."""
     events = schema.event
     query = sa.select(events.c.subject, events.c.detail).order_by(events.c.id)
     rows = connection.execute(query.where(events.c.study_id == study_id, events.c.action == "round_opened"))
@@ -178,7 +178,7 @@ def _round(number: int, groups: Sequence[sa.RowMapping], lineage: Mapping[str, o
 
 
 def _score(policy: str, matches: Sequence[Match]) -> tuple[int, int, int]:
-    """Votes for the policy against other models, for those, and for neither."""
+    """Votes for the policy against other models, for the others, and ties."""
     against = [match for match in matches if (policy == match.sampler_a) != (policy == match.sampler_b)]
     won = sum(m.a_votes if m.sampler_a == policy else m.b_votes for m in against)
     lost = sum(m.b_votes if m.sampler_a == policy else m.a_votes for m in against)
@@ -186,23 +186,26 @@ def _score(policy: str, matches: Sequence[Match]) -> tuple[int, int, int]:
 
 
 def _matches(groups: Sequence[sa.RowMapping]) -> tuple[Match, ...]:
-    """One for each two models, whichever of their responses an item calls a; the first by name is a here."""
-    found: dict[tuple[str, str], list[int]] = {}
+    """One match per pair of models, regardless of the items' order; the alphabetically first model is a."""
+    sums: dict[tuple[str, str], list[int]] = {}
     for group in groups:
         models = json.loads(group["samplers"])
         if len(models) != 2:
             continue
         votes = ("a_votes", "b_votes") if models == sorted(models) else ("b_votes", "a_votes")
-        seen = [int(group[name]) for name in ("items", *votes, "ties", "both_bad")]
+        counts_of_group = [int(group[name]) for name in ("items", *votes, "ties", "both_bad")]
         pair = (min(models), max(models))
-        found[pair] = [sum(both) for both in zip(found.get(pair, [0] * len(seen)), seen, strict=True)]
-    return tuple(Match(one, other, *counts) for (one, other), counts in sorted(found.items()))
+        sums[pair] = [
+            sum(both)
+            for both in zip(sums.get(pair, [0] * len(counts_of_group)), counts_of_group, strict=True)
+        ]
+    return tuple(Match(one, other, *counts) for (one, other), counts in sorted(sums.items()))
 
 
 def open_round(
     store: Store, study_id: int, number: int, lineage: Mapping[str, object], *, actor: str = "owner"
 ) -> None:
-    """Say where round `number` comes from: the policy that is asked about, what it was trained from, and so on."""
+    """Record the lineage of round `number`: the policy being compared, the model it was trained from, and so on."""
     with store.write() as connection:
         record_event(
             connection, study_id, store.now(), actor, "round_opened", str(number), lineage=dict(lineage)

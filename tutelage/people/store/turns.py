@@ -1,8 +1,8 @@
-"""The turns of live conversations.
+"""Turns of live conversations.
 
-A turn is kept from the moment a message was sent. Its prompt is the whole conversation up to that message; the answers
-of the two models are responses to it, kept one by one as they are completed; with the second one the turn has an item,
-and everything from there on (leases, judgements, exports) is as for any other pair.
+A turn is stored as soon as its message is sent. Its prompt is the conversation up to that message; the replies of the
+two models are responses to it, stored one by one as they complete. With the second one the turn gets an item, and from
+there on (leases, judgements, exports) it is like any other pair.
 """
 
 import json
@@ -26,9 +26,9 @@ from tutelage.people.store.live_models import LiveModels
 from tutelage.people.store.studies import Study
 
 LIVE = "live"
-"""The origin of items that are turns."""
+"""Origin of items from live conversations."""
 ERASED = "(erased)"
-"""What stands in place of the words of somebody who was forgotten."""
+"""Replacement for texts of erased raters."""
 _conversations, _turns = schema.conversation, schema.turn
 _assignments, _judgements, _responses = schema.assignment, schema.judgement, schema.response
 _ANSWERS = (_turns.c.model_response_id, _turns.c.against_response_id)
@@ -37,7 +37,7 @@ _ANSWERS = (_turns.c.model_response_id, _turns.c.against_response_id)
 @dataclass(frozen=True)
 class Turn:
     """A turn. `messages` end with the rater's; `order[k]` is the model (0 or 1) in place k from the left; `answers` are
-    the numbers of their responses, None until complete. `ended`: the conversation was broken off."""
+    the ids of the responses, None until complete. `ended`: the rater ended the conversation."""
 
     id: int
     study_id: int
@@ -73,19 +73,19 @@ _OF_KEY = sa.select(_turns.c.id).where(
 
 
 def load_turn(connection: Connection, turn_id: int) -> Turn | None:
-    """The turn of that number, if there is one."""
+    """Turn with this id, or None."""
     row = connection.execute(_TURN_OF, {"turn": turn_id}).mappings().one_or_none()
     return None if row is None else _turn(row)
 
 
 def turn_of_key(connection: Connection, study_id: int, key: str) -> Turn | None:
-    """The turn that was sent under this idempotency key, if there is one."""
+    """Turn with this idempotency key, or None."""
     turn_id = connection.scalar(_OF_KEY, {"study": study_id, "key": key})
     return None if turn_id is None else load_turn(connection, turn_id)
 
 
 def last_turn(connection: Connection, rater_id: int) -> Turn | None:
-    """The last turn of the rater's newest conversation: no other one can be open."""
+    """Last turn of the rater's newest conversation, the only one that can be open."""
     row = connection.execute(_LAST, {"rater": rater_id}).mappings().one_or_none()
     return None if row is None else _turn(row)
 
@@ -116,18 +116,18 @@ _TEXTS = (
 
 
 def messages_after(connection: Connection, study: Study, turn: Turn) -> Messages | None:
-    """The conversation with the response it goes on from: the rater's correction, else the better one, else one at
-    random; None until judged."""
+    """The conversation with the response that it continues from: the rater's correction, else the better response, else
+    a random one; None until judged."""
     if turn.item_id is None:
         return None
-    said = connection.execute(_JUDGED, {"item": turn.item_id, "rater": turn.rater_id}).one_or_none()
-    if said is None:
+    judgement = connection.execute(_JUDGED, {"item": turn.item_id, "rater": turn.rater_id}).one_or_none()
+    if judgement is None:
         return None
-    if said.correction is not None:
-        return (*turn.messages, Message("assistant", json.loads(said.correction)["text"]))
+    if judgement.correction is not None:
+        return (*turn.messages, Message("assistant", json.loads(judgement.correction)["text"]))
     texts = list(connection.scalars(_TEXTS, {"item": turn.item_id}))
-    drawn = int(study.chance("goes on", turn.id) < 0.5)
-    place = {"a": 0, "b": 1}.get(said.verdict, drawn)
+    place_by_chance = int(study.chance("goes on", turn.id) < 0.5)
+    place = {"a": 0, "b": 1}.get(judgement.verdict, place_by_chance)
     return (*turn.messages, Message("assistant", texts[place]))
 
 
@@ -141,7 +141,7 @@ def begin_turn(
     key: str,
     now: int,
 ) -> Turn:
-    """Keep a message as the next turn: of the conversation that `before` is the last turn of, or of a new one."""
+    """Store a message as the next turn of the conversation whose last turn is `before`, or of a new one."""
     if before is None:
         row = {"study_id": study.id, "rater_id": rater_id, "created": now}
         conversation, number = insert_row(connection, _conversations, row), 1
@@ -158,15 +158,15 @@ def begin_turn(
             "order": json.dumps(study.side_order(f"talk {conversation}.{number}", rater_id, len(_ANSWERS))),
         },
     )  # fmt: skip
-    found = load_turn(connection, turn_id)
-    assert found is not None
-    return found
+    turn = load_turn(connection, turn_id)
+    assert turn is not None
+    return turn
 
 
 def write_answer(
     connection: Connection, turn: Turn, place: int, text: str, *, sampler: str, sampling: str, finished: bool
 ) -> Turn:
-    """Keep the answer of a model (0 or 1), unless there is one already; returns the turn as it is then."""
+    """Store the response of a model (0 or 1), unless there is one already; returns the updated turn."""
     now = load_turn(connection, turn.id)
     assert now is not None
     if now.answers[place] is not None:
@@ -187,23 +187,23 @@ def write_answer(
 
 
 def displayed_order(study: Study, turn: Turn) -> tuple[int, ...]:
-    """The canonical index of the answer in each place; which model is the canonical first is drawn for each turn."""
+    """Canonical index of the response in each place; the canonically first model is random for each turn."""
     models = _canonical(study, turn)
     return tuple(models.index(model) for model in turn.order)
 
 
 def _canonical(study: Study, turn: Turn) -> tuple[int, ...]:
-    """The model of each canonical index."""
+    """Model of each canonical index."""
     return (1, 0) if study.chance("canonical", turn.id) < 0.5 else (0, 1)
 
 
 def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, now: int) -> int:
-    """Make the item of a turn with both answers; returns its number. Whether a second rater is asked is drawn."""
-    found = {
+    """Create the item of a turn with both responses; returns its id. Whether it gets a second rater is random."""
+    responses = {
         row.id: row
         for row in connection.execute(sa.select(_responses).where(_responses.c.id.in_(turn.answers)))
     }
-    rows = [found[turn.answers[model]] for model in _canonical(study, turn)]
+    rows = [responses[turn.answers[model]] for model in _canonical(study, turn)]
     parts = tuple(StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows)
     second = study.chance("second", turn.id) < SECOND_SHARE
     row = {
@@ -219,15 +219,15 @@ def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, no
 
 
 def texts_of(connection: Connection, turn: Turn) -> tuple[str | None, ...]:
-    """The answer of each model, None where there is none yet."""
-    known = [number for number in turn.answers if number is not None]
-    query = sa.select(_responses.c.id, _responses.c.text).where(_responses.c.id.in_(known))
-    found = {row.id: row.text for row in connection.execute(query)}
-    return tuple(None if number is None else found[number] for number in turn.answers)
+    """Response of each model, None if incomplete."""
+    complete = [number for number in turn.answers if number is not None]
+    query = sa.select(_responses.c.id, _responses.c.text).where(_responses.c.id.in_(complete))
+    texts = {row.id: row.text for row in connection.execute(query)}
+    return tuple(None if number is None else texts[number] for number in turn.answers)
 
 
 def end_conversation(connection: Connection, conversation_id: int, now: int) -> None:
-    """Note that the rater broke the conversation off."""
+    """Record that the rater ended the conversation."""
     change = _conversations.update().where(
         _conversations.c.id == conversation_id, _conversations.c.ended.is_(None)
     )
@@ -235,7 +235,7 @@ def end_conversation(connection: Connection, conversation_id: int, now: int) -> 
 
 
 def erase_conversations(connection: Connection, rater_id: int, now: int) -> None:
-    """Erase the conversations of a rater, on both sides, and exclude their items."""
+    """Erase the rater's conversations, including the models' responses, and exclude their items."""
     mine = sa.select(_conversations.c.id).where(_conversations.c.rater_id == rater_id)
     prompts = sa.select(_turns.c.prompt_id).where(_turns.c.conversation_id.in_(mine))
     empty = messages_to_text((Message("user", ERASED),))

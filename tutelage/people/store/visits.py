@@ -1,10 +1,10 @@
-"""Recruitment of a study on a platform, and visits: the stays of people who come from there.
+"""Recruitment on a platform, and visits of raters from there.
 
-A visit is `active` until its answers are given (`complete`), the practice went wrong (`screened`), or its rater left or
-gave no sign of life for some time (`left`). A visit that was left goes on when its rater comes back. An active visit
-and a complete one take a place each; one that was left gives it back.
+A visit is `active` until its answers are complete (`complete`), the practice was failed (`screened`), or the rater left
+or was inactive for some time (`left`). A visit that was left resumes when the rater returns. Active and complete visits
+take a place each; leaving frees it.
 
-The platform's identifiers are kept here and nowhere else: a rater has a number instead of a name.
+The platform's identifiers are stored only here: raters are named by a number.
 """
 
 import hashlib
@@ -38,12 +38,12 @@ from tutelage.people.store.sessions import new_session
 from tutelage.people.store.studies import Study, load_study
 
 MEASURED = 30
-"""Answers with a time from which the mean of these times is taken for an estimate."""
+"""Minimum number of timed answers for an estimate of their mean time."""
 _recruitments, _items, _raters = schema.recruitment, schema.item, schema.rater
 
 
 def recruit(store: Store, study_id: int, recruitment: Recruitment, *, actor: str = "owner") -> None:
-    """Set how the study recruits, from now on. The link that the platform was given stays the same."""
+    """Set the recruitment of the study from now on. The entry link stays the same."""
     values = asdict(recruitment) | {"again": int(recruitment.again)}
     with store.write() as connection:
         study = lock(connection, schema.study, study_id)
@@ -58,7 +58,7 @@ def recruit(store: Store, study_id: int, recruitment: Recruitment, *, actor: str
 
 
 def recruitment_of(store: Store, study_id: int) -> Recruitment | None:
-    """How the study recruits; None where it does not."""
+    """Recruitment of the study, or None."""
     with store.read() as connection:
         return load_recruitment(connection, study_id)
 
@@ -74,7 +74,7 @@ def load_recruitment(connection: Connection, study_id: int) -> Recruitment | Non
 
 
 def entry_of(store: Store, study_id: int) -> str:
-    """The path and query that the platform is given, with its own words for what it fills in."""
+    """Path and query of the entry link, with the platform's placeholders."""
     query = sa.select(_recruitments.c.entry, _recruitments.c.platform).where(
         _recruitments.c.study_id == study_id
     )
@@ -84,26 +84,26 @@ def entry_of(store: Store, study_id: int) -> str:
 
 
 def study_of_entry(store: Store, entry: str) -> int | None:
-    """The study whose link has this part; None where there is none."""
+    """Study with this entry link, or None."""
     with store.read() as connection:
         return connection.scalar(sa.select(_recruitments.c.study_id).where(_recruitments.c.entry == entry))
 
 
 def work_in(store: Store, study_id: int) -> tuple[Work, Work, float | None]:
-    """The work in the whole study and what is left of it, and people's mean seconds per answer (None with too few)."""
+    """Total and remaining work of the study, and people's mean seconds per answer (None with too few)."""
     with store.read() as connection:
         plan = load_study(connection, study_id).plan
         mine = sa.and_(_items.c.study_id == study_id, _items.c.excluded.is_(None))
         left = sa.case((_items.c.answered < _items.c.target, _items.c.target - _items.c.answered), else_=0)
         sums = sa.select(sa.func.sum(_items.c.target), sa.func.sum(left))
-        wanted, missing = connection.execute(sums.where(mine, _items.c.pool == "production")).one()
+        total, missing = connection.execute(sums.where(mine, _items.c.pool == "production")).one()
         training = sa.select(sa.func.count()).select_from(_items).where(mine, _items.c.pool == "training")
         practice = connection.scalar(training) or 0
         times = sa.select(sa.func.sum(_raters.c.active_ms), sa.func.sum(_raters.c.timed))
         people = (_raters.c.study_id == study_id, _raters.c.kind == "human", _raters.c.role == "rater")
         active, timed = connection.execute(times.where(*people)).one()
     besides = plan.gold_rate + plan.repeat_rate
-    whole, rest = (Work(int(votes or 0), besides, practice) for votes in (wanted, missing))
+    whole, rest = (Work(int(votes or 0), besides, practice) for votes in (total, missing))
     return whole, rest, int(active) / int(timed) / 1000 if timed and timed >= MEASURED else None
 
 
@@ -119,8 +119,8 @@ _LATEST = (
 
 @dataclass(frozen=True)
 class Visit:
-    """A stay of a rater. `base` is the number of the rater's answers before it; times in milliseconds since the epoch.
-    `worker`, `task`, `submission` are the platform's, empty once forgotten."""
+    """A visit of a rater. `base` is the number of the rater's earlier answers; times in milliseconds since the epoch.
+    `worker`, `task`, `submission` are the platform's identifiers, empty after erasure."""
 
     id: int
     rater: int
@@ -135,17 +135,17 @@ class Visit:
 
 
 class NotAdmitted(TutelageError):
-    """Somebody whom the study does not take in at present; the sentence is for them."""
+    """The study does not admit this person at the moment; the message is addressed to them."""
 
 
 def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float = 30) -> tuple[Rater, str]:
-    """Take in somebody from the platform: a new rater, or the one who comes back; and the token of a session.
+    """Admit a person from the platform. Returns a new or returning rater, and a session token.
 
     Raises:
-        NotAdmitted: the study does not run, has no place left, or does not want this person again.
+        NotAdmitted: the study is not running, has no place left, or does not admit this person again.
     """
     with store.write(alone=has_stand_ins(store, study_id)) as connection:
-        lock(connection, schema.study, study_id)  # one at a time: places are counted
+        lock(connection, schema.study, study_id)  # serialised, because places are counted
         study, recruitment = load_study(connection, study_id), load_recruitment(connection, study_id)
         if recruitment is None:
             raise NotAdmitted(
@@ -153,17 +153,17 @@ def enter(store: Store, study_id: int, visitor: Visitor, *, session_days: float 
             )
         now = store.now()
         _sweep(connection, study_id, recruitment, now)
-        known = _of_worker(connection, study_id, recruitment.platform, visitor.worker)
-        if known is None:
+        visit = _of_worker(connection, study_id, recruitment.platform, visitor.worker)
+        if visit is None:
             rater = _come(connection, study, recruitment, visitor, now)
         else:
-            rater = _come_again(connection, study, recruitment, visitor, known, now)
+            rater = _come_again(connection, study, recruitment, visitor, visit, now)
         touch_rater(connection, rater.id, now)
         return rater, new_session(connection, rater, now, session_days)
 
 
 def visit_of(store: Store, rater_id: int) -> Visit | None:
-    """The last visit of a rater; None for one who came from no platform."""
+    """Last visit of a rater; None if the rater did not come from a platform."""
     with store.read() as connection:
         return last_visit(connection, rater_id)
 
@@ -176,7 +176,7 @@ def list_visits(store: Store, study_id: int) -> tuple[Visit, ...]:
 
 
 def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
-    """End the rater's active visit, if there is one, releasing open questions; returns the last visit."""
+    """End the rater's active visit, if any, and release open questions; returns the last visit."""
     with store.write() as connection:
         lock_rater(connection, rater_id)
         visit = last_visit(connection, rater_id)
@@ -189,7 +189,7 @@ def end_visit(store: Store, rater_id: int, state: VisitState) -> Visit | None:
 
 
 def begin_answers(connection: Connection, rater_id: int) -> None:
-    """After the practice: the answers of the visit are counted from here on."""
+    """Start counting the answers of the visit, after the practice."""
     rater, visit = load_rater(connection, rater_id), last_visit(connection, rater_id)
     recruitment = load_recruitment(connection, rater.study_id)
     if visit is not None and visit.state == "active" and recruitment is not None:
@@ -200,7 +200,7 @@ def begin_answers(connection: Connection, rater_id: int) -> None:
 
 
 def screen_out(connection: Connection, rater: Rater, now: int) -> bool:
-    """End the active visit of a rater who failed the practice; whether there was one."""
+    """End the active visit of a rater who failed the practice; returns whether there was one."""
     visit = last_visit(connection, rater.id)
     if visit is None or visit.state != "active":
         return False
@@ -209,13 +209,13 @@ def screen_out(connection: Connection, rater: Rater, now: int) -> bool:
 
 
 def places_taken(store: Store, study_id: int) -> int:
-    """The number of places that visits take."""
+    """Number of places taken by visits."""
     with store.read() as connection:
         return _taken(connection, study_id)
 
 
 def code_of(study: Study, recruitment: Recruitment, visit: Visit) -> str:
-    """The code for the platform: of those who were screened out, of the study, or of this visit alone."""
+    """Completion code for the platform: the screen-out code, the study's code, or one unique to the visit."""
     if visit.state == "screened":
         return recruitment.screened_code
     if recruitment.code:
@@ -231,9 +231,7 @@ def _come(
     _need_question(connection, study)
     training = has_training(connection, study)
     visits = sa.select(sa.func.count()).select_from(_visits).where(_visits.c.study_id == study.id)
-    numbers = count(
-        (connection.scalar(visits) or 0) + 1
-    )  # the name tells the platform and how many came before
+    numbers = count((connection.scalar(visits) or 0) + 1)
     name = free_name(connection, study.id, (f"{recruitment.platform} {number}" for number in numbers))
     quota = None if training else recruitment.answers
     rater = insert_rater(connection, study.id, name, now=now, quota=quota, training=training, actor=name)
@@ -242,20 +240,25 @@ def _come(
 
 
 def _come_again(
-    connection: Connection, study: Study, recruitment: Recruitment, visitor: Visitor, known: Visit, now: int
+    connection: Connection,
+    study: Study,
+    recruitment: Recruitment,
+    visitor: Visitor,
+    previous: Visit,
+    now: int,
 ) -> Rater:
-    """Go on with the visit, look at its code once more, or begin another one."""
-    rater = lock_rater(connection, known.rater)
-    same = visitor.submission == known.submission
-    if known.state in ("active", "left"):
-        if known.state == "left":
+    """Resume the visit, show its code again, or start a new visit."""
+    rater = lock_rater(connection, previous.rater)
+    same = visitor.submission == previous.submission
+    if previous.state in ("active", "left"):
+        if previous.state == "left":
             _need_place(connection, study, recruitment)
         values = {"state": "active", "ended": None, "task": visitor.task, "submission": visitor.submission}
-        connection.execute(_visits.update().where(_visits.c.id == known.id).values(**values))
+        connection.execute(_visits.update().where(_visits.c.id == previous.id).values(**values))
         return rater
     if same:
         return rater
-    if known.state == "screened" or not recruitment.again:
+    if previous.state == "screened" or not recruitment.again:
         words = find_platform(recruitment.platform).words
         raise NotAdmitted(
             Sentence(
@@ -297,7 +300,7 @@ def _need_place(connection: Connection, study: Study, recruitment: Recruitment) 
 
 
 def _need_question(connection: Connection, study: Study, rater_id: int = 0) -> None:
-    """Refuse whoever would be asked nothing: a rater, or somebody who is none yet."""
+    """Raises NotAdmitted if there is no question for the rater, or for a new one (0)."""
     if live_models(connection, study.id) is None and not count_left(connection, study.id, rater_id):
         raise NotAdmitted(
             Sentence("The study has no question left for you. Please return your place on the platform.")
@@ -310,7 +313,7 @@ def _taken(connection: Connection, study_id: int) -> int:
 
 
 def _sweep(connection: Connection, study_id: int, recruitment: Recruitment, now: int) -> None:
-    """End the visits of which there was no sign of life."""
+    """End inactive visits."""
     silent = sa.func.coalesce(_raters.c.seen, _visits.c.started) < now - recruitment.minutes * 60_000
     query = sa.select(_visits).join(_raters, _raters.c.id == _visits.c.rater_id)
     query = query.where(_visits.c.study_id == study_id, _visits.c.state == "active", silent)

@@ -1,5 +1,5 @@
-"""The judgements of a study, now or at a snapshot: as votes with everything known about them, and as rows of numbers
-for statistics over millions."""
+"""Judgements of a study, now or at a snapshot: as votes with all their data, and as numeric rows for statistics over
+millions."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,14 +28,14 @@ from tutelage.people.store.exclusions import Exclusions, exclusions_until
 from tutelage.people.store.raters import DECIDING, pseudonym_of
 
 VERDICTS = ("a", "b", "tie", "both_bad", "skip")
-"""The verdicts that records have."""
+"""Verdicts in records."""
 
 _judgements, _items, _raters, _assignments = schema.judgement, schema.item, schema.rater, schema.assignment
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment of a study: its last judgement and event. What is read at a snapshot never changes."""
+    """A moment of a study, given by its last judgement and event. Reads at a snapshot are repeatable."""
 
     last_judgement: int
     last_event: int
@@ -43,11 +43,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """A judgement with everything known about it.
+    """A judgement with all its data.
 
-    `rater` is the name; `sides` is the order of display; `excluded` says why it does not count, if it does not;
-    `chosen_by` why it was asked (an `owner` or a `reviewer` adjudicates); `latest` whether no later revision replaces
-    it. `correction` and `spans` are about canonical indices.
+    `rater` is the name; `sides` is the display order; `excluded` is the reason why it does not count, if any;
+    `chosen_by` is the reason for the assignment (an `owner` or a `reviewer` adjudicates); `latest` is whether no later
+    revision exists. `correction` and `spans` refer to canonical indices.
     """
 
     id: int
@@ -84,7 +84,7 @@ class Vote:
 
     @property
     def pseudonym(self) -> str:
-        """What stands for the rater outside the study."""
+        """Name of the rater in exports."""
         return pseudonym_of(self.rater_id, self.rater_kind, self.rater)
 
     @property
@@ -99,17 +99,17 @@ class Vote:
 
     @property
     def pairs(self) -> Iterable[PairVerdict]:
-        """The verdicts of the vote on each two of the responses."""
+        """Verdicts on all pairs of the responses."""
         return find_kind(self.kind).pairs(self.said, len(self.sides))
 
 
 _FIELDS = tuple(field.name for field in fields(Vote) if field.name != "rater_id")
 _NOTHING = {name: empty for kind in KINDS.values() for name, empty in kind.traits.parts.items()}
-"""The parts of all kinds, so that every line of a file has the same fields."""
+"""Empty fields of all kinds, so that every line of a file has the same fields."""
 
 
 def freeze(store: Store, study_id: int) -> Snapshot:
-    """The present moment: every judgement so far is before it, every later one after."""
+    """Snapshot of the present: includes all judgements so far and no later ones."""
     with store.write(alone=True) as connection:
         return last_moment(connection, study_id)
 
@@ -123,7 +123,7 @@ def last_moment(connection: Connection, study_id: int) -> Snapshot:
 
 
 def list_exclusions(store: Store, study_id: int, at: Snapshot | None = None) -> Exclusions:
-    """The exclusions in force now, or at a snapshot."""
+    """Exclusions in force now, or at a snapshot."""
     with store.read() as connection:
         moment = at or last_moment(connection, study_id)
         return exclusions_until(connection, study_id, moment.last_event)
@@ -138,18 +138,17 @@ def list_votes(
     rater: int | None = None,
     every_revision: bool = False,
 ) -> tuple[Vote, ...]:
-    """Judgements in the order they arrived, the latest revisions or all; of one item, of one rater (by number), or
-    all."""
+    """Judgements in order of arrival, latest revisions only or all; of one item, one rater (by id), or all."""
     with store.read() as connection:
         moment = at or last_moment(connection, study_id)
-        found = iterate_votes(connection, study_id, moment, item=item, rater=rater)
-        return tuple(vote for vote in found if vote.latest or every_revision)
+        votes = iterate_votes(connection, study_id, moment, item=item, rater=rater)
+        return tuple(vote for vote in votes if vote.latest or every_revision)
 
 
 def iterate_votes(
     connection: Connection, study_id: int, at: Snapshot, *, item: str | None = None, rater: int | None = None
 ) -> Iterator[Vote]:
-    """Every revision of every judgement at a snapshot, row by row."""
+    """Iterate over every revision of every judgement at a snapshot."""
     later = _judgements.alias()
     superseded = sa.exists().where(
         later.c.assignment_id == _judgements.c.assignment_id,
@@ -178,7 +177,7 @@ def iterate_votes(
 
 
 def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
-    """The latest plain verdicts on production pairs, as records, without excluded ones, repeats and adjudications."""
+    """Latest plain verdicts on production pairs, as records, without excluded ones, repeats and adjudications."""
     return tuple(
         as_record(vote)
         for vote in list_votes(store, study_id)
@@ -189,7 +188,7 @@ def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
 
 
 def as_record(vote: Vote) -> Judgement:
-    """The record for statistics and files, under the pseudonym; seconds are active time where known."""
+    """Record for statistics and files, under the pseudonym; seconds are active time if known."""
     milliseconds = vote.active_ms if vote.active_ms is not None else vote.wall_ms or 0
     return Judgement(
         id=str(vote.id),
@@ -230,13 +229,13 @@ def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
 
 @lru_cache(maxsize=4096)
 def _list(text: str) -> tuple[Any, ...]:
-    """A JSON list; most votes have the same few."""
+    """Parse a JSON list; cached, as most votes share a few values."""
     return tuple(json.loads(text))
 
 
 @lru_cache(maxsize=4096)
 def _mapping(text: str) -> Mapping[str, Any]:
-    """A JSON object, shared between the votes that say the same: nobody may change it."""
+    """Parse a JSON object; cached and shared between votes, so it must not be modified."""
     return MappingProxyType(json.loads(text))
 
 
@@ -245,10 +244,10 @@ ANSWERS = ("a", "b", "tie")
 
 
 def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int, ...]]:
-    """Judgements numbered above `after`, in order: id, assignment, item, rater, verdict (its place in `VERDICTS`, or
-    their number where the answer is all in its content), strength, the canonical index of the response on the left,
-    repeat, whether it is an adjudication, version, active milliseconds (-1 unknown), time (milliseconds since the
-    epoch). Several revisions of an answer may be among them: the last one is in force."""
+    """Judgements with ids above `after`, in order: id, assignment, item, rater, verdict (index in `VERDICTS`, or its
+    length if the answer is only in the content), strength, canonical index of the left response, repeat, adjudication,
+    version, active milliseconds (-1: unknown), time (milliseconds since the epoch). May include several revisions of an
+    answer; the last one counts."""
     left = sa.cast(sa.func.substr(_judgements.c.order, 2, 1), sa.Integer)
     query = (
         sa.select(
@@ -276,7 +275,7 @@ def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int,
 
 
 def read_items(store: Store, study_id: int, after: int) -> Sequence[tuple[int, ...]]:
-    """Items numbered above `after`: id, prompt, pool (index in `POOLS`), known answer (index in `ANSWERS`, -1 none),
+    """Items with ids above `after`: id, prompt, pool (index in `POOLS`), known answer (index in `ANSWERS`, -1: none),
     round."""
     gold = sa.case((_items.c.gold.is_(None), -1), else_=_code(_items.c.gold, ANSWERS))
     query = (
@@ -289,20 +288,20 @@ def read_items(store: Store, study_id: int, after: int) -> Sequence[tuple[int, .
 
 
 def item_keys(store: Store, study_id: int, ids: Sequence[int]) -> dict[int, str]:
-    """The keys of some items, by number."""
+    """Keys of the items with these ids."""
     query = sa.select(_items.c.id, _items.c.key).where(_items.c.study_id == study_id, _items.c.id.in_(ids))
     with store.read() as connection:
         return {row.id: row.key for row in connection.execute(query)}
 
 
 def excluded_numbers(store: Store, study_id: int) -> tuple[frozenset[int], frozenset[int]]:
-    """The numbers of the items and of the raters that are excluded at present."""
+    """Ids of the excluded items and raters."""
     with store.read() as connection:
-        found = []
+        ids = []
         for table in (_items, schema.rater):
             query = sa.select(table.c.id).where(table.c.study_id == study_id, table.c.excluded.is_not(None))
-            found.append(frozenset(connection.scalars(query)))
-    return found[0], found[1]
+            ids.append(frozenset(connection.scalars(query)))
+    return ids[0], ids[1]
 
 
 def _code(column: sa.Column, words: Sequence[str], other: int = -1) -> sa.Case[int]:

@@ -1,8 +1,8 @@
-"""Webhooks: addresses that an owner's programs listen at, and pending deliveries to them.
+"""Webhooks: URLs of owners' programs, and pending deliveries to them.
 
-Each notice that an address subscribes to is one delivery, with the same message id at all attempts. A delivery is
-claimed before it is sent: claiming it sets the time of the next attempt, so that a server that dies meanwhile loses
-nothing, and two servers do not send at once.
+Each notice that a webhook subscribes to is one delivery, with the same message id at all attempts. A delivery is
+claimed before it is sent: the claim sets the time of the next attempt, so that a crashing server loses nothing, and two
+servers do not send it twice.
 """
 
 import base64
@@ -24,19 +24,18 @@ from tutelage.people.store.inbox import QUIET, Notice, load_notice
 WAITS_MS = tuple(
     1_000 * seconds for seconds in (60, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
-"""Waits after the first, second, … attempt. A delivery is given up when the attempt after all of them fails, which is
-three days after the first."""
+"""Waits after the first, second, … attempt. After the last wait, three days after the first attempt, a failed delivery
+is abandoned."""
 OVERLAP_HOURS = 24
-"""Hours for which messages are signed with the secret before as well, unless told otherwise: an address has that time
-to learn the new one."""
+"""Default hours for which messages are also signed with the previous secret, so that receivers can switch."""
 MOST_OVERLAP_HOURS = 720
 _webhooks, _deliveries, _notices = schema.webhook, schema.delivery, schema.notice
 
 
 @dataclass(frozen=True)
 class WebhookAddress:
-    """An address as an owner sees it: its `topics`, waiting messages, the last arrival (milliseconds since the epoch),
-    and the last error. Until `former_until` messages are also signed with the former secret."""
+    """A webhook as shown to owners: its `topics`, pending messages, last delivery (milliseconds since the epoch), and
+    last error. Until `former_until`, messages are also signed with the former secret."""
 
     id: int
     url: str
@@ -49,7 +48,7 @@ class WebhookAddress:
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message that is to be sent now, for the `attempts`-th time, signed with each of the `secrets`."""
+    """A message to send now, for the `attempts`-th time, signed with each of the `secrets`."""
 
     id: int
     webhook: int
@@ -61,7 +60,7 @@ class Delivery:
 
 
 def add_webhook(store: Store, study_id: int, new: NewWebhook, *, actor: str = "owner") -> Credential:
-    """Tell an address of what happens from now on; its messages are signed with the secret."""
+    """Subscribe a URL to notices from now on; the returned secret signs its messages."""
     secret, now, topics = _new_secret(), store.now(), [topic for topic in TOPICS if topic in new.topics]
     with store.write() as connection:
         newest = connection.scalar(
@@ -75,7 +74,7 @@ def add_webhook(store: Store, study_id: int, new: NewWebhook, *, actor: str = "o
 
 
 def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
-    """The addresses of a study, oldest first; those that were removed are left out."""
+    """Webhooks of a study, oldest first, without removed ones."""
     query = sa.select(_webhooks).where(_webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
     with store.read() as connection:
         rows = connection.execute(query.order_by(_webhooks.c.id)).mappings().all()
@@ -85,16 +84,14 @@ def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
 def rotate_secret(
     store: Store, study_id: int, number: int, *, hours: int = OVERLAP_HOURS, actor: str = "owner"
 ) -> str:
-    """Give a webhook a new secret, and return it. For so many hours messages are signed with the former one as well; 0:
-    it is worth nothing from now on, as where somebody else has learnt it.
+    """Replace the secret of a webhook and return the new one. For `hours`, messages are also signed with the former
+    secret; 0 invalidates it at once, for example after a leak.
 
     Raises:
-        TutelageError: the study has no such webhook, or the hours are not from 0 to `MOST_OVERLAP_HOURS`.
+        TutelageError: the study has no such webhook, or `hours` is not from 0 to `MOST_OVERLAP_HOURS`.
     """
     if not 0 <= hours <= MOST_OVERLAP_HOURS:
-        raise TutelageError(
-            f"hours is {hours}; the former secret is good for 0 to {MOST_OVERLAP_HOURS} more."
-        )
+        raise TutelageError(f"hours is {hours}; it must be from 0 to {MOST_OVERLAP_HOURS}.")
     secret, now = _new_secret(), store.now()
     with store.write() as connection:
         lock(connection, schema.study, study_id)
@@ -111,7 +108,7 @@ def _new_secret() -> str:
 
 
 def secrets_of(store: Store, study_id: int, number: int) -> tuple[str, tuple[str, ...]]:
-    """Address and secrets of a webhook, the present one first. Raises TutelageError for an unknown one."""
+    """URL and secrets of a webhook, the current one first. Raises TutelageError if there is no such webhook."""
     with store.read() as connection:
         row = _row(connection, study_id, number)
     return row["url"], _in_force(row, store.now())
@@ -123,7 +120,7 @@ def _in_force(row: sa.RowMapping, now: int) -> tuple[str, ...]:
 
 
 def remove_webhook(store: Store, study_id: int, number: int, *, actor: str = "owner") -> None:
-    """Remove a webhook; waiting messages are not sent. Raises TutelageError for an unknown one."""
+    """Remove a webhook; pending messages are not sent. Raises TutelageError if there is no such webhook."""
     now = store.now()
     with store.write() as connection:
         host = urlsplit(_row(connection, study_id, number)["url"]).hostname
@@ -133,7 +130,7 @@ def remove_webhook(store: Store, study_id: int, number: int, *, actor: str = "ow
 
 
 def queue_deliveries(store: Store, study_id: int) -> None:
-    """Make a delivery of each notice that an address wants to know of and was not made one of before."""
+    """Create deliveries of new notices to the webhooks that subscribe to them."""
     hooks = sa.select(_webhooks).where(_webhooks.c.study_id == study_id, _webhooks.c.removed.is_(None))
     with store.read() as connection:
         if not any(list(_missing(connection, hook)) for hook in connection.execute(hooks).mappings().all()):
@@ -149,7 +146,7 @@ def queue_deliveries(store: Store, study_id: int) -> None:
 
 
 def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -> Delivery | None:
-    """The delivery due longest, claimed; None where none is due. Webhooks `besides` are left out."""
+    """Claim the delivery that has been due longest, without webhooks in `besides`; None if none is due."""
     now = store.now()
     query = (
         sa.select(_deliveries.c.id, _deliveries.c.attempts, _deliveries.c.message, _deliveries.c.notice_id)
@@ -177,7 +174,7 @@ def claim_delivery(store: Store, study_id: int, besides: Collection[int] = ()) -
 
 
 def settle_delivery(store: Store, delivery: Delivery, error: str = "") -> bool:
-    """Note that a delivery arrived, or what went wrong; whether it will be tried again."""
+    """Record the success or error of a delivery; returns whether it will be retried."""
     mine = _deliveries.update().where(_deliveries.c.id == delivery.id)
     given_up = delivery.attempts > len(WAITS_MS)
     with store.write() as connection:
@@ -189,17 +186,17 @@ def settle_delivery(store: Store, delivery: Delivery, error: str = "") -> bool:
 
 
 def _missing(connection: Connection, hook: sa.RowMapping) -> Sequence[int]:
-    """The notices that an address is to be told of, and that are no deliveries to it yet."""
+    """Notices to send to a webhook that have no delivery yet."""
     topics = json.loads(hook["topics"])
     own = [topic for topic in topics if topic != "inbox"]
-    wanted: sa.ColumnElement[bool] = _notices.c.kind.in_(own)
+    subscribed: sa.ColumnElement[bool] = _notices.c.kind.in_(own)
     if "inbox" in topics:
         others = [topic for topic in TOPICS if topic != "inbox"]
-        wanted = sa.or_(wanted, _notices.c.kind.not_in((*others, *QUIET)))
-    known = sa.exists().where(
+        subscribed = sa.or_(subscribed, _notices.c.kind.not_in((*others, *QUIET)))
+    queued = sa.exists().where(
         _deliveries.c.webhook_id == hook["id"], _deliveries.c.notice_id == _notices.c.id
     )
-    query = sa.select(_notices.c.id).where(_notices.c.study_id == hook["study_id"], wanted, ~known)
+    query = sa.select(_notices.c.id).where(_notices.c.study_id == hook["study_id"], subscribed, ~queued)
     return connection.scalars(query.where(_notices.c.id > hook["since"]).order_by(_notices.c.id)).all()
 
 

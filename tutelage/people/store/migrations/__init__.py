@@ -1,16 +1,16 @@
-"""Revisions of the tables, kept by Alembic.
+"""Schema migrations with Alembic.
 
-`schema` describes the tables as they are now. A new database is made from `schema` and stamped with the newest
-revision; one of an earlier release is migrated by the files in `versions/`, in one transaction and after a backup. The
-tests hold a migrated database against a new one.
+`schema` describes the current tables. A new database is created from `schema` and stamped with the newest revision; a
+database of an earlier release is migrated by the files in `versions/`, in one transaction and after a backup. The tests
+compare a migrated database with a new one.
 
-A revision is called `r1_1a2b3c4d`: its number, and the digest of the tables that it leads to, so that databases of
-versions that were never released are told from those of a release. Its file is `versions/r1_1a2b3c4d_baseline.py`.
+A revision is named like `r1_1a2b3c4d`: its number, and a digest of the resulting tables, so that databases of
+unreleased versions can be distinguished from those of releases. Its file is `versions/r1_1a2b3c4d_baseline.py`.
 
-Until 0.1.0 is released the only revision is the baseline. To change the tables before that, change `schema` and the
-baseline alike; afterwards change `schema`, and add `versions/r2_DIGEST_what_changes.py` with an `upgrade()` that runs
-on SQLite and on PostgreSQL (`op.batch_alter_table` where SQLite has to make a table anew). The tests say the digest. A
-revision never imports `schema`, which goes on changing, and is never edited once it was released.
+Until the release of 0.1.0, the only revision is the baseline. To change the tables before that, change both `schema`
+and the baseline; afterwards, change `schema` and add `versions/r2_DIGEST_what_changes.py` with an `upgrade()` that runs
+on SQLite and PostgreSQL (`op.batch_alter_table` where SQLite has to recreate a table). The tests report the digest. A
+revision never imports `schema`, which keeps changing, and is not edited after its release.
 """
 
 import re
@@ -25,33 +25,33 @@ from tutelage.people.store import schema
 
 FOLDER = Path(__file__).parent
 _ONE_AT_A_TIME = threading.Lock()
-"""Alembic's `op` and `context` are global to the process."""
+"""Alembic's `op` and `context` are process-global."""
 
 
 @cache
 def revisions(folder: Path) -> tuple[str, ...]:
-    """The known revisions, oldest first, from the names of their files. Opening a database does not load Alembic."""
+    """Known revisions, oldest first, from the file names. Opening a database does not import Alembic."""
     names = ["_".join(path.stem.split("_")[:2]) for path in (folder / "versions").glob("r*_*_*.py")]
     return tuple(sorted(names, key=number))
 
 
 def number(revision: str) -> int:
-    """The number of a revision; 0 where the name is none of a released version."""
-    found = re.fullmatch(r"r(\d+)_[0-9a-f]{8}", revision)
-    return int(found[1]) if found else 0
+    """Number of a revision; 0 if the name does not follow the scheme of releases."""
+    match = re.fullmatch(r"r(\d+)_[0-9a-f]{8}", revision)
+    return int(match[1]) if match else 0
 
 
 def check_revision(revision: str, what: str) -> None:
-    """Check that this program knows the revision of `what`, a database or a backup.
+    """Check that this version supports the revision of `what`, a database or a backup.
 
     Raises:
-        TutelageError: it was written by a newer version, or by one that was never released.
+        TutelageError: it was written by a newer or an unreleased version.
     """
-    known = revisions(FOLDER)
-    if revision in known:
+    supported = revisions(FOLDER)
+    if revision in supported:
         return
-    tables = f"its tables are of revision {revision}, this program knows {', '.join(known)}"
-    if number(revision) > number(known[-1]):
+    tables = f"schema revision {revision}, supported: {', '.join(supported)}"
+    if number(revision) > number(supported[-1]):
         raise TutelageError(
             f"{what} was written by a newer version of Tutelage ({tables}); upgrade Tutelage. Nothing was changed."
         )
@@ -62,12 +62,12 @@ def check_revision(revision: str, what: str) -> None:
 
 
 def newest() -> str:
-    """The revision that `schema` describes."""
+    """Revision that `schema` describes."""
     return revisions(FOLDER)[-1]
 
 
 def upgrade(connection: sa.Connection, to: str = "head") -> None:
-    """Run the missing revisions within the transaction of this connection."""
+    """Run the missing migrations within the transaction of this connection."""
     from alembic import command
     from alembic.config import Config
 
@@ -79,6 +79,6 @@ def upgrade(connection: sa.Connection, to: str = "head") -> None:
 
 
 def stamp(connection: sa.Connection, revision: str) -> None:
-    """Write down that the tables are of this revision."""
+    """Record the schema revision."""
     schema.revision.create(connection, checkfirst=True)
     connection.execute(schema.revision.insert(), {"version_num": revision})

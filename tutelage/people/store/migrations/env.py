@@ -1,4 +1,4 @@
-"""Alembic's environment: the revisions run on the connection that `migrations.upgrade` hands over."""
+"""Alembic environment: runs the migrations on the connection passed by `migrations.upgrade`."""
 
 from alembic import context
 

@@ -1,8 +1,8 @@
-"""The tables. Everything a person said is append-only; whatever else changes, changes together with an `event`.
+"""Tables of the database. Judgements are append-only; every other change writes an `event` in the same transaction.
 
-Times are milliseconds since the epoch, JSON is text (it is never searched), states are checked text. Integer keys are
-internal; `key` and `name` columns hold the identifiers that files and people use. What is kept beside what it could be
-computed from is named in the file of its table, and changes in the same transaction.
+Times are milliseconds since the epoch, JSON is stored as text (and never queried), and states are text with a check
+constraint. Integer ids are internal; `key` and `name` columns hold the identifiers used in files and by people.
+Denormalised columns are listed in the module of their table and updated in the same transaction as their source.
 """
 
 from tutelage.people.store.schema.item_tables import (

@@ -1,11 +1,11 @@
-"""Tables of what raters compare: prompts, responses, items, and live conversations with two models.
+"""Tables of items: prompts, responses, items, and live conversations with two models.
 
-Kept beside what they could be computed from are an item's `answered`, `leased`, `skipped` and votes by verdict, and
-`room` and `started`, which follow from them.
+Denormalised columns of an item: `answered`, `leased`, `skipped`, the votes by verdict, and `room` and `started`, which
+follow from them.
 
-A study with a row in `live` lets raters talk to two models; the newest row is in force. Only the newest conversation of
-a rater may be open. A turn is a message of the rater, kept from the moment it was sent as the last one of a `prompt`.
-Each model's answer is a `response` to it, and once both are there, the turn has an `item`.
+A study with a row in `live` lets raters chat with two models; the newest row is in force. Only the newest conversation
+of a rater may be open. A turn is a message of the rater, stored as soon as it is sent, as the last message of a
+`prompt`. Each model's reply is a `response` to it; once both are complete, the turn has an `item`.
 """
 
 from sqlalchemy import (
@@ -92,14 +92,14 @@ item = Table(
 
 
 def started(items: FromClause) -> ColumnElement[bool]:
-    """The condition that an item was asked and is open, of the table or of an alias of it."""
+    """Condition for items that have been assigned and are open, for the table or an alias of it."""
     return and_(items.c.started == literal_column("1"), items.c.room > literal_column("0"))
 
 
 FRESH = item.c.started == literal_column("0")
 STARTED = started(item)
 OPEN = item.c.room > literal_column("0")
-"""Conditions of the partial indexes; a query uses the index only if it repeats the condition word for word."""
+"""Conditions of the partial indexes; an index is used only by queries that repeat its condition verbatim."""
 
 _round = (item.c.study_id, item.c.pool, item.c.round)
 partial("item_started", STARTED, *_round, item.c.room, item.c.touched)

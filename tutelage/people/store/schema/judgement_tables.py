@@ -1,9 +1,8 @@
-"""Tables of answers: who was asked what, the judgements, and what an owner should look at.
+"""Tables of answers: assignments, judgements and notices to the owners.
 
-An assignment is `counted` among an item's unless it is extra, a model judge's, a simulated rater's in a study that
-people take part in, or its rater or judgement is excluded. A judgement's `latest` is kept beside what it could be
-computed from; its `correction` and `spans` are canonical, and NULL where there is none. A notice is what an owner
-should look at; it is closed, never deleted.
+An assignment is `counted` towards the overlap unless it is extra, belongs to a model judge or to a simulated rater in a
+study with people, or its rater or judgement is excluded. A judgement's `latest` is denormalised; its `correction` and
+`spans` are in canonical order, or NULL. A notice is an entry in the owners' inbox; it is closed, never deleted.
 """
 
 from sqlalchemy import (

@@ -1,8 +1,8 @@
-"""Tables of programs: tokens for the API, webhooks, and what is told to them.
+"""Tables for programs: API tokens, webhooks and their deliveries.
 
-A `token` lets a program use the API; an `api_request` is what was answered to a change under an idempotency key. An
-`alarm` is the least agreement of a study; `low` says that an owner was told that the agreement is below. A `webhook` is
-told of notices numbered above `since`: each is a `delivery`, tried again when it is `due`, which is NULL in the end.
+A `token` authorises a program to use the API; an `api_request` stores the reply to a change under its idempotency key.
+An `alarm` is the minimum agreement of a study; `low` is set once the owners have been notified. A `webhook` receives
+the notices with ids above `since`: each is a `delivery`, retried at `due`, which is NULL after the last attempt.
 """
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, Table, Text, UniqueConstraint

@@ -1,15 +1,15 @@
-"""Tables of raters, their invites, sessions, and visits from recruiting platforms.
+"""Tables of raters, their invitations and sessions, and of visits from recruiting platforms.
 
-A rater's tallies are kept beside what they could be computed from. A rater's `folded` name is what two names are
-compared by (`raters.folded`); `agreed` is the number of the text about consent that the rater agreed to. A rater is
-`forgotten` at a time; what could tell who it was is erased then. An invite with a `rater_id` brings that rater back.
+A rater's tallies are denormalised. `folded` is the normalised name used for comparisons (`raters.folded`); `agreed` is
+the number of the consent text that the rater agreed to. At the time `forgotten`, all identifying data of the rater was
+erased. An invitation with a `rater_id` is a personal link of that rater.
 
-Owners and reviewers who sign in elsewhere have the `identity` by which that place knows them, and a `contact`, their
-e-mail address; whose access was taken away is `removed` at a time. A session's `device` is NULL until a browser uses
-it.
+Owners and reviewers with external sign-in have an `identity`, the identifier at the sign-in provider, and a `contact`,
+their e-mail address; `removed` is the time at which their access was removed. A session's `device` is NULL until a
+browser uses it.
 
-A study may recruit on a platform (`recruitment`, one row at most). A visit is a stay of somebody who came from there;
-`worker`, `task` and `submission` are the platform's identifiers, the only place where they are kept.
+A study may recruit on a platform (`recruitment`, at most one row). A visit belongs to a rater from that platform;
+`worker`, `task` and `submission` are the platform's identifiers and are stored in no other table.
 """
 
 from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, Table, Text, UniqueConstraint

@@ -1,8 +1,8 @@
-"""Tables of studies, and of what happened in them.
+"""Tables of studies, consent texts, the audit trail, exports and erasures.
 
-A version's `spans` are the categories of words that raters may mark, its `corrections` whether they may write a better
-response. A study's `consent` is the number of its present text about consent; 0 is the standard text. Its `languages`
-are those in which raters may see its pages, the usual one first.
+A version's `spans` are the categories of words that raters may mark; `corrections` is 1 if they may write a better
+response. A study's `consent` is the number of its current consent text; 0 is the standard text. `languages` are those
+of the raters' pages, the default first.
 """
 
 from sqlalchemy import (
@@ -88,7 +88,7 @@ revision = Table(
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="tutelage_revision_pkc"),
 )
-"""Written by Alembic, under a name that no other program's Alembic uses in the same database."""
+"""Written by Alembic, under a name that does not collide with another program's Alembic in the same database."""
 
 event = Table(
     "event",
@@ -125,4 +125,4 @@ erasure = Table(
     Column("created", BigInteger, nullable=False),
     sqlite_autoincrement=True,
 )
-"""Raters who are forgotten in the database, and not yet in its backups. The mark stands for the name that is gone."""
+"""Raters erased from the database, but not yet from its backups. `mark` stands in for the erased name."""

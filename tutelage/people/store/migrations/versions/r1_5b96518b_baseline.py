@@ -1,6 +1,7 @@
-"""The tables of version 0.1.0.
+"""Tables of version 0.1.0.
 
-Until 0.1.0 is released this file is edited together with `schema`, and named anew after its tables; a test says how.
+Until the release of 0.1.0, this file is edited together with `schema` and renamed after its digest, which a test
+reports.
 """
 
 from functools import partial
