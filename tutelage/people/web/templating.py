@@ -1,4 +1,4 @@
-"""The templates, in each language: what they say, and how they write numbers and dates."""
+"""Jinja environments per language, with translations and formats of numbers and dates."""
 
 import json
 from functools import cache, partial
@@ -20,7 +20,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @cache
 def templates(language: str, root: str = "") -> jinja2.Environment:
-    """The templates as a reader of the language sees them on a site at the root; made once for each."""
+    """The environment for a language and the root of a site; cached."""
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -45,17 +45,17 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
 
 
 def _question(text: str, language: str) -> str:
-    """The question of a study: a standard one in the language, the owner's own as it was written."""
+    """The question of a study: translated if it is a standard one, an owner's own unchanged."""
     standard = {str(kind.traits.question): kind.traits.question for kind in KINDS.values()}
     return say(standard.get(text, text), language)
 
 
 def _mailto(subject: str, *paragraphs: str) -> str:
-    """The address of a new mail with its subject and text: percent-encoded, lines end in CR LF, as RFC 6068 asks."""
+    """A mailto address with subject and body, percent-encoded with CR LF line ends (RFC 6068)."""
     text = "".join(f"{quote(line, safe='')}%0D%0A" for line in "\n\n".join(paragraphs).split("\n"))
     return f"mailto:?subject={quote(subject, safe='')}&body={text}"
 
 
 def _embedded(words: object) -> Markup:
-    """JSON that can stand within an element script."""
+    """JSON that is safe inside a script element."""
     return Markup(json.dumps(words, ensure_ascii=False).replace("<", "\\u003c"))

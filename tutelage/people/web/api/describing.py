@@ -1,4 +1,4 @@
-"""The description of the API, as OpenAPI 3.1, from the table of its addresses and the types in it."""
+"""OpenAPI 3.1 description of the API, generated from its table of routes and their types."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 def describe(routes: Sequence[ApiRoute]) -> dict[str, Any]:
-    """The OpenAPI document of these routes."""
+    """The OpenAPI document for these routes."""
     types: list[Any] = [Refused]
     for route in routes:
         types += [kind for kind in (route.result, route.data, route.query) if kind not in (None, NoQuery)]

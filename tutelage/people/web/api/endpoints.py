@@ -1,4 +1,4 @@
-"""What each address of the API answers."""
+"""Handlers of the API routes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -33,12 +33,12 @@ from tutelage.people.web.pages.owner.exports import TOO_MANY
 
 
 def overview(call: ApiCall) -> Overview:
-    """How far the study is."""
+    """The progress of the study."""
     return study_overview(call.store, call.study)
 
 
 def agreement(call: ApiCall) -> AgreementFigures:
-    """The agreement, as old as it says."""
+    """Rater agreement from the cached statistics, with their age."""
     kept = call.site.keeper.whole(call.study)
     if kept.value is None:
         raise ApiRefusal(
@@ -52,7 +52,7 @@ def agreement(call: ApiCall) -> AgreementFigures:
 
 
 def items(call: ApiCall) -> ItemPage:
-    """A page of items, in the order they were added."""
+    """A page of items, in insertion order."""
     asked: ItemQuery = call.query
     wanted = ItemFilter(state=asked.state, pool=asked.pool, round=asked.round)
     after = _after(asked)
@@ -69,7 +69,7 @@ def add(call: ApiCall) -> Reply:
 
 
 def raters(call: ApiCall) -> RaterPage:
-    """A page of raters, in the order they came."""
+    """A page of raters, in the order they joined."""
     asked: PageQuery = call.query
     after = _after(asked)
     known = [each for each in list_raters(call.store, call.study.id) if each.role == "rater"]
@@ -79,7 +79,7 @@ def raters(call: ApiCall) -> RaterPage:
 
 
 def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
-    """The preferences that follow from the votes as they are now. The study keeps a record of the export."""
+    """The preferences derived from the current votes. The export is recorded in the study."""
     if study_overview(call.store, call.study).judgements >= TOO_MANY:
         raise ApiRefusal(
             409,
@@ -97,7 +97,7 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
 
 
 def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
-    """Every revision of every judgement by raters of the kinds. The audit trail says that they were read."""
+    """All revisions of all judgements by raters of the given kinds. The access is recorded in the audit trail."""
     asked: VoteQuery = call.query
     every = list_votes(call.store, call.study.id, every_revision=True)
     found = [vote for vote in every if vote.rater_kind in asked.kinds]
@@ -106,13 +106,13 @@ def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
 
 
 def _after(asked: PageQuery) -> int:
-    """The number of the last row of the page before."""
+    """The cursor: the number of the last row of the previous page."""
     if asked.cursor and not (asked.cursor.isascii() and asked.cursor.isdecimal() and len(asked.cursor) < 19):
         raise ApiRefusal(
             400,
-            "This is no cursor.",
+            "The cursor is invalid.",
             "'cursor' in the query",
-            "Send that of the page before, or none for the first page.",
+            "Send the one from the previous page, or none for the first page.",
         )
     return int(asked.cursor or 0)
 

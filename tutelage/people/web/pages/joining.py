@@ -1,4 +1,4 @@
-"""Coming in, agreeing to take part, and leaving."""
+"""Invitations, consent, sign-out and personal links."""
 
 from starlette.responses import Response
 
@@ -33,11 +33,11 @@ from tutelage.people.web.site import Site
 
 DAY_MS = 86_400_000
 LEFT = "on leaving"
-"""The note of the personal links that raters are shown when they leave."""
+"""The note on personal links that raters see when they leave."""
 
 
 def home(call: Call) -> Response:
-    """Redirect a visitor to the page for their role."""
+    """Redirect to the start page of the visitor's role."""
     if call.rater is None and call.visitor is not None:
         return see("/sign-in")
     if call.rater is None:
@@ -46,7 +46,7 @@ def home(call: Call) -> Response:
 
 
 def invitation(call: Call) -> Response:
-    """The page of an invitation's link. Nothing is used up by looking: mail scanners follow links."""
+    """The page of an invitation link. Viewing uses nothing up, because mail scanners follow links."""
     return _join_page(call, _invite(call))
 
 
@@ -63,7 +63,7 @@ def join(call: Call) -> Response:
 
 
 def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -> Response:
-    """The page of an invitation. Whoever is signed in to the same study may go on under the name that is known."""
+    """The page of an invitation. Someone signed in to the same study may continue under their existing name."""
     host = study_of(call.store, invite.study_id)
     known = call.rater is not None and call.rater.study_id == invite.study_id
     return form_page(
@@ -78,15 +78,14 @@ def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -
 
 
 def way_back(call: Call) -> Response:
-    """The page of a link that brings somebody back: a rater's personal link, which works again and again, or one that
-    works once."""
+    """The page of a link back: a rater's reusable personal link, or a single-use link."""
     rater, link = _known(call)
     host = study_of(call.store, rater.study_id)
     return call.page("return.html", host=host, who=rater, lasting=link is not None)
 
 
 def come_back(call: Call) -> Response:
-    """Use the link. One that works once opens nothing afterwards."""
+    """Sign in by the link; a single-use link then expires."""
     rater, link = _known(call)
     token = call.path["token"]
     if link is not None:
@@ -96,8 +95,8 @@ def come_back(call: Call) -> Response:
 
 
 def leave(call: Call) -> Response:
-    """Give back what is on the screen, end the session, and show a rater the personal link that leads back. Who came
-    from a platform gives back the place too, or is shown the code where the visit is over."""
+    """Release the reserved questions, end the session, and show a rater the personal link for coming back. A visitor
+    from a recruiting platform also gives up the place or, if the visit is over, sees the completion code."""
     told = finish(call.store, call.me.id)
     release(call.store, call.me.id)
     end_session(call.store, call.session)
@@ -132,7 +131,7 @@ def welcome(call: Call) -> Response:
 
 
 def agree(call: Call) -> Response:
-    """Agree to take part, under the text that was shown; if there is another one by now, that is shown first."""
+    """Consent to the text that was shown; if it has changed since, the new text is shown first."""
     if call.text("version", str(call.here.consent)) != str(call.here.consent):
         return see("/welcome")
     if must_agree(call.me, call.here):
@@ -144,7 +143,7 @@ def agree(call: Call) -> Response:
 
 
 def must_agree(rater: Rater, study: Study) -> bool:
-    """Whether the rater has yet to consent, to the present text, before any question is shown."""
+    """Whether the rater must consent to the current text before seeing questions."""
     person = rater.kind == "human" and rater.role == "rater"
     return person and (rater.consented is None or rater.agreed != study.consent)
 
@@ -156,8 +155,7 @@ def _place_of(rater: Rater, study: Study) -> str:
 
 
 def signed_in(call: Call, rater: Rater, session: str, place: str = "") -> Response:
-    """The page of the rater's role, or `place`, always with a new session: one that was there before the invitation is
-    of no use to whoever planted it."""
+    """Redirect to `place` or the page of the rater's role, with a new session ID, which prevents session fixation."""
     if call.session:
         end_session(call.store, call.session)
     now = get_rater(call.store, rater.id)
@@ -181,7 +179,7 @@ def _invite(call: Call) -> Invite:
 
 
 def _known(call: Call) -> tuple[Rater, Invite | None]:
-    """Whom a link brings back, and the personal link that it is; None where it works only once."""
+    """The rater of a link back, and its personal link; None for a single-use link."""
     token = call.path["token"]
     found = rater_of_session(call.store, token)
     if found is not None and call.site.holds(found.study_id):
@@ -200,9 +198,9 @@ def _known(call: Call) -> tuple[Rater, Invite | None]:
 
 
 def no_such_link(call: Call, told: str) -> Refusal:
-    """The refusal of a link that does not exist: with the sentence, or, where too many from this address did not, to
-    wait. A link that exists is not refused, however many did not: a whole class may share an address, and tokens of 128
-    bits and more are not guessed."""
+    """The error for a link that does not exist or, after too many failures from this address, a request to wait.
+    Existing links are never rate-limited: a whole class may share an address, and tokens of at least 128 bits cannot be
+    guessed."""
     wait = call.site.attempts.wait(call.address)
     if not wait:
         call.site.attempts.failed(call.address)

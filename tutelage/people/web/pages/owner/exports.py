@@ -1,4 +1,4 @@
-"""From votes to files: a preview with the fate of every vote, the command that does the same, and the download."""
+"""Export of votes: a preview with the fate of every vote, the equivalent command, and the download."""
 
 import shutil
 import tempfile
@@ -25,12 +25,12 @@ from tutelage.people.web.forms import form_page, read_value
 from tutelage.people.web.pages.owner.items import item_address
 
 FEW_ENOUGH = 20_000
-"""Judgements up to which the preview comes without being asked for."""
+"""Maximum number of judgements for an automatic preview."""
 TOO_MANY = 200_000
-"""Judgements from which exporting is the command line's business."""
+"""Number of judgements from which exports are left to the command line."""
 ROWS = 5
 PLACES = 20
-"""Places with personal data that are shown."""
+"""Maximum number of places with personal data to list."""
 FATES = {
     "used": (Sentence("used"), Sentence("in a preference below")),
     "outvoted": (Sentence("outvoted"), Sentence("equal or both bad, beside a pair that was decided")),
@@ -57,11 +57,11 @@ FATES = {
     ),
     "superseded": (Sentence("superseded"), Sentence("changed later by the rater")),
 }
-"""What the fates of judgements are called, and what they mean."""
+"""Names and explanations of the fates of judgements."""
 
 
 def form(call: Call, error: TutelageError | None = None) -> Response:
-    """The choices, and what they come to."""
+    """The export form with a preview of its result."""
     try:
         selection = selection_from(call)
     except FieldError as wrong:
@@ -119,7 +119,7 @@ def download(call: Call) -> Response:
 
 
 def selection_from(call: Call) -> Selection:
-    """The choices of the form; what it does not send is as usual. Raises FieldError for one that cannot be."""
+    """The selection from the form, with defaults for missing fields. Raises FieldError if it is invalid."""
     versions = [each for each in call.values("versions") if each]
     if not all(each.isdecimal() for each in versions):
         raise FieldError("versions", Sentence("Versions of the question are numbers."))

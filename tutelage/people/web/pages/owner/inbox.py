@@ -1,5 +1,5 @@
-"""The inbox: what raters flagged, skipped and wrote, failed practice, items that raters disagree about, models that
-do not answer, full rounds and low agreement."""
+"""The inbox: flags, skips and notes of raters, failed practice, disputed items, failing models, full rounds and low
+agreement."""
 
 from urllib.parse import urlencode
 
@@ -16,7 +16,7 @@ PAGE = 30
 
 
 def table(call: Call) -> Response:
-    """A page of the notices that wait, or of those that were closed."""
+    """A page of the open notices, or of the closed ones."""
     kind = _kind(call)
     closed = call.text("closed") == "yes"
     number = page_number(call)
@@ -37,7 +37,7 @@ def table(call: Call) -> Response:
 
 
 def close(call: Call) -> Response:
-    """Close the notices that were ticked, or all that wait in the tab."""
+    """Close the ticked notices, or all open ones in the tab."""
     kind = _kind(call)
     if call.text("all"):
         close_notices(call.store, call.here.id, kind=kind, actor=call.me.name)
@@ -49,7 +49,7 @@ def close(call: Call) -> Response:
 
 
 def reopen(call: Call) -> Response:
-    """Let a notice wait again."""
+    """Reopen a notice."""
     number = call.text("notice")
     if not _is_number(number):
         raise Refusal(404, Sentence("There is no such notice."))

@@ -1,4 +1,4 @@
-"""The items: found by what is asked of them, with every vote as it was displayed, and what may be done about them."""
+"""The list of items with filters and bulk actions, and the page of one item with every vote as it was displayed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ ORDERS = {
     "answered": Sentence("most answers first"),
     "skipped": Sentence("most skipped first"),
 }
-"""There is no first one where the votes of an item have no two sides to count."""
+"""Orders of the list. The first is omitted for kinds whose votes have no two sides to count."""
 POOLS = {
     "production": Sentence("ordinary"),
     "gold": Sentence("known answer"),
@@ -53,12 +53,12 @@ STATE_WORDS = {
     "excluded": Sentence("excluded"),
 }
 NAMES = ("text", "rater", "flag", "skipped", "corrected", "model", "pool", "round", "state", "by")
-"""The fields of the form, all of which stand in the address."""
+"""The fields of the form, all of which are part of the address."""
 
 
 @dataclass(frozen=True)
 class ItemQuery:
-    """A query of items: the fields of the form as they are, and the same as a filter and an order."""
+    """A query of items: the raw fields of the form, and the filter and order they specify."""
 
     fields: Mapping[str, str]
     filter: ItemFilter
@@ -67,12 +67,12 @@ class ItemQuery:
 
     @property
     def address(self) -> str:
-        """The page of items that asks for the same."""
+        """The address of the list with this query."""
         return with_query("/owner/items", self.fields)
 
 
 def table(call: Call) -> Response:
-    """A page of the items that the form asks for, in its order."""
+    """A page of the items that match the form, in its order."""
     return _table(call)
 
 
@@ -139,7 +139,7 @@ def _number(text: str) -> int | None:
 
 
 def change(call: Call) -> Response:
-    """Do something about the items that are ticked, or about all that the form asks for."""
+    """Apply the action to the ticked items, or to all that match the form."""
     asked = _asked(call)
     keys = call.fields.get("item", ())
     if call.text("all"):
@@ -173,12 +173,12 @@ def _act(call: Call, keys: Sequence[str]) -> None:
 
 
 def detail(call: Call) -> Response:
-    """One item with everything that was said about it."""
+    """One item with all its votes."""
     return item_page(call, call.path["key"])
 
 
 def item_page(call: Call, key: str, error: TutelageError | None = None) -> Response:
-    """The page of an item, with the error of a form on it."""
+    """The page of an item, with the error of its form if any."""
     found = list_questions(call.store, call.here.id, keys=(key,))
     if not found:
         raise Refusal(404, Sentence("There is no item “%(key)s” in this study.", key=key[:100]))
@@ -203,17 +203,17 @@ def item_page(call: Call, key: str, error: TutelageError | None = None) -> Respo
 
 
 def item_address(key: str) -> str:
-    """The page of an item. Keys are the caller's own and may hold anything."""
+    """The address of an item's page. Keys are chosen by users and may contain any character."""
     return f"{_PAGES}{quote(key, safe='')}"
 
 
 def item_of_address(address: str) -> str:
-    """The inverse of `item_address`; empty for another page."""
+    """Inverse of `item_address`; empty for other pages."""
     return unquote(address.removeprefix(_PAGES)) if address.startswith(_PAGES) else ""
 
 
 def counts_bar(question: Question, language: str) -> Svg:
-    """The votes of an item as one bar, described in the language."""
+    """A bar of an item's votes, with a text alternative in the language."""
     counts = question.counts
     told = {name: counts[name] for name in ("a", "tie", "b", "both_bad")}
     label = say(Sentence("A %(a)s, equal %(tie)s, B %(b)s, both bad %(both_bad)s", **told), language)

@@ -1,4 +1,4 @@
-"""One rater: the evidence, the votes with what was asked, and what may be done."""
+"""The page of one rater: reliability, votes with their questions, and actions."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -37,7 +37,7 @@ from tutelage.people.web.paging import page_number, page_of, with_query
 from tutelage.stats.intervals import Interval
 
 FEW_ENOUGH = 20_000
-"""Votes of the study up to which a preview is made without being asked for: it takes two fits of all of them."""
+"""Maximum number of votes in a study for an automatic preview, which fits the rater model twice."""
 VOTES = 25
 MOST_QUOTA = 1_000_000
 STANDINGS = {
@@ -45,7 +45,7 @@ STANDINGS = {
     "cleared": Sentence("passes the test"),
     "learning": Sentence("too few to tell"),
 }
-"""What the test on known answers says so far."""
+"""Results of the test on known answers so far."""
 SCOPES: tuple[Scope, ...] = ("rater", "item", "judgement")
 SAID: Mapping[str, tuple[Sentence, Callable[[Vote], bool]]] = {
     "": (Sentence("everything"), lambda vote: True),
@@ -60,11 +60,11 @@ SAID: Mapping[str, tuple[Sentence, Callable[[Vote], bool]]] = {
     "repeat": (Sentence("asked again"), lambda vote: vote.repeat),
     "excluded": (Sentence("excluded"), lambda vote: vote.excluded is not None),
 }
-"""Which of a rater's votes are shown: the words, and the votes."""
+"""Filters of a rater's votes, with their names."""
 
 
 def quota_of(call: Call) -> int | None:
-    """The most answers that a rater is asked for, from the field of that name; None for no limit."""
+    """The rater's maximum number of answers, from the field `quota`; None for no limit."""
     if not call.text("quota"):
         return None
     return whole_number(call, "quota", Sentence("The greatest number of answers"), 0, MOST_QUOTA)
@@ -107,7 +107,7 @@ def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more
 
 
 def _votes(call: Call, rater: Rater) -> dict[str, object]:
-    """A page of the rater's votes, newest first, with what was asked."""
+    """A page of the rater's votes, newest first, with their questions."""
     said = call.text("said") if call.text("said") in SAID else ""
     fits = SAID[said][1]
     votes = [vote for vote in list_votes(call.store, call.here.id, rater=rater.id) if fits(vote)][::-1]
@@ -130,7 +130,7 @@ def _votes(call: Call, rater: Rater) -> dict[str, object]:
 
 
 def change(call: Call) -> Response:
-    """Pause a rater or let one go on, and limit what is asked of one."""
+    """Pause or resume a rater, or limit the number of answers."""
     rater = _rater(call)
     state = "paused" if call.text("state") == "paused" else "active"
     try:
@@ -149,7 +149,7 @@ def change(call: Call) -> Response:
 
 
 def bring_back(call: Call) -> Response:
-    """A personal link that brings the rater back, on another machine or after the session is over. It is shown once."""
+    """Create a personal link with which the rater can return, shown only once."""
     rater = _rater(call)
     _check_link(rater)
     token = personal_link(call.store, rater.id, actor=call.me.name)
@@ -157,7 +157,7 @@ def bring_back(call: Call) -> Response:
 
 
 def mail_back(call: Call) -> Response:
-    """Mail the rater a personal link. The address is kept nowhere."""
+    """Mail the rater a personal link. The address is not stored."""
     rater, server, address = _rater(call), call.site.mail, call.text("email")
     _check_link(rater)
     if server is None:
@@ -172,7 +172,7 @@ def mail_back(call: Call) -> Response:
 
 
 def _check_link(rater: Rater) -> None:
-    """Raises TutelageError unless the rater can be given a personal link."""
+    """Raise TutelageError unless the rater can be given a personal link."""
     if rater.role != "rater":
         raise TutelageError(
             Sentence(
@@ -183,14 +183,14 @@ def _check_link(rater: Rater) -> None:
 
 
 def end_all_sessions(call: Call) -> Response:
-    """End every session of this person. Personal links go on working until they are withdrawn."""
+    """End every session of this person. Personal links remain valid until they are withdrawn."""
     rater = _rater(call)
     end_sessions(call.store, rater.id, actor=call.me.name)
     return see(f"/owner/raters/{rater.id}")
 
 
 def forget_rater(call: Call) -> Response:
-    """Erase what could tell who the rater is, once that is confirmed, and say what is out of reach."""
+    """Erase the rater's personal data after confirmation, and report what cannot be erased."""
     rater = _rater(call)
     try:
         if call.text("sure") != "yes":
@@ -202,7 +202,8 @@ def forget_rater(call: Call) -> Response:
 
 
 def leave_out(call: Call) -> Response:
-    """Exclude a rater, an item or a judgement, or take it back: a reason on top of what was said, never a deletion."""
+    """Exclude a rater, an item or a judgement, or undo it. Nothing is deleted; the exclusion is recorded with its
+    reason."""
     scope, name = call.text("scope"), call.text("name")
     if scope not in SCOPES:
         raise TutelageError(
@@ -223,7 +224,7 @@ def leave_out(call: Call) -> Response:
 
 
 def _not_left_out(call: Call, scope: Scope, name: str, error: TutelageError) -> Response:
-    """The page from which something was to be excluded, with the error."""
+    """The page on which the exclusion failed, with the error."""
     rater = next((each for each in list_raters(call.store, call.here.id) if each.name == name), None)
     if scope == "rater" and rater is not None:
         return _detail(call, rater, error)

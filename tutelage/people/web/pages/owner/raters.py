@@ -1,4 +1,4 @@
-"""The raters: found by name and by what stands out, and what may be done about many at once."""
+"""The list of raters, with filters and bulk actions."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -46,7 +46,7 @@ ORDERS = {
 
 
 def table(call: Call) -> Response:
-    """A page of the raters that the form asks for, in its order."""
+    """A page of the filtered and sorted raters."""
     return _table(call)
 
 
@@ -80,7 +80,7 @@ def _table(call: Call, error: TutelageError | None = None) -> Response:
 def _chosen(
     raters: Sequence[Rater], asked: Mapping[str, str], statistics: Mapping[int, RaterStatistics]
 ) -> list[Rater]:
-    """The raters that the form asks for."""
+    """The raters that match the form's filters."""
     text, shown = folded(asked["text"]), asked["shown"]
     fits: Mapping[str, Callable[[Rater], bool]] = {
         "flagged": lambda rater: _stands_out(rater, statistics),
@@ -126,7 +126,7 @@ def _ordered(raters: list[Rater], by: str, statistics: Mapping[int, RaterStatist
 
 
 def change_many(call: Call) -> Response:
-    """Do something about the raters that are ticked."""
+    """Apply the action to the ticked raters."""
     numbers = set(call.fields.get("rater", ()))
     chosen = [rater for rater in list_raters(call.store, call.here.id) if str(rater.id) in numbers]
     try:

@@ -1,4 +1,4 @@
-"""Recruiting on a platform: its settings, the link for it, what it costs, and the table to pay by."""
+"""Recruiting on a platform: settings, link, cost estimate, and the payment table."""
 
 from collections import Counter
 
@@ -13,14 +13,14 @@ from tutelage.people.web.forms import form_page
 
 
 def payment_table(call: Call) -> Response:
-    """Time and counts of every visit, with the identifiers of the platform."""
+    """Time and counts of every visit, with the platform's identifiers."""
     headers = {"content-disposition": 'attachment; filename="payments.csv"'}
     text = payment_csv(call.store, call.here.id)
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def form(call: Call, error: TutelageError | None = None) -> Response:
-    """The settings as they are, the link, and the estimate."""
+    """The current settings, the link and the cost estimate."""
     known = recruitment_of(call.store, call.here.id)
     whole, left, seconds = work_in(call.store, call.here.id)
     return form_page(

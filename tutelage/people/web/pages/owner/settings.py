@@ -1,4 +1,4 @@
-"""The settings page: the question and the distribution of work. What raters see is versioned; the rest may change."""
+"""The settings page: the question, which is versioned, and the distribution of work, which is not."""
 
 from starlette.responses import Response
 
@@ -19,7 +19,7 @@ POLICIES = {
 
 
 def form(call: Call, error: TutelageError | None = None) -> Response:
-    """The settings as they are."""
+    """The current settings."""
     told = {
         event.detail.get("version"): event
         for event in list_events(call.store, call.here.id, action="study_version")
@@ -39,7 +39,7 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
 
 
 def ask(call: Call) -> Response:
-    """Change what raters see: a new version."""
+    """Change the presentation, which creates a new version."""
     try:
         present(call.store, call.here.id, _presentation(call), actor=call.me.name)
     except TutelageError as error:
@@ -66,7 +66,7 @@ def _presentation(call: Call) -> Presentation:
 
 
 def languages(call: Call) -> Response:
-    """Change the languages in which raters see the pages: the usual one, and the others that they may choose."""
+    """Set the default language of the rater's pages and the alternatives."""
     usual = call.text("language")
     others = (code for code in call.fields.get("others", ()) if code != usual)
     try:
