@@ -1,24 +1,24 @@
-"""Every metric that a run writes to metrics.jsonl: its meaning, its unit, what is healthy.
+"""Table of all metrics in metrics.jsonl: meaning, unit, healthy range.
 
-What is healthy in a metric that has a panel is in `tutelage.report.panels`, beside its curve.
+For metrics with a panel, the healthy range is in `tutelage.report.panels` with its curve.
 """
 
 from dataclasses import dataclass
 
 PART = "<part>"
-"""Placeholder of the name of a part of the reward, or of a reward that is only watched."""
+"""Placeholder for the name of a part of the reward, or of a reward that is only monitored."""
 HELD_OUT = "held_out/"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its name in metrics.jsonl. One of `<part>` is one for each part of the reward."""
+    """A metric by its name in metrics.jsonl. A name with `<part>` stands for one metric per part of the reward."""
 
     name: str
     meaning: str
     unit: str = ""
     healthy: str = ""
-    """What it does in a run that goes well, and what asks for a look; empty where a panel says so."""
+    """Behaviour in a healthy run, and warning signs; empty if a panel describes it."""
 
 
 NATS, SHARE, TOKENS, COUNT = "nats", "share", "tokens", "count"
@@ -42,14 +42,14 @@ EVERY_RUN = (
         "It halves where memory ran out; the result is the same.",
     ),
 )
-"""What (almost) every run writes."""
+"""Metrics of (almost) every run."""
 
 SUPERVISED = (
     Metric("loss", "What is minimised, over the batch.", "nats per token; per comparison with preferences"),
     Metric(HELD_OUT + "loss", "The loss on examples that are kept aside.", "as `loss`"),
     Metric(HELD_OUT + "perplexity", "exp of the held-out loss.", "equally likely tokens"),
 )
-"""Language models: `pretrain`, `sft` and `rejection`; the losses of `reward` and `dpo` too."""
+"""Language models: `pretrain`, `sft` and `rejection`; the losses also of `reward` and `dpo`."""
 
 PREFERENCES = (
     Metric(
@@ -93,7 +93,7 @@ OWN_ANSWERS = (
     ),
     Metric(HELD_OUT + "ended", "Share of those answers that ended by themselves.", SHARE, "Near 1."),
 )
-"""`rejection` and `dpo --prompts`, once a round."""
+"""`rejection` and `dpo --prompts`, once per round."""
 
 SCORES = (
     Metric("score/mean", "What the reward gave, over all answers of the step.", "scores"),
@@ -146,7 +146,7 @@ SCORES = (
         "0, or a few: a policy that writes more of them earns nothing by them.",
     ),
 )
-"""Answers and what they are worth: `improve`, and as far as there are scores other commands that sample."""
+"""Sampled answers and their scores: `improve`, and other commands that sample and score."""
 
 DISTANCE = (
     Metric("kl/reference", "KL(sampler‖reference) by the estimator k1.", PER_ANSWER),
@@ -171,7 +171,7 @@ DISTANCE = (
         "As `entropy`.",
     ),
 )
-"""How far the policy is from where it began: `improve` and `distill`."""
+"""Distance of the policy from its reference: `improve` and `distill`."""
 
 UPDATE = (
     Metric(
@@ -227,7 +227,7 @@ UPDATE = (
         "value/explained_variance", "Share of the variance of the returns that the critic predicts.", SHARE
     ),
 )
-"""The update of `improve` and `distill`."""
+"""Policy updates of `improve` and `distill`."""
 
 SAMPLER = (
     Metric(
@@ -252,7 +252,7 @@ SAMPLER = (
     Metric("staleness/mean", "Versions by which the weights that wrote a token are behind.", "steps"),
     Metric("staleness/max", "The same of the oldest token.", "steps", "At most `--staleness`."),
 )
-"""Where the sampler is not the trainer: bf16, servers, rollouts ahead."""
+"""Differences between sampler and trainer: bf16, servers, asynchronous rollouts."""
 
 GROUPS = {
     "Every run": EVERY_RUN,
@@ -268,7 +268,7 @@ METRICS = {metric.name: metric for metrics in GROUPS.values() for metric in metr
 
 
 def metric_of(name: str) -> Metric | None:
-    """The entry of a name in metrics.jsonl; None for one that no run of Tutelage writes."""
+    """The entry for a name in metrics.jsonl; None for names that Tutelage does not write."""
     if name in METRICS:
         return METRICS[name]
     *opening, last = name.split("/")

@@ -1,7 +1,7 @@
-"""Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
+"""Model cards: the README.md of a trained model in Hugging Face format, generated from its lineage of runs.
 
-A card holds names of files and folders but no paths, no addresses of databases, and no times, so that it may be
-published and equal runs have equal cards.
+Cards contain file and folder names but no paths, database URLs or times, so that they can be published and equal runs
+have equal cards.
 """
 
 from collections.abc import Iterator
@@ -33,14 +33,14 @@ from tutelage.report.provenance import (
 )
 
 LINEAGE = "## Lineage"
-"""Heading at which the part of a card that this module writes begins."""
+"""The heading from which on the card is generated."""
 SHOWN = (
     *("epochs", "steps", "batch_size", "max_length", "optimiser.lr", "lora.rank", "recipe", "loss", "set"),
     *("keep", "on_policy", "seed"),
 )
-"""Settings that a card shows, where a run has them."""
+"""Settings to show in a card, if a run has them."""
 SAMPLING = ("rounds", "samples", "sampling.temperature", "sampling.max_new_tokens")
-"""Settings that a card shows of a run that answered prompts while it learned."""
+"""Settings to show for a run that sampled completions during training."""
 SHARES = {
     "accuracy": "accuracy",
     "held_out/accuracy": "accuracy on held-out pairs",
@@ -58,19 +58,19 @@ NUMBERS = {
     "rows": "rows trained on",
     "dropped": "rows left out because they did not fit",
 }
-"""Figures of summary.json that a card shows, where a run has them, with their names."""
+"""Figures of summary.json to show in a card, if present, with their names."""
 
 
 def write_model_card(folder: Path) -> None:
-    """Write README.md into the model of the finished run in `folder`. What is there is replaced, but for the part of a
-    reward model's card that says how its scores are read."""
+    """Write README.md into the model of the finished run in `folder`. Replaces an existing card, except for the part of
+    a reward model's card on reading its scores."""
     file = folder / MODEL / CARD
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
     file.write_text(model_card(folder, old), encoding="utf-8")
 
 
 def model_card(folder: Path, old: str = "") -> str:
-    """The card of the model of a run: YAML front matter of the hub, then Markdown. `old` is the card that is there."""
+    """The card of a run's model: YAML front matter, then Markdown. `old` is the existing card."""
     from huggingface_hub import ModelCard, ModelCardData
 
     stage = read_stage(folder.resolve())
@@ -96,7 +96,7 @@ def model_card(folder: Path, old: str = "") -> str:
 
 
 def _of_the_base(base: Base | None) -> dict[str, str]:
-    """The front matter that comes from the model with which the lineage began."""
+    """The front matter that is inherited from the base model."""
     if base is None:
         return {}
     return ({"base_model": base.hub} if base.hub else {}) | dict(base.licence)
@@ -141,7 +141,7 @@ def _facts(stage: Ancestor) -> Iterator[str]:
         yield "settings: " + ", ".join(f"`{name}` {_text(value)}" for name, value in chosen.items())
     for key, name in SHARES.items():
         if key == "accuracy" and stage.command != "reward":
-            continue  # that of the last batch of training
+            continue  # the accuracy on the last training batch
         if (value := number(stage.summary, key)) is not None:
             yield f"{name}: {percent(value, 1)}{_spread(interval(stage.summary, f'{key}_interval'))}"
     for key, name in NUMBERS.items():
@@ -150,7 +150,7 @@ def _facts(stage: Ancestor) -> Iterator[str]:
 
 
 def _study_facts(stage: Ancestor) -> Iterator[str]:
-    """The study of a reward model: its judgements, its raters, and how far they agree."""
+    """The study of a reward model: judgements, raters and agreement."""
     if not stage.study:
         return
     snapshot, selection = section(stage.study, "snapshot"), section(stage.study, "selection")
@@ -176,7 +176,7 @@ def _study_facts(stage: Ancestor) -> Iterator[str]:
 
 
 def _comparisons(stage: Ancestor) -> Iterator[str]:
-    """Win rates of a stage's model and its figures on tasks, from the evaluations whose folders lie beside its own."""
+    """Win rates and task results of a stage's model, from the evaluations in sibling folders."""
     for file in sorted(stage.folder.parent.glob("*/summary.json")):
         settings = read_object(file.with_name("config.json"))[0]
         path = string(section(settings, "model"), "path")
@@ -196,7 +196,7 @@ def _comparisons(stage: Ancestor) -> Iterator[str]:
 
 
 def _task_lines(name: str, summary: Object) -> Iterator[str]:
-    """The figures of tasks in the summary.json of an evaluation, with standard errors; `name` is that of the model."""
+    """Task results with standard errors from the summary.json of an evaluation; `name` is the model's."""
     tasks, figures = section(summary, "tasks"), section(summary, "model")
     versions = section(tasks, "versions")
     for figure in map(str, items(tasks, "figures")):

@@ -1,4 +1,4 @@
-"""The page about a run or a round: one HTML file that needs no network and no script."""
+"""HTML report of a run or a round: one file without scripts or external resources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ DICTIONARY: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class RaterRow:
-    """A row of the table of raters as text; `drawing` shows the reliability."""
+    """A row of the rater table, as text; `drawing` shows the reliability."""
 
     name: str
     votes: str
@@ -104,7 +104,7 @@ class RaterRow:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table: each row has a name, values under the columns, and a note."""
+    """A table: each row has a name, values per column, and a note."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...], str], ...]
@@ -112,7 +112,7 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Section:
-    """A stage in the form in which the template writes it. Everything but the title line may be empty."""
+    """A stage as the template renders it. All fields after the title line may be empty."""
 
     number: int
     kind: str
@@ -138,18 +138,18 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """The identifier of this section that links lead to."""
+        """The HTML id of the section."""
         return f"stage-{self.number}"
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The sentences about known problems in this section's models and figures."""
+        """Messages about known problems in the section's models and figures."""
         charts = (*self.figures, *self.more)
         return (*self.model_faults, *(chart.finding for chart in charts if chart.finding))
 
 
 def section_of(stage: StageContent, index: int) -> Section:
-    """The section of a stage, which is the index-th of its round, counted from 1."""
+    """The section of a stage; `index` counts from 1."""
     run = stage.run
     charts, more = figures(stage.kind, run), further_figures(stage.kind, run)
     groups = answers.groups(run.answers)
@@ -192,12 +192,12 @@ def status(stage: StageContent) -> str:
 
 
 def listed(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """Settings or results as pairs of a name and a text."""
+    """Settings or results as pairs of name and text."""
     return tuple((key, spelled(value)) for key, value in values.items())
 
 
 def spelled(value: object) -> str:
-    """A JSON value as text: a number rounded, a list as words, null as a dash."""
+    """A JSON value as text: a rounded number, a list as words, null as a dash."""
     if value is None:
         return "–"
     if isinstance(value, list):
@@ -208,13 +208,13 @@ def spelled(value: object) -> str:
 
 
 def raters(judgements: Object) -> tuple[RaterRow, ...]:
-    """The rows of the table of raters, the most reliable first; a rater of unknown reliability comes last."""
+    """The rows of the rater table, most reliable first and unknown reliability last."""
     rows = objects(judgements, "raters")
     return tuple(rater(row) for row in sorted(rows, key=lambda row: -(number(row, "reliability") or 0.0)))
 
 
 def rater(row: Object) -> RaterRow:
-    """A row of the table of raters."""
+    """A row of the rater table."""
     value, votes, left = (number(row, key) for key in ("reliability", "votes", "left_rate"))
     ends = interval(row, "interval")
     name = string(row, "name", "unnamed")
@@ -241,7 +241,7 @@ def flag(value: object) -> str:
 
 
 def table(summary: Object) -> ResultTable | None:
-    """The table in a summary, which holds it as `columns` and `rows`; None without rows."""
+    """The table under `columns` and `rows` in a summary; None without rows."""
     rows = tuple(
         (string(row, "name"), tuple(spelled(value) for value in items(row, "values")), string(row, "note"))
         for row in objects(summary, "rows")
@@ -252,7 +252,7 @@ def table(summary: Object) -> ResultTable | None:
 def write_report(folder: Path) -> Path:
     """Write `report.html` into the folder of a run or of a round, and return its path.
 
-    Raises TutelageError when the folder is neither (see `folders`), or cannot be written to.
+    Raises TutelageError if the folder is neither (see `folders`) or cannot be written to.
     """
     path = folder / "report.html"
     html = render(read(folder))
@@ -264,7 +264,7 @@ def write_report(folder: Path) -> Path:
 
 
 def render(round_: RoundContent) -> str:
-    """The HTML text of the page about a round."""
+    """The HTML report of a round."""
     sections = [section_of(stage, index) for index, stage in enumerate(round_.stages, 1)]
     return (
         environment()
@@ -286,7 +286,7 @@ def render(round_: RoundContent) -> str:
 
 @cache
 def environment() -> Environment:
-    """The environment of the templates. They escape every text but drawings (`Svg`), which are escaped already."""
+    """The Jinja environment. Escapes all text except drawings (`Svg`), which are already escaped."""
     return Environment(
         loader=PackageLoader("tutelage.report"),
         autoescape=True,

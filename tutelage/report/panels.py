@@ -1,4 +1,4 @@
-"""The panels of each kind of stage: which curves a chart shows, and how to read it."""
+"""Panels of each kind of stage: the curves of a chart, and how to read it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from tutelage.report.metrics import metric_of
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric over the steps. A *noisy* one is drawn pale, with its running average over it; `spread` names the
-    metric that is one standard deviation around it."""
+    """One metric over the steps. A *noisy* one is drawn faint with its running average on top; `spread` is the metric
+    with its standard deviation."""
 
     metric: str
     label: str
@@ -25,8 +25,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """The description of a chart of metrics, with a sentence each on what is healthy and what would be alarming.
-    `diagnose` returns a sentence about a run whose curves went wrong, or an empty text."""
+    """A chart of metrics, with a sentence each on healthy and alarming behaviour. `diagnose` returns a finding about a
+    run, or an empty text."""
 
     title: str
     unit: str
@@ -39,7 +39,7 @@ class Panel:
 
 
 def held_out(metric: str) -> Curve:
-    """The curve of a metric on held-out examples. It is measured seldom, so it is not smoothed."""
+    """The curve of a metric on held-out examples, which has few points and is not smoothed."""
     return Curve(f"held_out/{metric}", "held out", colour=1, noisy=False)
 
 
@@ -217,7 +217,7 @@ NOT_CURVES = ("step", "seconds", "tokens_at_once")
 
 
 def further(run: RunContent, panels: Sequence[Panel]) -> tuple[Panel, ...]:
-    """A plain panel for every metric of a run that none of the panels shows."""
+    """A plain panel for every metric of a run that is in none of the panels."""
     drawn = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
     names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)
     return tuple(
@@ -228,6 +228,6 @@ def further(run: RunContent, panels: Sequence[Panel]) -> tuple[Panel, ...]:
 
 
 def _meaning(name: str) -> str:
-    """What a metric is and what is healthy in it, of those that the table of metrics has."""
+    """The meaning and healthy range of a metric, if the table of metrics has it."""
     metric = metric_of(name)
     return f"{metric.meaning} {metric.healthy}".strip() if metric else ""

@@ -1,4 +1,4 @@
-"""Sampled answers on the page of a run: pairs before and after, and answers followed through training."""
+"""Sampled answers on a report: pairs before and after training, and answers to one prompt through training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from tutelage.report.folders import RunContent
 from tutelage.report.json_files import Object, number, string, truth
 
 EACH = 3  # answers per group
-CHANGES, MOMENTS = 2, 3  # prompts whose answers are followed through training, and how often each is shown
+CHANGES, MOMENTS = 2, 3  # prompts to follow through training, and answers to each
 SAMPLED, PER_PROMPT = 3, 3
 
 
 @dataclass(frozen=True)
 class SampleAnswer:
-    """An answer with its scores as text; a `cut` one ran into the length limit."""
+    """An answer with its scores as text; `cut` if it reached the length limit."""
 
     text: str
     marks: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class SampleAnswer:
 
 @dataclass(frozen=True)
 class AnswerPair:
-    """The answers to one prompt before and after, or only after where nothing was compared; `gain` is the change as
+    """The answers to one prompt before and after, or only after if there was no comparison; `gain` is the change as
     text, and `sign` is 1, 0 or -1."""
 
     prompt: str
@@ -37,7 +37,7 @@ class AnswerPair:
 
 @dataclass(frozen=True)
 class AnswerGroup:
-    """Pairs that were picked by the same rule."""
+    """Pairs selected by the same rule."""
 
     title: str
     pairs: tuple[AnswerPair, ...]
@@ -45,14 +45,14 @@ class AnswerGroup:
 
 @dataclass(frozen=True)
 class Strand:
-    """Several answers to one prompt, each under a heading."""
+    """Several answers to one prompt, each with a heading."""
 
     prompt: str
     answers: tuple[tuple[str, SampleAnswer], ...]
 
 
 def measure(rows: Sequence[Object]) -> str:
-    """The name of the measure that compares answers: gold where it is known, else the score, else empty."""
+    """The measure that compares answers: gold if known, otherwise score, otherwise empty."""
     for name in ("gold", "score"):
         if any(gain(row, name) is not None for row in rows):
             return name
@@ -60,21 +60,22 @@ def measure(rows: Sequence[Object]) -> str:
 
 
 def gain(row: Object, name: str) -> float | None:
-    """The change of a measure from the answer before to the answer after; None when one of them is not known."""
+    """The change of a measure from the answer before to the answer after; None if either is unknown."""
     before, after = number(row, f"{name}_before"), number(row, f"{name}_after")
     return None if before is None or after is None else after - before
 
 
 def gains(rows: Sequence[Object]) -> tuple[str, dict[int, float]]:
-    """The name of the measure that compares answers, and its change in each row that has one."""
+    """The measure that compares answers, and its change in each row that has one."""
     name = measure(rows)
     return name, {i: change for i, row in enumerate(rows) if (change := gain(row, name)) is not None}
 
 
 def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
-    """The pairs nearest to the median change, the largest gains and the largest losses; without a measure, the first.
+    """The pairs nearest to the median change, the largest gains and the largest losses; without a measure, the first
+    ones.
 
-    No pair is in two groups, and a group of losses holds losses only.
+    No pair is in two groups, and the losses are negative changes only.
     """
     name, changes = gains(rows)
     if not changes:
@@ -118,7 +119,7 @@ def answer(row: Object, when: str) -> SampleAnswer:
 
 
 def balance(rows: Sequence[Object]) -> str:
-    """A sentence on how many answers became better, worse, and neither."""
+    """A sentence with the numbers of better, worse and unchanged answers."""
     name, changes = gains(rows)
     if not changes:
         return ""
@@ -132,8 +133,8 @@ def balance(rows: Sequence[Object]) -> str:
 
 
 def changes(run: RunContent) -> tuple[Strand, ...]:
-    """The first, a middle and the last answer to each prompt that was answered at several steps. Where no prompt came
-    back, one answer each of the first, a middle and the last step."""
+    """The first, a middle and the last answer to each prompt that was sampled at several steps. If no prompt was
+    repeated, one answer each of the first, a middle and the last step."""
     prompts: dict[str, dict[float, Object]] = {}
     steps: dict[float, Object] = {}
     for row in run.samples:
@@ -166,7 +167,7 @@ def side_by_side(run: RunContent) -> tuple[Strand, ...]:
 
 
 def strand(headed: Sequence[tuple[str, Object]]) -> Strand:
-    """The strand of rows of one prompt, each with its heading."""
+    """The strand of rows of one prompt with their headings."""
     prompt = string(headed[0][1], "prompt")
     return Strand(shortened(prompt), tuple((heading, sampled(row)) for heading, row in headed))
 

@@ -1,4 +1,4 @@
-"""The figures of each kind of stage, and the findings in them."""
+"""Figures of each kind of stage, with their findings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,12 +22,12 @@ from tutelage.report.reliability_diagram import bins, reliability
 from tutelage.stats.text import word_counts
 
 AVERAGED = 12
-"""The fewest points of a curve that is averaged."""
+"""Minimum number of points for a running average."""
 
 
 @dataclass(frozen=True)
 class RunFigure:
-    """A drawing on the page with its words: `span` has the first and the last value, `finding` a known problem."""
+    """A figure on the page: `span` has the first and the last value, `finding` a known problem."""
 
     title: str
     drawing: Svg
@@ -39,7 +39,7 @@ class RunFigure:
 
 
 def figure(panel: Panel, run: RunContent) -> RunFigure | None:
-    """The figure of a panel for a run, or None when the run has logged no curve of the panel more than once."""
+    """The figure of a panel for a run; None if no curve of the panel has two points."""
     series = tuple(s for curve in panel.curves for s in series_of(curve, run))
     if all(len(one.x) < 2 for one in series):
         return None
@@ -59,7 +59,7 @@ def figure(panel: Panel, run: RunContent) -> RunFigure | None:
 
 
 def series_of(curve: Curve, run: RunContent) -> tuple[Series, ...]:
-    """The series of a curve: as it is, or pale under its running average, or the average with its spread as a band."""
+    """The series of a curve: plain, faint under its running average, or the average with its spread as a band."""
     steps, values = column(run, curve.metric)
     if not steps:
         return ()
@@ -78,7 +78,7 @@ def series_of(curve: Curve, run: RunContent) -> tuple[Series, ...]:
 
 
 def rules_of(panel: Panel, run: RunContent) -> tuple[Rule, ...]:
-    """The reference line that a run itself supplies for a panel of accuracy: the ceiling."""
+    """The accuracy ceiling of the run as the reference line of a panel of accuracy."""
     ceiling = number(run.summary, "ceiling")
     if ceiling is None or "held_out/accuracy" not in {curve.metric for curve in panel.curves}:
         return ()
@@ -86,8 +86,7 @@ def rules_of(panel: Panel, run: RunContent) -> tuple[Rule, ...]:
 
 
 def span(panel: Panel, run: RunContent) -> str:
-    """The first and the last value of a panel's first curve as text; the last one of a noisy curve is the mean of its
-    last window."""
+    """The first and the last value of a panel's first curve as text; for a noisy curve, the mean of the last window."""
     for curve in panel.curves:
         _, values = finite(run, curve.metric)
         if len(values) > 1:
@@ -97,16 +96,16 @@ def span(panel: Panel, run: RunContent) -> str:
 
 
 POINTS = 400
-"""The most points of a scatter; more of them would hide each other."""
+"""Maximum number of points in a scatter plot."""
 FEWEST = 24
-"""The fewest answers from which a correlation of length and score is read."""
+"""Minimum number of answers for the correlation of length and score."""
 FOLLOWS = 0.8
-"""Correlation of length and score from which on the reward is suspected to count words."""
+"""Correlation of length and score that suggests that the reward measures length."""
 FigureMaker: TypeAlias = Callable[[RunContent], RunFigure | None]
 
 
 def accuracy_figure(run: RunContent) -> RunFigure | None:
-    """The accuracy of a reward model beside those of a coin and of a perfect model."""
+    """The accuracy of a reward model, next to chance and to a perfect model."""
     accuracy, ceiling = accuracy_of(run), number(run.summary, "ceiling")
     if accuracy is None or ceiling is None:
         return None
@@ -129,7 +128,7 @@ def accuracy_figure(run: RunContent) -> RunFigure | None:
 
 
 def calibration_figure(run: RunContent) -> RunFigure | None:
-    """The calibration of a reward model: whether it is as often right as it predicts."""
+    """The calibration of a reward model: predicted against observed accuracy."""
     diagram = bins(run.summary)
     if not diagram:
         return None
@@ -143,7 +142,7 @@ def calibration_figure(run: RunContent) -> RunFigure | None:
 
 
 def path_figure(run: RunContent) -> RunFigure | None:
-    """The path of a policy through score and gold, from step to step."""
+    """The trajectory of a policy in score and gold."""
     gold = dict(zip(*finite(run, "gold/mean"), strict=True))
     score = dict(zip(*finite(run, "score/mean"), strict=True))
     steps = sorted(gold.keys() & score.keys())
@@ -180,7 +179,8 @@ def length_figure(run: RunContent) -> RunFigure | None:
 
 
 def length_score_figure(run: RunContent) -> RunFigure | None:
-    """The score of sampled answers over their length, both relative to their step, so that training moves neither."""
+    """The score of sampled answers over their length, both relative to the mean of their step, to remove the effect of
+    training."""
     pairs = relative_to_step(run)
     line = fit(*zip(*pairs, strict=True)) if len(pairs) >= FEWEST else None
     if line is None:
@@ -201,7 +201,7 @@ def length_score_figure(run: RunContent) -> RunFigure | None:
 
 
 def relative_to_step(run: RunContent) -> list[tuple[float, float]]:
-    """(words, score) of the sampled answers that have a score, less the means of all answers of their step."""
+    """(words, score) of the sampled answers with a score, minus the means of all answers of their step."""
     steps: dict[float | None, list[tuple[float, float]]] = {}
     for row in run.samples:
         score = number(row, "score")
@@ -268,11 +268,11 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
         "evaluate": (gain_figure, trust_figure),
     }
 )
-"""The figures of each kind of stage, in the order in which the page shows them."""
+"""The figures of each kind of stage, in page order."""
 
 
 def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
-    """The figures of a stage of some kind for which its run has data."""
+    """The figures of a kind of stage that the run has data for."""
     items = FIGURES.get(kind, ())
     return tuple(
         filter(None, (figure(each, run) if isinstance(each, Panel) else each(run) for each in items))
@@ -280,15 +280,15 @@ def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
 
 
 def further_figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
-    """The figures of all metrics of a run that `figures` does not show."""
+    """Figures for the other metrics of a run, which `figures` does not show."""
     panels = [item for item in FIGURES.get(kind, ()) if isinstance(item, Panel)]
     return tuple(filter(None, (figure(panel, run) for panel in further(run, panels))))
 
 
 @dataclass(frozen=True)
 class RunFinding:
-    """A sentence about one figure of a stage, about the chat templates of its models (`subject` is "Chat template"),
-    about its final model ("Saved model"), or about a file of it that cannot be read ("files")."""
+    """A finding about one figure of a stage, the chat templates of its models (`subject` "Chat template"), its final
+    model ("Saved model"), or an unreadable file ("files")."""
 
     stage: str
     subject: str
@@ -296,7 +296,7 @@ class RunFinding:
 
 
 def findings_in(folder: Path) -> tuple[RunFinding, ...]:
-    """The findings in the folder of a run or of a round, by stage. Raises TutelageError where the folder is neither."""
+    """The findings in the folder of a run or a round, by stage. Raises TutelageError if the folder is neither."""
     content = read(folder)
     findings = [RunFinding("", "files", trouble) for trouble in content.troubles]
     for stage in content.stages:
