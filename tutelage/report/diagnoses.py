@@ -98,7 +98,7 @@ def hacking(run: RunContent) -> str:
         return ""
     return (
         f"Gold was highest near step {steps[top]:.0f} and has fallen by {number(drop)} since, while the score rose"
-        f" by {number(rise)}: the policy serves the reward model and no longer the people behind it."
+        f" by {number(rise)}: the policy exploits errors of the reward model."
     )
 
 
@@ -123,7 +123,7 @@ def collapse(run: RunContent) -> str:
     if len(entropy) < SHORTEST or closing(entropy) >= COLLAPSED * opening(entropy):
         return ""
     first, last = opening(entropy), closing(entropy)
-    return f"Entropy fell from {number(first)} to {number(last)} nats: the policy hardly varies its answers any more."
+    return f"Entropy fell from {number(first)} to {number(last)} nats: the policy's answers hardly vary any more."
 
 
 def drifting_length(run: RunContent) -> str:
@@ -137,7 +137,7 @@ def drifting_length(run: RunContent) -> str:
     word = "longer" if last > first else "shorter"
     return (
         f"Answers became much {word} ({number(first)} to {number(last)} tokens):"
-        " check that it is their content that is rewarded."
+        " check that the reward measures content, not length."
     )
 
 
@@ -146,7 +146,7 @@ def unfinished(run: RunContent) -> str:
     ended = lately(run, "ended")
     if ended is None or ended >= ENDING:
         return ""
-    return f"In the last steps only {percent(ended)} of the answers came to an end by themselves."
+    return f"In the last steps only {percent(ended)} of the answers ended by themselves."
 
 
 def leaping(run: RunContent) -> str:
@@ -163,7 +163,7 @@ def clipping(run: RunContent) -> str:
     clipped = lately(run, "clip_fraction")
     if clipped is None or clipped <= CLIPPED:
         return ""
-    return f"Lately {percent(clipped)} of the tokens were clipped: the updates are too large for their data."
+    return f"In the last steps {percent(clipped)} of the tokens were clipped: the updates are too large for their data."
 
 
 def blind_critic(run: RunContent) -> str:
@@ -171,7 +171,7 @@ def blind_critic(run: RunContent) -> str:
     explained = lately(run, "value/explained_variance")
     if explained is None or explained >= 0:
         return ""
-    return f"Explained variance is {number(explained)} lately: the critic is worse than no critic."
+    return f"Explained variance is {number(explained)} in the last steps: the critic is worse than no critic."
 
 
 def diverging_values(run: RunContent) -> str:
@@ -230,9 +230,7 @@ def doubtful_accuracy(run: RunContent) -> str:
         return ""
     value, low, _ = accuracy
     if low <= 0.5:
-        return (
-            f"Held-out accuracy ({percent(value, 1)}) cannot be told from guessing: its interval reaches 50%."
-        )
+        return f"Held-out accuracy ({percent(value, 1)}) is not significantly above chance: its interval reaches 50%."
     if ceiling is None or low <= ceiling:
         return ""
     return (

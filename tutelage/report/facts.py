@@ -76,7 +76,9 @@ def language_facts(run: RunContent) -> list[Fact]:
         first = f"from {written(loss[0])}" if len(loss) > 1 else ""
         facts.append(Fact("held-out loss", written(loss[-1]), first))
     if perplexity:
-        facts.append(Fact("perplexity", written(perplexity[-1]), "equally likely tokens to choose from"))
+        facts.append(
+            Fact("perplexity", written(perplexity[-1]), "equivalent number of equally likely tokens")
+        )
     facts += share(run.summary, "held_out/rougeL", "ROUGE-L", "overlap with the reference answers")
     return facts + latest(run, "tokens_per_second", "tokens per second")
 
@@ -237,7 +239,7 @@ def verdict(round_: RoundContent) -> str:
     else:
         how = "better" if ends[0] > 0.5 else "worse"
     return (
-        f"On prompts it has never seen, the {round_.policy} answers {how} than {round_.reference}: it wins"
+        f"On held-out prompts, the {round_.policy} answers {how} than {round_.reference}: it wins"
         f" {percent(value)} of the comparisons (95% interval {between(*ends)})."
     )
 

@@ -122,7 +122,7 @@ def read_metrics(path: Path) -> tuple[list[Object], str]:
     for row in rows:
         step = number(row, "step")
         if step is None:
-            trouble = trouble or f"{path.name}: there are lines without a step"
+            trouble = trouble or f"{path.name}: some lines have no step"
         else:
             steps.setdefault(step, {}).update(row)
     return [steps[step] for step in sorted(steps)], trouble

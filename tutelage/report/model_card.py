@@ -56,7 +56,7 @@ NUMBERS = {
     "divergence": "divergence from the teacher in the last batch, nats per token",
     "pairs": "pairs trained on",
     "rows": "rows trained on",
-    "dropped": "rows left out because they did not fit",
+    "dropped": "rows skipped because they did not fit",
 }
 """Figures of summary.json to show in a card, if present, with their names."""
 
@@ -105,7 +105,7 @@ def _of_the_base(base: Base | None) -> dict[str, str]:
 def _sections(stage: Ancestor) -> Iterator[str]:
     """The lines from the lineage on."""
     stages = stage.lineage()
-    yield f"{_beginning(stage.base)} Each stage below was made from what it names; the last is this model."
+    yield f"{_beginning(stage.base)} Each stage below lists its sources; the last stage is this model."
     for place, each in enumerate(stages, start=1):
         yield from ("", f"### {place}. {each.folder.name}: {each.command}", "")
         yield from (f"- {line}" for line in _facts(each))
@@ -119,12 +119,12 @@ def _sections(stage: Ancestor) -> Iterator[str]:
 
 def _beginning(base: Base | None) -> str:
     if base is None:
-        return "The weights began as random numbers."
+        return "The weights were initialised randomly."
     revision = f" at revision `{base.revision}`" if base.revision else ""
     where = f"`{base.hub}`{revision} of the hub" if base.hub else f"the folder `{base.name}`"
     licence = base.licence.get("license_name") or base.licence.get("license")
     return f"The weights began with {where}, " + (
-        f"whose licence is `{licence}`." if licence else "whose licence is not recorded where it was read."
+        f"whose licence is `{licence}`." if licence else "whose licence is unknown."
     )
 
 
@@ -169,7 +169,7 @@ def _study_facts(stage: Ancestor) -> Iterator[str]:
         yield f"agreement of two raters on a pair: {percent(agreement, 1)}"
     if value is not None:
         spread = _spread(interval(ceiling, "interval"))
-        yield f"accuracy that the best predictor of single votes could reach: {percent(value, 1)}{spread}"
+        yield f"accuracy ceiling for single votes: {percent(value, 1)}{spread}"
     votes = section(stage.summary, "votes")
     if (accuracy := number(votes, "accuracy")) is not None:
         yield f"accuracy on single votes: {percent(accuracy, 1)}{_spread(interval(votes, 'interval'))}"
@@ -212,14 +212,14 @@ def _task_lines(name: str, summary: Object) -> Iterator[str]:
 def _limits(stage: Ancestor, compared: list[str]) -> Iterator[str]:
     if stage.command == "reward":
         yield (
-            "Scores compare answers to the same prompt, of the kind that the model was trained on; they say nothing of "
+            "Scores compare answers to the same prompt, of the kind that the model was trained on; they do not measure "
             "truth."
         )
     elif not compared:
-        yield "No evaluation against another model is recorded beside the run."
+        yield "No evaluation against another model was found next to the run."
     if stage.command == "improve":
-        yield "The score is that of the reward that was maximised: people may prefer other answers than it does."
-    yield "Nothing here measures safety, truthfulness or bias; what the base and the data bring of these stays."
+        yield "The score is the reward that was maximised; people may prefer other answers."
+    yield "Nothing here measures safety, truthfulness or bias; problems of the base model and the data remain."
     yield "Figures are those of one run with one seed; intervals are 95 % and cover the choice of examples only."
 
 

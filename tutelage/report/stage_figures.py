@@ -122,8 +122,8 @@ def accuracy_figure(run: RunContent) -> RunFigure | None:
         title=chart.title,
         drawing=draw(chart),
         unit="share of held-out votes predicted, with its 95% interval",
-        healthy="The interval reaches near the ceiling: little of what raters agree on is missed.",
-        alarming="The interval touches 50% (nothing was learnt) or lies above the ceiling (a leak).",
+        healthy="The interval is close to the ceiling: the model predicts most of what raters agree on.",
+        alarming="The interval includes 50% (nothing was learned) or is above the ceiling (a leak).",
     )
 
 
@@ -135,9 +135,9 @@ def calibration_figure(run: RunContent) -> RunFigure | None:
     return RunFigure(
         title="Calibration",
         drawing=draw(reliability(diagram)),
-        unit="how often an answer was preferred, against the predicted probability of it",
-        healthy="The discs lie along the diagonal: of the votes given 70%, seven in ten come true.",
-        alarming="A line flatter than the diagonal: the reward model is surer than it has reason to be.",
+        unit="observed share of preferences against their predicted probability",
+        healthy="The discs lie along the diagonal: predictions of 70% are right in seven of ten votes.",
+        alarming="A line flatter than the diagonal: the reward model is overconfident.",
     )
 
 
@@ -158,8 +158,8 @@ def path_figure(run: RunContent) -> RunFigure | None:
         title="Gold against score",
         drawing=draw(Chart("Gold against score", (points, path), Axis("score"))),
         unit=f"gold upwards, score to the right, one point per {counted(every, 'step') if every > 1 else 'step'}",
-        healthy="The path leads to the upper right: what is rewarded is what is wanted.",
-        alarming="The path bends downwards: more score, less worth. Training should have stopped at the bend.",
+        healthy="The path leads to the upper right: score and gold rise together.",
+        alarming="The path bends downwards: more score, less gold. Training should have stopped at the bend.",
     )
 
 
@@ -173,8 +173,8 @@ def length_figure(run: RunContent) -> RunFigure | None:
         title="Length of the answers",
         drawing=draw(Chart("Length of the answers", series, Axis("words"))),
         unit="number of answers",
-        healthy="One broad hump: answers of natural length, differing enough to compare.",
-        alarming="A spike at the right edge: answers run into the length limit.",
+        healthy="One broad peak: answers of natural and varied length.",
+        alarming="A spike at the right edge: answers reach the length limit.",
     )
 
 
@@ -191,12 +191,12 @@ def length_score_figure(run: RunContent) -> RunFigure | None:
         title=title,
         drawing=draw(Chart(title, scatter(x, y, "answers"), Axis("words, less the mean of the step"))),
         unit=f"score less the mean of the step; correlation {written(follows, 2)}",
-        healthy="A cloud without a direction: short and long answers score alike.",
-        alarming="A line: the reward counts words, upwards or downwards, and the policy will learn to.",
+        healthy="A cloud without a trend: score and length are independent.",
+        alarming="A line: the reward depends on length, and the policy will exploit it.",
         finding=""
         if abs(follows) < FOLLOWS
         else f"The score follows the length of the answers (correlation {written(follows, 2)} within a step):"
-        " check that the reward looks at more than length.",
+        " check that the reward measures more than length.",
     )
 
 
@@ -229,8 +229,8 @@ def gain_figure(run: RunContent) -> RunFigure | None:
         title=f"Change in {name}, prompt by prompt",
         drawing=draw(Chart(f"Change in {name}", worse + better, axis, rules=(zero,))),
         unit="number of prompts",
-        healthy="Most of the weight lies right of zero, and the left tail is short.",
-        alarming="Two humps, or a long left tail: some kind of prompt is paying for the others.",
+        healthy="Most of the mass is right of zero, and the left tail is short.",
+        alarming="Two peaks, or a long left tail: some prompts got worse while others improved.",
     )
 
 
@@ -252,8 +252,8 @@ def trust_figure(run: RunContent) -> RunFigure | None:
         title="Does more score mean more gold?",
         drawing=draw(Chart("Change in gold over change in score", series, Axis("score after − before"))),
         unit=f"gold after − before; correlation {written(line[2], 2)}",
-        healthy="A cloud that leans to the upper right: what the reward model pays for is worth something.",
-        alarming="A flat or falling line: at this distance from the reference the score has lost its meaning.",
+        healthy="A cloud that rises to the right: gains in score are gains in gold.",
+        alarming="A flat or falling line: at this distance from the reference the score is no longer informative.",
     )
 
 

@@ -85,7 +85,7 @@ def read_votes(path: str, columns: VoteFileColumns) -> VoteFile:
     complete = _in_one_notation(list(_complete_rows(table, columns, left_out)))
     rows = _last_votes(complete, left_out)
     _refuse_unusable(rows, table, columns)
-    notes = [f"{_places(where)} skipped: {reason}" for reason, where in left_out.items()]
+    notes = [f"{_places(where)} left out: {reason}" for reason, where in left_out.items()]
     answers = _known_answers(rows, notes)
     choices = ordered_names({row.choice for row in rows} | set(answers.values()))
     votes = Votes.of(
