@@ -1,6 +1,6 @@
 """Comparison of the chat templates in a run: the policy, its initial model, and the reward models.
 
-Models that share a vocabulary but format or end answers differently would work on inputs they were not trained on.
+Models that share a vocabulary but format or end completions differently would work on inputs they were not trained on.
 Templates are read from tokenizer files, without torch or transformers; models outside local folders are not compared.
 """
 
@@ -45,7 +45,7 @@ class ChatForm:
         return tuple(self._written(messages, asks=True) for messages in PROMPTS)
 
     def after_answer(self) -> str:
-        """The text that the template adds after an answer, or the end token."""
+        """The text that the template adds after a completion, or the end token."""
         whole = self._written((*ASKED, {"role": "assistant", "content": ANSWER}), asks=False)
         return self.end if self.template is None or whole is None else whole.rpartition(ANSWER)[2].strip()
 
@@ -90,8 +90,8 @@ def mismatches(folder: Path, config: Object) -> tuple[str, ...]:
 
 def _model_of(config: Object) -> Path | None:
     """The model in the settings of a run."""
-    named = flat(settings_in(config)).get("model.path")
-    return Path(named) if isinstance(named, str) and named else None
+    path = flat(settings_in(config)).get("model.path")
+    return Path(path) if isinstance(path, str) and path else None
 
 
 def read_form(folder: Path) -> ChatForm | None:
@@ -140,7 +140,7 @@ def _differences(folder: Path, other_folder: Path, role: str) -> Iterator[str]:
         not (all(ends) and (ends[0].startswith(ends[1]) or ends[1].startswith(ends[0])))
         and ends[0] != ends[1]
     ):
-        yield f"Answers of {name} end with {_short(ends[0])}, those of {against} with {_short(ends[1])}."
+        yield f"Completions of {name} end with {_short(ends[0])}, those of {against} with {_short(ends[1])}."
     elif one.end != other.end:
         yield f"The end token of {name} is {_short(one.end)}, that of {against} {_short(other.end)}."
 

@@ -20,10 +20,10 @@ OVERFITTED = 0.02  # relative rise of the held-out loss above its minimum
 SMALL = 0.1  # minimum size of a fall, as a share of the rise before it
 COLLAPSED = 0.3  # remaining share of the initial entropy
 LONGER, SHORTER = 1.75, 0.5  # final over initial length
-ENDING = 0.8  # minimum share of complete answers
+ENDING = 0.8  # minimum share of completions that end by themselves
 CLIPPED = 0.4  # share of clipped tokens
 JUMP_FACTOR, JUMP_NATS = 2.0, 5.0  # growth of the KL between two steps
-DEAD = 0.5  # share of prompts whose answers all have the same score
+DEAD = 0.5  # share of prompts whose completions all have the same score
 CONSTANT = 1e-6  # relative standard deviation of the scores of a step
 DIVERGED = 3.0  # final value loss over the minimum of its running average
 
@@ -123,11 +123,11 @@ def collapse(run: RunContent) -> str:
     if len(entropy) < SHORTEST or closing(entropy) >= COLLAPSED * opening(entropy):
         return ""
     first, last = opening(entropy), closing(entropy)
-    return f"Entropy fell from {number(first)} to {number(last)} nats: the policy's answers hardly vary any more."
+    return f"Entropy fell from {number(first)} to {number(last)} nats: the policy's completions hardly vary any more."
 
 
 def drifting_length(run: RunContent) -> str:
-    """Length drift: answers have become much longer or much shorter."""
+    """Length drift: completions have become much longer or much shorter."""
     _, length = finite(run, "length/mean")
     if len(length) < SHORTEST:
         return ""
@@ -136,17 +136,17 @@ def drifting_length(run: RunContent) -> str:
         return ""
     word = "longer" if last > first else "shorter"
     return (
-        f"Answers became much {word} ({number(first)} to {number(last)} tokens):"
+        f"Completions became much {word} ({number(first)} to {number(last)} tokens):"
         " check that the reward measures content, not length."
     )
 
 
 def unfinished(run: RunContent) -> str:
-    """Truncation: many answers reach the length limit."""
+    """Truncation: many completions reach the length limit."""
     ended = lately(run, "ended")
     if ended is None or ended >= ENDING:
         return ""
-    return f"In the last steps only {percent(ended)} of the answers ended by themselves."
+    return f"In the last steps only {percent(ended)} of the completions ended by themselves."
 
 
 def leaping(run: RunContent) -> str:
@@ -190,19 +190,19 @@ def diverging_values(run: RunContent) -> str:
 
 
 def dead_groups(run: RunContent) -> str:
-    """Prompts without a learning signal, because all their answers have the same score."""
+    """Prompts without a learning signal, because all their completions have the same score."""
     _, dead = finite(run, "groups/dead")
     always = min(dead, default=0.0) == 1.0
     if len(dead) < (SHORTEST_WHOLE if always else SHORTEST) or closing(dead) <= DEAD:
         return ""
     return (
-        f"Lately all answers to {percent(closing(dead))} of the prompts scored the same, so these prompts taught"
+        f"Lately all completions to {percent(closing(dead))} of the prompts scored the same, so these prompts taught"
         " nothing: the reward has too few grades, or they are too easy or too hard."
     )
 
 
 def constant_score(run: RunContent) -> str:
-    """A constant reward: every answer gets the same score."""
+    """A constant reward: every completion gets the same score."""
     _, spread = finite(run, "score/std")
     _, mean = finite(run, "score/mean")
     if not spread or not mean:
@@ -211,9 +211,7 @@ def constant_score(run: RunContent) -> str:
     always = max(spread) <= most
     if len(spread) < (SHORTEST_WHOLE if always else SHORTEST) or closing(spread) > most:
         return ""
-    return (
-        f"Every answer of the last steps scored {number(closing(mean))}: a constant reward teaches nothing."
-    )
+    return f"Every completion of the last steps scored {number(closing(mean))}: a constant reward teaches nothing."
 
 
 def accuracy_of(run: RunContent) -> tuple[float, float, float] | None:

@@ -84,17 +84,17 @@ def language_facts(run: RunContent) -> list[Fact]:
 
 
 def sample_facts(run: RunContent) -> list[Fact]:
-    """Facts of the sampled answers for raters."""
+    """Facts of the sampled completions for raters."""
     completions = [string(row, "completion") for row in run.samples]
     if not completions:
         return []
     prompts = {string(row, "prompt") for row in run.samples}
     measured = text_metrics(completions)
     return [
-        Fact("answers", f"{len(completions):,}", f"to {counted(len(prompts), 'prompt')}"),
-        *plain(measured, "words/mean", "words per answer"),
+        Fact("completions", f"{len(completions):,}", f"to {counted(len(prompts), 'prompt')}"),
+        *plain(measured, "words/mean", "words per completion"),
         *share(measured, "distinct/2", "different word pairs", "variety; small sets look more varied"),
-        *share(measured, "repetition", "repeated trigrams", "of the same answer"),
+        *share(measured, "repetition", "repeated trigrams", "of the same completion"),
     ]
 
 
@@ -117,7 +117,7 @@ def reward_facts(run: RunContent) -> list[Fact]:
     length = section(run.summary, "length")
     return [
         *(share(run.summary, "accuracy", "held-out accuracy") if accuracy_of(run) else []),
-        *share(length, "accuracy", "length alone", f"preferring the {string(length, 'prefers')} answer"),
+        *share(length, "accuracy", "length alone", f"preferring the {string(length, 'prefers')} completion"),
         *share(run.summary, "ceiling", "ceiling", "what the noise of single votes allows"),
         *share(run.summary, "ece", "calibration error", "mean distance of predicted from observed shares"),
         *steps(run),
@@ -129,8 +129,8 @@ def improve_facts(run: RunContent) -> list[Fact]:
     return [
         *latest(run, "score/mean", "score"),
         *latest(run, "gold/mean", "gold"),
-        *latest(run, "kl/reference", "KL", "nats per answer"),
-        *latest(run, "length/mean", "length", "tokens per answer"),
+        *latest(run, "kl/reference", "KL", "nats per completion"),
+        *latest(run, "length/mean", "length", "tokens per completion"),
         *latest(run, "ended", "answers that end", as_share=True),
         *steps(run),
     ]
@@ -140,8 +140,8 @@ def distill_facts(run: RunContent) -> list[Fact]:
     """Facts of a student in its last training steps."""
     return [
         *latest(run, "divergence", "divergence", "nats per token, from the teacher"),
-        *latest(run, "kl/reference", "KL", "nats per answer, from the teacher"),
-        *latest(run, "length/mean", "length", "tokens per answer"),
+        *latest(run, "kl/reference", "KL", "nats per completion, from the teacher"),
+        *latest(run, "length/mean", "length", "tokens per completion"),
         *latest(run, "ended", "answers that end", as_share=True),
         *steps(run),
     ]
@@ -168,7 +168,7 @@ def headline(round_: RoundContent) -> tuple[Fact, ...]:
 
 
 def win_rate(round_: RoundContent) -> list[Fact]:
-    """The share of held-out prompts on which the policy's answer beats the reference's."""
+    """The share of held-out prompts on which the policy's completion beats the reference's."""
     value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
     if value is None:
         return []
@@ -193,11 +193,11 @@ def worth(round_: RoundContent) -> list[Fact]:
 
 
 def distance(round_: RoundContent) -> list[Fact]:
-    """The KL of the policy to the reference, in nats per answer."""
+    """The KL of the policy to the reference, in nats per completion."""
     value = number(round_.summary, "policy.kl_per_sequence")
     if value is None:
         return []
-    return [Fact("KL", f"{written(value)} nats", f"per answer, from {round_.reference}")]
+    return [Fact("KL", f"{written(value)} nats", f"per completion, from {round_.reference}")]
 
 
 def judge_model(round_: RoundContent) -> list[Fact]:
@@ -226,11 +226,11 @@ def verdict(round_: RoundContent) -> str:
     """The result of a round in a sentence; empty for a single run."""
     if round_.alone:
         return ""
-    done = sum(stage.status == "done" for stage in round_.stages)
-    if done < len(round_.stages):
+    finished = sum(stage.status == "done" for stage in round_.stages)
+    if finished < len(round_.stages):
         places = {"running": "now at", "failed": "stopped by an error in"}
         now = next((f"; {places[s.status]} {s.name}" for s in round_.stages if s.status in places), "")
-        return f"{done} of {counted(len(round_.stages), 'stage')} finished{now}."
+        return f"{finished} of {counted(len(round_.stages), 'stage')} finished{now}."
     value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
     if value is None or ends is None:
         return ""

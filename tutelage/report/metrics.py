@@ -22,7 +22,7 @@ class Metric:
 
 
 NATS, SHARE, TOKENS, COUNT = "nats", "share", "tokens", "count"
-PER_TOKEN, PER_ANSWER = "nats per token", "nats per answer"
+PER_TOKEN, PER_ANSWER = "nats per token", "nats per completion"
 
 EVERY_RUN = (
     Metric("step", "Completed optimiser steps, or rollouts of `improve`.", COUNT),
@@ -61,19 +61,19 @@ PREFERENCES = (
     Metric(HELD_OUT + "accuracy", "The same on held-out comparisons.", SHARE),
     Metric(
         "margin",
-        "Score of the chosen minus the rejected answer; in `dpo` β times the difference of log-ratios.",
+        "Score of the chosen minus the rejected completion; in `dpo` β times the difference of log-ratios.",
         "scores",
     ),
     Metric(HELD_OUT + "margin", "The same on held-out comparisons.", "scores", "It follows `margin`."),
     Metric(
         "kl/chosen",
-        "Decrease of the chosen answers' log-probability relative to the reference.",
+        "Decrease of the chosen completions' log-probability relative to the reference.",
         PER_ANSWER,
-        "Around 0 or below; far above 0 the chosen answers are becoming less likely as well.",
+        "Around 0 or below; far above 0 the chosen completions are becoming less likely as well.",
     ),
     Metric(
         "kl/rejected",
-        "Decrease of the rejected answers' log-probability relative to the reference.",
+        "Decrease of the rejected completions' log-probability relative to the reference.",
         PER_ANSWER,
         "It rises, and faster than `kl/chosen`.",
     ),
@@ -140,13 +140,13 @@ SCORES = (
     Metric("judge/cost", "Their cost, by `price_read` and `price_written`.", "your currency"),
     Metric(
         "rules/over_limits",
-        "Answers that rules could not read within their limits of size and time since the run began; they score as "
+        "Completions that rules could not read within their limits of size and time since the run began; they score as "
         "those that do not match.",
         COUNT,
         "0, or a few: a policy that writes more of them earns nothing by them.",
     ),
 )
-"""Sampled answers and their scores: `improve`, and other commands that sample and score."""
+"""Sampled completions and their scores: `improve`, and other commands that sample and score."""
 
 DISTANCE = (
     Metric("kl/reference", "KL(sampler‖reference) by the estimator k1.", PER_ANSWER),
@@ -260,8 +260,8 @@ GROUPS = {
     "Every run": EVERY_RUN,
     "Losses": SUPERVISED,
     "Comparisons": PREFERENCES,
-    "Rounds of own answers": OWN_ANSWERS,
-    "Answers and scores": SCORES,
+    "Rounds of own completions": OWN_ANSWERS,
+    "Completions and scores": SCORES,
     "Distance and entropy": DISTANCE,
     "Updates": UPDATE,
     "Sampler and trainer": SAMPLER,

@@ -52,7 +52,7 @@ NUMBERS = {
     "held_out/margin": "margin of the implied reward on held-out pairs",
     "held_out/score": "mean score on held-out prompts",
     "score/mean": "mean score of the last rollout",
-    "kl/reference": "KL from the reference in the last rollout, nats per answer",
+    "kl/reference": "KL from the reference in the last rollout, nats per completion",
     "divergence": "divergence from the teacher in the last batch, nats per token",
     "pairs": "pairs trained on",
     "rows": "rows trained on",
@@ -136,9 +136,9 @@ def _facts(stage: Ancestor) -> Iterator[str]:
     yield from _study_facts(stage)
     settings = flat(settings_in(stage.config))
     names = (*SHOWN, *SAMPLING) if "prompts" in stage.sources else SHOWN
-    chosen = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
-    if chosen:
-        yield "settings: " + ", ".join(f"`{name}` {_text(value)}" for name, value in chosen.items())
+    values = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
+    if values:
+        yield "settings: " + ", ".join(f"`{name}` {_text(value)}" for name, value in values.items())
     for key, name in SHARES.items():
         if key == "accuracy" and stage.command != "reward":
             continue  # the accuracy on the last training batch
@@ -212,13 +212,12 @@ def _task_lines(name: str, summary: Object) -> Iterator[str]:
 def _limits(stage: Ancestor, compared: list[str]) -> Iterator[str]:
     if stage.command == "reward":
         yield (
-            "Scores compare answers to the same prompt, of the kind that the model was trained on; they do not measure "
-            "truth."
+            "Scores compare completions to the same prompt, like those of the training data; they do not measure truth."
         )
     elif not compared:
         yield "No evaluation against another model was found next to the run."
     if stage.command == "improve":
-        yield "The score is the reward that was maximised; people may prefer other answers."
+        yield "The score is the reward that was maximised; people may prefer other completions."
     yield "Nothing here measures safety, truthfulness or bias; problems of the base model and the data remain."
     yield "Figures are those of one run with one seed; intervals are 95 % and cover the choice of examples only."
 

@@ -39,15 +39,15 @@ STORIES: Mapping[str, str] = MappingProxyType(
     {
         "pretrain": (
             "A model that knows nothing reads plain text and learns to guess the next token, a piece of a word."
-            " Nobody tells it what a good answer is; it learns how language goes."
+            " It learns language, but not what a good answer is."
         ),
         "sft": (
             "The model reads questions together with answers written for it, and learns to answer in their"
             " manner. What comes out is the starting point of all that follows; frozen, it is also the reference."
         ),
         "sample": (
-            "The fine-tuned model answers each prompt more than once, leaving the choice of words to chance."
-            " Pairs of such answers are what raters compare."
+            "The fine-tuned model samples several completions of each prompt."
+            " Pairs of such completions are what raters compare."
         ),
         "judge": (
             "Raters see two answers to the same prompt, side by side in random order, and say which is better."
@@ -55,7 +55,7 @@ STORIES: Mapping[str, str] = MappingProxyType(
             " model can learn from them."
         ),
         "reward": (
-            "From the judgements a second model learns to give every answer a score, so that the answer which was"
+            "From the judgements a second model learns to score completions, so that the completion which was"
             " preferred scores higher. From here on it stands in for the raters: training needs more opinions than"
             " people can give."
         ),
@@ -76,13 +76,13 @@ STORIES: Mapping[str, str] = MappingProxyType(
 )
 
 DICTIONARY: tuple[tuple[str, str], ...] = (
-    ("policy", "the model that is being trained to give better answers"),
+    ("policy", "the model that is being trained to give better completions"),
     ("reference", "the model it started from, frozen; the KL is measured against it"),
-    ("score", "the reward model's number for an answer: an imitation of what raters prefer"),
-    ("gold", "the true worth of an answer, known only where raters are simulated; training never sees it"),
+    ("score", "the reward model's estimate of how much raters prefer a completion"),
+    ("gold", "the true quality of a completion, known only for simulated raters; hidden from training"),
     ("KL", "how far the policy has moved from the reference, in nats; 0 means not at all"),
     ("held out", "examples kept away from training, to see what was understood rather than memorised"),
-    ("win rate", "how often the new answer beats the old one; ties count half, 50% means no difference"),
+    ("win rate", "how often the new completion beats the old one; ties count half, 50% means no difference"),
     ("reward hacking", "raising the score by what the reward model mistakes for quality"),
     ("entropy", "how undecided the model is about its next token"),
     ("ceiling", "the accuracy that a perfect reward model would reach, given how noisy single votes are"),

@@ -86,7 +86,7 @@ REWARD = (
     ),
     Panel(
         "Margin",
-        "score of the preferred answer minus the other's",
+        "score of the preferred completion minus the other's",
         (Curve("margin", "margin"),),
         healthy="It grows and settles: the model becomes as sure as the judgements allow.",
         alarming="It keeps growing while held-out accuracy does not: the model becomes overconfident.",
@@ -101,13 +101,13 @@ IMPROVE = (
             Curve("score/mean", "score", spread="score/std"),
             Curve("score/shaped", "as paid", 4, style="dashed"),
         ),
-        healthy="A quick rise that flattens; the band is the spread over answers.",
-        alarming="A sudden leap: the policy has found a trick. “As paid” far below: cut answers pay for it.",
+        healthy="A quick rise that flattens; the band is the spread over completions.",
+        alarming="A sudden jump: the policy exploits the reward. “As paid” far below: truncation is penalised.",
         diagnose=diagnoses.constant_score,
     ),
     Panel(
         "Gold",
-        "true quality of the answers, hidden from training",
+        "true quality of the completions, hidden from training",
         (Curve("gold/mean", "gold", colour=2),),
         healthy="It rises together with the score.",
         alarming="It falls while the score keeps rising: reward hacking.",
@@ -115,7 +115,7 @@ IMPROVE = (
     ),
     Panel(
         "Distance from the reference (KL)",
-        "nats per answer",
+        "nats per completion",
         (Curve("kl/reference", "KL", colour=3),),
         healthy="It begins at 0, grows, and levels off where penalty and score are in balance.",
         alarming="A jump, or unlimited growth: the policy is drifting away from fluent language.",
@@ -126,24 +126,24 @@ IMPROVE = (
         "nats per token",
         (Curve("entropy", "entropy", colour=3),),
         healthy="A gentle fall: the policy becomes more certain.",
-        alarming="A fall towards 0: one and the same answer to everything (collapse).",
+        alarming="A fall towards 0: the same completion for every prompt (collapse).",
         y=Axis(low=0.0),
         diagnose=diagnoses.collapse,
     ),
     Panel(
         "Length",
-        "tokens per answer",
+        "tokens per completion",
         (Curve("length/mean", "length"),),
         healthy="It changes somewhat and settles.",
-        alarming="It keeps growing: the reward model may simply prefer long answers.",
+        alarming="It keeps growing: the reward model may simply prefer long completions.",
         diagnose=diagnoses.drifting_length,
     ),
     Panel(
-        "Answers that end by themselves",
-        "share of answers",
+        "Completions that end by themselves",
+        "share of completions",
         (Curve("ended", "ended", colour=2),),
         healthy="It stays near 100%.",
-        alarming="It falls: answers run into the length limit and are cut off.",
+        alarming="It falls: completions run into the length limit and are cut off.",
         y=Axis(percent=True, high=1.0),
         diagnose=diagnoses.unfinished,
     ),
@@ -176,7 +176,7 @@ IMPROVE = (
     ),
     Panel(
         "Dead groups",
-        "share of prompts whose answers all scored the same",
+        "share of prompts whose completions all scored the same",
         (Curve("groups/dead", "dead", colour=1),),
         healthy="It stays small: most prompts give a learning signal.",
         alarming="It approaches 100%: nothing is left to learn from these prompts, or the reward is too coarse.",
@@ -196,21 +196,21 @@ DISTILL = (
     ),
     Panel(
         "KL to the teacher",
-        "nats per answer, by the tokens of the answers",
+        "nats per completion, by the tokens of the completions",
         (Curve("kl/reference", "KL", colour=3),),
-        healthy="It falls, noisily, while the answer length stays constant.",
-        alarming="It rises while answers do not become longer: steps are too large.",
+        healthy="It falls, noisily, while the completion length stays constant.",
+        alarming="It rises while completions do not become longer: steps are too large.",
     ),
     Panel(
         "Entropy",
         "nats per token",
         (Curve("entropy", "entropy", colour=3),),
         healthy="It moves towards the teacher's.",
-        alarming="A fall towards 0: one and the same answer to everything (collapse).",
+        alarming="A fall towards 0: the same completion for every prompt (collapse).",
         y=Axis(low=0.0),
         diagnose=diagnoses.collapse,
     ),
-    *(panel for panel in IMPROVE if panel.title in ("Length", "Answers that end by themselves")),
+    *(panel for panel in IMPROVE if panel.title in ("Length", "Completions that end by themselves")),
 )
 
 NOT_CURVES = ("step", "seconds", "tokens_at_once")
@@ -218,12 +218,12 @@ NOT_CURVES = ("step", "seconds", "tokens_at_once")
 
 def further(run: RunContent, panels: Sequence[Panel]) -> tuple[Panel, ...]:
     """A plain panel for every metric of a run that is in none of the panels."""
-    drawn = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
+    panelled = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
     names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)
     return tuple(
         Panel(name, "", (Curve(name, name, colour=5),), healthy=_meaning(name), alarming="")
         for name in names
-        if name not in drawn
+        if name not in panelled
     )
 
 

@@ -89,8 +89,8 @@ def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
         value = settings.get(key)
         value = value.get("path") if isinstance(value, dict) else value
         texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-        if named := tuple(source_named(text, key, places, above | {folder}) for text in texts if text):
-            sources[key] = named
+        if resolved := tuple(source_named(text, key, places, above | {folder}) for text in texts if text):
+            sources[key] = resolved
     return Ancestor(folder, command, config, summary, study, sources)
 
 

@@ -1,4 +1,4 @@
-"""Sampled answers on a report: pairs before and after training, and answers to one prompt through training."""
+"""Sampled completions on a report: pairs before and after training, and completions to one prompt through training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from tutelage.base.number_text import fixed, percent, shortened
 from tutelage.report.folders import RunContent
 from tutelage.report.json_files import Object, number, string, truth
 
-EACH = 3  # answers per group
-CHANGES, MOMENTS = 2, 3  # prompts to follow through training, and answers to each
+EACH = 3  # completions per group
+CHANGES, MOMENTS = 2, 3  # prompts to follow through training, and completions to each
 SAMPLED, PER_PROMPT = 3, 3
 
 
 @dataclass(frozen=True)
 class SampleAnswer:
-    """An answer with its scores as text; `cut` if it reached the length limit."""
+    """A completion with its scores as text; `cut` if it reached the length limit."""
 
     text: str
     marks: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class SampleAnswer:
 
 @dataclass(frozen=True)
 class AnswerPair:
-    """The answers to one prompt before and after, or only after if there was no comparison; `gain` is the change as
+    """The completions to one prompt before and after, or only after if there was no comparison; `gain` is the change as
     text, and `sign` is 1, 0 or -1."""
 
     prompt: str
@@ -45,14 +45,14 @@ class AnswerGroup:
 
 @dataclass(frozen=True)
 class Strand:
-    """Several answers to one prompt, each with a heading."""
+    """Several completions to one prompt, each with a heading."""
 
     prompt: str
     answers: tuple[tuple[str, SampleAnswer], ...]
 
 
 def measure(rows: Sequence[Object]) -> str:
-    """The measure that compares answers: gold if known, otherwise score, otherwise empty."""
+    """The measure that compares completions: gold if known, otherwise score, otherwise empty."""
     for name in ("gold", "score"):
         if any(gain(row, name) is not None for row in rows):
             return name
@@ -60,13 +60,13 @@ def measure(rows: Sequence[Object]) -> str:
 
 
 def gain(row: Object, name: str) -> float | None:
-    """The change of a measure from the answer before to the answer after; None if either is unknown."""
+    """The change of a measure from the completion before to the completion after; None if either is unknown."""
     before, after = number(row, f"{name}_before"), number(row, f"{name}_after")
     return None if before is None or after is None else after - before
 
 
 def gains(rows: Sequence[Object]) -> tuple[str, dict[int, float]]:
-    """The measure that compares answers, and its change in each row that has one."""
+    """The measure that compares completions, and its change in each row that has one."""
     name = measure(rows)
     return name, {i: change for i, row in enumerate(rows) if (change := gain(row, name)) is not None}
 
@@ -92,7 +92,9 @@ def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
         ("Largest losses", worst),
     )
     return tuple(
-        AnswerGroup(title, tuple(pair(rows[i], name) for i in chosen)) for title, chosen in picked if chosen
+        AnswerGroup(title, tuple(pair(rows[i], name) for i in members))
+        for title, members in picked
+        if members
     )
 
 
@@ -109,7 +111,7 @@ def pair(row: Object, name: str) -> AnswerPair:
 
 
 def answer(row: Object, when: str) -> SampleAnswer:
-    """The answer before or after, with its gold and score."""
+    """The completion before or after, with its gold and score."""
     marks = ((name, number(row, f"{name}_{when}")) for name in ("gold", "score"))
     return SampleAnswer(
         text=shortened(string(row, when)),
@@ -119,7 +121,7 @@ def answer(row: Object, when: str) -> SampleAnswer:
 
 
 def balance(rows: Sequence[Object]) -> str:
-    """A sentence with the numbers of better, worse and unchanged answers."""
+    """A sentence with the numbers of better, worse and unchanged completions."""
     name, changes = gains(rows)
     if not changes:
         return ""
@@ -127,14 +129,14 @@ def balance(rows: Sequence[Object]) -> str:
     same = 1 - better - worse
     tail = f", {percent(same)} are neither" if round(same, 3) else ""
     return (
-        f"By {name}, {percent(better)} of {counted(len(changes), 'answer')} became better"
+        f"By {name}, {percent(better)} of {counted(len(changes), 'completion')} became better"
         f" and {percent(worse)} worse{tail}."
     )
 
 
 def changes(run: RunContent) -> tuple[Strand, ...]:
-    """The first, a middle and the last answer to each prompt that was sampled at several steps. If no prompt was
-    repeated, one answer each of the first, a middle and the last step."""
+    """The first, a middle and the last completion to each prompt that was sampled at several steps. If no prompt was
+    repeated, one completion each of the first, a middle and the last step."""
     prompts: dict[str, dict[float, Object]] = {}
     steps: dict[float, Object] = {}
     for row in run.samples:
@@ -173,7 +175,7 @@ def strand(headed: Sequence[tuple[str, Object]]) -> Strand:
 
 
 def sampled(row: Object) -> SampleAnswer:
-    """The answer in a row of `samples.jsonl`."""
+    """The completion in a row of `samples.jsonl`."""
     score = number(row, "score")
     marks = () if score is None else (f"score {fixed(score)}",)
     return SampleAnswer(shortened(string(row, "completion")), marks, cut=truth(row, "ended") is False)

@@ -98,7 +98,7 @@ def span(panel: Panel, run: RunContent) -> str:
 POINTS = 400
 """Maximum number of points in a scatter plot."""
 FEWEST = 24
-"""Minimum number of answers for the correlation of length and score."""
+"""Minimum number of completions for the correlation of length and score."""
 FOLLOWS = 0.8
 """Correlation of length and score that suggests that the reward measures length."""
 FigureMaker: TypeAlias = Callable[[RunContent], RunFigure | None]
@@ -164,22 +164,22 @@ def path_figure(run: RunContent) -> RunFigure | None:
 
 
 def length_figure(run: RunContent) -> RunFigure | None:
-    """The distribution of the lengths of sampled answers, in words."""
+    """The distribution of the lengths of sampled completions, in words."""
     lengths = word_counts([string(row, "completion") for row in run.samples])
     if len(lengths) < 2:
         return None
     series = histogram(lengths, bin_width(lengths), "answers")
     return RunFigure(
-        title="Length of the answers",
-        drawing=draw(Chart("Length of the answers", series, Axis("words"))),
-        unit="number of answers",
-        healthy="One broad peak: answers of natural and varied length.",
-        alarming="A spike at the right edge: answers reach the length limit.",
+        title="Length of the completions",
+        drawing=draw(Chart("Length of the completions", series, Axis("words"))),
+        unit="number of completions",
+        healthy="One broad peak: completions of natural and varied length.",
+        alarming="A spike at the right edge: completions reach the length limit.",
     )
 
 
 def length_score_figure(run: RunContent) -> RunFigure | None:
-    """The score of sampled answers over their length, both relative to the mean of their step, to remove the effect of
+    """Score over length of sampled completions, both relative to the mean of their step to remove the effect of
     training."""
     pairs = relative_to_step(run)
     line = fit(*zip(*pairs, strict=True)) if len(pairs) >= FEWEST else None
@@ -201,7 +201,7 @@ def length_score_figure(run: RunContent) -> RunFigure | None:
 
 
 def relative_to_step(run: RunContent) -> list[tuple[float, float]]:
-    """(words, score) of the sampled answers with a score, minus the means of all answers of their step."""
+    """(words, score) of the sampled completions with a score, minus the means of all completions of their step."""
     steps: dict[float | None, list[tuple[float, float]]] = {}
     for row in run.samples:
         score = number(row, "score")
@@ -216,7 +216,7 @@ def relative_to_step(run: RunContent) -> list[tuple[float, float]]:
 
 
 def gain_figure(run: RunContent) -> RunFigure | None:
-    """The distribution over prompts of the change from the answer before to the answer after."""
+    """The distribution over prompts of the change from the completion before to the completion after."""
     name, gains = answers.gains(run.answers)
     changes = list(gains.values())
     if len(changes) < 2:

@@ -95,12 +95,12 @@ def by_strength(
     rounded = np.clip(np.floor(np.asarray(strength, float) + 0.5).astype(int), 1, 3)
     rows = []
     for level, words in enumerate(STRENGTHS, 1):
-        chosen = (rounded == level) & (p != 0.5)
-        if chosen.any():
-            share = _accuracy(difference[chosen], p[chosen], np.asarray(prompts)[chosen])
+        selected = (rounded == level) & (p != 0.5)
+        if selected.any():
+            share = _accuracy(difference[selected], p[selected], np.asarray(prompts)[selected])
             interval = [share.low, share.high]
             rows.append(
-                {"strength": words, "n": int(chosen.sum()), "accuracy": share.value, "interval": interval}
+                {"strength": words, "n": int(selected.sum()), "accuracy": share.value, "interval": interval}
             )
     return rows
 
@@ -218,7 +218,7 @@ def position_bias(verdicts: Sequence[tuple[str, str]], prompts: Sequence[str]) -
     of pairs whose verdict is inconsistent between the orders.
     """
     score = {"first": 1.0, "second": 0.0, "tie": 0.5}
-    first = np.array([(score[shown] + score[turned]) / 2 for shown, turned in verdicts])
+    first = np.array([(score[one] + score[turned]) / 2 for one, turned in verdicts])
     consistent = {("first", "second"), ("second", "first"), ("tie", "tie")}
     turned = [pair not in consistent for pair in verdicts]
     return _mean(first, prompts), float(np.mean(turned))

@@ -39,7 +39,7 @@ def best_of_n(proxy: Floats, value: Floats, n: int) -> Floats:
             f"The best of {n} cannot be estimated from {counted(samples, 'sample')} per prompt."
         )
     weight = _chances(samples, n)
-    return np.array([_shared(row, weight) @ told for row, told in zip(proxy, value, strict=True)])
+    return np.array([_shared(row, weight) @ values for row, values in zip(proxy, value, strict=True)])
 
 
 def _chances(samples: int, n: int) -> Floats:

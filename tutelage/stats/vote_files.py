@@ -253,8 +253,8 @@ def _known_answers(rows: list[_Row], notes: list[str]) -> dict[str, str]:
         if row.gold and answers.setdefault(row.item, row.gold) != row.gold:
             contradictions.setdefault(row.item, row.where)
     if contradictions:
-        named = _some(contradictions)
-        notes.append(f"items with contradicting gold, taken as unknown: {len(contradictions)} ({named})")
+        examples = _some(contradictions)
+        notes.append(f"items with contradicting gold, taken as unknown: {len(contradictions)} ({examples})")
     strange = set(answers.values()) - {row.choice for row in rows}
     if strange:
         notes.append(f"gold answers that no rater chose: {_some(strange)}")

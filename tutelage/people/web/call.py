@@ -130,7 +130,7 @@ class Call:
     def page(self, template: str, /, **values: object) -> Response:
         """Render a template with the rater, the study and the CSRF token. The language is one of its study's (`host`,
         or that of the session); owners' pages use any language that the reader prefers."""
-        known: dict[str, object] = {
+        context: dict[str, object] = {
             "rater": self.rater,
             "study": self.study,
             "csrf": csrf_token(self.session) if self.rater else "",
@@ -140,16 +140,16 @@ class Call:
             "problem": Problem(),
         }
         if self.rater and self.rater.role in DECIDING:
-            known["waiting"] = waiting = count_notices(self.store, self.here.id)
-            known["menu"] = menu_of(self.rater.role == "owner")
-            known["waiting_in_all"] = sum(n for kind, n in waiting.items() if kind not in QUIET)
+            context["waiting"] = waiting = count_notices(self.store, self.here.id)
+            context["menu"] = menu_of(self.rater.role == "owner")
+            context["waiting_in_all"] = sum(n for kind, n in waiting.items() if kind not in QUIET)
         host = values.get("host", self.study)
-        known["offered"] = [LANGUAGES[code] for code in host.languages] if isinstance(host, Study) else []
+        context["offered"] = [LANGUAGES[code] for code in host.languages] if isinstance(host, Study) else []
         owners = template.startswith("owner/")
         if owners:
-            known["offered"] = list(LANGUAGES.values())
+            context["offered"] = list(LANGUAGES.values())
         language = self.reading if owners else self.language_for(host if isinstance(host, Study) else None)
-        return self.site.page(template, known | values, language=language)
+        return self.site.page(template, context | values, language=language)
 
 
 class Route(NamedTuple):
@@ -190,11 +190,11 @@ def sentence(error: Exception) -> str:
 
 def refused(site: Site, refusal: Refusal, as_json: bool, language: str) -> Response:
     """The refusal as a page or as JSON."""
-    told = say(refusal.sentence, language)
+    message = say(refusal.sentence, language)
     if as_json:
-        response: Response = JSONResponse({"error": told}, refusal.status)
+        response: Response = JSONResponse({"error": message}, refusal.status)
     else:
-        values = {"status": refusal.status, "sentence": told}
+        values = {"status": refusal.status, "sentence": message}
         response = site.page("refusal.html", values, refusal.status, language=language)
     if refusal.retry_after:
         response.headers["retry-after"] = str(refusal.retry_after)
@@ -228,14 +228,14 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
         root_redirect(site.root, response.headers)
         return response
     except Refusal as refusal:
-        found = refusal
+        problem = refusal
         if refusal.study is not None:
             language = choose_language(refusal.study.languages, wanted_languages(request))
     except Unavailable as error:
-        found = Refusal(503, sentence(error), retry_after=2)
+        problem = Refusal(503, sentence(error), retry_after=2)
     except TutelageError as error:
-        found = Refusal(400, sentence(error))
-    return refused(site, found, _by_script(route), language)
+        problem = Refusal(400, sentence(error))
+    return refused(site, problem, _by_script(route), language)
 
 
 def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
@@ -247,8 +247,8 @@ def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
         if call.rater is None:
             raise Refusal(401, NOT_SIGNED_IN)
         if route.method == "POST":
-            sent = request.headers.get("x-csrf-token") or "".join(fields.get("csrf", ())[-1:])
-            if not csrf_matches(call.session, sent):
+            token = request.headers.get("x-csrf-token") or "".join(fields.get("csrf", ())[-1:])
+            if not csrf_matches(call.session, token):
                 raise Refusal(403, TOO_OLD)
         if call.rater.role not in ADMITTED[route.who]:
             raise Refusal(403, REFUSED[route.who])

@@ -72,8 +72,8 @@ class RaterClient:
 
     def answer(self, assignment: int, answer: Answer) -> Mapping[str, Any]:
         """Submit an answer. Submitting the same answer again changes nothing."""
-        sent = {name: value for name, value in asdict(answer).items() if name != "content"}
-        return self._post("/rate/answers", {**sent, **answer.content, "assignment": assignment})
+        common = {name: value for name, value in asdict(answer).items() if name != "content"}
+        return self._post("/rate/answers", {**common, **answer.content, "assignment": assignment})
 
     def _talk(self, talk: Mapping[str, Any], say: Callable[[Sequence[str]], str]) -> None:
         """Send a message if it is the rater's turn, and wait for the models' answers."""

@@ -27,5 +27,5 @@ def device_of(user_agent: str) -> str:
     browser = next((name for mark, name in BROWSERS if mark in user_agent), "")
     system = next((name for mark, name in SYSTEMS if mark in user_agent), "")
     first = "".join(letter for letter in user_agent.split("/")[0][:40] if letter.isprintable())
-    known = " on ".join(filter(None, (browser or (first if not system else "a browser"), system)))
-    return known or "unknown device"
+    words = " on ".join(filter(None, (browser or (first if not system else "a browser"), system)))
+    return words or "unknown device"

@@ -14,15 +14,15 @@ REFERENCES = ((0.63, "hh-rlhf"), (0.726, "InstructGPT"), (0.81, "MT-bench"))
 
 def agreement_scale(found: Interval, language: str, *, narrow: bool = False) -> Svg:
     """Rater agreement from 0.5 to 1 with its interval, next to published values."""
-    shown = partial(share, language=language)
-    published = ", ".join(f"{name} {shown(value, 1)}" for value, name in REFERENCES)
+    percent = partial(share, language=language)
+    published = ", ".join(f"{name} {percent(value, 1)}" for value, name in REFERENCES)
     title = Sentence(
-        "Agreement %(share)s; published: %(published)s", share=shown(found.value, 1), published=published
+        "Agreement %(share)s; published: %(published)s", share=percent(found.value, 1), published=published
     )
     title = Sentence("Agreement is not known yet") if found.value is None else title
     bar = _bar(found, say(title, language))
-    rules = [Rule(value, f"{name} {shown(value, 1)}", "x") for value, name in REFERENCES]
-    return interval_scale(bar, 0.5, 1.0, rules, shown, width=290 if narrow else 640, narrow=narrow)
+    rules = [Rule(value, f"{name} {percent(value, 1)}", "x") for value, name in REFERENCES]
+    return interval_scale(bar, 0.5, 1.0, rules, percent, width=290 if narrow else 640, narrow=narrow)
 
 
 def share_interval(found: Interval, name: str, *, middle: float | None = 0.5) -> Svg:

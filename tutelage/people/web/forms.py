@@ -137,14 +137,14 @@ def whole_number(call: Call, name: str, what: Sentence, least: int, most: int) -
     Raises:
         FieldError: it is not a whole number between `least` and `most`.
     """
-    given = call.text(name)
-    known = given.isascii() and given.isdecimal() and len(given) < 10
-    if not known or not least <= int(given) <= most:
+    text = call.text(name)
+    valid = text.isascii() and text.isdecimal() and len(text) < 10
+    if not valid or not least <= int(text) <= most:
         raise FieldError(
             name,
-            NO_WHOLE_NUMBER.about(what=what, given=given[:50], least=least, most=most),
+            NO_WHOLE_NUMBER.about(what=what, given=text[:50], least=least, most=most),
         )
-    return int(given)
+    return int(text)
 
 
 def number(call: Call, name: str, what: Sentence, least: float, most: float) -> float:
@@ -153,15 +153,15 @@ def number(call: Call, name: str, what: Sentence, least: float, most: float) -> 
     Raises:
         FieldError: it is not a number between `least` and `most`.
     """
-    given = call.text(name)
+    text = call.text(name)
     try:
-        value = float(given.replace(",", "."))
+        value = float(text.replace(",", "."))
     except ValueError:
         value = float("nan")
     if not isfinite(value) or not least <= value <= most:
         raise FieldError(
             name,
-            NO_NUMBER.about(what=what, given=given[:50], least=float(least), most=float(most)),
+            NO_NUMBER.about(what=what, given=text[:50], least=float(least), most=float(most)),
         )
     return value
 
@@ -172,9 +172,9 @@ def share(call: Call, name: str, what: Sentence, most: float) -> float:
     Raises:
         FieldError: it is not a number between 0 and `most`.
     """
-    given = call.text(name)
+    text = call.text(name)
     try:
-        value = float(given.removesuffix("%").replace(",", ".")) / (100 if given.endswith("%") else 1)
+        value = float(text.removesuffix("%").replace(",", ".")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = float("nan")
     if not isfinite(value) or not 0 <= value <= most:
@@ -183,7 +183,7 @@ def share(call: Call, name: str, what: Sentence, most: float) -> float:
             Sentence(
                 "%(what)s is “%(given)s”; give a share from 0 to %(most)s.",
                 what=what,
-                given=given[:50],
+                given=text[:50],
                 most=float(most),
             ),
         )

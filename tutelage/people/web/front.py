@@ -73,9 +73,9 @@ def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starl
 
     def front(request: Request) -> Response:
         mine = [(each.site, member_study(each.site, request.cookies)) for each in studies]
-        known = [(study.name, site.mount) for site, study in mine if study is not None]
-        if known:
-            return page(request, "front.html", studies=known)
+        listed = [(study.name, site.mount) for site, study in mine if study is not None]
+        if listed:
+            return page(request, "front.html", studies=listed)
         return page(request, "home.html", signs_in=False)
 
     def health(request: Request) -> Response:
@@ -94,8 +94,8 @@ def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starl
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = error.status_code
-        told = say(Sentence("There is no such page."), choose_language((), wanted_languages(request)))
-        return page(request, "refusal.html", code, status=code, sentence=told)
+        message = say(Sentence("There is no such page."), choose_language((), wanted_languages(request)))
+        return page(request, "refusal.html", code, status=code, sentence=message)
 
     async def unavailable(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 503)

@@ -43,8 +43,8 @@ def to_mathml(source: str, *, block: bool) -> str:
     """A formula as MathML, or as code if the conversion fails. Not safe before sanitising."""
     if len(source) <= LONGEST:
         try:
-            shown = _WORDS.sub(lambda words: words[0].replace("<", "&lt;"), source)
-            return convert(shown, display="block" if block else "inline")
+            escaped = _WORDS.sub(lambda words: words[0].replace("<", "&lt;"), source)
+            return convert(escaped, display="block" if block else "inline")
         except Exception:  # the converter has no exception class of its own
             pass
     return f"<code>{escapeHtml(source)}</code>"

@@ -21,10 +21,10 @@ from tutelage.people.web.site import Site
 
 def announce_member(site: Site, rater: Rater, session: str, device: str, response: Response) -> None:
     """Set the front page's cookie for a member's new session, if the server has a front page."""
-    found = use_session(site.store, session, device) if site.mount and rater.role in DECIDING else None
-    if found is not None:
+    current = use_session(site.store, session, device) if site.mount and rater.role in DECIDING else None
+    if current is not None:
         study = study_of(site.store, rater.study_id)
-        _set(site, response, f"{found[1]}.{_code(study, found[1])}")
+        _set(site, response, f"{current[1]}.{_code(study, current[1])}")
 
 
 def forget_member(site: Site, response: Response) -> None:

@@ -37,9 +37,9 @@ class Page:
 
 def page_number(call: Call) -> int:
     """The requested page number; 1 if missing or invalid."""
-    asked = call.text("page", "1")
-    known = asked.isascii() and asked.isdecimal() and len(asked) < 9 and int(asked) > 0
-    return min(int(asked), LAST_PAGE) if known else 1
+    text = call.text("page", "1")
+    valid = text.isascii() and text.isdecimal() and len(text) < 9 and int(text) > 0
+    return min(int(text), LAST_PAGE) if valid else 1
 
 
 def page_of(number: int, size: int, total: int, base: str) -> Page:
@@ -50,5 +50,5 @@ def page_of(number: int, size: int, total: int, base: str) -> Page:
 
 def with_query(path: str, asked: Mapping[str, str]) -> str:
     """The address with the non-empty query parameters."""
-    said = {name: value for name, value in asked.items() if value}
-    return f"{path}?{urlencode(said)}" if said else path
+    query = {name: value for name, value in asked.items() if value}
+    return f"{path}?{urlencode(query)}" if query else path

@@ -21,7 +21,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 @cache
 def templates(language: str, root: str = "") -> jinja2.Environment:
     """The environment for a language and the root of a site; cached."""
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -29,19 +29,19 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.i18n", Rooted],
     )
-    found.policies["ext.i18n.trimmed"] = True
+    environment.policies["ext.i18n.trimmed"] = True
     words = catalogue.translations(language)
-    found.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]  # of the extension
-    found.filters.update(filters(language))
-    found.filters["markdown"] = partial(render, language=language)
-    found.filters["say"] = partial(say, language=language)
-    found.filters["question"] = partial(_question, language=language)
-    found.filters["count"] = partial(catalogue.number, language=language)
-    found.filters["date"] = partial(catalogue.date, language=language)
-    found.globals |= {"version": __version__, "root": root, "mailto": _mailto}
-    found.globals["language"] = LANGUAGES[language]
-    found.globals["script_words"] = _embedded(catalogue.script_words(language))
-    return found
+    environment.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]  # of the extension
+    environment.filters.update(filters(language))
+    environment.filters["markdown"] = partial(render, language=language)
+    environment.filters["say"] = partial(say, language=language)
+    environment.filters["question"] = partial(_question, language=language)
+    environment.filters["count"] = partial(catalogue.number, language=language)
+    environment.filters["date"] = partial(catalogue.date, language=language)
+    environment.globals |= {"version": __version__, "root": root, "mailto": _mailto}
+    environment.globals["language"] = LANGUAGES[language]
+    environment.globals["script_words"] = _embedded(catalogue.script_words(language))
+    return environment
 
 
 def _question(text: str, language: str) -> str:

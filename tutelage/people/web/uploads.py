@@ -84,19 +84,19 @@ class Uploads:
         """The owner's upload with that token; None if it belongs to another owner or has expired."""
         with self._lock:
             self._forget()
-            found = self._kept.get(owner)
+            upload = self._kept.get(owner)
         return (
-            found
-            if found is not None and secrets.compare_digest(found.token.encode(), token.encode())
+            upload
+            if upload is not None and secrets.compare_digest(upload.token.encode(), token.encode())
             else None
         )
 
     def drop(self, owner: int) -> None:
         """Delete the owner's upload."""
         with self._lock:
-            found = self._kept.pop(owner, None)
-        if found is not None:
-            shutil.rmtree(found.path.parent, ignore_errors=True)
+            upload = self._kept.pop(owner, None)
+        if upload is not None:
+            shutil.rmtree(upload.path.parent, ignore_errors=True)
 
     def _forget(self) -> None:
         old = [owner for owner, each in self._kept.items() if each.at + KEPT_SECONDS <= self._clock()]

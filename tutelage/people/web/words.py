@@ -132,9 +132,9 @@ def ago(milliseconds: int | None, now: int, *, language: str = ENGLISH) -> str:
     if milliseconds is None:
         return say(Sentence("never"), language)
     passed = max(0, now - milliseconds) // 1000
-    for size, told in _AGO:
+    for size, phrase in _AGO:
         if passed >= size:
-            return say(told(passed // size), language)
+            return say(phrase(passed // size), language)
     return say(Sentence("just now"), language)
 
 
@@ -160,9 +160,9 @@ def about(subject: str, *, language: str = ENGLISH) -> str:
 
 def detailed(detail: Mapping[str, object], *, language: str = ENGLISH) -> str:
     """The details of an event in words, without empty ones."""
-    told = {name: _value(value, language) for name, value in detail.items() if value not in (None, "")}
+    entries = {name: _value(value, language) for name, value in detail.items() if value not in (None, "")}
     return ", ".join(
-        f"{say(DETAILS.get(name, spaced(name)), language)} {value}" for name, value in told.items()
+        f"{say(DETAILS.get(name, spaced(name)), language)} {value}" for name, value in entries.items()
     )
 
 
@@ -189,7 +189,7 @@ def spaced(name: str) -> str:
 
 def filters(language: str) -> dict[str, Callable[..., str]]:
     """The template filters for a language."""
-    told: dict[str, Callable[..., str]] = {
+    translated: dict[str, Callable[..., str]] = {
         "share": share,
         "number": number,
         "decimal": decimal,
@@ -205,5 +205,5 @@ def filters(language: str) -> dict[str, Callable[..., str]]:
         "detailed": detailed,
         "flag": flagged,
     }
-    spoken = {name: partial(each, language=language) for name, each in told.items()}
+    spoken = {name: partial(each, language=language) for name, each in translated.items()}
     return {**spoken, "spaced": spaced, "as_written": plain}

@@ -134,8 +134,8 @@ def slices(chart: Chart, at: Frame) -> str:
     parts = []
     for k, (left, right) in enumerate(pairwise(edges) if stops else ()):
         place = f"{chart.x.label or 'x'} {chart.x.written(at.x.invert(stops[k]))}"
-        shown = [(s, found[k]) for s, found in zip(lines, near, strict=True) if k in found]
-        values = [f"{s.label} {chart.y.written(s.y[index])}" for s, index in shown]
+        present = [(s, indices[k]) for s, indices in zip(lines, near, strict=True) if k in indices]
+        values = [f"{s.label} {chart.y.written(s.y[index])}" for s, index in present]
         column = {"x": left, "y": at.y.end, "width": max(right - left, 0.1), "height": at.y.start - at.y.end}
         parts.append(svg.tag("rect", svg.tooltip(place, *values), class_="slice", **column))
     return "".join(parts)

@@ -45,9 +45,9 @@ def labels(chart: Chart, at: Frame) -> str:
     if chart.names == "legend":
         return ""
     ends = [
-        End(*at.place(series, shown[-1]), series.label, series.colour)
+        End(*at.place(series, indices[-1]), series.label, series.colour)
         for series in chart.series
-        if series.label and (shown := at.drawable(series))
+        if series.label and (indices := at.drawable(series))
     ]
     boxes = column(ends, at) if chart.names == "ends" else scattered(ends, at, chart.width)
     return "".join(_label(box, end) for box, end in zip(boxes, ends, strict=True))

@@ -45,12 +45,12 @@ def tag(name: str, *children: str, **attributes: str | float) -> str:
 
     Underscores in attribute names become hyphens; a trailing one allows for Python keywords (`class_`).
     """
-    written = "".join(
+    pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(attribute(value))}"'
         for key, value in attributes.items()
     )
     body = "".join(children)
-    return f"<{name}{written}>{body}</{name}>" if body else f"<{name}{written}/>"
+    return f"<{name}{pairs}>{body}</{name}>" if body else f"<{name}{pairs}/>"
 
 
 def attribute(value: str | float) -> str:

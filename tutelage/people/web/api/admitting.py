@@ -172,23 +172,23 @@ def _token(site: Site, request: Request) -> Token:
 def _query(kind: type, request: Request) -> Any:
     """The query string as a value of that type. Raises ApiRefusal for unknown or invalid parameters."""
     hints = get_type_hints(kind)
-    asked: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for name in dict.fromkeys(request.query_params):
         where = f"'{name[:60]}' in the query"
         if name not in hints:
-            known = ", ".join(hints) or "nothing"
+            names = ", ".join(hints) or "nothing"
             raise ApiRefusal(
-                400, f"The parameter '{name[:60]}' is unknown.", where, f"Known parameters: {known}."
+                400, f"The parameter '{name[:60]}' is unknown.", where, f"Known parameters: {names}."
             )
         values = request.query_params.getlist(name)
         if any(get_origin(hint) is tuple for hint in (hints[name], *get_args(hints[name]))):
-            asked[name] = values
+            parameters[name] = values
         elif len(values) == 1:
-            asked[name] = values[0]
+            parameters[name] = values[0]
         else:
             raise ApiRefusal(400, f"'{name}' is given {len(values)} times.", where, "Give it once.")
     try:
-        return msgspec.convert(asked, kind, strict=False)
+        return msgspec.convert(parameters, kind, strict=False)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$.")
         raise ApiRefusal(400, f"{what}.", f"'{place.rstrip('`')}' in the query") from error

@@ -65,7 +65,7 @@ def join(call: Call) -> Response:
 def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -> Response:
     """The page of an invitation. Someone signed in to the same study may continue under their existing name."""
     host = study_of(call.store, invite.study_id)
-    known = call.rater is not None and call.rater.study_id == invite.study_id
+    member = call.rater is not None and call.rater.study_id == invite.study_id
     return form_page(
         call,
         "join.html",
@@ -73,7 +73,7 @@ def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -
         invite=invite,
         taken=error.name if isinstance(error, NameTaken) else "",
         host=host,
-        known=call.rater if known else None,
+        known=call.rater if member else None,
     )
 
 
@@ -97,13 +97,13 @@ def come_back(call: Call) -> Response:
 def leave(call: Call) -> Response:
     """Release the reserved questions, end the session, and show a rater the personal link for coming back. A visitor
     from a recruiting platform also gives up the place or, if the visit is over, sees the completion code."""
-    told = finish(call.store, call.me.id)
+    ending = finish(call.store, call.me.id)
     release(call.store, call.me.id)
     end_session(call.store, call.session)
-    if told is not None:
+    if ending is not None:
         end_visit(call.store, call.me.id, "left")
-        over = told.visit.state in ("complete", "screened")
-        response = call.page("finish.html" if over else "gone.html", told=told, rater=None, csrf="")
+        over = ending.visit.state in ("complete", "screened")
+        response = call.page("finish.html" if over else "gone.html", told=ending, rater=None, csrf="")
     elif call.me.role in DECIDING:
         response = see("/")
     else:
@@ -135,8 +135,8 @@ def agree(call: Call) -> Response:
     if call.text("version", str(call.here.consent)) != str(call.here.consent):
         return see("/welcome")
     if must_agree(call.me, call.here):
-        shown = call.text("language", call.language)
-        language = shown if shown in LANGUAGES else call.language
+        choice = call.text("language", call.language)
+        language = choice if choice in LANGUAGES else call.language
         live = find_live_models(call.store, call.here.id) is not None
         consents.agree(call.store, call.me.id, language, live=live)
     return see("/rate")
@@ -170,31 +170,31 @@ def _session_cookie(site: Site, session: str) -> str:
 
 
 def _invite(call: Call) -> Invite:
-    found = peek_invite(call.store, call.path["token"])
-    if found is None or found.rater is not None or not call.site.holds(found.study_id):
+    invite = peek_invite(call.store, call.path["token"])
+    if invite is None or invite.rater is not None or not call.site.holds(invite.study_id):
         raise no_such_link(
             call, Sentence("This invitation does not exist; ask whoever sent it for a new one.")
         )
-    return found
+    return invite
 
 
 def _known(call: Call) -> tuple[Rater, Invite | None]:
     """The rater of a link back, and its personal link; None for a single-use link."""
     token = call.path["token"]
-    found = rater_of_session(call.store, token)
-    if found is not None and call.site.holds(found.study_id):
-        return found, None
+    rater = rater_of_session(call.store, token)
+    if rater is not None and call.site.holds(rater.study_id):
+        return rater, None
     link = peek_invite(call.store, token)
     if link is not None and not call.site.holds(link.study_id):
         link = None
     if link is not None and link.rater is not None and not link.problem:
         return get_rater(call.store, link.rater), link
-    told = Sentence(
+    message = Sentence(
         "This link was used already, has expired, or never existed; ask whoever sent it for a new one."
     )
     if link is None or link.rater is None:
-        raise no_such_link(call, told)
-    raise Refusal(404, told, study=study_of(call.store, link.study_id))
+        raise no_such_link(call, message)
+    raise Refusal(404, message, study=study_of(call.store, link.study_id))
 
 
 def no_such_link(call: Call, told: str) -> Refusal:

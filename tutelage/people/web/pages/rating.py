@@ -67,22 +67,22 @@ def following(call: Call) -> Response:
     if not item and call.me.role == "reviewer":
         raise Refusal(400, Sentence("A reviewer chooses the item to judge, on the page of the item."))
     if item:
-        found: Assignment | Talk | None = reserve_item(call.store, call.me.id, item)
+        step: Assignment | Talk | None = reserve_item(call.store, call.me.id, item)
     else:
-        found = _next(call, values.integers(call.data, "besides"))
+        step = _next(call, values.integers(call.data, "besides"))
     return _json(
         call,
-        question=question_data(found, call.language) if isinstance(found, Assignment) else None,
-        talk=talk_data(found, call.language) if isinstance(found, Talk) else None,
-        why="" if found is not None else say(why_nothing(call.store, call.me.id), call.language),
-        finish="" if found is not None or call.data.get("besides") else _finish(call),
+        question=question_data(step, call.language) if isinstance(step, Assignment) else None,
+        talk=talk_data(step, call.language) if isinstance(step, Talk) else None,
+        why="" if step is not None else say(why_nothing(call.store, call.me.id), call.language),
+        finish="" if step is not None or call.data.get("besides") else _finish(call),
     )
 
 
 def _finish(call: Call) -> str:
     """The page that ends the visit of a rater from a recruiting platform, if it is over; else empty."""
-    told = finish(call.store, call.me.id)
-    return "/finish" if told is not None and told.visit.state != "active" else ""
+    ending = finish(call.store, call.me.id)
+    return "/finish" if ending is not None and ending.visit.state != "active" else ""
 
 
 def receive(call: Call) -> Response:
@@ -113,7 +113,7 @@ def keep(call: Call) -> Response:
 
 def recent(call: Call) -> Response:
     """The rater's latest answers, which can still be changed, with their questions, newest first."""
-    given = recent_answers(call.store, call.me.id, LOOK_BACK)
+    answers = recent_answers(call.store, call.me.id, LOOK_BACK)
     return JSONResponse(
         {
             "answers": [
@@ -121,7 +121,7 @@ def recent(call: Call) -> Response:
                     "question": question_data(each.assignment, call.language),
                     "answer": answer_data(each.answer),
                 }
-                for each in given
+                for each in answers
                 if each.assignment.version == call.here.version and not each.assignment.training
             ]
         }
@@ -216,11 +216,11 @@ def _flags(data: Mapping[str, object]) -> tuple[str, ...]:
 def _next(call: Call, besides: tuple[int, ...]) -> Assignment | Talk | None:
     """The next question in its current version. A question reserved under an older version and not shown since is
     replaced."""
-    found = next_step(call.store, call.me.id, besides=besides)
-    if isinstance(found, Assignment) and found.version != call.here.version:
+    step = next_step(call.store, call.me.id, besides=besides)
+    if isinstance(step, Assignment) and step.version != call.here.version:
         release(call.store, call.me.id, besides=besides)
-        found = next_step(call.store, call.me.id, besides=besides)
-    return found
+        step = next_step(call.store, call.me.id, besides=besides)
+    return step
 
 
 def refuse_strangers(call: Call) -> None:

@@ -44,10 +44,10 @@ def take_in(call: Call) -> Response:
 
 def over(call: Call) -> Response:
     """The end of a visit: the completion code and the return link, or the number of missing answers."""
-    told = finish(call.store, call.me.id)
-    if told is None:
+    ending = finish(call.store, call.me.id)
+    if ending is None:
         return see("/rate")
-    return call.page("finish.html", told=told)
+    return call.page("finish.html", told=ending)
 
 
 def _entry(call: Call) -> tuple[Study, Recruitment, Platform]:

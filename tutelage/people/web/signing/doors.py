@@ -30,9 +30,9 @@ class Roles:
 
 
 def _is_among(contact: str, entries: Sequence[str]) -> bool:
-    known = contact.casefold()
-    domain = f"@{known.rpartition('@')[2]}" if "@" in known else ""
-    return bool(known) and any(entry.casefold() in (known, domain) for entry in entries)
+    name = contact.casefold()
+    domain = f"@{name.rpartition('@')[2]}" if "@" in name else ""
+    return bool(name) and any(entry.casefold() in (name, domain) for entry in entries)
 
 
 @dataclass(frozen=True)

@@ -96,12 +96,12 @@ class Provider:
         Raises:
             SignInError: the provider is unreachable, or its issuer differs from the configured one.
         """
-        told = self._described()
+        metadata = self._described()
         verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
         state = f"{study}.{secrets.token_urlsafe(24)}"
         with self._client(redirect) as client:
             address, _ = client.create_authorization_url(
-                told["authorization_endpoint"], state=state, code_verifier=verifier, nonce=nonce
+                metadata["authorization_endpoint"], state=state, code_verifier=verifier, nonce=nonce
             )
         return address, Pending(state, nonce, verifier)
 
@@ -120,8 +120,8 @@ class Provider:
             )
         if "code" not in query:
             reason = query.get("error_description") or query.get("error")
-            told = reason[:200] if reason else Sentence("it sent no code")
-            raise SignInError(Sentence("The provider did not sign you in: %(reason)s.", reason=told))
+            detail = reason[:200] if reason else Sentence("it sent no code")
+            raise SignInError(Sentence("The provider did not sign you in: %(reason)s.", reason=detail))
         claims = self._verified(self._token(pending, query["code"], redirect), pending.nonce)
         if claims.get("email_verified") not in (True, "true") or not isinstance(claims.get("email"), str):
             raise SignInError(
@@ -149,22 +149,24 @@ class Provider:
 
     def _described(self) -> Mapping[str, Any]:
         """The provider's metadata, cached for `FRESH` seconds because anybody may start a sign-in."""
-        asked, known = self._known.get("description", (-FRESH, {}))
-        if time.monotonic() - asked < FRESH:
-            return known
-        told = self._get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
-        wanted = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        if told.get("issuer") != self.issuer or not all(isinstance(told.get(name), str) for name in wanted):
+        fetched, cached = self._known.get("description", (-FRESH, {}))
+        if time.monotonic() - fetched < FRESH:
+            return cached
+        metadata = self._get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+        required = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        if metadata.get("issuer") != self.issuer or not all(
+            isinstance(metadata.get(name), str) for name in required
+        ):
             raise SignInError(
                 Sentence(
                     "%(issuer)s describes itself as %(other)s; give that as the issuer if it is the provider that you "
                     "mean.",
                     issuer=self.issuer,
-                    other=str(told.get("issuer"))[:200],
+                    other=str(metadata.get("issuer"))[:200],
                 )
             )
-        self._known["description"] = time.monotonic(), told
-        return told
+        self._known["description"] = time.monotonic(), metadata
+        return metadata
 
     def _get(self, address: str) -> Mapping[str, Any]:
         try:

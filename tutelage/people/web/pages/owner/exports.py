@@ -66,13 +66,13 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
         selection = selection_from(call)
     except FieldError as wrong:
         selection, error = Selection(), error or wrong
-    kept = call.site.keeper.whole(call.here)
+    cached = call.site.keeper.whole(call.here)
     redacts = call.text("redact") == "yes"
-    judgements = kept.value.survey.counts.judgements if kept.value is not None else TOO_MANY
-    wanted = judgements < FEW_ENOUGH or (call.text("preview") and judgements < TOO_MANY)
+    judgements = cached.value.survey.counts.judgements if cached.value is not None else TOO_MANY
+    previewing = judgements < FEW_ENOUGH or (call.text("preview") and judgements < TOO_MANY)
     preview = None
     try:
-        preview = _preview(call, selection) if wanted and error is None else None
+        preview = _preview(call, selection) if previewing and error is None else None
     except TutelageError as wrong:
         error = wrong
     return form_page(
@@ -123,8 +123,8 @@ def selection_from(call: Call) -> Selection:
     versions = [each for each in call.values("versions") if each]
     if not all(each.isdecimal() for each in versions):
         raise FieldError("versions", Sentence("Versions of the question are numbers."))
-    sent = [each for each in EXPORT.parameters if each.name != "versions" and call.values(each.name)]
-    values: dict[str, Any] = {each.name: read_value(call, each) for each in sent}
+    parameters = [each for each in EXPORT.parameters if each.name != "versions" and call.values(each.name)]
+    values: dict[str, Any] = {each.name: read_value(call, each) for each in parameters}
     return Selection(**values, versions=tuple(map(int, versions)) or None)
 
 

@@ -174,27 +174,28 @@ def _given(call: Call, name: str) -> tuple[str, ...]:
 
 def _guess(columns: Sequence[str]) -> Columns:
     """The columns with common names, ignoring case."""
-    known = {folded(name): name for name in columns}
-    found = {
-        field: next((known[name] for name in names if name in known), None) for field, names in USUAL.items()
+    originals = {folded(name): name for name in columns}
+    usual = {
+        field: next((originals[name] for name in names if name in originals), None)
+        for field, names in USUAL.items()
     }
-    prompts = tuple(known[name] for name in USUAL_PROMPTS if name in known)[:1]
+    prompts = tuple(originals[name] for name in USUAL_PROMPTS if name in originals)[:1]
     default = Columns()
-    named = {field.name: getattr(default, field.name) for field in fields(Columns)}
-    named |= {name: column for name, column in found.items() if column or name in OPTIONAL}
-    return Columns(**named | {"prompt": prompts or default.prompts})
+    values = {field.name: getattr(default, field.name) for field in fields(Columns)}
+    values |= {name: column for name, column in usual.items() if column or name in OPTIONAL}
+    return Columns(**values | {"prompt": prompts or default.prompts})
 
 
 def _preview(call: Call, upload: Upload, table: Table, columns: Columns) -> Preview:
     kind = call.here.kind
     read = read_votes(table, columns, kind, study_screen(call.store, call.here.id))
-    known = {folded(rater.name) for rater in list_raters(call.store, call.here.id)}
+    names = {folded(rater.name) for rater in list_raters(call.store, call.here.id)}
     raters = {folded(vote.rater) for vote in read.votes}
     words = sorted(read.words.items(), key=lambda each: (-each[1], each[0]))
     listed = tuple((word, count, _means(columns, word)) for word, count in words[:WORDS])
     return Preview(
         read,
-        len(raters - known),
+        len(raters - names),
         len(raters),
         listed,
         len(words) - len(listed),

@@ -20,17 +20,17 @@ def table(call: Call) -> Response:
     kind = _kind(call)
     closed = call.text("closed") == "yes"
     number = page_number(call)
-    found = list_notices(
+    notices = list_notices(
         call.store, call.here.id, kind=kind, closed=closed, limit=PAGE + 1, offset=(number - 1) * PAGE
     )
     return call.page(
         "owner/inbox.html",
-        notices=found[:PAGE],
+        notices=notices[:PAGE],
         kind=kind or "",
         kinds=KINDS,
         singular=SINGULAR,
         closed=closed,
-        page=Page(number, PAGE, len(found) > PAGE, _address(kind, closed)),
+        page=Page(number, PAGE, len(notices) > PAGE, _address(kind, closed)),
         address=item_address,
         place="inbox",
     )
@@ -66,6 +66,6 @@ def _is_number(text: str) -> bool:
 
 
 def _address(kind: str | None, closed: bool) -> str:
-    asked = {"kind": kind} if kind else {}
-    asked |= {"closed": "yes"} if closed else {}
-    return f"/owner/inbox{'?' if asked else ''}{urlencode(asked)}"
+    query = {"kind": kind} if kind else {}
+    query |= {"closed": "yes"} if closed else {}
+    return f"/owner/inbox{'?' if query else ''}{urlencode(query)}"

@@ -10,8 +10,8 @@ from tutelage.stats.intervals import Interval
 
 def standings(call: Call) -> Response:
     """The leaderboard with its intervals and caveats."""
-    kept = call.site.keeper.whole(call.here)
-    matches = () if kept.value is None else kept.value.survey.matches
+    cached = call.site.keeper.whole(call.here)
+    matches = () if cached.value is None else cached.value.survey.matches
     board = leaderboard(matches)
     ends = [
         abs(end)
@@ -29,6 +29,6 @@ def standings(call: Call) -> Response:
         reach=4 / 3 * reach,  # margin beside the longest interval
         strength_interval=strength_interval,
         Interval=Interval,
-        kept=kept,
+        kept=cached,
         place="models",
     )

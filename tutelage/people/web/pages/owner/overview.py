@@ -35,16 +35,16 @@ class Share:
 
 def overview(call: Call) -> Response:
     """The overview page. Slow statistics are cached and shown with their age."""
-    kept = call.site.keeper.whole(call.here)
+    cached = call.site.keeper.whole(call.here)
     raters = [rater for rater in list_raters(call.store, call.here.id) if rater.role == "rater"]
-    values: dict[str, object] = {"kept": kept, "raters": raters, "place": "overview"}
-    if kept.value is not None:
-        survey, statistics = kept.value.survey, kept.value.statistics
+    values: dict[str, object] = {"kept": cached, "raters": raters, "place": "overview"}
+    if cached.value is not None:
+        survey, statistics = cached.value.survey, cached.value.statistics
         agreement = Interval(statistics.agreement.value, statistics.agreement.low, statistics.agreement.high)
         values |= {
             "counts": survey.counts,
             "statistics": statistics,
-            "agreements": kept.value.agreements,
+            "agreements": cached.value.agreements,
             "rounds": survey.rounds,
             "finish": projected_finish(survey.counts, statistics.per_day, call.store.now()),
             "active": sum(
@@ -72,8 +72,8 @@ def overview(call: Call) -> Response:
 
 def flags_of(statistics: Statistics, rater: Rater) -> tuple[str, ...]:
     """The flags of a rater; empty for one who joined after the statistics were computed."""
-    found = statistics.raters.get(rater.id)
-    return found.flags if found is not None else ()
+    row = statistics.raters.get(rater.id)
+    return row.flags if row is not None else ()
 
 
 def projected_finish(counts: Counts, per_day: float, now: int) -> int | None:
@@ -107,8 +107,8 @@ def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[
 def history(call: Call) -> Response:
     """The history of all actions on the study."""
     events = list_events(call.store, call.here.id, limit=300)
-    told = [(event, {} if _is_private(call, event) else event.detail) for event in events]
-    return call.page("owner/history.html", events=told, place="history")
+    rows = [(event, {} if _is_private(call, event) else event.detail) for event in events]
+    return call.page("owner/history.html", events=rows, place="history")
 
 
 def _is_private(call: Call, event: Event) -> bool:

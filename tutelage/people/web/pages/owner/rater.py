@@ -76,21 +76,23 @@ def detail(call: Call) -> Response:
 
 
 def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more: object) -> Response:
-    kept = call.site.keeper.whole(call.here)
-    found = kept.value.statistics.raters.get(rater.id) if kept.value is not None else None
+    cached = call.site.keeper.whole(call.here)
+    row = cached.value.statistics.raters.get(rater.id) if cached.value is not None else None
     everybody = list_raters(call.store, call.here.id)
     votes = sum(each.tallies.answered + each.tallies.skipped for each in everybody)
-    wanted = "preview" in call.query or votes < FEW_ENOUGH
+    previewing = "preview" in call.query or votes < FEW_ENOUGH
     return form_page(
         call,
         "owner/rater.html",
         error,
         who=rater,
-        found=found,
+        found=row,
         standings=STANDINGS,
         singular=SINGULAR,
-        kept=kept,
-        preview=_preview(call, rater, everybody) if wanted and rater.kind in crowd_kinds(everybody) else None,
+        kept=cached,
+        preview=_preview(call, rater, everybody)
+        if previewing and rater.kind in crowd_kinds(everybody)
+        else None,
         share_interval=share_interval,
         Interval=Interval,
         address=item_address,
@@ -108,23 +110,23 @@ def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more
 
 def _votes(call: Call, rater: Rater) -> dict[str, object]:
     """A page of the rater's votes, newest first, with their questions."""
-    said = call.text("said") if call.text("said") in SAID else ""
-    fits = SAID[said][1]
+    choice = call.text("said") if call.text("said") in SAID else ""
+    fits = SAID[choice][1]
     votes = [vote for vote in list_votes(call.store, call.here.id, rater=rater.id) if fits(vote)][::-1]
     page = page_of(
-        page_number(call), VOTES, len(votes), with_query(f"/owner/raters/{rater.id}", {"said": said})
+        page_number(call), VOTES, len(votes), with_query(f"/owner/raters/{rater.id}", {"said": choice})
     )
     some = votes[page.first - 1 :][:VOTES]
     keys = tuple({vote.item for vote in some})
-    asked = {
+    contexts = {
         question.key: question.messages[-1].content
         for question in list_questions(call.store, call.here.id, keys=keys)
     }
     return {
         "votes": some,
-        "asked": asked,
+        "asked": contexts,
         "page": page,
-        "said": said,
+        "said": choice,
         "kinds_of_votes": {key: words for key, (words, _) in SAID.items()},
     }
 
@@ -195,10 +197,10 @@ def forget_rater(call: Call) -> Response:
     try:
         if call.text("sure") != "yes":
             raise FieldError("sure", Sentence("Tick this first: what is erased cannot be brought back."))
-        done = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
+        erasure = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
     except TutelageError as error:
         return _detail(call, rater, error)
-    return _detail(call, _rater(call), forgotten=done)
+    return _detail(call, _rater(call), forgotten=erasure)
 
 
 def leave_out(call: Call) -> Response:
@@ -209,15 +211,15 @@ def leave_out(call: Call) -> Response:
         raise TutelageError(
             Sentence("“%(scope)s” cannot be excluded; a rater, an item or a judgement can.", scope=scope[:50])
         )
-    known: Scope = scope
+    target: Scope = scope
     try:
         if call.text("back"):
-            include_all(call.store, call.here.id, known, [name], actor=call.me.name)
+            include_all(call.store, call.here.id, target, [name], actor=call.me.name)
         else:
             reason = reason_of(call, f"reason-{name}" if scope == "judgement" else "reason")
-            exclude_all(call.store, call.here.id, known, [name], reason, actor=call.me.name)
+            exclude_all(call.store, call.here.id, target, [name], reason, actor=call.me.name)
     except TutelageError as error:
-        return _not_left_out(call, known, name, error)
+        return _not_left_out(call, target, name, error)
     page = call.text("page")
     local = page.startswith("/owner/") and "\\" not in page
     return see(page if local else "/owner")

@@ -21,16 +21,18 @@ def payment_table(call: Call) -> Response:
 
 def form(call: Call, error: TutelageError | None = None) -> Response:
     """The current settings, the link and the cost estimate."""
-    known = recruitment_of(call.store, call.here.id)
+    recruitment = recruitment_of(call.store, call.here.id)
     whole, left, seconds = work_in(call.store, call.here.id)
     return form_page(
         call,
         "owner/recruiting.html",
         error,
-        known=known,
+        known=recruitment,
         platforms=PLATFORMS,
-        entry=call.origin + entry_of(call.store, call.here.id) if known is not None else "",
-        costs=() if known is None else tuple(estimate(known, work, seconds) for work in (whole, left)),
+        entry=call.origin + entry_of(call.store, call.here.id) if recruitment is not None else "",
+        costs=()
+        if recruitment is None
+        else tuple(estimate(recruitment, work, seconds) for work in (whole, left)),
         measured=seconds is not None,
         states=Counter(visit.state for visit in list_visits(call.store, call.here.id)),
         place="recruiting",

@@ -20,7 +20,7 @@ POLICIES = {
 
 def form(call: Call, error: TutelageError | None = None) -> Response:
     """The current settings."""
-    told = {
+    counts = {
         event.detail.get("version"): event
         for event in list_events(call.store, call.here.id, action="study_version")
     }
@@ -30,7 +30,7 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
         "owner/settings.html",
         error,
         versions=versions,
-        told=told,
+        told=counts,
         policies=POLICIES,
         languages=LANGUAGES.values(),
         live=find_live_models(call.store, call.here.id),
