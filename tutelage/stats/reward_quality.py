@@ -56,10 +56,10 @@ def length_baseline(
     trained: Sequence[float],
     p_trained: Sequence[float],
 ) -> dict[str, Any]:
-    """Accuracy of a predictor that uses only the lengths of the answers, on the pairs of `reward_quality`.
+    """Accuracy of a predictor that uses only the lengths of the completions, on the pairs of `reward_quality`.
 
-    It prefers the longer or the shorter answer of every pair, whichever is right more often on the reward model's
-    training pairs. `lengths` [N] and `trained` [M] are differences chosen − rejected; answers of equal length count
+    It prefers the longer or the shorter completion of every pair, whichever is right more often on the reward model's
+    training pairs. `lengths` [N] and `trained` [M] are differences chosen − rejected; completions of equal length count
     half. Keys: prefers (longer or shorter), accuracy, accuracy_interval. Length explains much of many preference data
     sets (Singhal et al. 2023, arXiv 2310.03716).
     """

@@ -1,6 +1,6 @@
 """Win rates of two models with cluster-bootstrap intervals, and length-controlled win rates.
 
-Humans prefer the longer answer in about 64 % of pairs (AlpacaEval's table), so longer answers alone win comparisons.
+Humans prefer the longer completion in about 64 % of pairs (AlpacaEval's table), so length alone wins comparisons.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def length_controlled_win_rate(
 
         logit P(win) = θ + φ tanh(Δ / std(Δ)),        value = σ(θ)
 
-    `outcome` [N]: 1 win, .5 tie, 0 loss; `extra_length` Δ [N]: length of the answer minus its rival's, in any
+    `outcome` [N]: 1 win, .5 tie, 0 loss; `extra_length` Δ [N]: length of the completion minus its rival's, in any
     unit; the interval refits on resampled prompts (`prompt` [N]).
     Raises TutelageError without comparisons or for any other outcome.
     """

@@ -76,7 +76,7 @@ class RaterClient:
         return self._post("/rate/answers", {**common, **answer.content, "assignment": assignment})
 
     def _talk(self, talk: Mapping[str, Any], say: Callable[[Sequence[str]], str]) -> None:
-        """Send a message if it is the rater's turn, and wait for the models' answers."""
+        """Send a message if it is the rater's turn, and wait for the models' responses."""
         turn = talk["writing"]
         if turn is None:
             message = {"conversation": talk["conversation"], "text": say(talk["openings"]), "key": new_key()}

@@ -1,4 +1,4 @@
-"""State shared by all requests: database, templates, public URL, statistics and running model answers."""
+"""State shared by all requests: database, templates, public URL, statistics and running model responses."""
 
 import hashlib
 from collections.abc import Mapping

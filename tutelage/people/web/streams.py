@@ -1,14 +1,14 @@
-"""Streaming of model answers to the database and to open pages.
+"""Streaming of model responses to the database and to open pages.
 
-The answers of a turn are written in background tasks of the server, not in the request that shows them, so reloading
+The responses of a turn are written in background tasks of the server, not in the request that shows them, so reloading
 the page or losing the connection loses nothing. Raw text is streamed piece by piece, for the page to insert as text
-nodes; a complete answer is stored and sent once more as sanitised HTML.
+nodes; a complete response is stored and sent once more as sanitised HTML.
 
 Events, as JSON in server-sent events. `side` is the position from the left:
 
     {"side": 0, "whole": "…"}     the text so far, replacing earlier text (the model was asked again)
     {"side": 0, "text": "…"}      more text
-    {"side": 0, "html": "…"}      the complete answer
+    {"side": 0, "html": "…"}      the complete response
     {"ready": true}               the turn is a question now
     {"failed": "…"}               error message; requesting the stream again retries
 """
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Answer:
-    """A partial answer; `begun` counts its restarts."""
+    """A partial response; `begun` counts its restarts."""
 
     text: str = ""
     begun: int = 0
@@ -60,7 +60,7 @@ class _Answer:
 
 @dataclass
 class _Seen:
-    """The part of an answer that a listener has received."""
+    """The part of a response that a listener has received."""
 
     begun: int = -1
     length: int = 0
@@ -69,7 +69,7 @@ class _Seen:
 
 @dataclass
 class AnswerStream:
-    """The answers of one turn while they are written, with messages in the rater's language."""
+    """The responses of one turn while they are written, with messages in the rater's language."""
 
     opened: OpenTurn
     answers: tuple[_Answer, ...]
@@ -84,7 +84,7 @@ class AnswerStream:
             event.set()
 
     async def events(self) -> AsyncGenerator[bytes]:
-        """Past and future events, until both answers are complete or one has failed."""
+        """Past and future events, until both responses are complete or one has failed."""
         changed, seen = asyncio.Event(), [_Seen() for _ in self.answers]
         self._listeners.add(changed)
         try:
@@ -127,7 +127,7 @@ def _event(data: Mapping[str, object]) -> bytes:
 
 
 class AnswerStreams:
-    """All answers being written. Used by one event loop."""
+    """All responses being written. Used by one event loop."""
 
     def __init__(self, store: Store, models: Models) -> None:
         self._store, self._models = store, models
@@ -135,7 +135,7 @@ class AnswerStreams:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def events(self, turn: Turn, language: str = ENGLISH) -> AsyncGenerator[bytes]:
-        """The events of a turn, in the language. Starts writing the answers if they are not being written."""
+        """The events of a turn, in the language. Starts writing the responses if they are not being written."""
         stream = self._running.get(turn.id)
         if stream is None:
             try:
@@ -148,7 +148,7 @@ class AnswerStreams:
                 yield event
 
     def _known(self, turn: Turn, language: str) -> tuple[OpenTurn, tuple[_Answer, ...]]:
-        """The turn in the database, and its answers so far."""
+        """The turn in the database, and its responses so far."""
         opened = open_turn(self._store, turn.id, turn.rater_id)
         return opened, tuple(
             _Answer() if text is None else _Answer(text, html=render(text, language)) for text in opened.texts
@@ -173,7 +173,7 @@ class AnswerStreams:
             stream.tell()
 
     async def _write(self, stream: AnswerStream, place: int) -> None:
-        """Ask a model, store its answer and show it, or report why there is none."""
+        """Ask a model, store its response and show it, or report why there is none."""
         try:
             finished = await self._ask(stream, place)
             await self._keep(stream, place, finished)
@@ -186,7 +186,7 @@ class AnswerStreams:
             await self._give_up(stream, place, SILENT, repr(error))
 
     async def _ask(self, stream: AnswerStream, place: int) -> bool:
-        """Ask the model, retrying other errors than HTTP refusals. Returns whether the answer is complete."""
+        """Ask the model, retrying other errors than HTTP refusals. Returns whether the response is complete."""
         answer, live = stream.answers[place], stream.opened.live
         for attempt in range(ATTEMPTS):
             try:
@@ -207,7 +207,7 @@ class AnswerStreams:
         raise AssertionError("the last attempt returns or raises")
 
     async def _listen(self, stream: AnswerStream, place: int, options: Mapping[str, object]) -> str:
-        """Append the model's text to the answer as it arrives. Returns why it ended."""
+        """Append the model's text to the response as it arrives. Returns why it ended."""
         answer = stream.answers[place]
         model = self._models(stream.opened.live.names[place])
         async with aclosing(model.pieces(stream.opened.turn.messages, **options)) as pieces:

@@ -1,4 +1,4 @@
-"""Live conversations: raters' messages, and the streamed answers of both models.
+"""Live conversations: raters' messages, and the streamed responses of both models.
 
 Responses never reveal which model is on which side.
 """
@@ -34,7 +34,7 @@ def send(call: Call) -> Response:
 
 
 def listen(call: Call) -> Response:
-    """The answers to a turn as server-sent events (see `streams`)."""
+    """The responses to a turn as server-sent events (see `streams`)."""
     refuse_strangers(call)
     try:
         opened = open_turn(call.store, _number(call), call.me.id)
