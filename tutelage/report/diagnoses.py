@@ -196,8 +196,8 @@ def dead_groups(run: RunContent) -> str:
     if len(dead) < (SHORTEST_WHOLE if always else SHORTEST) or closing(dead) <= DEAD:
         return ""
     return (
-        f"Lately all completions to {percent(closing(dead))} of the prompts scored the same, so these prompts taught"
-        " nothing: the reward has too few grades, or they are too easy or too hard."
+        f"In the last steps all completions of {percent(closing(dead))} of the prompts had the same score, so these"
+        " prompts gave no learning signal: the reward is too coarse, or they are too easy or too hard."
     )
 
 

@@ -38,39 +38,38 @@ TITLES: Mapping[str, str] = MappingProxyType(
 STORIES: Mapping[str, str] = MappingProxyType(
     {
         "pretrain": (
-            "A model that knows nothing reads plain text and learns to guess the next token, a piece of a word."
+            "An untrained model learns from plain text to predict the next token, a piece of a word."
             " It learns language, but not what a good answer is."
         ),
         "sft": (
-            "The model reads questions together with answers written for it, and learns to answer in their"
-            " manner. What comes out is the starting point of all that follows; frozen, it is also the reference."
+            "The model is trained on prompts with example answers and learns to answer like them. The result is the"
+            " initial policy of all later stages and, frozen, the reference."
         ),
         "sample": (
             "The fine-tuned model samples several completions of each prompt."
             " Pairs of such completions are what raters compare."
         ),
         "judge": (
-            "Raters see two answers to the same prompt, side by side in random order, and say which is better."
-            " They disagree with each other, and sometimes with themselves; how often they do limits what any"
-            " model can learn from them."
+            "Raters see two responses to the same prompt, side by side in random order, and choose the better one."
+            " They disagree with each other, and sometimes with themselves, which limits the accuracy of any model"
+            " trained on their votes."
         ),
         "reward": (
-            "From the judgements a second model learns to score completions, so that the completion which was"
-            " preferred scores higher. From here on it stands in for the raters: training needs more opinions than"
-            " people can give."
+            "A second model is trained on the judgements to give preferred completions higher scores. It then"
+            " replaces the raters, because training needs more judgements than people can give."
         ),
         "improve": (
-            "The model, now called the policy, answers; the reward model scores; answers that scored better than"
-            " expected become more likely. A penalty on the distance from the reference, the KL, keeps the"
-            " language intact."
+            "The model, now called the policy, writes completions; the reward model scores them; those that score"
+            " better than expected become more likely. A penalty on the distance from the reference, the KL,"
+            " preserves fluent language."
         ),
         "distill": (
-            "The model, the student, answers; a teacher says at every token what it would have written there, and the"
-            " student's probabilities move towards the teacher's. The KL is measured against the teacher."
+            "The model, the student, writes completions; the teacher gives its probabilities at every token, and the"
+            " student's move towards them. The KL is measured against the teacher."
         ),
         "evaluate": (
-            "The models before and after answer prompts that no stage has seen. What counts is not the score,"
-            " which was trained for, but what an independent judge says."
+            "The models before and after training answer held-out prompts. The measure of success is not the score,"
+            " which was optimised, but what an independent judge says."
         ),
     }
 )
@@ -80,13 +79,13 @@ DICTIONARY: tuple[tuple[str, str], ...] = (
     ("reference", "the model it started from, frozen; the KL is measured against it"),
     ("score", "the reward model's estimate of how much raters prefer a completion"),
     ("gold", "the true quality of a completion, known only for simulated raters; hidden from training"),
-    ("KL", "how far the policy has moved from the reference, in nats; 0 means not at all"),
-    ("held out", "examples kept away from training, to see what was understood rather than memorised"),
+    ("KL", "distance of the policy from the reference, in nats; 0 if they are equal"),
+    ("held out", "examples not used for training, to measure generalisation rather than memorisation"),
     ("win rate", "how often the new completion beats the old one; ties count half, 50% means no difference"),
-    ("reward hacking", "raising the score by what the reward model mistakes for quality"),
-    ("entropy", "how undecided the model is about its next token"),
-    ("ceiling", "the accuracy that a perfect reward model would reach, given how noisy single votes are"),
-    ("95% interval", "the range that would hold the true value in 95 of 100 repetitions of the measurement"),
+    ("reward hacking", "raising the score by exploiting errors of the reward model"),
+    ("entropy", "how uncertain the model is about its next token"),
+    ("ceiling", "the accuracy of a perfect reward model, limited by the noise of single votes"),
+    ("95% interval", "a range that contains the true value in 95 of 100 repetitions of the measurement"),
 )
 
 
