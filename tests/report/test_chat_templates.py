@@ -61,7 +61,7 @@ def test_a_missing_template_and_end_tokens_are_told(found):
     (sentence,) = found(tiny.CHATML, tiny.END)
     assert sentence.startswith("The end token of ")
     *_, sentence = found(tiny.CHATML.replace("<|im_end|>", tiny.END))
-    assert sentence.startswith("Answers of ")
+    assert sentence.startswith("Completions of ")
 
 
 def test_a_reward_model_of_another_vocabulary_reads_texts_and_may_differ(found):

@@ -141,7 +141,7 @@ def test_accuracy_between_guessing_and_the_ceiling_is_believed() -> None:
             run({"accuracy": accuracy, "accuracy_interval": interval, "ceiling": 0.75})
         )
 
-    assert "guessing" in told(0.53, [0.49, 0.57])
+    assert "above chance" in told(0.53, [0.49, 0.57])
     assert not told(0.7, [0.67, 0.73])
     assert not told(0.77, [0.74, 0.8])
     assert "leaked" in told(0.81, [0.78, 0.84])

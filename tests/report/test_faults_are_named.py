@@ -12,7 +12,7 @@ from tutelage.report.stage_figures import findings_in
 ENDS = tuple(range(100, 170))
 """So many end tokens that a random model ends most of its answers soon."""
 THINGS = ["rain", "sun", "star", "light", "water", "air", "fire", "ice"]
-NEVER = "Answers that end by themselves"
+NEVER = "Completions that end by themselves"
 
 
 def letters(completions):

@@ -85,7 +85,7 @@ def test_a_card_tells_the_lineage_from_the_base_to_the_win_rate(improved: Path) 
         "accuracy: 72.5% (95 % interval 70.0% to 75.0%)",
         "study: kindness, up to judgement 412, raters of kind: person; 7 raters",
         "agreement of two raters on a pair: 64.0%",
-        "KL from the reference in the last rollout, nats per answer: 3.5",
+        "KL from the reference in the last rollout, nats per completion: 3.5",
         "reward: stage judge",
         "final against stage tuned by `gold`: win rate 81.0% (95 % interval 75.0% to 87.0%), ties half",
         "final on `arc` (lm-evaluation-harness, version 1.0 of the task): acc 0.457, standard error 0.012",

@@ -61,9 +61,9 @@ def test_gold_comes_before_score_and_neither_is_needed() -> None:
 def test_the_balance_counts_better_worse_and_neither() -> None:
     assert (
         balance(rows(1.0, 1.0, -1.0, 0.0))
-        == "By gold, 50% of 4 answers became better and 25% worse, 25% are neither."
+        == "By gold, 50% of 4 completions became better and 25% worse, 25% are neither."
     )
-    assert balance(rows(1.0, None)) == "By gold, 100% of 1 answer became better and 0% worse."
+    assert balance(rows(1.0, None)) == "By gold, 100% of 1 completion became better and 0% worse."
     assert balance(rows(None)) == ""
 
 

@@ -1,8 +1,7 @@
-"""Chat templates of the models in a run: the policy, the model that it was trained from, and the reward models.
+"""Comparison of the chat templates in a run: the policy, its initial model, and the reward models.
 
-A model reads and ends an answer as its tokenizer writes it. Where two models that share tokens write it differently,
-one of them works in a form that it was never trained on. Forms are read from the files of tokenizers, so neither torch
-nor transformers is needed; a model that is no folder of this machine is not compared.
+Models that share a vocabulary but format or end completions differently would work on inputs they were not trained on.
+Templates are read from tokenizer files, without torch or transformers; models outside local folders are not compared.
 """
 
 import json
@@ -24,15 +23,15 @@ PROMPTS = (
     (*ASKED, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "And snow?"}),
     ({"role": "system", "content": "Be brief."}, *ASKED),
 )
-"""Conversations by which chat templates are compared."""
+"""Conversations that chat templates are compared on."""
 _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
-"""Marks of answers for training, which change nothing that is written."""
+"""Template markers for loss masks, which do not affect the rendered text."""
 
 
 @dataclass(frozen=True)
 class ChatForm:
-    """The form of conversation of a tokenizer: its chat template (None without one), the special tokens that templates
-    name, and its end token."""
+    """The chat format of a tokenizer: its chat template (None without one), the special tokens that templates may use,
+    and its end token."""
 
     template: str | None
     special: Mapping[str, str]
@@ -42,11 +41,11 @@ class ChatForm:
         return self.special.get("eos_token", "")
 
     def prompts(self) -> tuple[str | None, ...]:
-        """The texts of `PROMPTS`; None for one that the template refuses."""
+        """`PROMPTS` as rendered; None for those that the template refuses."""
         return tuple(self._written(messages, asks=True) for messages in PROMPTS)
 
     def after_answer(self) -> str:
-        """What ends an answer: what the template writes after it, else the end token."""
+        """The text that the template adds after a completion, or the end token."""
         whole = self._written((*ASKED, {"role": "assistant", "content": ANSWER}), asks=False)
         return self.end if self.template is None or whole is None else whole.rpartition(ANSWER)[2].strip()
 
@@ -61,7 +60,7 @@ class ChatForm:
         try:
             template = environment.from_string(_GENERATION.sub("", self.template))
             return template.render(**self.special, **names)
-        except Exception:  # a template is a program of its author's: it may raise anything
+        except Exception:  # templates are third-party code and may raise anything
             return None
 
 
@@ -70,9 +69,8 @@ def _refuse(message: str) -> None:
 
 
 def mismatches(folder: Path, config: Object) -> tuple[str, ...]:
-    """Sentences on models of the run in `folder` that write conversations in different forms: the model that was
-    trained against the one that was written and against its own source, and reward models against the policy. `config`
-    is the config.json of the run."""
+    """Messages about models of the run in `folder` with different chat formats: the initial model against the trained
+    model and its source, and the reward models against the policy. `config` is the run's config.json."""
     trained = _model_of(config)
     if trained is None:
         return ()
@@ -85,19 +83,19 @@ def mismatches(folder: Path, config: Object) -> tuple[str, ...]:
         differences = tuple(_differences(trained, reward, "the reward model"))
         if (
             differences and len(_vocabulary(trained) ^ _vocabulary(reward)) <= 1
-        ):  # else it reads text by its own tokens
+        ):  # otherwise it retokenises the text
             sentences += differences
     return tuple(sentences)
 
 
 def _model_of(config: Object) -> Path | None:
-    """The model that the settings of a run name."""
-    named = flat(settings_in(config)).get("model.path")
-    return Path(named) if isinstance(named, str) and named else None
+    """The model in the settings of a run."""
+    path = flat(settings_in(config)).get("model.path")
+    return Path(path) if isinstance(path, str) and path else None
 
 
 def read_form(folder: Path) -> ChatForm | None:
-    """The form of the tokenizer in a folder; None where there is none."""
+    """The chat format of the tokenizer in a folder; None without a tokenizer."""
     config, _ = read_object(folder / CONFIG)
     if not config:
         return None
@@ -110,13 +108,13 @@ def read_form(folder: Path) -> ChatForm | None:
 
 
 def _token(value: object) -> str:
-    """The text of a special token, which older files keep as an object."""
+    """The text of a special token, which older files store as an object."""
     text = value.get("content") if isinstance(value, dict) else value
     return text if isinstance(text, str) else ""
 
 
 def _vocabulary(folder: Path) -> set[tuple[str, object]]:
-    """The tokens of a tokenizer with their numbers."""
+    """The tokens of a tokenizer with their ids."""
     content, _ = read_object(folder / "tokenizer.json")
     model = section(content, "model")
     pieces = {str(piece): place for place, piece in enumerate(items(model, "vocab"))}
@@ -125,7 +123,7 @@ def _vocabulary(folder: Path) -> set[tuple[str, object]]:
 
 
 def _differences(folder: Path, other_folder: Path, role: str) -> Iterator[str]:
-    """Sentences on how the forms of the models in two folders differ; none where one of them has no tokenizer."""
+    """Messages about differences in chat format between two folders; none if either has no tokenizer."""
     one, other = read_form(folder), read_form(other_folder)
     if one is None or other is None:
         return
@@ -142,7 +140,7 @@ def _differences(folder: Path, other_folder: Path, role: str) -> Iterator[str]:
         not (all(ends) and (ends[0].startswith(ends[1]) or ends[1].startswith(ends[0])))
         and ends[0] != ends[1]
     ):
-        yield f"Answers of {name} end with {_short(ends[0])}, those of {against} with {_short(ends[1])}."
+        yield f"Completions of {name} end with {_short(ends[0])}, those of {against} with {_short(ends[1])}."
     elif one.end != other.end:
         yield f"The end token of {name} is {_short(one.end)}, that of {against} {_short(other.end)}."
 

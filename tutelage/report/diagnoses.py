@@ -1,7 +1,5 @@
-"""Diagnoses of the known ways in which training goes wrong. Each function reads the curves of one run and returns a
-sentence about a problem, or an empty text. The thresholds are rules of thumb, named here: a sentence is a hint, not
-proof.
-"""
+"""Diagnoses of known training problems. Each function reads the curves of one run and returns a one-sentence finding,
+or an empty text. The thresholds are rules of thumb: treat a finding as a hint, not proof."""
 
 from collections.abc import Sequence
 from math import isfinite, isnan, nan, sqrt
@@ -15,23 +13,23 @@ from tutelage.report.json_files import number as number_in
 
 Column = tuple[tuple[float, ...], tuple[float, ...]]
 
-SHORTEST = 8  # below this number of points a trend is a guess
-SHORTEST_WHOLE = 3  # points that are enough where the fault was whole at every one of them
-SURE = 3.0  # standard errors of a running average that a fall must exceed
-OVERFITTED = 0.02  # relative rise of the held-out loss above its lowest value
-SMALL = 0.1  # a fall below this share of the rise before it is not worth a word
-COLLAPSED = 0.3  # entropy left, as a share of what it was
-LONGER, SHORTER = 1.75, 0.5  # length at the end over length at the beginning
-ENDING = 0.8  # share of answers that should end by themselves
+SHORTEST = 8  # minimum number of points for a trend
+SHORTEST_WHOLE = 3  # minimum number of points if all of them show the problem fully
+SURE = 3.0  # minimum size of a fall, in standard errors of the running average
+OVERFITTED = 0.02  # relative rise of the held-out loss above its minimum
+SMALL = 0.1  # minimum size of a fall, as a share of the rise before it
+COLLAPSED = 0.3  # remaining share of the initial entropy
+LONGER, SHORTER = 1.75, 0.5  # final over initial length
+ENDING = 0.8  # minimum share of completions that end by themselves
 CLIPPED = 0.4  # share of clipped tokens
-JUMP_FACTOR, JUMP_NATS = 2.0, 5.0  # growth of the KL from one step to the next
-DEAD = 0.5  # share of prompts whose answers all scored the same
-CONSTANT = 1e-6  # standard deviation of the scores of a step, as a share of their size
-DIVERGED = 3.0  # value loss at the end over its lowest running average
+JUMP_FACTOR, JUMP_NATS = 2.0, 5.0  # growth of the KL between two steps
+DEAD = 0.5  # share of prompts whose completions all have the same score
+CONSTANT = 1e-6  # relative standard deviation of the scores of a step
+DIVERGED = 3.0  # final value loss over the minimum of its running average
 
 
 def column(run: RunContent, metric: str) -> Column:
-    """The steps at which a metric was logged, and its values; one that was not finite is NaN."""
+    """The steps at which a metric was logged, and its values, with NaN for non-finite ones."""
     rows = [row for row in run.metrics if metric in row]
     steps = tuple(number_in(row, "step") or 0.0 for row in rows)
     values = (number_in(row, metric) for row in rows)
@@ -39,12 +37,12 @@ def column(run: RunContent, metric: str) -> Column:
 
 
 def window(values: Sequence[float]) -> int:
-    """The width of a curve's running average: a tenth of its points, odd, at least 3."""
+    """Width of a curve's running average: a tenth of its points, odd, at least 3."""
     return max(3, len(values) // 10 | 1)
 
 
 def smooth(values: Sequence[float]) -> tuple[float, ...]:
-    """The running average of a curve, as it is drawn."""
+    """The running average of a curve, as plotted."""
     return smoothed(values, window(values))
 
 
@@ -59,27 +57,26 @@ def closing(values: Sequence[float]) -> float:
 
 
 def finite(run: RunContent, metric: str) -> Column:
-    """The column of a metric without the values that are not finite."""
+    """The finite values of a metric with their steps."""
     points = [(step, value) for step, value in zip(*column(run, metric), strict=True) if isfinite(value)]
     return tuple(step for step, _ in points), tuple(value for _, value in points)
 
 
 def lately(run: RunContent, metric: str) -> float | None:
-    """The mean of a metric's last window; None where it has too few points."""
+    """The mean of a metric's last window; None with too few points."""
     _, values = finite(run, metric)
     return closing(values) if len(values) >= SHORTEST else None
 
 
 def broken(run: RunContent, metric: str) -> str:
-    """A diagnosis of a metric with a value that is not finite: after it nothing can be trusted."""
+    """Non-finite values of a metric, after which no result can be trusted."""
     steps, values = column(run, metric)
     bad = [step for step, value in zip(steps, values, strict=True) if isnan(value)]
     return f"{metric} was not a finite number at step {bad[0]:.0f}." if bad else ""
 
 
 def fall(values: Sequence[float]) -> tuple[int, float]:
-    """The index at which a curve's running average was highest, and how far below it the curve closed; 0 when the
-    fall is within the noise."""
+    """The index of the maximum of a curve's running average, and the drop from there to its end; 0 within the noise."""
     average, half = smooth(values), window(values) // 2
     top = max(range(half, len(values) - half), key=lambda i: average[i])
     spread = sqrt(fmean((v - a) ** 2 for v, a in zip(values, average, strict=True)))
@@ -89,7 +86,7 @@ def fall(values: Sequence[float]) -> tuple[int, float]:
 
 
 def hacking(run: RunContent) -> str:
-    """A diagnosis of reward hacking: gold has fallen from its peak while the score went on rising."""
+    """Reward hacking: gold has fallen from its peak while the score kept rising."""
     steps, gold = finite(run, "gold/mean")
     score_steps, score = finite(run, "score/mean")
     if len(gold) < SHORTEST or len(score) < SHORTEST:
@@ -101,12 +98,12 @@ def hacking(run: RunContent) -> str:
         return ""
     return (
         f"Gold was highest near step {steps[top]:.0f} and has fallen by {number(drop)} since, while the score rose"
-        f" by {number(rise)}: the policy serves the reward model and no longer the people behind it."
+        f" by {number(rise)}: the policy exploits errors of the reward model."
     )
 
 
 def overfitting(run: RunContent) -> str:
-    """A diagnosis of over-fitting: the held-out loss ended above its lowest value."""
+    """Over-fitting: the held-out loss ends above its minimum."""
     steps, loss = finite(run, "held_out/loss")
     if len(loss) < 3:
         return ""
@@ -121,16 +118,16 @@ def overfitting(run: RunContent) -> str:
 
 
 def collapse(run: RunContent) -> str:
-    """A diagnosis of collapse: entropy has fallen to a small part of what it was."""
+    """Collapse: only a small share of the entropy is left."""
     _, entropy = finite(run, "entropy")
     if len(entropy) < SHORTEST or closing(entropy) >= COLLAPSED * opening(entropy):
         return ""
     first, last = opening(entropy), closing(entropy)
-    return f"Entropy fell from {number(first)} to {number(last)} nats: the policy hardly varies its answers any more."
+    return f"Entropy fell from {number(first)} to {number(last)} nats: the policy's completions hardly vary any more."
 
 
 def drifting_length(run: RunContent) -> str:
-    """A diagnosis of answers that have become much longer or much shorter."""
+    """Length drift: completions have become much longer or much shorter."""
     _, length = finite(run, "length/mean")
     if len(length) < SHORTEST:
         return ""
@@ -139,21 +136,21 @@ def drifting_length(run: RunContent) -> str:
         return ""
     word = "longer" if last > first else "shorter"
     return (
-        f"Answers became much {word} ({number(first)} to {number(last)} tokens):"
-        " check that it is their content that is rewarded."
+        f"Completions became much {word} ({number(first)} to {number(last)} tokens):"
+        " check that the reward measures content, not length."
     )
 
 
 def unfinished(run: RunContent) -> str:
-    """A diagnosis of answers that run into the length limit."""
+    """Truncation: many completions reach the length limit."""
     ended = lately(run, "ended")
     if ended is None or ended >= ENDING:
         return ""
-    return f"In the last steps only {percent(ended)} of the answers came to an end by themselves."
+    return f"In the last steps only {percent(ended)} of the completions ended by themselves."
 
 
 def leaping(run: RunContent) -> str:
-    """A diagnosis of a jump of the KL to the reference."""
+    """A jump of the KL to the reference."""
     steps, kl = finite(run, "kl/reference")
     for step, before, after in zip(steps[1:], kl, kl[1:], strict=False):
         if after - before > JUMP_NATS and after > JUMP_FACTOR * before:
@@ -162,23 +159,23 @@ def leaping(run: RunContent) -> str:
 
 
 def clipping(run: RunContent) -> str:
-    """A diagnosis of updates that clip a large share of the tokens."""
+    """Clipping of a large share of the tokens."""
     clipped = lately(run, "clip_fraction")
     if clipped is None or clipped <= CLIPPED:
         return ""
-    return f"Lately {percent(clipped)} of the tokens were clipped: the updates are too large for their data."
+    return f"In the last steps {percent(clipped)} of the tokens were clipped: the updates are too large for their data."
 
 
 def blind_critic(run: RunContent) -> str:
-    """A diagnosis of a critic that predicts worse than a constant."""
+    """A critic that predicts worse than a constant."""
     explained = lately(run, "value/explained_variance")
     if explained is None or explained >= 0:
         return ""
-    return f"Explained variance is {number(explained)} lately: the critic is worse than no critic."
+    return f"Explained variance is {number(explained)} in the last steps: the critic is worse than no critic."
 
 
 def diverging_values(run: RunContent) -> str:
-    """A diagnosis of a critic whose loss has risen far above what it once was, beyond the noise of its curve."""
+    """Divergence of the critic: its loss has risen far above its minimum, beyond the noise."""
     steps, loss = finite(run, "value/loss")
     if len(loss) < SHORTEST:
         return ""
@@ -193,19 +190,19 @@ def diverging_values(run: RunContent) -> str:
 
 
 def dead_groups(run: RunContent) -> str:
-    """A diagnosis of prompts that teach nothing, because all answers to one scored the same."""
+    """Prompts without a learning signal, because all their completions have the same score."""
     _, dead = finite(run, "groups/dead")
     always = min(dead, default=0.0) == 1.0
     if len(dead) < (SHORTEST_WHOLE if always else SHORTEST) or closing(dead) <= DEAD:
         return ""
     return (
-        f"Lately all answers to {percent(closing(dead))} of the prompts scored the same, so these prompts taught"
-        " nothing: the reward has too few grades, or they are too easy or too hard."
+        f"In the last steps all completions of {percent(closing(dead))} of the prompts had the same score, so these"
+        " prompts gave no learning signal: the reward is too coarse, or they are too easy or too hard."
     )
 
 
 def constant_score(run: RunContent) -> str:
-    """A diagnosis of a reward that gives one score to everything."""
+    """A constant reward: every completion gets the same score."""
     _, spread = finite(run, "score/std")
     _, mean = finite(run, "score/mean")
     if not spread or not mean:
@@ -214,28 +211,24 @@ def constant_score(run: RunContent) -> str:
     always = max(spread) <= most
     if len(spread) < (SHORTEST_WHOLE if always else SHORTEST) or closing(spread) > most:
         return ""
-    return (
-        f"Every answer of the last steps scored {number(closing(mean))}: a constant reward teaches nothing."
-    )
+    return f"Every completion of the last steps scored {number(closing(mean))}: a constant reward teaches nothing."
 
 
 def accuracy_of(run: RunContent) -> tuple[float, float, float] | None:
-    """A reward model's held-out accuracy and the ends of its interval. Without an interval, what a summary calls
-    accuracy is the one in training, which says nothing."""
+    """A reward model's held-out accuracy with its interval. Summaries without an interval hold the training accuracy,
+    which is ignored."""
     value, ends = number_in(run.summary, "accuracy"), interval(run.summary, "accuracy_interval")
     return (value, *ends) if value is not None and ends else None
 
 
 def doubtful_accuracy(run: RunContent) -> str:
-    """A diagnosis of a reward model that predicts single votes no better than a coin, or too well for their noise."""
+    """A reward model that predicts single votes no better than chance, or better than their noise permits."""
     accuracy, ceiling = accuracy_of(run), number_in(run.summary, "ceiling")
     if accuracy is None:
         return ""
     value, low, _ = accuracy
     if low <= 0.5:
-        return (
-            f"Held-out accuracy ({percent(value, 1)}) cannot be told from guessing: its interval reaches 50%."
-        )
+        return f"Held-out accuracy ({percent(value, 1)}) is not significantly above chance: its interval reaches 50%."
     if ceiling is None or low <= ceiling:
         return ""
     return (

@@ -1,8 +1,8 @@
-"""The decisive numbers at the head of a page and of each section, and the result of a round in a sentence.
+"""Headline numbers of a page and its sections, and the result of a round in a sentence.
 
-Those of a round come from its `summary.json` (flat or nested keys; each is used if it is there):
+Those of a round come from its `summary.json` (flat or nested keys, all optional):
 
-    sft.gold_mean  sft.gold_std  policy.gold_mean      or, where gold is unknown, sft.score_mean  policy.score_mean
+    sft.gold_mean  sft.gold_std  policy.gold_mean      or, if gold is unknown, sft.score_mean  policy.score_mean
     policy.win_rate  policy.win_rate_ci                share of held-out prompts, and its interval as [low, high]
     policy.kl_per_sequence                             nats
     reward_model.accuracy  reward_model.accuracy_interval  reward_model.ceiling
@@ -25,7 +25,7 @@ from tutelage.stats.text import text_metrics
 
 @dataclass(frozen=True)
 class Fact:
-    """A number as text, with its name; `note` puts it into perspective, and `drawing` shows its interval."""
+    """A headline number as text, with its name; `note` gives context, and `drawing` shows its interval."""
 
     name: str
     value: str
@@ -39,7 +39,7 @@ def between(low: float, high: float) -> str:
 
 
 def share(values: Object, key: str, name: str, note: str = "") -> list[Fact]:
-    """The fact of a share with its interval (`<key>_interval`); empty when the share is not known."""
+    """The fact of a share with its interval (`<key>_interval`); empty if the share is unknown."""
     value, ends = number(values, key), interval(values, f"{key}_interval")
     if value is None:
         return []
@@ -48,7 +48,7 @@ def share(values: Object, key: str, name: str, note: str = "") -> list[Fact]:
 
 
 def plain(values: Object, key: str, name: str, note: str = "") -> list[Fact]:
-    """The fact of a plain number; empty when it is not known."""
+    """The fact of a plain number; empty if it is unknown."""
     value = number(values, key)
     return [] if value is None else [Fact(name, written(value), note)]
 
@@ -63,12 +63,12 @@ def latest(run: RunContent, metric: str, name: str, note: str = "", *, as_share:
 
 
 def steps(run: RunContent) -> list[Fact]:
-    """The fact of how many steps a run took."""
+    """The number of steps of a run."""
     return [] if run.last_step is None else [Fact("steps", f"{run.last_step:,}")]
 
 
 def language_facts(run: RunContent) -> list[Fact]:
-    """The facts of pretraining and of supervised fine-tuning."""
+    """Facts of pretraining and supervised fine-tuning."""
     _, loss = finite(run, "held_out/loss")
     _, perplexity = finite(run, "held_out/perplexity")
     facts = steps(run)
@@ -76,28 +76,30 @@ def language_facts(run: RunContent) -> list[Fact]:
         first = f"from {written(loss[0])}" if len(loss) > 1 else ""
         facts.append(Fact("held-out loss", written(loss[-1]), first))
     if perplexity:
-        facts.append(Fact("perplexity", written(perplexity[-1]), "equally likely tokens to choose from"))
+        facts.append(
+            Fact("perplexity", written(perplexity[-1]), "equivalent number of equally likely tokens")
+        )
     facts += share(run.summary, "held_out/rougeL", "ROUGE-L", "overlap with the reference answers")
     return facts + latest(run, "tokens_per_second", "tokens per second")
 
 
 def sample_facts(run: RunContent) -> list[Fact]:
-    """The facts of the answers that raters will compare."""
+    """Facts of the sampled completions for raters."""
     completions = [string(row, "completion") for row in run.samples]
     if not completions:
         return []
     prompts = {string(row, "prompt") for row in run.samples}
     measured = text_metrics(completions)
     return [
-        Fact("answers", f"{len(completions):,}", f"to {counted(len(prompts), 'prompt')}"),
-        *plain(measured, "words/mean", "words per answer"),
+        Fact("completions", f"{len(completions):,}", f"to {counted(len(prompts), 'prompt')}"),
+        *plain(measured, "words/mean", "words per completion"),
         *share(measured, "distinct/2", "different word pairs", "variety; small sets look more varied"),
-        *share(measured, "repetition", "repeated trigrams", "of the same answer"),
+        *share(measured, "repetition", "repeated trigrams", "of the same completion"),
     ]
 
 
 def judge_facts(run: RunContent) -> list[Fact]:
-    """The facts of the judgements as a whole."""
+    """Facts of the judgements."""
     judgements = run.judgements
     ties, votes = number(judgements, "ties"), number(judgements, "votes")
     of_votes = f"{percent(ties / votes)} of the votes" if ties is not None and votes else ""
@@ -111,11 +113,11 @@ def judge_facts(run: RunContent) -> list[Fact]:
 
 
 def reward_facts(run: RunContent) -> list[Fact]:
-    """The facts of a reward model on comparisons it has not seen."""
+    """Facts of a reward model on held-out comparisons."""
     length = section(run.summary, "length")
     return [
         *(share(run.summary, "accuracy", "held-out accuracy") if accuracy_of(run) else []),
-        *share(length, "accuracy", "length alone", f"preferring the {string(length, 'prefers')} answer"),
+        *share(length, "accuracy", "length alone", f"preferring the {string(length, 'prefers')} completion"),
         *share(run.summary, "ceiling", "ceiling", "what the noise of single votes allows"),
         *share(run.summary, "ece", "calibration error", "mean distance of predicted from observed shares"),
         *steps(run),
@@ -123,23 +125,23 @@ def reward_facts(run: RunContent) -> list[Fact]:
 
 
 def improve_facts(run: RunContent) -> list[Fact]:
-    """The facts of a policy in the last steps of its training."""
+    """Facts of a policy in its last training steps."""
     return [
         *latest(run, "score/mean", "score"),
         *latest(run, "gold/mean", "gold"),
-        *latest(run, "kl/reference", "KL", "nats per answer"),
-        *latest(run, "length/mean", "length", "tokens per answer"),
+        *latest(run, "kl/reference", "KL", "nats per completion"),
+        *latest(run, "length/mean", "length", "tokens per completion"),
         *latest(run, "ended", "answers that end", as_share=True),
         *steps(run),
     ]
 
 
 def distill_facts(run: RunContent) -> list[Fact]:
-    """The facts of a student in the last steps of its training."""
+    """Facts of a student in its last training steps."""
     return [
         *latest(run, "divergence", "divergence", "nats per token, from the teacher"),
-        *latest(run, "kl/reference", "KL", "nats per answer, from the teacher"),
-        *latest(run, "length/mean", "length", "tokens per answer"),
+        *latest(run, "kl/reference", "KL", "nats per completion, from the teacher"),
+        *latest(run, "length/mean", "length", "tokens per completion"),
         *latest(run, "ended", "answers that end", as_share=True),
         *steps(run),
     ]
@@ -159,14 +161,14 @@ FACTS: Mapping[str, Callable[[RunContent], list[Fact]]] = MappingProxyType(
 
 
 def headline(round_: RoundContent) -> tuple[Fact, ...]:
-    """The decisive numbers of a round that are known; those of a single run stand at the head of its section."""
+    """The known headline numbers of a round; those of a single run are in its section."""
     if round_.alone:
         return ()
     return (*win_rate(round_), *worth(round_), *distance(round_), *judge_model(round_), *effort(round_))
 
 
 def win_rate(round_: RoundContent) -> list[Fact]:
-    """The share of held-out prompts on which the policy's answer beats the reference's."""
+    """The share of held-out prompts on which the policy's completion beats the reference's."""
     value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
     if value is None:
         return []
@@ -178,7 +180,7 @@ def win_rate(round_: RoundContent) -> list[Fact]:
 
 
 def worth(round_: RoundContent) -> list[Fact]:
-    """The change of gold, or else of the score, from the reference to the policy."""
+    """The change in gold, or otherwise in score, from the reference to the policy."""
     for name in ("gold", "score"):
         before, after = (number(round_.summary, f"{model}.{name}_mean") for model in ("sft", "policy"))
         if before is None or after is None:
@@ -191,15 +193,15 @@ def worth(round_: RoundContent) -> list[Fact]:
 
 
 def distance(round_: RoundContent) -> list[Fact]:
-    """The KL of the policy to the reference, in nats per answer."""
+    """The KL of the policy to the reference, in nats per completion."""
     value = number(round_.summary, "policy.kl_per_sequence")
     if value is None:
         return []
-    return [Fact("KL", f"{written(value)} nats", f"per answer, from {round_.reference}")]
+    return [Fact("KL", f"{written(value)} nats", f"per completion, from {round_.reference}")]
 
 
 def judge_model(round_: RoundContent) -> list[Fact]:
-    """The held-out accuracy of the reward model, and the accuracy that is possible."""
+    """The held-out accuracy of the reward model, and its ceiling."""
     value, ceiling = (number(round_.summary, f"reward_model.{key}") for key in ("accuracy", "ceiling"))
     if value is None:
         return []
@@ -211,7 +213,7 @@ def judge_model(round_: RoundContent) -> list[Fact]:
 
 
 def effort(round_: RoundContent) -> list[Fact]:
-    """The time of all stages, and the most memory that one of them took."""
+    """The total time of all stages, and the peak memory."""
     seconds = [stage.seconds for stage in round_.stages if stage.seconds is not None]
     memory = number(round_.summary, "peak_rss_mb")
     if not seconds:
@@ -221,14 +223,14 @@ def effort(round_: RoundContent) -> list[Fact]:
 
 
 def verdict(round_: RoundContent) -> str:
-    """The result of a round in a sentence; a single run has nothing to compare."""
+    """The result of a round in a sentence; empty for a single run."""
     if round_.alone:
         return ""
-    done = sum(stage.status == "done" for stage in round_.stages)
-    if done < len(round_.stages):
+    finished = sum(stage.status == "done" for stage in round_.stages)
+    if finished < len(round_.stages):
         places = {"running": "now at", "failed": "stopped by an error in"}
         now = next((f"; {places[s.status]} {s.name}" for s in round_.stages if s.status in places), "")
-        return f"{done} of {counted(len(round_.stages), 'stage')} finished{now}."
+        return f"{finished} of {counted(len(round_.stages), 'stage')} finished{now}."
     value, ends = number(round_.summary, "policy.win_rate"), interval(round_.summary, "policy.win_rate_ci")
     if value is None or ends is None:
         return ""
@@ -237,13 +239,13 @@ def verdict(round_: RoundContent) -> str:
     else:
         how = "better" if ends[0] > 0.5 else "worse"
     return (
-        f"On prompts it has never seen, the {round_.policy} answers {how} than {round_.reference}: it wins"
+        f"On held-out prompts, the {round_.policy} answers {how} than {round_.reference}: it wins"
         f" {percent(value)} of the comparisons (95% interval {between(*ends)})."
     )
 
 
 def timings(round_: RoundContent) -> str:
-    """The times of the stages as a drawing; empty when fewer than two stages have a time."""
+    """A chart of the durations of the stages; empty with fewer than two."""
     bars = tuple(
         ValueBar(stage.name, stage.seconds, duration(stage.seconds), colour=0)
         for stage in round_.stages

@@ -1,29 +1,29 @@
-"""Runs and rounds as a report reads them from their folders.
+"""Reading of runs and rounds from their folders.
 
-A run directory may hold, each only if it is there: `config.json`, `metrics.jsonl`, `samples.jsonl`, `summary.json`,
-and for its kind `completions.jsonl` with `prompts.jsonl` (sample), `judgements.json` (judge) or `answers.jsonl`
-(evaluate). A run that has written neither its summary nor its completions is still running or was interrupted.
+All files of a run directory are optional: `config.json`, `metrics.jsonl`, `samples.jsonl`, `summary.json`, and by kind
+`completions.jsonl` with `prompts.jsonl` (sample), `judgements.json` (judge) or `answers.jsonl` (evaluate). A run with
+neither a summary nor completions is still running or was interrupted.
 
-A round is a folder with `round.json`, its stages in the order in which they happen:
+A round is a folder with `round.json`, which lists its stages in chronological order:
 
     {"title": "The tutoring round",
      "about": "A sentence or two on what was taught, and to which model.",                        optional
      "created": "2026-03-01 12:00",                                                               optional
      "command": "tutelage demo --seed 0",                                                         optional
-     "reference": "SFT", "policy": "policy",               optional: what the two compared models are called
+     "reference": "SFT", "policy": "policy",               optional: names of the two compared models
      "stages": [{"name": "sft",                            unique
                  "kind": "sft",                            optional: pretrain sft sample judge reward improve evaluate;
-                                                           without it, what the name or else the files say
+                                                           by default inferred from the name, then the files
                  "title": "Supervised fine-tuning",        optional
                  "folder": "sft",                          a run directory, relative to the round; default: the name
                  "seconds": 41.5,                          optional
                  "status": "done"}]}                       waiting | running | done | failed; default: by its summary
 
-and, once there are results, `summary.json` with the decisive figures, either flat ("policy.win_rate") or
-nested ({"policy": {"win_rate": …}}); `headline` says which of them are shown.
+and, once there are results, `summary.json` with the headline figures, either flat ("policy.win_rate") or nested
+({"policy": {"win_rate": …}}); see `headline` for those that are shown.
 
-Only a folder that is neither, and a `round.json` that is not of this form, is an error. Everything else that is
-missing is absent from the report, and what cannot be read is named in it.
+The only errors are a folder that is neither a run nor a round, and an invalid `round.json`. Other missing files are
+left out of the report, and unreadable ones are listed in it.
 """
 
 import json
@@ -50,7 +50,7 @@ from tutelage.report.json_files import (
 
 KINDS = ("pretrain", "sft", "sample", "judge", "reward", "improve", "evaluate")
 DISTILLATION = "distill"
-"""The kind of a run that learns from a teacher, which is never part of a round: a round has people instead."""
+"""The kind of a distillation run, which is never part of a round: a round has raters in place of a teacher."""
 TELLTALE = {"improve": "kl/reference", "reward": "margin", "sft": "loss"}
 STATUSES = ("waiting", "running", "done", "failed")
 OBJECTS = ("config", "summary", "judgements")
@@ -60,9 +60,9 @@ WRITTEN_LAST = ("summary.json", "completions.jsonl")
 
 @dataclass(frozen=True)
 class RunContent:
-    """The contents of a run directory. `metrics` has one object per step, in order; `troubles` names what could not
-    be read; `mismatches` has sentences on models whose chat templates or end tokens differ; `finished` means that what
-    is written last is there, whatever it says."""
+    """The contents of a run directory. `metrics` has one object per step, in order; `troubles` lists unreadable files;
+    `mismatches` has messages about models with different chat templates or end tokens; `finished` means that a file of
+    `WRITTEN_LAST` exists, whatever its content."""
 
     config: Object = field(default_factory=dict)
     summary: Object = field(default_factory=dict)
@@ -76,7 +76,7 @@ class RunContent:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been written yet."""
+        """Whether the directory has no content yet."""
         return not any((self.config, self.summary, self.judgements, self.metrics, self.samples, self.answers))
 
     @property
@@ -87,7 +87,7 @@ class RunContent:
 
 @dataclass(frozen=True)
 class StageContent:
-    """One part of a round. `status` is waiting, running (which an interrupted stage looks like too), done or failed."""
+    """One stage of a round. `status` is waiting, running (also for an interrupted stage), done or failed."""
 
     name: str
     kind: str
@@ -99,7 +99,7 @@ class StageContent:
 
 @dataclass(frozen=True)
 class RoundContent:
-    """The content of a report. A single run is a round of one stage and `alone`."""
+    """The content of a report. A single run is a round of one stage with `alone` set."""
 
     title: str
     stages: tuple[StageContent, ...]
@@ -114,13 +114,13 @@ class RoundContent:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a folder is that of a run or of a round."""
+    """Whether the folder is that of a run or a round."""
     files = ("round.json", *(f"{name}.json" for name in OBJECTS), *(f"{name}.jsonl" for name in TABLES))
     return any((folder / name).exists() for name in files)
 
 
 def read(folder: Path) -> RoundContent:
-    """The round or the single run in a folder. Raises TutelageError when it is neither."""
+    """The round or the single run in a folder. Raises TutelageError if it is neither."""
     if not folder.is_dir():
         raise TutelageError(f"There is no folder {folder}: give the folder of a run or of a round.")
     if (folder / "round.json").exists():
@@ -134,7 +134,7 @@ def read(folder: Path) -> RoundContent:
 
 
 def read_round(folder: Path) -> RoundContent:
-    """The round in a folder with a `round.json`, in the form that this module describes."""
+    """The round in a folder with `round.json`, whose format the module docstring describes."""
     index = folder / "round.json"
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ def read_round(folder: Path) -> RoundContent:
 
 
 def with_ceiling(stages: tuple[StageContent, ...]) -> tuple[StageContent, ...]:
-    """The stages with the ceiling of accuracy, which the judgements know, in the summary of the reward model too."""
+    """The stages, with the accuracy ceiling from the judgements copied into the summary of the reward model."""
     ceilings = [stage.run.summary["ceiling"] for stage in stages if "ceiling" in stage.run.summary]
     if not ceilings:
         return stages
@@ -173,7 +173,7 @@ def with_ceiling(stages: tuple[StageContent, ...]) -> tuple[StageContent, ...]:
 
 
 def read_stage(folder: Path, entry: Object) -> StageContent:
-    """A stage from its object in `round.json` and its run directory."""
+    """A stage from its entry in `round.json` and its run directory."""
     name = string(entry, "name")
     run = read_run(folder / string(entry, "folder", name))
     status = string(entry, "status")
@@ -195,7 +195,7 @@ def read_alone(folder: Path) -> RoundContent:
 
 
 def read_run(folder: Path) -> RunContent:
-    """The run in a directory; what is missing is empty. Raises TutelageError for a run in another format."""
+    """The run in a directory; missing files are empty. Raises TutelageError for a run in another format."""
     config, summary, judgements = (read_object(folder / f"{name}.json") for name in OBJECTS)
     metrics, completions = read_metrics(folder / "metrics.jsonl"), read_completions(folder)
     samples, answers = read_table(folder / "samples.jsonl"), read_table(folder / "answers.jsonl")
@@ -216,8 +216,8 @@ def read_run(folder: Path) -> RunContent:
 
 
 def kind_of(run: RunContent, name: str) -> str:
-    """The kind of a run: a distillation where its settings name a teacher; its folder's name or the second word of its
-    command where one of them is a kind; or else what its files and metrics suggest."""
+    """The kind of a run: distillation if its settings name a teacher; otherwise the kind named by its folder or the
+    second word of its command; otherwise by its files and metrics."""
     if "teacher" in settings_of(run):
         return DISTILLATION
     command = [word for word in items(run.config, "command") if isinstance(word, str)]
@@ -233,25 +233,25 @@ def kind_of(run: RunContent, name: str) -> str:
 
 
 def status_of(run: RunContent) -> str:
-    """The status of a run by its files; a run that has written nothing has not begun."""
+    """The status of a run by its files; waiting if it has written nothing."""
     if run.finished:
         return "done"
     return "waiting" if run.empty else "running"
 
 
 def seconds_of(run: RunContent) -> float | None:
-    """The seconds that a run took, by its summary or its last step."""
+    """The duration of a run in seconds, by its summary or its last step."""
     last = run.metrics[-1] if run.metrics else {}
     return number(run.summary, "seconds") or number(last, "seconds")
 
 
 def settings_of(run: RunContent) -> Mapping[str, object]:
-    """The resolved settings in a run's configuration, flat; the rest of `config.json` is in `origin_of`."""
+    """The resolved settings in a run's configuration, flattened; see `origin_of` for the rest."""
     return flat(settings_in(run.config))
 
 
 def origin_of(run: RunContent) -> Mapping[str, object]:
-    """The versions, the revision and the like in a run's configuration, flat."""
+    """The versions, revision and similar metadata in a run's configuration, flattened."""
     if not section(run.config, "settings"):
         return {}
     return flat({key: value for key, value in run.config.items() if key != "settings"})

@@ -1,7 +1,7 @@
-"""JSON files as far as they can be read, and values of the expected type in them, or nothing.
+"""Tolerant reading of JSON files and of typed values in them.
 
-The functions that read a file return its content, and a sentence about what could not be read ("" when all is well, or
-when there is no such file).
+Functions that read a file return its content, and a message about unreadable content ("" if there is none, or no such
+file).
 """
 
 import json
@@ -56,7 +56,7 @@ def section(values: Object, key: str) -> Object:
 
 
 def settings_in(config: Object) -> Object:
-    """The settings in a config.json: commands that do not train write them alone."""
+    """The settings in a config.json; commands that do not train write them at the top level."""
     return section(config, "settings") or config
 
 
@@ -69,7 +69,7 @@ def interval(values: Object, key: str) -> tuple[float, float] | None:
 
 
 def flat(values: Object, lead: str = "") -> dict[str, object]:
-    """Nested objects as one, their keys joined by dots: {"a": {"b": 1}} -> {"a.b": 1}."""
+    """Flatten nested objects, joining keys with dots: {"a": {"b": 1}} -> {"a.b": 1}."""
     joined: dict[str, object] = {}
     for key, value in values.items():
         if isinstance(value, dict) and value:
@@ -91,7 +91,8 @@ def read_object(path: Path) -> tuple[Object, str]:
 
 
 def read_table(path: Path) -> tuple[list[Object], str]:
-    """The JSON objects in the lines of a file. A line without one is counted; a crash may cut the last one short."""
+    """The JSON objects in the lines of a file. Invalid lines are counted in the message; a crash may truncate the last
+    one."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
@@ -114,21 +115,22 @@ def parsed(line: str) -> Object | None:
 
 
 def read_metrics(path: Path) -> tuple[list[Object], str]:
-    """The metrics in a file: one object per step, in order of steps. Of a step that was written twice (before and after
-    a resumption) the last values count."""
+    """The metrics in a file: one object per step, in order. For steps written twice (before and after a resumption) the
+    last values count."""
     rows, trouble = read_table(path)
     steps: dict[float, dict[str, object]] = {}
     for row in rows:
         step = number(row, "step")
         if step is None:
-            trouble = trouble or f"{path.name}: there are lines without a step"
+            trouble = trouble or f"{path.name}: some lines have no step"
         else:
             steps.setdefault(step, {}).update(row)
     return [steps[step] for step in sorted(steps)], trouble
 
 
 def read_completions(folder: Path) -> tuple[list[Object], str]:
-    """The rows of `completions.jsonl` with the texts of their prompts from `prompts.jsonl`, in the form of samples."""
+    """The rows of `completions.jsonl` joined with the texts of their prompts from `prompts.jsonl`, in the format of
+    samples."""
     completions, trouble = read_table(folder / "completions.jsonl")
     prompts, other = read_table(folder / "prompts.jsonl")
     texts = {

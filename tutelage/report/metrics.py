@@ -1,265 +1,267 @@
-"""Every metric that a run writes to metrics.jsonl: its meaning, its unit, what is healthy.
+"""Table of all metrics in metrics.jsonl: meaning, unit, healthy range.
 
-What is healthy in a metric that has a panel is in `tutelage.report.panels`, beside its curve.
+For metrics with a panel, the healthy range is in `tutelage.report.panels` with its curve.
 """
 
 from dataclasses import dataclass
 
 PART = "<part>"
-"""Placeholder of the name of a part of the reward, or of a reward that is only watched."""
+"""Placeholder for the name of a part of the reward, or of a reward that is only monitored."""
 HELD_OUT = "held_out/"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its name in metrics.jsonl. One of `<part>` is one for each part of the reward."""
+    """A metric by its name in metrics.jsonl. A name with `<part>` stands for one metric per part of the reward."""
 
     name: str
     meaning: str
     unit: str = ""
     healthy: str = ""
-    """What it does in a run that goes well, and what asks for a look; empty where a panel says so."""
+    """Behaviour in a healthy run, and warning signs; empty if a panel describes it."""
 
 
 NATS, SHARE, TOKENS, COUNT = "nats", "share", "tokens", "count"
-PER_TOKEN, PER_ANSWER = "nats per token", "nats per answer"
+PER_TOKEN, PER_ANSWER = "nats per token", "nats per completion"
 
 EVERY_RUN = (
-    Metric("step", "Optimiser steps, or rollouts of `improve`, that are done.", COUNT),
-    Metric("seconds", "Time since the run was started or resumed.", "seconds"),
-    Metric("lr", "The learning rate, as it was scheduled."),
+    Metric("step", "Completed optimiser steps, or rollouts of `improve`.", COUNT),
+    Metric("seconds", "Time since the run started or resumed.", "seconds"),
+    Metric("lr", "The scheduled learning rate."),
     Metric(
         "grad_norm",
-        "The size of the gradient before clipping.",
+        "Norm of the gradient before clipping.",
         "",
-        "Leaps announce trouble; 0 means nothing is learnt.",
+        "Spikes are a warning; at 0 nothing is learned.",
     ),
-    Metric("tokens_per_second", "Speed.", "tokens per second", "A dip is the machine's, not the model's."),
+    Metric("tokens_per_second", "Speed.", "tokens per second", "Dips come from the machine, not the model."),
     Metric(
         "tokens_at_once",
-        "Padded tokens of one forward pass with gradients at most.",
+        "Maximum number of padded tokens in one forward pass with gradients.",
         TOKENS,
-        "It halves where memory ran out; the result is the same.",
+        "Halved after running out of memory; the result is the same.",
     ),
 )
-"""What (almost) every run writes."""
+"""Metrics of (almost) every run."""
 
 SUPERVISED = (
-    Metric("loss", "What is minimised, over the batch.", "nats per token; per comparison with preferences"),
-    Metric(HELD_OUT + "loss", "The loss on examples that are kept aside.", "as `loss`"),
+    Metric("loss", "The training loss, over the batch.", "nats per token; per comparison with preferences"),
+    Metric(HELD_OUT + "loss", "The loss on held-out examples.", "as `loss`"),
     Metric(HELD_OUT + "perplexity", "exp of the held-out loss.", "equally likely tokens"),
 )
-"""Language models: `pretrain`, `sft` and `rejection`; the losses of `reward` and `dpo` too."""
+"""Language models: `pretrain`, `sft` and `rejection`; the losses also of `reward` and `dpo`."""
 
 PREFERENCES = (
     Metric(
         "accuracy",
-        "Share of the comparisons that are ordered as the raters did; ties count a half.",
+        "Share of comparisons ordered as by the raters; ties count half.",
         SHARE,
-        "It rises from a half.",
+        "It rises from 0.5.",
     ),
-    Metric(HELD_OUT + "accuracy", "The same on comparisons that are kept aside.", SHARE),
+    Metric(HELD_OUT + "accuracy", "The same on held-out comparisons.", SHARE),
     Metric(
         "margin",
-        "Score of the preferred answer less the other's; in `dpo` β times the difference of log-ratios.",
+        "Score of the chosen minus the rejected completion; in `dpo` β times the difference of log-ratios.",
         "scores",
     ),
-    Metric(
-        HELD_OUT + "margin", "The same on comparisons that are kept aside.", "scores", "It follows `margin`."
-    ),
+    Metric(HELD_OUT + "margin", "The same on held-out comparisons.", "scores", "It follows `margin`."),
     Metric(
         "kl/chosen",
-        "How much less likely the preferred answers are than under the reference.",
+        "Decrease of the chosen completions' log-probability relative to the reference.",
         PER_ANSWER,
-        "Around 0 or below it; far above 0 the chosen answers are becoming less likely as well.",
+        "Around 0 or below; far above 0 the chosen completions are becoming less likely as well.",
     ),
     Metric(
         "kl/rejected",
-        "How much less likely the other answers are than under the reference.",
+        "Decrease of the rejected completions' log-probability relative to the reference.",
         PER_ANSWER,
         "It rises, and faster than `kl/chosen`.",
     ),
-    Metric(HELD_OUT + "kl/chosen", "`kl/chosen` on comparisons that are kept aside.", PER_ANSWER),
-    Metric(HELD_OUT + "kl/rejected", "`kl/rejected` on comparisons that are kept aside.", PER_ANSWER),
+    Metric(HELD_OUT + "kl/chosen", "`kl/chosen` on held-out comparisons.", PER_ANSWER),
+    Metric(HELD_OUT + "kl/rejected", "`kl/rejected` on held-out comparisons.", PER_ANSWER),
 )
 """`reward` (without the KL) and `dpo`."""
 
 OWN_ANSWERS = (
     Metric("round", "The round, counted from 1.", COUNT),
-    Metric("kept", "Answers, or pairs of them, of this round that are trained on.", COUNT, "Far above 0."),
-    Metric("score/kept", "Mean score of the answers that are trained on.", "scores", "Above `score/mean`."),
     Metric(
-        HELD_OUT + "score", "Mean score of the answers to prompts that are kept aside.", "scores", "It rises."
+        "kept", "Completions, or pairs of them, of this round that are trained on.", COUNT, "Far above 0."
     ),
-    Metric(HELD_OUT + "ended", "Share of those answers that ended by themselves.", SHARE, "Near 1."),
+    Metric(
+        "score/kept", "Mean score of the completions that are trained on.", "scores", "Above `score/mean`."
+    ),
+    Metric(HELD_OUT + "score", "Mean score of the completions of held-out prompts.", "scores", "It rises."),
+    Metric(HELD_OUT + "ended", "Share of those completions that end with an end token.", SHARE, "Near 1."),
 )
-"""`rejection` and `dpo --prompts`, once a round."""
+"""`rejection` and `dpo --prompts`, once per round."""
 
 SCORES = (
-    Metric("score/mean", "What the reward gave, over all answers of the step.", "scores"),
+    Metric("score/mean", "Mean reward of all completions of the step.", "scores"),
     Metric(
         "score/std",
-        "The spread of the scores within a step.",
+        "Standard deviation of the scores within a step.",
         "scores",
-        "At 0 all answers look alike to the reward model.",
+        "At 0 the reward model does not distinguish completions.",
     ),
     Metric(
         "score/shaped",
-        "What is trained on: the score after the treatment of cut answers, clipping and normalisation.",
+        "The score used for training, after the treatment of truncated completions, clipping and normalisation.",
         "scores",
     ),
     Metric(
         f"score/{PART}/mean",
-        "Score of one part of the reward, before its weight.",
+        "Score of one part of the reward, before weighting.",
         "scores",
         "No part falls.",
     ),
-    Metric(f"score/{PART}/std", "Its spread within a step.", "scores", "Above 0."),
+    Metric(f"score/{PART}/std", "Its standard deviation within a step.", "scores", "Above 0."),
     Metric(
         f"score/{PART}/dead",
-        "Share of the prompts whose answers it all gave one score.",
+        "Share of prompts whose completions all have the same score by it.",
         SHARE,
-        "Below 1: a part that is 1 throughout teaches nothing.",
+        "Below 1: a part that is always 1 gives no learning signal.",
     ),
     Metric(
         f"{PART}/mean",
-        "Score by a reward of `--watch`, which nothing is trained on; `gold` in the demonstration.",
+        "Score by a reward of `--watch`, which is not trained on; `gold` in the demonstration.",
     ),
-    Metric("groups/dead", "Share of the prompts whose answers all scored the same.", SHARE),
+    Metric("groups/dead", "Share of prompts whose completions all have the same score.", SHARE),
     Metric(
         "sampling/rounds",
-        "Rounds of sampling that dynamic sampling took to fill the batch.",
+        "Sampling rounds that dynamic sampling needed to fill the batch.",
         COUNT,
-        "1 to 3; at its limit too few prompts teach.",
+        "1 to 3; at the limit too few prompts give a learning signal.",
     ),
-    Metric("ended", "Share of the answers that ended by themselves.", SHARE),
-    Metric("length/mean", "Length of the answers, the end token included.", TOKENS),
-    Metric("judge/requests", "Requests that were sent to judges since the run began.", COUNT),
-    Metric("judge/kept", "Requests that were answered by replies that were kept.", COUNT),
-    Metric("judge/tokens", "Tokens that judges read and wrote.", TOKENS),
-    Metric("judge/cost", "What they cost, by `price_read` and `price_written`.", "your currency"),
+    Metric("ended", "Share of completions that end with an end token.", SHARE),
+    Metric("length/mean", "Length of the completions, including the end token.", TOKENS),
+    Metric("judge/requests", "Requests sent to judges since the start of the run.", COUNT),
+    Metric("judge/kept", "Requests answered from the cache.", COUNT),
+    Metric("judge/tokens", "Input and output tokens of judges.", TOKENS),
+    Metric("judge/cost", "Their cost, by `price_read` and `price_written`.", "your currency"),
     Metric(
         "rules/over_limits",
-        "Answers that rules could not read within their limits of size and time since the run began; they score as "
+        "Completions that rules could not read within their limits of size and time since the run began; they score as "
         "those that do not match.",
         COUNT,
         "0, or a few: a policy that writes more of them earns nothing by them.",
     ),
 )
-"""Answers and what they are worth: `improve`, and as far as there are scores other commands that sample."""
+"""Sampled completions and their scores: `improve`, and other commands that sample and score."""
 
 DISTANCE = (
     Metric("kl/reference", "KL(sampler‖reference) by the estimator k1.", PER_ANSWER),
     Metric(
         "kl/reference_k3",
-        "Another estimate of the same distance, never negative.",
+        "Non-negative estimator of the same distance.",
         PER_ANSWER,
         "Far from `kl/reference`: too few samples.",
     ),
     Metric(
         "penalty/coef",
-        "The price of a nat of KL.",
+        "Coefficient of the KL penalty.",
         "scores per nat",
-        "It moves only under an adaptive controller.",
+        "Constant except with an adaptive controller.",
     ),
-    Metric("divergence", "Divergence from the reference or teacher, by whole distributions.", PER_TOKEN),
+    Metric("divergence", "Divergence from the reference or teacher, over full distributions.", PER_TOKEN),
     Metric("entropy", "Entropy of the policy, by −log π of the sampled tokens.", PER_TOKEN),
     Metric(
         "entropy/full",
-        "Entropy by whole distributions, where the objective has an entropy bonus.",
+        "Entropy over full distributions, if the objective has an entropy bonus.",
         PER_TOKEN,
         "As `entropy`.",
     ),
 )
-"""How far the policy is from where it began: `improve` and `distill`."""
+"""Distance of the policy from its reference: `improve` and `distill`."""
 
 UPDATE = (
     Metric(
         "policy/objective",
-        "What the update maximises.",
+        "The objective of the update.",
         "",
-        "Its level means little, leaps do.",
+        "Its level means little; spikes are a warning.",
     ),
-    Metric(
-        "advantage/mean", "Mean of Ψ over tokens.", "scores", "Near 0; far from it a baseline is missing."
-    ),
+    Metric("advantage/mean", "Mean of Ψ over tokens.", "scores", "Near 0; otherwise a baseline is missing."),
     Metric(
         "advantage/std",
-        "The spread of Ψ over tokens.",
+        "Standard deviation of Ψ over tokens.",
         "scores",
-        "At 0 there is nothing to tell good answers from bad.",
+        "At 0 there is no learning signal.",
     ),
-    Metric("clip_fraction", "Share of the tokens whose gradient the surrogate cut.", SHARE),
+    Metric("clip_fraction", "Share of tokens with a gradient clipped by the surrogate objective.", SHARE),
     Metric("kl/old", "KL(sampler‖policy) during the update.", PER_TOKEN, "Below .02, small and even."),
     Metric(
         "kl/update",
-        "KL(sampler‖policy) after the update, where a controller needs it.",
+        "KL(sampler‖policy) after the update, if a controller needs it.",
         PER_TOKEN,
         "As `kl/old`.",
     ),
     Metric(
         "ratio/max",
-        "The largest change of a token's probability within an update, as a factor.",
+        "Largest probability ratio of a token within an update.",
         "",
-        "Near 1 with one step per rollout; a leap means that an update went too far.",
+        "Near 1 with one step per rollout; spikes mean that an update was too large.",
     ),
-    Metric("surrogate/coef", "The price of `kl/update`, of recipes that set it (`ppo_penalty`).", "per nat"),
+    Metric(
+        "surrogate/coef",
+        "Coefficient of the penalty on `kl/update` in recipes with one (`ppo_penalty`).",
+        "per nat",
+    ),
     Metric(
         "updates",
-        "Optimiser steps that were taken on the batch.",
+        "Optimiser steps on the batch.",
         COUNT,
-        "Fewer than planned when an update stopped early on its KL.",
+        "Fewer than planned if an update stopped early on its KL.",
     ),
     Metric(
-        "skipped", "Share of the answers that have no gradient and were left out.", SHARE, "As `groups/dead`."
+        "skipped", "Share of completions skipped because their gradient is zero.", SHARE, "As `groups/dead`."
     ),
-    Metric("tokens/kept", "Tokens whose activations were taken from sampling (engine `cpu`).", TOKENS),
-    Metric("step/gain", "Rise of the objective by a natural step.", "", "Above 0."),
+    Metric("tokens/kept", "Tokens whose activations were reused from sampling (engine `cpu`).", TOKENS),
+    Metric("step/gain", "Increase of the objective by a natural gradient step.", "", "Above 0."),
     Metric(
         "step/share",
-        "Share of the natural step that its search took.",
+        "Share of the natural gradient step that the line search accepted.",
         SHARE,
-        "Above 0: the search found a step that helps.",
+        "Above 0: the search found an improvement.",
     ),
-    Metric("ptx/loss", "The loss on pretraining text that is mixed in.", PER_TOKEN, "It should not rise."),
+    Metric("ptx/loss", "The loss on the mixed-in pretraining text.", PER_TOKEN, "It should not rise."),
     Metric("value/loss", "Squared error of the critic.", "scores²"),
     Metric(
         "value/explained_variance", "Share of the variance of the returns that the critic predicts.", SHARE
     ),
 )
-"""The update of `improve` and `distill`."""
+"""Policy updates of `improve` and `distill`."""
 
 SAMPLER = (
     Metric(
         "sampler/mismatch",
-        "How far sampler and trainer disagree on a token.",
+        "Mean absolute difference between sampler and trainer log-probabilities per token.",
         NATS,
         "A trace in float32, .05 in bf16.",
     ),
-    Metric("sampler/kl", "The same as KL(sampler‖trainer).", PER_TOKEN, "It should neither grow nor leap."),
+    Metric("sampler/kl", "The same as KL(sampler‖trainer).", PER_TOKEN, "It should neither grow nor spike."),
     Metric(
         "sampler/ratio_max",
-        "The token on which they disagree most, as trainer over sampler.",
+        "Largest probability ratio of a token, trainer over sampler.",
         "",
         "Near 1 in float32.",
     ),
     Metric(
         "sampler/truncated",
-        "Share of the tokens whose weight is held at `--mismatch-cap`.",
+        "Share of tokens whose importance weight is truncated at `--mismatch-cap`.",
         SHARE,
-        "Small: many mean a biased gradient.",
+        "Small; a large share biases the gradient.",
     ),
-    Metric("staleness/mean", "Versions by which the weights that wrote a token are behind.", "steps"),
-    Metric("staleness/max", "The same of the oldest token.", "steps", "At most `--staleness`."),
+    Metric("staleness/mean", "Mean policy lag of a token, in versions of the weights.", "steps"),
+    Metric("staleness/max", "Policy lag of the oldest token.", "steps", "At most `--staleness`."),
 )
-"""Where the sampler is not the trainer: bf16, servers, rollouts ahead."""
+"""Differences between sampler and trainer: bf16, servers, asynchronous rollouts."""
 
 GROUPS = {
     "Every run": EVERY_RUN,
     "Losses": SUPERVISED,
     "Comparisons": PREFERENCES,
-    "Rounds of own answers": OWN_ANSWERS,
-    "Answers and scores": SCORES,
+    "Rounds of own completions": OWN_ANSWERS,
+    "Completions and scores": SCORES,
     "Distance and entropy": DISTANCE,
     "Updates": UPDATE,
     "Sampler and trainer": SAMPLER,
@@ -268,7 +270,7 @@ METRICS = {metric.name: metric for metrics in GROUPS.values() for metric in metr
 
 
 def metric_of(name: str) -> Metric | None:
-    """The entry of a name in metrics.jsonl; None for one that no run of Tutelage writes."""
+    """The entry for a name in metrics.jsonl; None for names that Tutelage does not write."""
     if name in METRICS:
         return METRICS[name]
     *opening, last = name.split("/")

@@ -1,7 +1,7 @@
-"""Model cards: the README.md of a trained model, in the hub's format, written from the folders of its stages.
+"""Model cards: the README.md of a trained model in Hugging Face format, generated from its lineage of runs.
 
-A card holds names of files and folders but no paths, no addresses of databases, and no times, so that it may be
-published and equal runs have equal cards.
+Cards contain file and folder names but no paths, database URLs or times, so that they can be published and equal runs
+have equal cards.
 """
 
 from collections.abc import Iterator
@@ -33,14 +33,14 @@ from tutelage.report.provenance import (
 )
 
 LINEAGE = "## Lineage"
-"""Heading at which the part of a card that this module writes begins."""
+"""The heading from which on the card is generated."""
 SHOWN = (
     *("epochs", "steps", "batch_size", "max_length", "optimiser.lr", "lora.rank", "recipe", "loss", "set"),
     *("keep", "on_policy", "seed"),
 )
-"""Settings that a card shows, where a run has them."""
+"""Settings to show in a card, if a run has them."""
 SAMPLING = ("rounds", "samples", "sampling.temperature", "sampling.max_new_tokens")
-"""Settings that a card shows of a run that answered prompts while it learned."""
+"""Settings to show for a run that sampled completions during training."""
 SHARES = {
     "accuracy": "accuracy",
     "held_out/accuracy": "accuracy on held-out pairs",
@@ -52,25 +52,25 @@ NUMBERS = {
     "held_out/margin": "margin of the implied reward on held-out pairs",
     "held_out/score": "mean score on held-out prompts",
     "score/mean": "mean score of the last rollout",
-    "kl/reference": "KL from the reference in the last rollout, nats per answer",
+    "kl/reference": "KL from the reference in the last rollout, nats per completion",
     "divergence": "divergence from the teacher in the last batch, nats per token",
     "pairs": "pairs trained on",
     "rows": "rows trained on",
-    "dropped": "rows left out because they did not fit",
+    "dropped": "rows skipped because they did not fit",
 }
-"""Figures of summary.json that a card shows, where a run has them, with their names."""
+"""Figures of summary.json to show in a card, if present, with their names."""
 
 
 def write_model_card(folder: Path) -> None:
-    """Write README.md into the model of the finished run in `folder`. What is there is replaced, but for the part of a
-    reward model's card that says how its scores are read."""
+    """Write README.md into the model of the finished run in `folder`. Replaces an existing card, except for the part of
+    a reward model's card on reading its scores."""
     file = folder / MODEL / CARD
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
     file.write_text(model_card(folder, old), encoding="utf-8")
 
 
 def model_card(folder: Path, old: str = "") -> str:
-    """The card of the model of a run: YAML front matter of the hub, then Markdown. `old` is the card that is there."""
+    """The card of a run's model: YAML front matter, then Markdown. `old` is the existing card."""
     from huggingface_hub import ModelCard, ModelCardData
 
     stage = read_stage(folder.resolve())
@@ -96,7 +96,7 @@ def model_card(folder: Path, old: str = "") -> str:
 
 
 def _of_the_base(base: Base | None) -> dict[str, str]:
-    """The front matter that comes from the model with which the lineage began."""
+    """The front matter that is inherited from the base model."""
     if base is None:
         return {}
     return ({"base_model": base.hub} if base.hub else {}) | dict(base.licence)
@@ -105,7 +105,7 @@ def _of_the_base(base: Base | None) -> dict[str, str]:
 def _sections(stage: Ancestor) -> Iterator[str]:
     """The lines from the lineage on."""
     stages = stage.lineage()
-    yield f"{_beginning(stage.base)} Each stage below was made from what it names; the last is this model."
+    yield f"{_beginning(stage.base)} Each stage below lists its sources; the last stage is this model."
     for place, each in enumerate(stages, start=1):
         yield from ("", f"### {place}. {each.folder.name}: {each.command}", "")
         yield from (f"- {line}" for line in _facts(each))
@@ -119,12 +119,12 @@ def _sections(stage: Ancestor) -> Iterator[str]:
 
 def _beginning(base: Base | None) -> str:
     if base is None:
-        return "The weights began as random numbers."
+        return "The weights were initialised randomly."
     revision = f" at revision `{base.revision}`" if base.revision else ""
     where = f"`{base.hub}`{revision} of the hub" if base.hub else f"the folder `{base.name}`"
     licence = base.licence.get("license_name") or base.licence.get("license")
     return f"The weights began with {where}, " + (
-        f"whose licence is `{licence}`." if licence else "whose licence is not recorded where it was read."
+        f"whose licence is `{licence}`." if licence else "whose licence is unknown."
     )
 
 
@@ -136,12 +136,12 @@ def _facts(stage: Ancestor) -> Iterator[str]:
     yield from _study_facts(stage)
     settings = flat(settings_in(stage.config))
     names = (*SHOWN, *SAMPLING) if "prompts" in stage.sources else SHOWN
-    chosen = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
-    if chosen:
-        yield "settings: " + ", ".join(f"`{name}` {_text(value)}" for name, value in chosen.items())
+    values = {name: settings[name] for name in names if settings.get(name) not in (None, "", [])}
+    if values:
+        yield "settings: " + ", ".join(f"`{name}` {_text(value)}" for name, value in values.items())
     for key, name in SHARES.items():
         if key == "accuracy" and stage.command != "reward":
-            continue  # that of the last batch of training
+            continue  # the accuracy on the last training batch
         if (value := number(stage.summary, key)) is not None:
             yield f"{name}: {percent(value, 1)}{_spread(interval(stage.summary, f'{key}_interval'))}"
     for key, name in NUMBERS.items():
@@ -150,7 +150,7 @@ def _facts(stage: Ancestor) -> Iterator[str]:
 
 
 def _study_facts(stage: Ancestor) -> Iterator[str]:
-    """The study of a reward model: its judgements, its raters, and how far they agree."""
+    """The study of a reward model: judgements, raters and agreement."""
     if not stage.study:
         return
     snapshot, selection = section(stage.study, "snapshot"), section(stage.study, "selection")
@@ -169,14 +169,14 @@ def _study_facts(stage: Ancestor) -> Iterator[str]:
         yield f"agreement of two raters on a pair: {percent(agreement, 1)}"
     if value is not None:
         spread = _spread(interval(ceiling, "interval"))
-        yield f"accuracy that the best predictor of single votes could reach: {percent(value, 1)}{spread}"
+        yield f"accuracy ceiling for single votes: {percent(value, 1)}{spread}"
     votes = section(stage.summary, "votes")
     if (accuracy := number(votes, "accuracy")) is not None:
         yield f"accuracy on single votes: {percent(accuracy, 1)}{_spread(interval(votes, 'interval'))}"
 
 
 def _comparisons(stage: Ancestor) -> Iterator[str]:
-    """Win rates of a stage's model and its figures on tasks, from the evaluations whose folders lie beside its own."""
+    """Win rates and task results of a stage's model, from the evaluations in sibling folders."""
     for file in sorted(stage.folder.parent.glob("*/summary.json")):
         settings = read_object(file.with_name("config.json"))[0]
         path = string(section(settings, "model"), "path")
@@ -196,7 +196,7 @@ def _comparisons(stage: Ancestor) -> Iterator[str]:
 
 
 def _task_lines(name: str, summary: Object) -> Iterator[str]:
-    """The figures of tasks in the summary.json of an evaluation, with standard errors; `name` is that of the model."""
+    """Task results with standard errors from the summary.json of an evaluation; `name` is the model's."""
     tasks, figures = section(summary, "tasks"), section(summary, "model")
     versions = section(tasks, "versions")
     for figure in map(str, items(tasks, "figures")):
@@ -212,14 +212,13 @@ def _task_lines(name: str, summary: Object) -> Iterator[str]:
 def _limits(stage: Ancestor, compared: list[str]) -> Iterator[str]:
     if stage.command == "reward":
         yield (
-            "Scores compare answers to the same prompt, of the kind that the model was trained on; they say nothing of "
-            "truth."
+            "Scores compare completions to the same prompt, like those of the training data; they do not measure truth."
         )
     elif not compared:
-        yield "No evaluation against another model is recorded beside the run."
+        yield "No evaluation against another model was found next to the run."
     if stage.command == "improve":
-        yield "The score is that of the reward that was maximised: people may prefer other answers than it does."
-    yield "Nothing here measures safety, truthfulness or bias; what the base and the data bring of these stays."
+        yield "The score is the reward that was maximised; people may prefer other completions."
+    yield "Nothing here measures safety, truthfulness or bias; problems of the base model and the data remain."
     yield "Figures are those of one run with one seed; intervals are 95 % and cover the choice of examples only."
 
 

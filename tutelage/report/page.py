@@ -1,4 +1,4 @@
-"""The page about a run or a round: one HTML file that needs no network and no script."""
+"""HTML report of a run or a round: one file without scripts or external resources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,61 +38,60 @@ TITLES: Mapping[str, str] = MappingProxyType(
 STORIES: Mapping[str, str] = MappingProxyType(
     {
         "pretrain": (
-            "A model that knows nothing reads plain text and learns to guess the next token, a piece of a word."
-            " Nobody tells it what a good answer is; it learns how language goes."
+            "An untrained model learns from plain text to predict the next token, a piece of a word."
+            " It learns language, but not what a good answer is."
         ),
         "sft": (
-            "The model reads questions together with answers written for it, and learns to answer in their"
-            " manner. What comes out is the starting point of all that follows; frozen, it is also the reference."
+            "The model is trained on prompts with example answers and learns to answer like them. The result is the"
+            " initial policy of all later stages and, frozen, the reference."
         ),
         "sample": (
-            "The fine-tuned model answers each prompt more than once, leaving the choice of words to chance."
-            " Pairs of such answers are what raters compare."
+            "The fine-tuned model samples several completions of each prompt."
+            " Pairs of such completions are what raters compare."
         ),
         "judge": (
-            "Raters see two answers to the same prompt, side by side in random order, and say which is better."
-            " They disagree with each other, and sometimes with themselves; how often they do limits what any"
-            " model can learn from them."
+            "Raters see two responses to the same prompt, side by side in random order, and choose the better one."
+            " They disagree with each other, and sometimes with themselves, which limits the accuracy of any model"
+            " trained on their votes."
         ),
         "reward": (
-            "From the judgements a second model learns to give every answer a score, so that the answer which was"
-            " preferred scores higher. From here on it stands in for the raters: training needs more opinions than"
-            " people can give."
+            "A second model is trained on the judgements to give preferred completions higher scores. It then"
+            " replaces the raters, because training needs more judgements than people can give."
         ),
         "improve": (
-            "The model, now called the policy, answers; the reward model scores; answers that scored better than"
-            " expected become more likely. A penalty on the distance from the reference, the KL, keeps the"
-            " language intact."
+            "The model, now called the policy, writes completions; the reward model scores them; those that score"
+            " better than expected become more likely. A penalty on the distance from the reference, the KL,"
+            " preserves fluent language."
         ),
         "distill": (
-            "The model, the student, answers; a teacher says at every token what it would have written there, and the"
-            " student's probabilities move towards the teacher's. The KL is measured against the teacher."
+            "The model, the student, writes completions; the teacher gives its probabilities at every token, and the"
+            " student's move towards them. The KL is measured against the teacher."
         ),
         "evaluate": (
-            "The models before and after answer prompts that no stage has seen. What counts is not the score,"
-            " which was trained for, but what an independent judge says."
+            "The models before and after training answer held-out prompts. The measure of success is not the score,"
+            " which was optimised, but what an independent judge says."
         ),
     }
 )
 
 DICTIONARY: tuple[tuple[str, str], ...] = (
-    ("policy", "the model that is being trained to give better answers"),
+    ("policy", "the model that is being trained to give better completions"),
     ("reference", "the model it started from, frozen; the KL is measured against it"),
-    ("score", "the reward model's number for an answer: an imitation of what raters prefer"),
-    ("gold", "the true worth of an answer, known only where raters are simulated; training never sees it"),
-    ("KL", "how far the policy has moved from the reference, in nats; 0 means not at all"),
-    ("held out", "examples kept away from training, to see what was understood rather than memorised"),
-    ("win rate", "how often the new answer beats the old one; ties count half, 50% means no difference"),
-    ("reward hacking", "raising the score by what the reward model mistakes for quality"),
-    ("entropy", "how undecided the model is about its next token"),
-    ("ceiling", "the accuracy that a perfect reward model would reach, given how noisy single votes are"),
-    ("95% interval", "the range that would hold the true value in 95 of 100 repetitions of the measurement"),
+    ("score", "the reward model's estimate of how much raters prefer a completion"),
+    ("gold", "the true quality of a completion, known only for simulated raters; hidden from training"),
+    ("KL", "distance of the policy from the reference, in nats; 0 if they are equal"),
+    ("held out", "examples not used for training, to measure generalisation rather than memorisation"),
+    ("win rate", "how often the new completion beats the old one; ties count half, 50% means no difference"),
+    ("reward hacking", "raising the score by exploiting errors of the reward model"),
+    ("entropy", "how uncertain the model is about its next token"),
+    ("ceiling", "the accuracy of a perfect reward model, limited by the noise of single votes"),
+    ("95% interval", "a range that contains the true value in 95 of 100 repetitions of the measurement"),
 )
 
 
 @dataclass(frozen=True)
 class RaterRow:
-    """A row of the table of raters as text; `drawing` shows the reliability."""
+    """A row of the rater table, as text; `drawing` shows the reliability."""
 
     name: str
     votes: str
@@ -104,7 +103,7 @@ class RaterRow:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table: each row has a name, values under the columns, and a note."""
+    """A table: each row has a name, values per column, and a note."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...], str], ...]
@@ -112,7 +111,7 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Section:
-    """A stage in the form in which the template writes it. Everything but the title line may be empty."""
+    """A stage as the template renders it. All fields after the title line may be empty."""
 
     number: int
     kind: str
@@ -138,18 +137,18 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """The identifier of this section that links lead to."""
+        """The HTML id of the section."""
         return f"stage-{self.number}"
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The sentences about known problems in this section's models and figures."""
+        """Messages about known problems in the section's models and figures."""
         charts = (*self.figures, *self.more)
         return (*self.model_faults, *(chart.finding for chart in charts if chart.finding))
 
 
 def section_of(stage: StageContent, index: int) -> Section:
-    """The section of a stage, which is the index-th of its round, counted from 1."""
+    """The section of a stage; `index` counts from 1."""
     run = stage.run
     charts, more = figures(stage.kind, run), further_figures(stage.kind, run)
     groups = answers.groups(run.answers)
@@ -192,12 +191,12 @@ def status(stage: StageContent) -> str:
 
 
 def listed(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """Settings or results as pairs of a name and a text."""
+    """Settings or results as pairs of name and text."""
     return tuple((key, spelled(value)) for key, value in values.items())
 
 
 def spelled(value: object) -> str:
-    """A JSON value as text: a number rounded, a list as words, null as a dash."""
+    """A JSON value as text: a rounded number, a list as words, null as a dash."""
     if value is None:
         return "–"
     if isinstance(value, list):
@@ -208,13 +207,13 @@ def spelled(value: object) -> str:
 
 
 def raters(judgements: Object) -> tuple[RaterRow, ...]:
-    """The rows of the table of raters, the most reliable first; a rater of unknown reliability comes last."""
+    """The rows of the rater table, most reliable first and unknown reliability last."""
     rows = objects(judgements, "raters")
     return tuple(rater(row) for row in sorted(rows, key=lambda row: -(number(row, "reliability") or 0.0)))
 
 
 def rater(row: Object) -> RaterRow:
-    """A row of the table of raters."""
+    """A row of the rater table."""
     value, votes, left = (number(row, key) for key in ("reliability", "votes", "left_rate"))
     ends = interval(row, "interval")
     name = string(row, "name", "unnamed")
@@ -241,7 +240,7 @@ def flag(value: object) -> str:
 
 
 def table(summary: Object) -> ResultTable | None:
-    """The table in a summary, which holds it as `columns` and `rows`; None without rows."""
+    """The table under `columns` and `rows` in a summary; None without rows."""
     rows = tuple(
         (string(row, "name"), tuple(spelled(value) for value in items(row, "values")), string(row, "note"))
         for row in objects(summary, "rows")
@@ -252,7 +251,7 @@ def table(summary: Object) -> ResultTable | None:
 def write_report(folder: Path) -> Path:
     """Write `report.html` into the folder of a run or of a round, and return its path.
 
-    Raises TutelageError when the folder is neither (see `folders`), or cannot be written to.
+    Raises TutelageError if the folder is neither (see `folders`) or cannot be written to.
     """
     path = folder / "report.html"
     html = render(read(folder))
@@ -264,7 +263,7 @@ def write_report(folder: Path) -> Path:
 
 
 def render(round_: RoundContent) -> str:
-    """The HTML text of the page about a round."""
+    """The HTML report of a round."""
     sections = [section_of(stage, index) for index, stage in enumerate(round_.stages, 1)]
     return (
         environment()
@@ -286,7 +285,7 @@ def render(round_: RoundContent) -> str:
 
 @cache
 def environment() -> Environment:
-    """The environment of the templates. They escape every text but drawings (`Svg`), which are escaped already."""
+    """The Jinja environment. Escapes all text except drawings (`Svg`), which are already escaped."""
     return Environment(
         loader=PackageLoader("tutelage.report"),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""The panels of each kind of stage: which curves a chart shows, and how to read it."""
+"""Panels of each kind of stage: the curves of a chart, and how to read it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from tutelage.report.metrics import metric_of
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric over the steps. A *noisy* one is drawn pale, with its running average over it; `spread` names the
-    metric that is one standard deviation around it."""
+    """One metric over the steps. A *noisy* one is drawn faint with its running average on top; `spread` is the metric
+    with its standard deviation."""
 
     metric: str
     label: str
@@ -25,8 +25,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """The description of a chart of metrics, with a sentence each on what is healthy and what would be alarming.
-    `diagnose` returns a sentence about a run whose curves went wrong, or an empty text."""
+    """A chart of metrics, with a sentence each on healthy and alarming behaviour. `diagnose` returns a finding about a
+    run, or an empty text."""
 
     title: str
     unit: str
@@ -39,16 +39,16 @@ class Panel:
 
 
 def held_out(metric: str) -> Curve:
-    """The curve of a metric on held-out examples. It is measured seldom, so it is not smoothed."""
+    """The curve of a metric on held-out examples, which has few points and is not smoothed."""
     return Curve(f"held_out/{metric}", "held out", colour=1, noisy=False)
 
 
 PERPLEXITY = Panel(
     "Perplexity, held out",
-    "equally likely tokens to choose from",
+    "equivalent number of equally likely tokens",
     (Curve("held_out/perplexity", "held out", colour=1, noisy=False),),
-    healthy="It falls quickly and then ever more slowly.",
-    alarming="It stays near the size of the vocabulary (nothing is learnt), or turns upwards (over-fitting).",
+    healthy="It falls quickly, then more and more slowly.",
+    alarming="It stays near the vocabulary size (nothing is learned), or turns upwards (over-fitting).",
     y=Axis(log=True),
 )
 
@@ -57,8 +57,8 @@ LANGUAGE = (
         "Loss",
         "nats per token",
         (Curve("loss", "training"), held_out("loss")),
-        healthy="Both lines fall steeply, then level off close together.",
-        alarming="The held-out line turns up while training goes on falling: examples are memorised (over-fitting).",
+        healthy="Both lines fall steeply, then level off close to each other.",
+        alarming="The held-out line turns up while training keeps falling: examples are memorised (over-fitting).",
         diagnose=diagnoses.overfitting,
     ),
     PERPLEXITY,
@@ -70,15 +70,15 @@ REWARD = (
         "nats per comparison",
         (Curve("loss", "training"), held_out("loss")),
         healthy="It falls below 0.69, the loss of pure guessing, and flattens.",
-        alarming="The held-out line turns up while training goes on falling: over-fitting, early with few judgements.",
+        alarming="The held-out line turns up while training keeps falling: over-fitting, early with few judgements.",
         rules=(Rule(0.6931, "guessing"),),
         diagnose=diagnoses.overfitting,
     ),
     Panel(
         "Accuracy",
-        "share of comparisons ordered as the raters did",
+        "share of comparisons ordered as by the raters",
         (Curve("accuracy", "training"), held_out("accuracy")),
-        healthy="The held-out line climbs from a half towards the ceiling that the raters' own disagreement sets.",
+        healthy="The held-out line rises from 0.5 towards the ceiling set by the raters' disagreement.",
         alarming="Training far above held out (over-fitting); held out above the ceiling (a leak).",
         y=Axis(percent=True),
         rules=(Rule(0.5, "guessing"),),
@@ -86,10 +86,10 @@ REWARD = (
     ),
     Panel(
         "Margin",
-        "score of the preferred answer minus the other's",
+        "score of the preferred completion minus the other's",
         (Curve("margin", "margin"),),
         healthy="It grows and settles: the model becomes as sure as the judgements allow.",
-        alarming="It grows without end while held-out accuracy does not: more certainty without more knowledge.",
+        alarming="It keeps growing while held-out accuracy does not: the model becomes overconfident.",
     ),
 )
 
@@ -101,58 +101,58 @@ IMPROVE = (
             Curve("score/mean", "score", spread="score/std"),
             Curve("score/shaped", "as paid", 4, style="dashed"),
         ),
-        healthy="A quick rise that flattens; the band is the spread over answers.",
-        alarming="A sudden leap: the policy has found a trick. “As paid” far below: cut answers pay for it.",
+        healthy="A quick rise that flattens; the band is the spread over completions.",
+        alarming="A sudden jump: the policy exploits the reward. “As paid” far below: truncation is penalised.",
         diagnose=diagnoses.constant_score,
     ),
     Panel(
         "Gold",
-        "what the answers are really worth, hidden from training",
+        "true quality of the completions, hidden from training",
         (Curve("gold/mean", "gold", colour=2),),
         healthy="It rises together with the score.",
-        alarming="It falls while the score goes on rising: reward hacking, pleasing the judge instead of doing well.",
+        alarming="It falls while the score keeps rising: reward hacking.",
         diagnose=diagnoses.hacking,
     ),
     Panel(
         "Distance from the reference (KL)",
-        "nats per answer",
+        "nats per completion",
         (Curve("kl/reference", "KL", colour=3),),
         healthy="It begins at 0, grows, and levels off where penalty and score are in balance.",
-        alarming="A leap, or growth without end: the policy is leaving the language it started from.",
+        alarming="A jump, or unlimited growth: the policy is drifting away from fluent language.",
         diagnose=diagnoses.leaping,
     ),
     Panel(
         "Entropy",
         "nats per token",
         (Curve("entropy", "entropy", colour=3),),
-        healthy="A gentle fall: the policy becomes surer of its words.",
-        alarming="A fall towards 0: one and the same answer to everything (collapse).",
+        healthy="A gentle fall: the policy becomes more certain.",
+        alarming="A fall towards 0: the same completion for every prompt (collapse).",
         y=Axis(low=0.0),
         diagnose=diagnoses.collapse,
     ),
     Panel(
         "Length",
-        "tokens per answer",
+        "tokens per completion",
         (Curve("length/mean", "length"),),
-        healthy="It moves somewhat and settles.",
-        alarming="It keeps growing: perhaps the reward model simply likes long answers.",
+        healthy="It changes somewhat and settles.",
+        alarming="It keeps growing: the reward model may simply prefer long completions.",
         diagnose=diagnoses.drifting_length,
     ),
     Panel(
-        "Answers that end by themselves",
-        "share of answers",
+        "Completions that end by themselves",
+        "share of completions",
         (Curve("ended", "ended", colour=2),),
         healthy="It stays near 100%.",
-        alarming="It falls: answers run into the length limit and are cut off.",
+        alarming="It falls: completions run into the length limit and are cut off.",
         y=Axis(percent=True, high=1.0),
         diagnose=diagnoses.unfinished,
     ),
     Panel(
         "Clip fraction",
-        "share of tokens held back by the clipped objective",
+        "share of tokens clipped by the objective",
         (Curve("clip_fraction", "clipped"),),
-        healthy="Some per cent, up to a quarter or so: the steps are of a sensible size.",
-        alarming="Above 40% the updates are too large; exactly 0 throughout, and clipping plays no part.",
+        healthy="A few per cent, up to about 25%: the steps have a sensible size.",
+        alarming="Above 40% the updates are too large; if always exactly 0, clipping has no effect.",
         y=Axis(percent=True, low=0.0),
         diagnose=diagnoses.clipping,
     ),
@@ -161,7 +161,7 @@ IMPROVE = (
         "1 = predicts every return, 0 = no better than their mean",
         (Curve("value/explained_variance", "explained"),),
         healthy="It climbs from about 0 towards 1.",
-        alarming="Below 0 for long: the critic misleads, and learning is noisier than without one.",
+        alarming="Below 0 for long: the critic makes learning noisier than no critic.",
         rules=(Rule(0.0),),
         diagnose=diagnoses.blind_critic,
     ),
@@ -170,16 +170,16 @@ IMPROVE = (
         "squared error of the critic",
         (Curve("value/loss", "value loss", colour=4),),
         healthy="It falls, or follows the spread of the scores.",
-        alarming="It rises without end: the critic diverges and takes the policy with it.",
+        alarming="It keeps rising: the critic diverges, and the policy with it.",
         y=Axis(low=0.0),
         diagnose=diagnoses.diverging_values,
     ),
     Panel(
         "Dead groups",
-        "share of prompts whose answers all scored the same",
+        "share of prompts whose completions all scored the same",
         (Curve("groups/dead", "dead", colour=1),),
-        healthy="It stays small: most prompts tell better answers from worse.",
-        alarming="It nears 100%: nothing is left to learn from these prompts, or the reward has too few grades.",
+        healthy="It stays small: most prompts give a learning signal.",
+        alarming="It approaches 100%: nothing is left to learn from these prompts, or the reward is too coarse.",
         y=Axis(percent=True, low=0.0, high=1.0),
         diagnose=diagnoses.dead_groups,
     ),
@@ -188,46 +188,46 @@ IMPROVE = (
 DISTILL = (
     Panel(
         "Divergence from the teacher",
-        "nats per token, by whole distributions",
+        "nats per token, over full distributions",
         (Curve("divergence", "divergence"),),
-        healthy="It falls and levels off where the student can follow no further.",
-        alarming="It does not move (a larger learning rate), or rises (a smaller one).",
+        healthy="It falls and levels off at the limit of the student's capacity.",
+        alarming="It stays constant (raise the learning rate) or rises (lower it).",
         y=Axis(low=0.0),
     ),
     Panel(
         "KL to the teacher",
-        "nats per answer, by the tokens of the answers",
+        "nats per completion, by the tokens of the completions",
         (Curve("kl/reference", "KL", colour=3),),
-        healthy="It falls, noisily, as long as answers keep their length.",
-        alarming="It rises while answers do not become longer: steps are too large.",
+        healthy="It falls, noisily, while the completion length stays constant.",
+        alarming="It rises while completions do not become longer: steps are too large.",
     ),
     Panel(
         "Entropy",
         "nats per token",
         (Curve("entropy", "entropy", colour=3),),
         healthy="It moves towards the teacher's.",
-        alarming="A fall towards 0: one and the same answer to everything (collapse).",
+        alarming="A fall towards 0: the same completion for every prompt (collapse).",
         y=Axis(low=0.0),
         diagnose=diagnoses.collapse,
     ),
-    *(panel for panel in IMPROVE if panel.title in ("Length", "Answers that end by themselves")),
+    *(panel for panel in IMPROVE if panel.title in ("Length", "Completions that end by themselves")),
 )
 
 NOT_CURVES = ("step", "seconds", "tokens_at_once")
 
 
 def further(run: RunContent, panels: Sequence[Panel]) -> tuple[Panel, ...]:
-    """A plain panel for every metric of a run that none of the panels shows."""
-    drawn = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
+    """A plain panel for every metric of a run that is in none of the panels."""
+    panelled = {name for panel in panels for curve in panel.curves for name in (curve.metric, curve.spread)}
     names = dict.fromkeys(name for row in run.metrics for name in row if name not in NOT_CURVES)
     return tuple(
         Panel(name, "", (Curve(name, name, colour=5),), healthy=_meaning(name), alarming="")
         for name in names
-        if name not in drawn
+        if name not in panelled
     )
 
 
 def _meaning(name: str) -> str:
-    """What a metric is and what is healthy in it, of those that the table of metrics has."""
+    """The meaning and healthy range of a metric, if the table of metrics has it."""
     metric = metric_of(name)
     return f"{metric.meaning} {metric.healthy}".strip() if metric else ""

@@ -1,7 +1,7 @@
-"""The lineage of a run: the stages before it and the model with which they began, read from their folders.
+"""The lineage of a run: its ancestor runs and their base model, read from their folders.
 
-It is found by following settings: the run of the model that a run began with, of its reward, its reference,
-its teacher and its data, and the same for each of these, down to models that no run made.
+The lineage follows settings to the runs that wrote the initial model, reward, reference, teacher and data, recursively,
+down to models that no run wrote.
 """
 
 import re
@@ -23,7 +23,8 @@ COMMANDS = {
     "shape": "pretrain",
     "best_of": "sample",
 }
-"""Commands by a setting that no command below them has: the command line of a run may be that of a script."""
+"""Commands identified by a setting that no later one in the table has, since the command line of a run may be a
+script's."""
 SOURCES = {
     "model": "model",
     "reward": "reward",
@@ -39,7 +40,8 @@ LICENCE = ("license", "license_name", "license_link")
 
 @dataclass(frozen=True)
 class Base:
-    """A model that no run made. `hub` is its name on the hub, "" for a folder; `licence` what its card says."""
+    """A base model, not written by a run. `hub` is its name on the Hugging Face Hub, "" for a folder; `licence` is from
+    its card."""
 
     name: str
     hub: str = ""
@@ -49,8 +51,8 @@ class Base:
 
 @dataclass(frozen=True)
 class Ancestor:
-    """A run in a lineage. `sources` maps settings to what they name: a stage, a model that no run made, or the name of
-    a file or a data set."""
+    """A run in a lineage. `sources` maps settings to what they name: an ancestor run, a base model, or the name of a
+    file or data set."""
 
     folder: Path
     command: str
@@ -61,12 +63,12 @@ class Ancestor:
 
     @property
     def base(self) -> Base | None:
-        """The model from which the weights come, through every stage; None where they began as random numbers."""
+        """The base model of the weights, through all stages; None if they were initialised randomly."""
         (source, *_) = self.sources.get("model") or (None,)
         return source.base if isinstance(source, Ancestor) else source if isinstance(source, Base) else None
 
     def lineage(self) -> list["Ancestor"]:
-        """This stage behind all that it was made from, each once."""
+        """All ancestors and this stage last, each once."""
         stages: dict[Path, Ancestor] = {}
         for source in (each for group in self.sources.values() for each in group):
             for stage in source.lineage() if isinstance(source, Ancestor) else ():
@@ -75,7 +77,7 @@ class Ancestor:
 
 
 def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
-    """The run in a folder with all that it was made from. `above` are the stages that lead to it, against circles."""
+    """The run in a folder with its ancestors. `above` are its descendants, for detection of cycles."""
     config, summary, study = (
         read_object(folder / name)[0] for name in ("config.json", "summary.json", "study.json")
     )
@@ -87,13 +89,14 @@ def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
         value = settings.get(key)
         value = value.get("path") if isinstance(value, dict) else value
         texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-        if named := tuple(source_named(text, key, places, above | {folder}) for text in texts if text):
-            sources[key] = named
+        if resolved := tuple(source_named(text, key, places, above | {folder}) for text in texts if text):
+            sources[key] = resolved
     return Ancestor(folder, command, config, summary, study, sources)
 
 
 def started_in(folder: Path, settings: Object) -> Path:
-    """The folder in which a run was started, as far as its --out tells: paths in its settings are relative to it."""
+    """The working directory in which a run was started, inferred from --out; paths in its settings are relative to
+    it."""
     out = Path(string(settings, "out"))
     parts = () if out.is_absolute() else out.parts
     fits = bool(parts) and folder.parts[-len(parts) :] == parts
@@ -120,7 +123,7 @@ def source_named(
 
 
 def run_of(path: Path) -> Path | None:
-    """The folder of the run that wrote what lies at `path`; None for what no run wrote."""
+    """The folder of the run that wrote the file or folder at `path`; None if no run wrote it."""
     if path.name == MODEL or path.is_file():
         path = path.parent
     elif path.parent.name == "checkpoints":
@@ -130,13 +133,13 @@ def run_of(path: Path) -> Path | None:
 
 
 def _on_the_hub(name: str) -> Base:
-    """A model by its name, and what the hub's cache on this machine knows of it: without it the name is that of a
-    folder that is no longer there."""
+    """A base model by its name, with the contents of the local hub cache. A name without a cache entry is that of a
+    folder that no longer exists."""
     from huggingface_hub import try_to_load_from_cache
 
     try:
         file = try_to_load_from_cache(name, "config.json")
-    except ValueError:  # no name that the hub could have
+    except ValueError:  # not a valid name on the hub
         file = None
     if not isinstance(file, str):
         return Base(Path(name).name)
@@ -145,13 +148,13 @@ def _on_the_hub(name: str) -> Base:
 
 
 def _licence(card: Path) -> Mapping[str, str]:
-    """The licence in the front matter of a card; empty where there is none."""
+    """The licence in the front matter of a card; empty without one."""
     from huggingface_hub import ModelCard
 
     if not card.is_file():
         return {}
     try:
         stored = ModelCard(card.read_text(encoding="utf-8"), ignore_metadata_errors=True).data.to_dict()
-    except Exception:  # another's file: whatever is wrong with it, there is no licence to be read
+    except Exception:  # third-party file: any error means no readable licence
         return {}
     return {key: stored[key] for key in LICENCE if isinstance(stored.get(key), str)}

@@ -1,4 +1,4 @@
-"""The reliability diagram: predicted against observed shares."""
+"""Reliability diagram: predicted against observed shares."""
 
 import math
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from tutelage.stats.intervals import wilson
 
 @dataclass(frozen=True)
 class Bin:
-    """Comparisons whose predicted probability lay in [low, high]: the mean prediction, the share that came true, and
-    how many there were, at least one."""
+    """A bin of a reliability diagram: comparisons with a predicted probability in [low, high], their mean prediction,
+    observed share and number (at least one)."""
 
     low: float
     high: float
@@ -26,7 +26,7 @@ class Bin:
 
 
 def bins(summary: Object) -> list[Bin]:
-    """The bins of the calibration in a summary, without those in which a number is missing, as in an empty one."""
+    """The non-empty bins of the calibration in a summary."""
     keys = ("low", "high", "predicted", "observed", "n")
     rows = [[number(row, key) for key in keys] for row in objects(summary, "calibration")]
     whole = [[value for value in row if value is not None] for row in rows]
@@ -34,9 +34,8 @@ def bins(summary: Object) -> list[Bin]:
 
 
 def reliability(bins: Sequence[Bin]) -> Chart:
-    """The reliability diagram: predicted against observed shares, discs as large as the bins are full, whiskers of
-    Wilson's 95 % interval, and the diagonal on which a calibrated model lies. It starts at a half when no prediction
-    lies below."""
+    """Predicted against observed shares: disc sizes show counts, whiskers Wilson's 95 % intervals, and the diagonal
+    perfect calibration. The axes start at a half if no prediction is below it."""
     most = max((b.n for b in bins), default=1)
     start = 0.5 if all(b.predicted >= 0.5 for b in bins) else 0.0
     spread = [wilson(b.observed * b.n, b.n) for b in bins]

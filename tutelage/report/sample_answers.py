@@ -1,4 +1,4 @@
-"""Sampled answers on the page of a run: pairs before and after, and answers followed through training."""
+"""Sampled completions on a report: pairs before and after training, and completions to one prompt through training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from tutelage.base.number_text import fixed, percent, shortened
 from tutelage.report.folders import RunContent
 from tutelage.report.json_files import Object, number, string, truth
 
-EACH = 3  # answers per group
-CHANGES, MOMENTS = 2, 3  # prompts whose answers are followed through training, and how often each is shown
+EACH = 3  # completions per group
+CHANGES, MOMENTS = 2, 3  # prompts to follow through training, and completions to each
 SAMPLED, PER_PROMPT = 3, 3
 
 
 @dataclass(frozen=True)
 class SampleAnswer:
-    """An answer with its scores as text; a `cut` one ran into the length limit."""
+    """A completion with its scores as text; `cut` if it reached the length limit."""
 
     text: str
     marks: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class SampleAnswer:
 
 @dataclass(frozen=True)
 class AnswerPair:
-    """The answers to one prompt before and after, or only after where nothing was compared; `gain` is the change as
+    """The completions to one prompt before and after, or only after if there was no comparison; `gain` is the change as
     text, and `sign` is 1, 0 or -1."""
 
     prompt: str
@@ -37,7 +37,7 @@ class AnswerPair:
 
 @dataclass(frozen=True)
 class AnswerGroup:
-    """Pairs that were picked by the same rule."""
+    """Pairs selected by the same rule."""
 
     title: str
     pairs: tuple[AnswerPair, ...]
@@ -45,14 +45,14 @@ class AnswerGroup:
 
 @dataclass(frozen=True)
 class Strand:
-    """Several answers to one prompt, each under a heading."""
+    """Several completions to one prompt, each with a heading."""
 
     prompt: str
     answers: tuple[tuple[str, SampleAnswer], ...]
 
 
 def measure(rows: Sequence[Object]) -> str:
-    """The name of the measure that compares answers: gold where it is known, else the score, else empty."""
+    """The measure that compares completions: gold if known, otherwise score, otherwise empty."""
     for name in ("gold", "score"):
         if any(gain(row, name) is not None for row in rows):
             return name
@@ -60,21 +60,22 @@ def measure(rows: Sequence[Object]) -> str:
 
 
 def gain(row: Object, name: str) -> float | None:
-    """The change of a measure from the answer before to the answer after; None when one of them is not known."""
+    """The change of a measure from the completion before to the completion after; None if either is unknown."""
     before, after = number(row, f"{name}_before"), number(row, f"{name}_after")
     return None if before is None or after is None else after - before
 
 
 def gains(rows: Sequence[Object]) -> tuple[str, dict[int, float]]:
-    """The name of the measure that compares answers, and its change in each row that has one."""
+    """The measure that compares completions, and its change in each row that has one."""
     name = measure(rows)
     return name, {i: change for i, row in enumerate(rows) if (change := gain(row, name)) is not None}
 
 
 def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
-    """The pairs nearest to the median change, the largest gains and the largest losses; without a measure, the first.
+    """The pairs nearest to the median change, the largest gains and the largest losses; without a measure, the first
+    ones.
 
-    No pair is in two groups, and a group of losses holds losses only.
+    No pair is in two groups, and the losses are negative changes only.
     """
     name, changes = gains(rows)
     if not changes:
@@ -91,7 +92,9 @@ def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
         ("Largest losses", worst),
     )
     return tuple(
-        AnswerGroup(title, tuple(pair(rows[i], name) for i in chosen)) for title, chosen in picked if chosen
+        AnswerGroup(title, tuple(pair(rows[i], name) for i in members))
+        for title, members in picked
+        if members
     )
 
 
@@ -108,7 +111,7 @@ def pair(row: Object, name: str) -> AnswerPair:
 
 
 def answer(row: Object, when: str) -> SampleAnswer:
-    """The answer before or after, with its gold and score."""
+    """The completion before or after, with its gold and score."""
     marks = ((name, number(row, f"{name}_{when}")) for name in ("gold", "score"))
     return SampleAnswer(
         text=shortened(string(row, when)),
@@ -118,7 +121,7 @@ def answer(row: Object, when: str) -> SampleAnswer:
 
 
 def balance(rows: Sequence[Object]) -> str:
-    """A sentence on how many answers became better, worse, and neither."""
+    """A sentence with the numbers of better, worse and unchanged completions."""
     name, changes = gains(rows)
     if not changes:
         return ""
@@ -126,14 +129,14 @@ def balance(rows: Sequence[Object]) -> str:
     same = 1 - better - worse
     tail = f", {percent(same)} are neither" if round(same, 3) else ""
     return (
-        f"By {name}, {percent(better)} of {counted(len(changes), 'answer')} became better"
+        f"By {name}, {percent(better)} of {counted(len(changes), 'completion')} became better"
         f" and {percent(worse)} worse{tail}."
     )
 
 
 def changes(run: RunContent) -> tuple[Strand, ...]:
-    """The first, a middle and the last answer to each prompt that was answered at several steps. Where no prompt came
-    back, one answer each of the first, a middle and the last step."""
+    """The first, a middle and the last completion to each prompt that was sampled at several steps. If no prompt was
+    repeated, one completion each of the first, a middle and the last step."""
     prompts: dict[str, dict[float, Object]] = {}
     steps: dict[float, Object] = {}
     for row in run.samples:
@@ -166,13 +169,13 @@ def side_by_side(run: RunContent) -> tuple[Strand, ...]:
 
 
 def strand(headed: Sequence[tuple[str, Object]]) -> Strand:
-    """The strand of rows of one prompt, each with its heading."""
+    """The strand of rows of one prompt with their headings."""
     prompt = string(headed[0][1], "prompt")
     return Strand(shortened(prompt), tuple((heading, sampled(row)) for heading, row in headed))
 
 
 def sampled(row: Object) -> SampleAnswer:
-    """The answer in a row of `samples.jsonl`."""
+    """The completion in a row of `samples.jsonl`."""
     score = number(row, "score")
     marks = () if score is None else (f"score {fixed(score)}",)
     return SampleAnswer(shortened(string(row, "completion")), marks, cut=truth(row, "ended") is False)

@@ -1,4 +1,4 @@
-"""The figures of each kind of stage, and the findings in them."""
+"""Figures of each kind of stage, with their findings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,12 +22,12 @@ from tutelage.report.reliability_diagram import bins, reliability
 from tutelage.stats.text import word_counts
 
 AVERAGED = 12
-"""The fewest points of a curve that is averaged."""
+"""Minimum number of points for a running average."""
 
 
 @dataclass(frozen=True)
 class RunFigure:
-    """A drawing on the page with its words: `span` has the first and the last value, `finding` a known problem."""
+    """A figure on the page: `span` has the first and the last value, `finding` a known problem."""
 
     title: str
     drawing: Svg
@@ -39,7 +39,7 @@ class RunFigure:
 
 
 def figure(panel: Panel, run: RunContent) -> RunFigure | None:
-    """The figure of a panel for a run, or None when the run has logged no curve of the panel more than once."""
+    """The figure of a panel for a run; None if no curve of the panel has two points."""
     series = tuple(s for curve in panel.curves for s in series_of(curve, run))
     if all(len(one.x) < 2 for one in series):
         return None
@@ -59,7 +59,7 @@ def figure(panel: Panel, run: RunContent) -> RunFigure | None:
 
 
 def series_of(curve: Curve, run: RunContent) -> tuple[Series, ...]:
-    """The series of a curve: as it is, or pale under its running average, or the average with its spread as a band."""
+    """The series of a curve: plain, faint under its running average, or the average with its spread as a band."""
     steps, values = column(run, curve.metric)
     if not steps:
         return ()
@@ -78,7 +78,7 @@ def series_of(curve: Curve, run: RunContent) -> tuple[Series, ...]:
 
 
 def rules_of(panel: Panel, run: RunContent) -> tuple[Rule, ...]:
-    """The reference line that a run itself supplies for a panel of accuracy: the ceiling."""
+    """The accuracy ceiling of the run as the reference line of a panel of accuracy."""
     ceiling = number(run.summary, "ceiling")
     if ceiling is None or "held_out/accuracy" not in {curve.metric for curve in panel.curves}:
         return ()
@@ -86,8 +86,7 @@ def rules_of(panel: Panel, run: RunContent) -> tuple[Rule, ...]:
 
 
 def span(panel: Panel, run: RunContent) -> str:
-    """The first and the last value of a panel's first curve as text; the last one of a noisy curve is the mean of its
-    last window."""
+    """The first and the last value of a panel's first curve as text; for a noisy curve, the mean of the last window."""
     for curve in panel.curves:
         _, values = finite(run, curve.metric)
         if len(values) > 1:
@@ -97,16 +96,16 @@ def span(panel: Panel, run: RunContent) -> str:
 
 
 POINTS = 400
-"""The most points of a scatter; more of them would hide each other."""
+"""Maximum number of points in a scatter plot."""
 FEWEST = 24
-"""The fewest answers from which a correlation of length and score is read."""
+"""Minimum number of completions for the correlation of length and score."""
 FOLLOWS = 0.8
-"""Correlation of length and score from which on the reward is suspected to count words."""
+"""Correlation of length and score that suggests that the reward measures length."""
 FigureMaker: TypeAlias = Callable[[RunContent], RunFigure | None]
 
 
 def accuracy_figure(run: RunContent) -> RunFigure | None:
-    """The accuracy of a reward model beside those of a coin and of a perfect model."""
+    """The accuracy of a reward model, next to chance and to a perfect model."""
     accuracy, ceiling = accuracy_of(run), number(run.summary, "ceiling")
     if accuracy is None or ceiling is None:
         return None
@@ -123,27 +122,27 @@ def accuracy_figure(run: RunContent) -> RunFigure | None:
         title=chart.title,
         drawing=draw(chart),
         unit="share of held-out votes predicted, with its 95% interval",
-        healthy="The interval reaches near the ceiling: little of what raters agree on is missed.",
-        alarming="The interval touches 50% (nothing was learnt) or lies above the ceiling (a leak).",
+        healthy="The interval is close to the ceiling: the model predicts most of what raters agree on.",
+        alarming="The interval includes 50% (nothing was learned) or is above the ceiling (a leak).",
     )
 
 
 def calibration_figure(run: RunContent) -> RunFigure | None:
-    """The calibration of a reward model: whether it is as often right as it predicts."""
+    """The calibration of a reward model: predicted against observed accuracy."""
     diagram = bins(run.summary)
     if not diagram:
         return None
     return RunFigure(
         title="Calibration",
         drawing=draw(reliability(diagram)),
-        unit="how often an answer was preferred, against the predicted probability of it",
-        healthy="The discs lie along the diagonal: of the votes given 70%, seven in ten come true.",
-        alarming="A line flatter than the diagonal: the reward model is surer than it has reason to be.",
+        unit="observed share of preferences against their predicted probability",
+        healthy="The discs lie along the diagonal: predictions of 70% are right in seven of ten votes.",
+        alarming="A line flatter than the diagonal: the reward model is overconfident.",
     )
 
 
 def path_figure(run: RunContent) -> RunFigure | None:
-    """The path of a policy through score and gold, from step to step."""
+    """The trajectory of a policy in score and gold."""
     gold = dict(zip(*finite(run, "gold/mean"), strict=True))
     score = dict(zip(*finite(run, "score/mean"), strict=True))
     steps = sorted(gold.keys() & score.keys())
@@ -159,28 +158,29 @@ def path_figure(run: RunContent) -> RunFigure | None:
         title="Gold against score",
         drawing=draw(Chart("Gold against score", (points, path), Axis("score"))),
         unit=f"gold upwards, score to the right, one point per {counted(every, 'step') if every > 1 else 'step'}",
-        healthy="The path leads to the upper right: what is rewarded is what is wanted.",
-        alarming="The path bends downwards: more score, less worth. Training should have stopped at the bend.",
+        healthy="The path leads to the upper right: score and gold rise together.",
+        alarming="The path bends downwards: more score, less gold. Training should have stopped at the bend.",
     )
 
 
 def length_figure(run: RunContent) -> RunFigure | None:
-    """The distribution of the lengths of sampled answers, in words."""
+    """The distribution of the lengths of sampled completions, in words."""
     lengths = word_counts([string(row, "completion") for row in run.samples])
     if len(lengths) < 2:
         return None
     series = histogram(lengths, bin_width(lengths), "answers")
     return RunFigure(
-        title="Length of the answers",
-        drawing=draw(Chart("Length of the answers", series, Axis("words"))),
-        unit="number of answers",
-        healthy="One broad hump: answers of natural length, differing enough to compare.",
-        alarming="A spike at the right edge: answers run into the length limit.",
+        title="Length of the completions",
+        drawing=draw(Chart("Length of the completions", series, Axis("words"))),
+        unit="number of completions",
+        healthy="One broad peak: completions of natural and varied length.",
+        alarming="A spike at the right edge: completions reach the length limit.",
     )
 
 
 def length_score_figure(run: RunContent) -> RunFigure | None:
-    """The score of sampled answers over their length, both relative to their step, so that training moves neither."""
+    """Score over length of sampled completions, both relative to the mean of their step to remove the effect of
+    training."""
     pairs = relative_to_step(run)
     line = fit(*zip(*pairs, strict=True)) if len(pairs) >= FEWEST else None
     if line is None:
@@ -191,17 +191,17 @@ def length_score_figure(run: RunContent) -> RunFigure | None:
         title=title,
         drawing=draw(Chart(title, scatter(x, y, "answers"), Axis("words, less the mean of the step"))),
         unit=f"score less the mean of the step; correlation {written(follows, 2)}",
-        healthy="A cloud without a direction: short and long answers score alike.",
-        alarming="A line: the reward counts words, upwards or downwards, and the policy will learn to.",
+        healthy="A cloud without a trend: score and length are independent.",
+        alarming="A line: the reward depends on length, and the policy will exploit it.",
         finding=""
         if abs(follows) < FOLLOWS
         else f"The score follows the length of the answers (correlation {written(follows, 2)} within a step):"
-        " check that the reward looks at more than length.",
+        " check that the reward measures more than length.",
     )
 
 
 def relative_to_step(run: RunContent) -> list[tuple[float, float]]:
-    """(words, score) of the sampled answers that have a score, less the means of all answers of their step."""
+    """(words, score) of the sampled completions with a score, minus the means of all completions of their step."""
     steps: dict[float | None, list[tuple[float, float]]] = {}
     for row in run.samples:
         score = number(row, "score")
@@ -216,7 +216,7 @@ def relative_to_step(run: RunContent) -> list[tuple[float, float]]:
 
 
 def gain_figure(run: RunContent) -> RunFigure | None:
-    """The distribution over prompts of the change from the answer before to the answer after."""
+    """The distribution over prompts of the change from the completion before to the completion after."""
     name, gains = answers.gains(run.answers)
     changes = list(gains.values())
     if len(changes) < 2:
@@ -229,8 +229,8 @@ def gain_figure(run: RunContent) -> RunFigure | None:
         title=f"Change in {name}, prompt by prompt",
         drawing=draw(Chart(f"Change in {name}", worse + better, axis, rules=(zero,))),
         unit="number of prompts",
-        healthy="Most of the weight lies right of zero, and the left tail is short.",
-        alarming="Two humps, or a long left tail: some kind of prompt is paying for the others.",
+        healthy="Most of the mass is right of zero, and the left tail is short.",
+        alarming="Two peaks, or a long left tail: some prompts got worse while others improved.",
     )
 
 
@@ -252,8 +252,8 @@ def trust_figure(run: RunContent) -> RunFigure | None:
         title="Does more score mean more gold?",
         drawing=draw(Chart("Change in gold over change in score", series, Axis("score after − before"))),
         unit=f"gold after − before; correlation {written(line[2], 2)}",
-        healthy="A cloud that leans to the upper right: what the reward model pays for is worth something.",
-        alarming="A flat or falling line: at this distance from the reference the score has lost its meaning.",
+        healthy="A cloud that rises to the right: gains in score are gains in gold.",
+        alarming="A flat or falling line: at this distance from the reference the score is no longer informative.",
     )
 
 
@@ -268,11 +268,11 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
         "evaluate": (gain_figure, trust_figure),
     }
 )
-"""The figures of each kind of stage, in the order in which the page shows them."""
+"""The figures of each kind of stage, in page order."""
 
 
 def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
-    """The figures of a stage of some kind for which its run has data."""
+    """The figures of a kind of stage that the run has data for."""
     items = FIGURES.get(kind, ())
     return tuple(
         filter(None, (figure(each, run) if isinstance(each, Panel) else each(run) for each in items))
@@ -280,15 +280,15 @@ def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
 
 
 def further_figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
-    """The figures of all metrics of a run that `figures` does not show."""
+    """Figures for the other metrics of a run, which `figures` does not show."""
     panels = [item for item in FIGURES.get(kind, ()) if isinstance(item, Panel)]
     return tuple(filter(None, (figure(panel, run) for panel in further(run, panels))))
 
 
 @dataclass(frozen=True)
 class RunFinding:
-    """A sentence about one figure of a stage, about the chat templates of its models (`subject` is "Chat template"),
-    about its final model ("Saved model"), or about a file of it that cannot be read ("files")."""
+    """A finding about one figure of a stage, the chat templates of its models (`subject` "Chat template"), its final
+    model ("Saved model"), or an unreadable file ("files")."""
 
     stage: str
     subject: str
@@ -296,7 +296,7 @@ class RunFinding:
 
 
 def findings_in(folder: Path) -> tuple[RunFinding, ...]:
-    """The findings in the folder of a run or of a round, by stage. Raises TutelageError where the folder is neither."""
+    """The findings in the folder of a run or a round, by stage. Raises TutelageError if the folder is neither."""
     content = read(folder)
     findings = [RunFinding("", "files", trouble) for trouble in content.troubles]
     for stage in content.stages:

@@ -1,6 +1,6 @@
-"""The worth of a vote on a pair, from the predictions of reward models: the priorities of `collect next`.
+"""Acquisition functions over pairs, from the predictions of several reward models: the priorities of `collect next`.
 
-p[m, n] is the probability that model m gives for the first side of pair n, σ of its difference in score.
+p[m, n] is the probability of model m for the first side of pair n, σ of its score difference.
 """
 
 import numpy as np
@@ -9,8 +9,8 @@ from tutelage.stats.vote_codes import Floats
 
 
 def closeness(p: Floats) -> Floats:
-    """4 p̄ (1 - p̄) of the mean p̄ over models [N]: 1 for a coin. It does not distinguish what is unknown from what
-    people disagree about (Lewis and Gale 1994)."""
+    """4 p̄ (1 - p̄) of the mean p̄ over models [N]; 1 at p̄ = 1/2. Does not distinguish uncertainty of the models from
+    disagreement of people (Lewis and Gale 1994)."""
     mean = p.mean(axis=0)
     return np.asarray(4 * mean * (1 - mean))
 
@@ -21,8 +21,8 @@ def disagreement(p: Floats) -> Floats:
 
 
 def information(p: Floats) -> Floats:
-    """The expected information of a vote about the model, in nats [N]: H(p̄) - mean of H(p_m), with the entropy H of a
-    vote (Houlsby et al. 2011). It is little where all models say a coin, whose votes would teach nothing."""
+    """Expected information gain of a vote about the model, in nats [N]: H(p̄) - mean of H(p_m), with the entropy H of a
+    vote (Houlsby et al. 2011). Small if all models predict 1/2."""
     return np.asarray(_entropy(p.mean(axis=0)) - _entropy(p).mean(axis=0))
 
 

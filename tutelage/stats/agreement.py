@@ -1,11 +1,11 @@
-"""Agreement between raters, and the worth of a stated strength by it.
+"""Inter-rater agreement, and the calibration of stated preference strength.
 
 Agreement is the share of equal pairs, or Krippendorff's alpha, which corrects it for chance. Published preference data
 lies between 63 % (hh-rlhf) and 81 % (MT-bench without ties) equal pairs, a mirrored alpha of .26 to .62: the textbook
 threshold of .8 is for coding manuals, not for taste.
 
-The worth of a stated strength ("slightly", "much better"), a rater's opinion of their own certainty, is measured on
-items that two raters judged: how often does another rater agree with a vote of strength s?
+A stated strength ("slightly", "much better"), a rater's own estimate of their certainty, is calibrated on items with
+two raters: how often does another rater agree with a vote of strength s?
 """
 
 from collections.abc import Sequence
@@ -54,12 +54,12 @@ class Alpha:
 def pair_agreement(
     votes: Votes, cluster: Ints | None = None, *, draws: int = 1000, seed: int = 0, level: float = 0.95
 ) -> PairAgreement:
-    """The mean over items of the probability that two different raters of the item chose the same:
+    """Mean over items of the probability that two different raters of the item made the same choice:
 
         p = mean over items with m ≥ 2 of Σ_k n_k (n_k - 1) / (m (m - 1))
 
-    The interval resamples clusters: `cluster` [I] gives each item's (its prompt, say); without it each item
-    is its own.
+    The interval resamples clusters: `cluster` [I] gives the cluster of each item, such as its prompt; by
+    default each item is its own cluster.
     """
     return agreement_of_counts(votes.counts(), cluster, draws=draws, seed=seed, level=level)
 
@@ -96,7 +96,7 @@ def krippendorff_alpha(
         δ²: nominal 1[c≠k]; interval (c - k)²; ordinal (Σ_{g=c..k} n_g - (n_c + n_k)/2)², in choice order
 
     `values` are the numbers of the choices (interval only; 0, 1, 2, … by default). Items with a single vote
-    say nothing and are left out.
+    are ignored.
     """
     return _alpha(votes.counts(), level, values)
 
@@ -137,21 +137,21 @@ def _distance(level: Level, total: Floats, values: Sequence[float] | None) -> Fl
     if level == "nominal":
         return 1.0 - np.eye(len(total))
     if level == "ordinal":
-        # How many votes lie between the middles of c and k: a difference of mean ranks.
+        # The difference between the mean ranks of c and k.
         position = np.cumsum(total) - total / 2
     else:
         position = np.arange(len(total), dtype=float) if values is None else np.asarray(values, dtype=float)
     return (position[:, None] - position[None, :]) ** 2
 
 
-_SURE = 0.98  # as in the rater models: no vote is infallible
+_SURE = 0.98  # as in the rater models: no vote is certain
 
 
 @dataclass(frozen=True, eq=False)
 class StrengthScale:
-    """The worth of each strength s = 0 … S: `agreement` [S + 1], the probability that another rater agrees with a vote
-    of strength s (shrunk towards the overall one, never falling with s); `accuracy` [S + 1], that such a vote
-    is right; `pairs` [S + 1], the ordered pairs of votes it rests on."""
+    """Calibration of each strength s = 0 … S: `agreement` [S + 1], the probability that another rater agrees with a
+    vote of strength s (shrunk towards the overall one, non-decreasing in s); `accuracy` [S + 1], the probability that
+    such a vote is right; `pairs` [S + 1], the number of ordered pairs of votes."""
 
     agreement: Floats
     accuracy: Floats
@@ -172,37 +172,37 @@ def strength_scale(votes: Votes, strength: Ints, *, levels: int = 4, pseudo: flo
         c(s) = P(another rater agrees | a vote has strength s)
              = (Σ agreeing share + pseudo · p)/(votes of strength s + pseudo)
 
-    where a vote's agreeing share is that of the item's other votes that equal it, so that crowded items do
-    not drown the rest, and p is its mean over all strengths. Votes of larger strength are then not allowed to
-    agree less (isotonic regression, which pools adjacent violators: Ayer et al. 1955). If votes of strength s
+    where a vote's agreeing share is the share of the item's other votes that equal it, so that items with many
+    votes do not dominate, and p is its mean over all strengths. The shares are then made non-decreasing in s
+    (isotonic regression by pooling adjacent violators: Ayer et al. 1955). If votes of strength s
     are right with probability a_s and others with ā, independently, c(s) = a_s ā + (1 - a_s)(1 - ā), which gives
 
         ā = (1 + √(2p - 1))/2,    a_s = (c(s) - 1 + ā)/(2ā - 1), kept within [½, .98]
 
-    Raises TutelageError for other than two choices, a strength out of range, no overlap, and agreement no
-    better than chance, from which nothing can be calibrated.
+    Raises TutelageError unless there are two choices, all strengths are in range, some item has two raters, and
+    agreement is better than chance.
     """
     from scipy.optimize import isotonic_regression
 
     if len(votes.choices) != 2:
         raise TutelageError(
-            f"Strength is calibrated on two choices, not {len(votes.choices)}; leave ties out first."
+            f"Strength is calibrated on two choices, not {len(votes.choices)}; remove ties first."
         )
     if len(strength) and not (strength.min() >= 0 and strength.max() < levels):
-        raise TutelageError(f"A strength lies outside 0 to {levels - 1}.")
+        raise TutelageError(f"A strength is outside 0 to {levels - 1}.")
     counts = votes.counts()
     others = counts.sum(axis=1)[votes.item] - 1
     overlapping = others >= 1
     if not overlapping.any():
         raise TutelageError(
-            "Strength can only be calibrated where two raters judged the same item; nowhere here."
+            "Strength can only be calibrated on items with two or more raters; there are none."
         )
     agreeing = (counts[votes.item, votes.choice] - 1)[overlapping] / others[overlapping]
     used = strength[overlapping]
     overall = float(agreeing.mean())
     if overall <= 0.5:
         raise TutelageError(
-            f"Raters agree in {overall:.1%} of pairs, no better than chance; that calibrates no strength."
+            f"Raters agree in {overall:.1%} of pairs, no better than chance, so strength cannot be calibrated."
         )
     trials = np.bincount(used, minlength=levels).astype(np.float64)
     shares = (sum_by(used, agreeing, levels) + pseudo * overall) / (trials + pseudo)

@@ -1,4 +1,4 @@
-"""Calibration of predicted probabilities, and the ceiling of any prediction of single votes."""
+"""Calibration of predicted probabilities, and the accuracy ceiling for predicting single votes."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from tutelage.stats.agreement import pair_agreement
 from tutelage.stats.intervals import Interval
 from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
 
-# Half a normal distribution at 4,000 midpoints: means of functions of |d|, exact to 1e-7, kinks and all.
+# Half a normal distribution at 4,000 midpoints: means of functions of |d|, exact to 1e-7 even with kinks.
 _HALF_NORMAL = (np.arange(4000) + 0.5) * (9 / 4000)
 _DENSITY = np.exp(-(_HALF_NORMAL**2) / 2) / np.exp(-(_HALF_NORMAL**2) / 2).sum()
-_WIDEST = 40.0  # a logit spread at which practically every pair is unanimous
+_WIDEST = 40.0  # logit spread at which almost every item is unanimous
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,16 +30,16 @@ class Calibration:
 
 
 def calibration(predicted: Floats, outcome: Floats, bins: int = 10) -> Calibration:
-    """The reliability diagram of `predicted` [N] in [0, 1] against `outcome` [N], the event (0, 1) or its
-    frequency.
+    """The reliability diagram of `predicted` [N] in [0, 1] against `outcome` [N], the event (0, 1) or its frequency.
 
-    Sources: Brier 1950; expected calibration error: Naeini et al. 2015. ECE is biased upwards by about
-    √(p(1 - p)/n) per bin of n predictions, so few bins for few votes.
-    For pair predictions give p of a *random* side, not of the chosen one, or the outcome is always 1.
-    Raises TutelageError for no predictions and for any outside [0, 1].
+    Sources: Brier 1950; expected calibration error: Naeini et al. 2015. ECE is biased upwards by about √(p(1 - p)/n)
+    per bin of n predictions, so use few bins for few votes.
+
+    For pair predictions give p of a *random* side, not of the chosen one, or the outcome is always 1. Raises
+    TutelageError without predictions, or if any is outside [0, 1].
     """
     if len(predicted) == 0 or predicted.min() < 0 or predicted.max() > 1:
-        raise TutelageError("Calibration needs at least one prediction, and each between 0 and 1.")
+        raise TutelageError("Calibration needs at least one prediction, all between 0 and 1.")
     edges = np.linspace(0, 1, bins + 1)
     code = np.minimum((predicted * bins).astype(np.int64), bins - 1)
     count = np.bincount(code, minlength=bins)
@@ -59,18 +59,18 @@ def calibration(predicted: Floats, outcome: Floats, bins: int = 10) -> Calibrati
 
 @dataclass(frozen=True)
 class VoteCeiling:
-    """The share of single votes that the best possible predictor agrees with, estimated from votes of several
-    raters.
+    """Accuracy ceiling: the share of single votes that the best possible predictor agrees with, estimated from
+    items with several raters.
 
     With p the probability that a random rater says "a" about the item, two raters agree with probability
     a = E[p² + (1 - p)²] and the best predictor is right with c = E[max(p, 1 - p)]:
 
     `agreement`: a, unbiased. `lowest` = a and `highest` = (1 + √(2a - 1))/2: c lies between them, whatever
     the distribution of p (Jensen, and max ≥ mean); they are reached when every item is either certain or a
-    coin, and when all are equally hard. `ceiling` takes p = σ(d), d ~ N(0, spread²), the simulator's model;
-    its error is that assumption's, bounded by the two. `held_out`: how often the majority of an item's
-    *other* votes predicts a vote, a tie as half: biased downwards, because few others are a poor predictor.
-    A predictor whose accuracy on votes it has not seen lies above `ceiling.high` has seen them after all.
+    coin, and when all are equally hard. `ceiling` assumes p = σ(d), d ~ N(0, spread²), the simulator's model;
+    the error of that assumption is bounded by the two. `held_out`: how often the majority of an item's *other*
+    votes predicts a vote, a tie as half: biased downwards, because few others are a poor predictor.
+    Held-out accuracy above `ceiling.high` suggests that the predictor was trained on the same votes.
     """
 
     agreement: Interval
@@ -84,14 +84,14 @@ class VoteCeiling:
 def vote_ceiling(
     votes: Votes, cluster: Ints | None = None, *, draws: int = 1000, seed: int = 0
 ) -> VoteCeiling:
-    """The `VoteCeiling` of a-or-b votes (two choices; leave ties out first); `cluster` and the interval as in
+    """The `VoteCeiling` of a-or-b votes (two choices; remove ties first); `cluster` and the interval as in
     `agreement.pair_agreement`.
 
-    Raises TutelageError for other than two choices and without an item that two raters judged.
+    Raises TutelageError unless there are two choices and an item with two raters.
     """
     if len(votes.choices) != 2:
         raise TutelageError(
-            f"The vote ceiling needs two choices, not {len(votes.choices)}; leave out ties and skips."
+            f"The vote ceiling needs two choices, not {len(votes.choices)}; remove ties and skips first."
         )
     agreement = pair_agreement(votes, cluster, draws=draws, seed=seed)
     if agreement.value is None:
@@ -115,7 +115,7 @@ def _held_out(counts: Floats) -> float:
     """P(a vote equals the majority of the item's other votes), the mean over items with two or more, ties as
     half."""
     counts = counts[counts.sum(axis=1) >= 2]
-    lead = counts - counts[:, ::-1] - 1  # of a choice over the other, once one of its votes is held out
+    lead = counts - counts[:, ::-1] - 1  # of a choice over the other, without one of its votes
     hit = np.where(lead > 0, 1.0, np.where(lead == 0, 0.5, 0.0))
     return float(((counts * hit).sum(axis=1) / counts.sum(axis=1)).mean())
 

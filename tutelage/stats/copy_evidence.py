@@ -1,30 +1,29 @@
-"""Evidence that raters copy: a likelihood-ratio test that lets honest raters agree for every other reason.
+"""Likelihood-ratio test for copying between raters, which models all other reasons for agreement.
 
-In the rater model of honest raters items may be easy or mislead. An item has a latent state (j, l, s), its class j and,
-with some probability, a pull of strength s towards the choice l:
+The model of honest raters has easy and misleading items. An item has a latent state (j, l, s): its class j and, with
+some probability, a pull of strength s towards the choice l:
 
     P(k | r, j, l, s) = (1 - s) θ_r[j, k] + s 1[k = l],    s in {0, .3, .7},
 
 independently for all raters; l = j is an easy item, l ≠ j a lure. The confusion matrices θ_r [K, K], the prevalence of
 the classes and the probabilities of the pulls are fitted by maximum likelihood, without the priors and ceilings of the
-other rater models: these would leave raters who are always right with agreement that nothing explains. With a link the
-follower r repeats the leader's vote x with probability κ:
+other rater models, which would leave the agreement of perfect raters unexplained. With a link the follower r repeats
+the leader's vote x with probability κ:
 
     P(k | r, x, state) = κ 1[k = x] + (1 - κ) P(k | r, state).
 
 Two raters agree on an item because both are right, because both are biased or confused, because the item is easy, or
-because it lures everybody to the same wrong answer. Under the null hypothesis nothing else makes them agree
-(the model above); under the alternative one of them repeats the other's votes with probability κ.
+because it lures everybody to the same wrong answer. The null hypothesis has no other cause of agreement (the model
+above); under the alternative one of them repeats the other's votes with probability κ.
 
-With Λ = 2 (log L₁ - log L₀) and κ at the edge of its range under the null hypothesis, P(Λ > λ) = P(χ²₁ > λ)/2 for many
-items (Chernoff 1954). A pair is linked where this is less than `level` over the number of ordered pairs, so that a
-study of honest raters has a link with a probability of about `level`. Raters whose votes can all be explained as right
-are never linked, however seldom the others agree with them: what two have in common has to contradict how well each
-knows the truth. So two of five who always agree are not accused where the three others may have been misled.
+With Λ = 2 (log L₁ - log L₀) and κ on the boundary of its range under the null hypothesis, P(Λ > λ) = P(χ²₁ > λ)/2 for
+many items (Chernoff 1954). A pair is linked if this is less than `level` over the number of ordered pairs (Bonferroni),
+so that a study of honest raters has a link with probability of about `level`. Raters whose votes can all be explained
+as right are never linked, however seldom others agree with them: their common votes must contradict their accuracies.
+So two of five raters who always agree are not linked if the other three may have been misled.
 
-Among few raters it may be that either of two pairs copies, and votes cannot say which. A pair is not linked where one
-without a rater in common explains the votes nearly as well, within a likelihood ratio of 1/`level`, and nothing more is
-explained by both.
+With few raters, votes may not identify which of two pairs copies. A pair is not linked if a disjoint pair explains the
+votes nearly as well, within a likelihood ratio of 1/`level`, and both together explain no more.
 """
 
 import math
@@ -37,15 +36,15 @@ from tutelage.stats.copy_links import SHARED, Link, linked_votes
 from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
 
 _STRENGTHS = (0.3, 0.7)
-_SPECK = 0.01  # votes added to each cell of a matrix, so that no probability is zero
-_ROUNDS, _SETTLED = 300, 3e-3  # nats of the whole table in one round
-_ITEMS = 4_000  # a random part of more items decides as well
+_SPECK = 0.01  # pseudo-votes per cell of a matrix, to avoid zero probabilities
+_ROUNDS, _SETTLED = 300, 3e-3  # convergence: change of the log-likelihood per round, in nats
+_ITEMS = 4_000  # larger tables are subsampled to this number of items
 
 
 @dataclass(frozen=True, eq=False)
 class PulledParameters:
-    """Matrices θ [R, K, K], the prevalence [K], and the probabilities of no pull and of each strength towards the class
-    and away from it [1 + 2 H]."""
+    """Confusion matrices θ [R, K, K], the prevalence [K], and the probabilities of no pull and of each strength towards
+    the class and away from it [1 + 2 H]."""
 
     confusion: Floats
     prevalence: Floats
@@ -54,8 +53,8 @@ class PulledParameters:
 
 @dataclass(frozen=True, eq=False)
 class PulledFit:
-    """Parameters and links with their shares; the posterior of the states [I, S], the probability of each vote by state
-    [N, S] and log L are theirs."""
+    """Fitted parameters and links with their shares, with the posterior of the states [I, S], the probability of each
+    vote by state [N, S] and log L."""
 
     parameters: PulledParameters
     links: tuple[Link, ...]
@@ -66,8 +65,8 @@ class PulledFit:
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """The states of an item of K classes: its class `truth` [S], the choice that it is pulled to, `lure` [S], by which
-    `strength` [S], and the place of this pull among the parameters, `pull` [S]."""
+    """The states of an item with K classes: its class `truth` [S], the choice `lure` [S] that it pulls to, the
+    `strength` [S] of the pull, and the index `pull` [S] of the pull's probability in the parameters."""
 
     truth: Ints
     lure: Ints
@@ -87,7 +86,7 @@ class States:
         return cls(truth, lure, strength, pull)
 
     def log_prior(self, at: PulledParameters) -> Floats:
-        """log P(state) [S]; a lure is one of the other choices."""
+        """log P(state) [S]; lures are uniform over the other choices."""
         away = (self.lure != self.truth) * (len(at.prevalence) - 1)
         chance = at.prevalence[self.truth] * at.pulls[self.pull] / np.maximum(away, 1)
         return np.asarray(np.log(np.maximum(chance, 1e-300)))
@@ -95,7 +94,7 @@ class States:
 
 @dataclass(frozen=True, eq=False)
 class PulledItems:
-    """The votes in the order of their items, and the gold [I]."""
+    """Votes sorted by item, and the gold [I]."""
 
     votes: Votes
     gold: Ints
@@ -103,7 +102,7 @@ class PulledItems:
 
     @classmethod
     def of(cls, votes: Votes, gold: Ints) -> "PulledItems":
-        """Of a random part of the items with two votes or more, where there are many; each item has a new code."""
+        """The items with two or more votes, recoded; a random subsample if there are many."""
         together = np.flatnonzero(votes.per_item() > 1)
         items = np.random.default_rng(0).permutation(together)[:_ITEMS]
         code = np.full(len(votes.items), -1)
@@ -122,16 +121,16 @@ class PulledItems:
 
     @cached_property
     def choices(self) -> Ints:
-        """The choice of each rater on each item, -1 without one [I, R]."""
+        """The choice of each rater on each item [I, R]; -1 without a vote."""
         return self.votes.table()
 
     @cached_property
     def _first(self) -> Ints:
-        """The number of the first vote of each item."""
+        """The index of the first vote of each item."""
         return np.searchsorted(self.votes.item, np.arange(len(self.votes.items)))
 
     def guess(self, weight: Floats) -> PulledParameters:
-        """Parameters to start from: the class of an item is that of most of its votes, weighted by `weight` [N]."""
+        """Initial parameters: the class of an item is the majority of its votes, weighted by `weight` [N]."""
         votes, classes = self.votes, len(self.votes.choices)
         counts = np.zeros((len(votes.items), classes))
         np.add.at(counts, (votes.item, votes.choice), weight)
@@ -145,7 +144,7 @@ class PulledItems:
         )
 
     def fit(self, at: PulledParameters, links: tuple[Link, ...]) -> PulledFit:
-        """Maximum likelihood by expectation-maximisation from these parameters and shares."""
+        """Maximum likelihood by expectation-maximisation, from these parameters and links."""
         fitted = self.expect(at, links)
         for _ in range(_ROUNDS):
             before, fitted = fitted.log_likelihood, self.expect(*self.maximise(fitted))
@@ -154,7 +153,7 @@ class PulledItems:
         return fitted
 
     def expect(self, at: PulledParameters, links: tuple[Link, ...]) -> PulledFit:
-        """The posterior of the states, and the likelihood of these parameters and links."""
+        """The posterior of the states and the likelihood, given parameters and links."""
         chance = self._alone(at)
         for link in links:
             mine, same = linked_votes(self.votes, self.choices, link)
@@ -173,7 +172,7 @@ class PulledItems:
         return np.asarray(own + states.strength * (votes.choice[:, None] == states.lure))
 
     def maximise(self, fitted: PulledFit) -> tuple[PulledParameters, tuple[Link, ...]]:
-        """The best parameters and shares for this posterior, in closed form."""
+        """Optimal parameters and shares for this posterior, in closed form."""
         votes, states, at = self.votes, self.states, fitted.parameters
         classes = len(at.prevalence)
         by_chance = fitted.posterior[votes.item] / fitted.chance
@@ -203,13 +202,13 @@ class PulledItems:
         )
 
 
-_TRIED = 3  # pairs by each of two orders
-_SUSPECT = 2.5  # standard errors of the score; where no pair has so many, none is tested
+_TRIED = 3  # pairs to test by each of two criteria
+_SUSPECT = 2.5  # minimum score in standard errors; below it no pair is tested
 
 
 def copying_links(votes: Votes, gold: Ints, *, level: float = 0.01) -> tuple[Link, ...]:
-    """The links between raters who copy, the most evident first, each tested beside those before it; at most half as
-    many as raters. `gold` [I] holds known classes or -1."""
+    """Links between copying raters, most significant first, each tested given those before it; at most half as many as
+    raters. `gold` [I] holds known classes or -1."""
     table = PulledItems.of(votes, gold)
     pairs = _pairs(table)
     if not pairs.any():
@@ -235,14 +234,14 @@ def copying_links(votes: Votes, gold: Ints, *, level: float = 0.01) -> tuple[Lin
 
 def _critical_value(probability: float) -> float:
     """λ with P(χ²₁ > λ)/2 = `probability`."""
-    from scipy.special import ndtri  # imported here, because the web application starts without it
+    from scipy.special import ndtri  # lazy: the web application starts without scipy
 
     return float(ndtri(probability)) ** 2
 
 
 @dataclass(frozen=True, eq=False)
 class _Test:
-    """A link, Λ as its `ratio`, and the fit with it."""
+    """A tested link with its statistic Λ (`ratio`) and the fit that includes it."""
 
     link: Link
     ratio: float
@@ -254,13 +253,13 @@ class _Test:
 
 
 def _pairs(table: PulledItems) -> Bools:
-    """Which ordered pairs of raters have enough items in common [R, R]."""
+    """The ordered pairs of raters with enough items in common [R, R]."""
     judged = (table.choices >= 0).astype(np.float32)
     return np.asarray((judged.T @ judged >= SHARED) & ~np.eye(judged.shape[1], dtype=bool))
 
 
 def _test(table: PulledItems, null: PulledFit, link: Link) -> _Test:
-    """The likelihood has several maxima, so each hypothesis is fitted from the other's parameters too."""
+    """Test a link. The likelihood has several maxima, so each hypothesis is also fitted from the other's parameters."""
     others = (table.votes.rater != link.follower).astype(float)
     links = (*null.links, link)
     fits = [table.fit(at, links) for at in (null.parameters, table.guess(others))]
@@ -270,12 +269,12 @@ def _test(table: PulledItems, null: PulledFit, link: Link) -> _Test:
 
 
 def _suspects(table: PulledItems, null: PulledFit, pairs: Bools) -> list[Link]:
-    """The pairs to test: those of the largest score d log L/dκ at κ = 0 in standard errors, and those who agree on
-    the largest share of their items; none where no score is large."""
+    """Pairs to test: those with the largest score d log L/dκ at κ = 0 in standard errors, and those that agree on the
+    largest share of their items; none if no score is large."""
     weight = (null.posterior[table.votes.item] / null.chance).sum(axis=1)
     gain = np.zeros(table.choices.shape)
     gain[table.votes.item, table.votes.rater] = weight
-    # each shared item adds w - 1 to the score where both chose alike, and -1 elsewhere
+    # each shared item adds w - 1 to the score if both made the same choice, otherwise -1
     judged = (table.choices >= 0).astype(float)
     shared = judged.T @ judged
     alike, total, squares = np.zeros_like(shared), -shared, shared.copy()
@@ -296,7 +295,7 @@ def _suspects(table: PulledItems, null: PulledFit, pairs: Bools) -> list[Link]:
 
 
 def _first_pairs(*orders: Floats) -> list[Link]:
-    """The first pairs by each of these tables [R, R], follower by leader."""
+    """The top pairs by each of these tables [R, R], follower by leader."""
     links: dict[frozenset[int], Link] = {}
     for order in orders:
         for place in np.argsort(-order, axis=None)[: 2 * _TRIED]:

@@ -1,8 +1,8 @@
-"""Raters who copy: votes that agree because they come from one source, not because both are right.
+"""Links between copying raters: votes that agree because they have a common source.
 
-All rater models take votes for independent once the class of the item is known. Two raters who give the same answers
-whatever is true then look infallible: agreement is all the evidence there is. A link (follower, leader) says that with
-probability κ the follower repeats the leader's vote on the item, and else votes alone:
+All rater models assume votes independent given the class of the item. Two raters with identical answers then seem
+infallible, because agreement is the only evidence. A link (follower, leader) means that with probability κ the follower
+repeats the leader's vote on the item, and otherwise votes independently:
 
     P(choice | leader's, j) = κ 1[choice = leader's] + (1 - κ) θ_follower[j, choice].
 
@@ -10,10 +10,9 @@ Each vote has a probability of being the rater's own, w = (1 - κ)p/(κ 1[choice
 model's chance of the choice, and the model is fitted with votes weighted by w (mean-field in the classes and the
 copying); κ is the mean of 1 - w over the votes with a leader.
 
-What votes cannot say is which of two groups knows the truth: two who agree in everything and three who agree in much
-could be two experts and three who share a prejudice. The likelihood takes those for copiers who repeat each other vote
-by vote; known answers decide where that is wrong. Whether nothing but
-a common source could explain a link is tested in copy_evidence.py.
+Votes do not identify which of two groups knows the truth: two raters in full and three in partial agreement could be
+two experts and three raters with a common prejudice. The likelihood favours copying for raters who repeat each other
+vote by vote; known answers can correct it. copy_evidence.py tests whether a link has any other explanation.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +24,13 @@ from tutelage.stats.reliability import Reliability
 from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
 
 Weighted = Callable[[Votes, Ints, Floats], Reliability]
-"""Fits a rater model to votes with golds [I] and weights [N]."""
+"""A function that fits a rater model to votes with golds [I] and weights [N]."""
 
 _ROUNDS = 2
 _SHARE_ROUNDS = 30
-_START = 0.8  # κ
+_START = 0.8  # initial κ
 _NO_TABLE: Ints = np.empty((0, 0), dtype=np.int64)
-SHARED = 20  # items that two raters must have in common before they can be linked
+SHARED = 20  # minimum number of common items of linked raters
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class Independent:
-    """A fit in which copied votes count less: the `reliability`, the `links` with their shares, and the `weight` of
-    each vote [N], the probability that it is the rater's own."""
+    """A fit that discounts copied votes: the `reliability`, the `links` with their shares, and the `weight` of each
+    vote [N], the probability that it is the rater's own."""
 
     reliability: Reliability
     links: tuple[Link, ...]
@@ -61,7 +60,7 @@ class Independent:
 def fit_without_copies(
     votes: Votes, gold: Ints, links: tuple[Link, ...], fit_weighted: Weighted
 ) -> Independent:
-    """The fit of a rater model with these links; their shares are only where the estimation starts."""
+    """Fit a rater model with these links, whose shares are initial values."""
     table = votes.table() if links else _NO_TABLE
     pairs = [linked_votes(votes, table, link) for link in links]
     shares = [link.share for link in links]
@@ -80,16 +79,16 @@ def fit_without_copies(
 
 
 def linked_votes(votes: Votes, table: Ints, link: Link) -> tuple[Ints, Bools]:
-    """The numbers of the follower's votes on items that the leader judged, and whether they are the same as the
-    leader's. `table` is that of the votes."""
+    """The indices of the follower's votes on items that the leader judged, and whether they equal the leader's. `table`
+    is `votes.table()`."""
     theirs = table[votes.item, link.leader]
     mine = np.flatnonzero((votes.rater == link.follower) & (theirs >= 0))
     return mine, votes.choice[mine] == theirs[mine]
 
 
 def _share(alone: Floats, same: Bools, share: float) -> tuple[float, Floats]:
-    """κ by expectation-maximisation from `share`, and the weights with it; `alone` is the model's chance of each
-    vote."""
+    """Estimate κ by expectation-maximisation from `share`; returns κ and the weights. `alone` is the model's
+    probability of each vote."""
     for _ in range(_SHARE_ROUNDS):
         own = (1 - share) * alone
         weight = own / np.maximum(own + share * same, 1e-12)
@@ -98,8 +97,8 @@ def _share(alone: Floats, same: Bools, share: float) -> tuple[float, Floats]:
 
 
 def predict(fit: Independent, votes: Votes, item: Ints, rater: Ints) -> Floats:
-    """[n, K]: the probability of each choice by these raters on these items, given the `votes` of the fit; a rater with
-    a link repeats the other's vote with the link's share."""
+    """[n, K]: the probability of each choice by these raters on these items, given the `votes` of the fit; a linked
+    rater repeats the leader's vote with the link's share."""
     posterior, confusion = fit.reliability.posterior, fit.reliability.confusion
     chance: Floats = np.einsum("nj,njk->nk", posterior[item], confusion[rater])
     table = votes.table() if fit.links else _NO_TABLE
@@ -112,8 +111,8 @@ def predict(fit: Independent, votes: Votes, item: Ints, rater: Ints) -> Floats:
 
 
 def likely_links(votes: Votes, most: int) -> Iterator[Link]:
-    """The pairs of raters who agree most on the items that both have judged, as links from the one to the other."""
-    from scipy.sparse import csr_matrix  # imported here, because the web application starts without it
+    """The pairs of raters with the most agreement on common items, as links in one direction."""
+    from scipy.sparse import csr_matrix  # lazy: the web application starts without scipy
 
     shape = len(votes.items), len(votes.raters)
     ones = np.ones(len(votes))

@@ -1,4 +1,4 @@
-"""The hierarchical rater model: a confusion matrix that all raters share, and how far each rater lies from it.
+"""The hierarchical rater model: a shared confusion matrix, and each rater's deviation from it.
 
 The choice of rater r on an item of class j is a multinomial logit,
 
@@ -6,16 +6,16 @@ The choice of rater r on an item of class j is a multinomial logit,
 
 with the pooled logits M, the ability t_r and the bias c_r of the rater. M is b on the diagonal plus a pattern of
 errors, M[j, k] = b 1[k = j] + e[j, k] with e ~ N(0, σ²). The spreads τ, κ, σ are estimated from the votes:
-raters with few votes are taken for typical, raters with many for themselves, and if all are alike they all count alike.
-Whichever of the three is left out (`Effects`) is zero, and without any of them the posterior's mode is the majority.
+raters with few votes are shrunk to the typical rater, and if all raters are alike, they have equal weights. Omitted
+`Effects` are zero; without any of them the posterior mode is the majority vote.
 
 The modes of t, c, e and b are found by Newton's method within expectation-maximisation; the spreads by the
 Laplace approximation of their expectation (Breslow and Clayton 1993),
 
     τ² = Σ_r (t_r² + Var t_r)/R,        Var t_r from the inverse of the negative Hessian of log P(votes),
 
-in which the classes are summed out: with the posterior taken for known classes, raters with few votes on items of few
-votes would seem well known and all alike. There are four pseudo-raters of spread .5.
+which marginalises the classes: treating the posterior as known classes would understate the uncertainty of raters with
+few votes on items with few votes. There are four pseudo-raters of spread .5.
 """
 
 import math
@@ -26,19 +26,19 @@ import numpy as np
 from tutelage.stats.reliability import RaterFit, RaterModel, fit
 from tutelage.stats.vote_codes import Floats, sum_by
 
-_TYPICAL = 0.7  # the accuracy around which b lies beforehand, by 1.5 logits
+_TYPICAL = 0.7  # prior mean accuracy for b, with a standard deviation of 1.5 logits
 _BASE_SPREAD = 1.5
 _PSEUDO, _PSEUDO_SPREAD = 4.0, 0.5
 _LONGEST_STEP = 1.0
 _HALVINGS = 4
-_SETTLED = 0.02  # the relative change of a spread that no longer matters
-_STEEPEST = 0.9  # slope of the update of a spread, beyond which it is not taken for known
+_SETTLED = 0.02  # relative change of a spread at convergence
+_STEEPEST = 0.9  # maximum slope of a spread's update in the secant step
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What tells one rater model from another: whether raters have an `ability` and a `bias` of their own, and whether
-    errors have a `pattern` that all share. Prevalences are estimated with a pattern, and even without."""
+    """Effects of a rater model: `ability` and `bias` per rater, and an error `pattern` shared by all. With a pattern
+    the prevalences are estimated, otherwise they are uniform."""
 
     ability: bool = False
     bias: bool = False
@@ -54,12 +54,12 @@ class Spreads:
     pattern: float = 0.5
 
     def logs(self) -> Floats:
-        """Their logarithms [3]."""
+        """The logarithms of the spreads [3]."""
         return np.log([self.ability, self.bias, self.pattern])
 
     @classmethod
     def of(cls, logs: Floats) -> "Spreads":
-        """Those with these logarithms [3]."""
+        """The spreads with these logarithms [3]."""
         return cls(*np.exp(logs).tolist())
 
 
@@ -77,14 +77,14 @@ class Deviations:
 
 @dataclass(frozen=True, eq=False)
 class Hierarchical(RaterModel[Deviations]):
-    """The hierarchical model. `maximise` leaves the spreads as they are, so that the objective of a fit can be compared
-    from round to round; `estimate_spreads` improves them."""
+    """The hierarchical model. `maximise` leaves the spreads fixed, so that the objective of a fit is comparable across
+    rounds; `estimate_spreads` updates them."""
 
     effects: Effects
 
     def maximise(self, posterior: Floats, start: Deviations | None) -> Deviations:
-        """One Newton step for what all share and one for each rater, from `start`; no step makes the expected log
-        posterior smaller."""
+        """One Newton step from `start` for the shared parameters and one for each rater; no step decreases the expected
+        log posterior."""
         now = start or self._prior_mode()
         counts = self.soft_counts(posterior)
         if self.effects.pattern:
@@ -106,12 +106,12 @@ class Hierarchical(RaterModel[Deviations]):
         return float(prevalence - (shared + pattern + _penalty(parameters).sum()) / 2)
 
     def prior_votes(self, parameters: Deviations, accuracy: Floats) -> Floats:
-        """Of the Beta distribution with the variance that the spread of the abilities has in accuracy."""
+        """Pseudo-votes of a Beta distribution with the variance of accuracy implied by the spread of abilities."""
         variance = accuracy * (1 - accuracy) * parameters.spreads.ability**2
         return np.asarray(np.maximum(1 / variance - 1, 1.0))
 
     def estimate_spreads(self, fitted: RaterFit[Deviations]) -> Deviations:
-        """The parameters with the spreads that they and their uncertainty say."""
+        """The parameters with spreads re-estimated from them and their uncertainty."""
         at, counts = fitted.parameters, self.soft_counts(fitted.posterior)
         choice = np.exp(self.log_choice(at))
         spreads = at.spreads
@@ -192,7 +192,7 @@ class Hierarchical(RaterModel[Deviations]):
         return replace(at, own=at.own + np.where(worse[:, None], 0.0, step))
 
     def _own_curvature(self, at: Deviations, choice: Floats, counts: Floats) -> Floats:
-        """[R, 1 + K, 1 + K]: the negative Hessian in t_r and c_r; an effect that is left out is held fast."""
+        """[R, 1 + K, 1 + K]: the negative Hessian in t_r and c_r; omitted effects stay at zero."""
         raters, classes = choice.shape[:2]
         expected = _sum(counts)[:, :, None] * choice
         hits = np.diagonal(expected, axis1=1, axis2=2)
@@ -210,10 +210,10 @@ class Hierarchical(RaterModel[Deviations]):
         return curvature + np.diag(1 / spreads**2)
 
     def _own_variance(self, at: Deviations, choice: Floats, posterior: Floats, counts: Floats) -> Floats:
-        """[R, 1 + K]: the variance of t_r and c_r given the votes, zero for effects that are left out.
+        """[R, 1 + K]: the variance of t_r and c_r given the votes, zero for omitted effects.
 
-        Its inverse is the curvature for known classes less what is missing because they are not, Σ_votes Cov_q(s) with
-        the score s_j of the vote if the class is j (Louis 1982); in no direction less than the prior's."""
+        Its inverse is the curvature for known classes minus the missing information, Σ_votes Cov_q(s) with the score
+        s_j of the vote for class j (Louis 1982); it is at least the prior's in every direction."""
         raters, classes = choice.shape[:2]
         on = np.repeat([self.effects.ability, self.effects.bias], [1, classes])
         score = np.empty((raters, classes, classes, 1 + classes))  # rater, class, choice, effect
@@ -227,7 +227,7 @@ class Hierarchical(RaterModel[Deviations]):
             missing[:, s, t] -= sum_by(votes.rater, self.weight * mean[s] * mean[t], raters)
         spread = np.append(at.spreads.ability, np.full(classes, at.spreads.bias))[on]
         curvature = self._own_curvature(at, choice, counts)[:, on][:, :, on] - missing
-        value, vector = np.linalg.eigh(curvature * spread[:, None] * spread)  # the prior's is the unit matrix
+        value, vector = np.linalg.eigh(curvature * spread[:, None] * spread)  # the prior's is the identity
         variance = np.zeros((raters, 1 + classes))
         variance[:, on] = spread**2 * np.einsum("rse,re->rs", vector**2, 1 / np.maximum(value, 1))
         return variance
@@ -253,7 +253,7 @@ class Hierarchical(RaterModel[Deviations]):
 def fit_hierarchical(
     model: Hierarchical, *, tolerance: float = 1e-3, rounds: int = 200
 ) -> RaterFit[Deviations]:
-    """The fit with estimated spreads, until no class probability moves by more than `tolerance`."""
+    """Fit the model with estimated spreads, until no class probability changes by more than `tolerance`."""
     fitted = fit(model, rounds=2, tolerance=tolerance)
     start = model.estimate_spreads(fitted)
     at, image = fitted.parameters.spreads.logs(), start.spreads.logs()
@@ -261,7 +261,7 @@ def fit_hierarchical(
     for number in range(rounds // 10):
         if (
             number and np.abs(following - at).max() < _SETTLED
-        ):  # the first step knows no slope: it may be small far away
+        ):  # the first step has no slope yet, so it may be small far from convergence
             break
         fitted = fit(model, replace(start, spreads=Spreads.of(following)), rounds=3, tolerance=tolerance)
         start = model.estimate_spreads(fitted)
@@ -273,7 +273,7 @@ def fit_hierarchical(
 def _secant(before: Floats, at: Floats, previous: Floats, image: Floats) -> Floats:
     """The next point towards x = f(x), elementwise, where f(before) = previous and f(at) = image.
 
-    Expectation-maximisation creeps where votes say little about a spread, so its step is divided by 1 - slope."""
+    Expectation-maximisation is slow for spreads with little information, so its step is divided by 1 - slope."""
     moved = at - before
     slope = np.where(np.abs(moved) > 1e-9, (image - previous) / np.where(moved == 0, 1.0, moved), 0.0)
     step = (image - at) / (1 - np.clip(slope, 0, _STEEPEST))
@@ -292,11 +292,11 @@ def _spread(square: Floats) -> float:
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    """Over the last axis. Penalised logits stay far from where exp overflows; sums over so short an axis are faster as
+    """Log-softmax over the last axis. Penalised logits cannot overflow exp; sums over short axes are faster as
     products."""
     return np.asarray(logits - np.log(_sum(np.exp(logits)))[:, :, None])
 
 
 def _sum(values: Floats) -> Floats:
-    """Over the last of three axes."""
+    """Sum over the last of three axes."""
     return np.asarray(values @ np.ones(values.shape[2]))

@@ -1,4 +1,4 @@
-"""Intervals for shares and ratios: Wilson's for a quick bar, the bootstrap over clusters for anything reported."""
+"""Intervals for shares and ratios: Wilson's for quick display, the cluster bootstrap for reported results."""
 
 import math
 from collections.abc import Iterator
@@ -10,13 +10,12 @@ from numpy.typing import ArrayLike
 
 from tutelage.stats.vote_codes import Floats, sum_by
 
-_CELLS = 2_000_000  # resampling counts held at once
+_CELLS = 2_000_000  # resampling counts in memory at once
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its interval. All None when there is nothing to estimate from; bounds None with one
-    cluster."""
+    """An estimate with its interval. All None without data; bounds None with a single cluster."""
 
     value: float | None
     low: float | None
@@ -53,8 +52,8 @@ def ratio_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """The ratio Σ numerator / Σ denominator with a percentile interval from resampling whole clusters (Field and Welsh
-    2007).
+    """The ratio Σ numerator / Σ denominator with a percentile interval from resampling whole clusters (Field and
+    Welsh 2007).
 
     All arrays are [N]; rows with equal `cluster` (a number or a text) are drawn together, because answers to one prompt
     are not independent. A share of exactly 0 or 1 has no spread to resample: its interval is Wilson's over clusters.
@@ -78,8 +77,8 @@ def ratio_interval(
 def _resampled_sums(rows: Floats, draws: int, seed: int) -> Floats:
     """[draws, D]: column sums over C clusters drawn with replacement from `rows` [C, D].
 
-    Clusters with equal rows are exchangeable, so how often each *distinct* row is drawn is one multinomial:
-    the same distribution, at a cost that does not grow with the number of clusters.
+    Clusters with equal rows are exchangeable, so the counts of *distinct* rows are multinomial: the same
+    distribution at a cost independent of the number of clusters.
     """
     rows = rows[np.lexsort(rows.T)]
     first = np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])
@@ -95,8 +94,8 @@ def _resampled_sums(rows: Floats, draws: int, seed: int) -> Floats:
 
 
 def cluster_weights(cluster: ArrayLike, *, draws: int, seed: int) -> Iterator[Floats]:
-    """Bootstrap weights for statistics that must be refitted: `draws` times [N], how often the cluster of a row
-    occurs in one resample of whole clusters."""
+    """Bootstrap weights for statistics that must be refitted: yields `draws` arrays [N], the multiplicity of each row's
+    cluster in one resample of whole clusters."""
     code = np.unique(cluster, return_inverse=True)[1]
     clusters = int(code.max()) + 1 if len(code) else 0
     generator = np.random.default_rng(seed)

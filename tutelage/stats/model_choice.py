@@ -1,16 +1,16 @@
-"""The choice of a rater model for a table of votes, by the likelihood of votes that the model has not seen.
+"""Selection of a rater model for a table of votes, by cross-validated likelihood.
 
-Each candidate is fitted to a part of the votes and predicts the others: with q the posterior of the item and θ the
-confusion matrix of the rater, both from the part,
+Each candidate is fitted to a part of the votes and predicts the others: with the item's posterior q and the rater's
+confusion matrix θ from the fitted part,
 
     log P(choice = k) = log Σ_j q_item(j) θ_rater[j, k].
 
-The simplest candidate whose mean lies within two standard errors of the best one's is chosen (Breiman et al. 1984 take
-one): a richer model that predicts votes no better may still label items worse, and by chance the best of four is too
-often one standard error ahead of the right one.
+The simplest candidate with a mean within two standard errors of the best is selected (one in Breiman et al. 1984): a
+richer model with equal predictions may label items worse, and the best of four is too often ahead of the true model by
+one standard error.
 
-The majority is no candidate here. It is `coin` with a spread of abilities τ = 0, and `coin` estimates τ; where raters
-have few votes each, held-out votes cannot tell the two apart although the ability of raters decides draws.
+The majority is not a candidate. It is `coin` with a spread of abilities τ = 0, and `coin` estimates τ; with few votes
+per rater, held-out votes cannot distinguish the two although the abilities decide ties.
 """
 
 from collections.abc import Mapping
@@ -28,17 +28,17 @@ from tutelage.stats.reliability import ConfusionMatrices, Reliability, describe,
 from tutelage.stats.vote_codes import Bools, Floats, Ints, Votes
 
 _PARTS = 5
-_ENOUGH = 4_000  # held-out votes, from which on one part is precise enough
-_CLEARLY = 2.0  # standard errors by which a richer model or a link must predict held-out votes better
-_QUICK = 5e-3  # tolerance of the fits that are only compared
-_FEW_RATERS = 30  # among more, no two decide what counts as true
-_WORTH = 0.05  # nats
+_ENOUGH = 4_000  # number of held-out votes for which one part is precise enough
+_CLEARLY = 2.0  # standard errors by which a richer model or a link must improve
+_QUICK = 5e-3  # tolerance of fits for comparison
+_FEW_RATERS = 30  # with more raters, no pair can dominate the estimated truth
+_WORTH = 0.05  # nats per vote
 _LINKS_TRIED = 3
 _LINK_PARTS = 2
 
 
 class RaterModelCandidate(Protocol):
-    """A rater model: fits itself to votes with golds [I] and weights [N], until no posterior moves by more than
+    """A rater model that fits itself to votes with golds [I] and weights [N], until no posterior changes by more than
     `tolerance`."""
 
     def __call__(self, votes: Votes, gold: Ints, weight: Floats, tolerance: float) -> Reliability: ...
@@ -57,7 +57,7 @@ class WithEffects:
 
 @dataclass(frozen=True)
 class OwnMatrices:
-    """The model of Dawid and Skene: matrices that share nothing but a fixed prior."""
+    """The model of Dawid and Skene: one matrix per rater under a fixed prior."""
 
     prior: tuple[float, float] = (4.0, 2.0)
 
@@ -74,19 +74,18 @@ CANDIDATES: Mapping[str, RaterModelCandidate] = {
     "hierarchical": WithEffects(Effects(ability=True, bias=True, pattern=True)),
     "matrix": OwnMatrices(),
 }
-"""The rater models by name, from the simplest to the richest."""
+"""Rater models by name, from the simplest to the richest."""
 
 COMPARED = ("coin", "biased", "hierarchical", "matrix")
-"""Those among which `choose_model` chooses."""
+"""The candidates of `choose_model`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The model that was chosen: its `name`; for each of `COMPARED` the mean log-likelihood of a held-out vote in nats,
-    `predicted`, and how far it lies below the best one's, `deficit`, with the standard error of that, `error`; the
-    number of `votes` held out; how often the chosen model's predictions of single votes came true, `calibration`; the
-    `links` between raters whose votes in common count as one; and those of them that are `evident`, since nothing but a
-    common source explains their agreement (`copying_links`)."""
+    """The selected model: its `name`; for each of `COMPARED` the mean log-likelihood of a held-out vote in nats,
+    `predicted`, its difference to the best, `deficit`, and the standard error of that difference, `error`; the number
+    of held-out `votes`; the `calibration` of the selected model on single votes; the `links` between raters, whose
+    common votes count once; and the `evident` links, which only a common source explains (`copying_links`)."""
 
     name: str
     predicted: Mapping[str, float]
@@ -99,9 +98,8 @@ class Choice:
 
 
 def choose_model(votes: Votes, gold: Ints | None = None, *, seed: int = 0) -> Choice:
-    """The candidate that predicts votes best which it has not seen, or a simpler one that does it as well; among few
-    raters with links between those who seem to have one source, where links predict votes better by more than two
-    standard errors."""
+    """Select the simplest candidate that predicts held-out votes about as well as the best. With few raters, also
+    selects links between raters that seem to copy, if they improve the prediction by more than two standard errors."""
     trial = _Trial(votes, gold_codes(votes, gold), _held_out_parts(len(votes), seed))
     choice = trial.compare(())
     if len(votes.raters) > _FEW_RATERS:
@@ -114,8 +112,8 @@ def choose_model(votes: Votes, gold: Ints | None = None, *, seed: int = 0) -> Ch
 
 
 def fit_model(name: str, votes: Votes, gold: Ints | None = None, links: tuple[Link, ...] = ()) -> Reliability:
-    """The fit of the candidate of that name. With `majority`, where all raters count alike, what is said about the
-    raters is the fit of `coin`. Two classes without golds are named so that most raters are better than chance."""
+    """Fit the candidate of that name. For `majority`, which weights all raters equally, the statistics of raters are
+    those of `coin`. Two classes without golds are labelled so that most raters are better than chance."""
     codes = gold_codes(votes, gold)
     fitted = fit_without_copies(votes, codes, links, partial(CANDIDATES[name], tolerance=1e-3))
     reliability = fitted.reliability
@@ -127,14 +125,14 @@ def fit_model(name: str, votes: Votes, gold: Ints | None = None, links: tuple[Li
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """The candidates against votes that they have not seen, part by part."""
+    """Cross-validation of the candidates."""
 
     votes: Votes
     gold: Ints
     parts: list[Bools]
 
     def compare(self, links: tuple[Link, ...]) -> Choice:
-        """The candidates with these links."""
+        """Compare the candidates with these links."""
         chance = {name: self._predict(name, links) for name in COMPARED}
         item, choice = self._held_out()
         value = {name: self._log(p) for name, p in chance.items()}
@@ -148,9 +146,9 @@ class _Trial:
         return Choice(name, predicted, deficit, error, len(item), diagram, links)
 
     def links(self, name: str, suspects: set[frozenset[int]]) -> tuple[Link, ...]:
-        """The links between raters who seem to copy, of these `suspects` and those who agree most, one after the other,
-        until none predicts votes clearly better, and by `_WORTH` for each vote of its two raters: raters who are nearly
-        always right are foretold a little better by each other than by any model."""
+        """Links between raters that seem to copy, among `suspects` and the pairs with most agreement, added greedily
+        until none improves the prediction clearly and by `_WORTH` per vote of the pair: nearly perfect raters predict
+        each other slightly better than any model."""
         links: tuple[Link, ...] = ()
         item = self._held_out()[0]
         before = self._log(self._predict(name, links))
@@ -169,7 +167,7 @@ class _Trial:
         return fitted.links
 
     def _worth(self, link: Link, gain: Floats) -> float:
-        """The gain of all votes, for each vote of the two raters."""
+        """The total gain, per vote of the two raters."""
         theirs = np.isin(self.votes.rater[self._numbers()], list(link.pair))
         return float(gain.sum()) / max(1, int(theirs.sum()))
 
@@ -180,7 +178,7 @@ class _Trial:
         return [link for pair, link in likely.items() if pair not in linked]
 
     def _held_out(self) -> tuple[Ints, Ints]:
-        """The item and the choice of each vote that is held out."""
+        """The item and the choice of each held-out vote."""
         numbers = self._numbers()
         return self.votes.item[numbers], self.votes.choice[numbers]
 
@@ -201,8 +199,8 @@ class _Trial:
 
 
 def _named_by_most(reliability: Reliability) -> Reliability:
-    """The same with the names of two classes exchanged, if more raters are clearly worse than chance than clearly
-    better: two perfect liars and three mediocre raters are as likely as the reverse, and the prior sees the mean."""
+    """Swap the labels of two classes if more raters are clearly worse than chance than clearly better: two perfect
+    liars and three mediocre raters are as likely as the reverse, since the prior depends on the mean only."""
     if reliability.posterior.shape[1] != 2 or (reliability.high < 0.5).sum() <= (reliability.low > 0.5).sum():
         return reliability
     return replace(
@@ -217,13 +215,13 @@ def _named_by_most(reliability: Reliability) -> Reliability:
 
 
 def _held_out_parts(votes: int, seed: int) -> list[Bools]:
-    """Disjoint random fifths of the votes, as many as it takes to hold out enough of them."""
+    """Disjoint random fifths of the votes, as many as needed to hold out enough votes."""
     part = np.random.default_rng(seed).permutation(votes) % _PARTS
     size = max(1, votes // _PARTS)
     return [part == n for n in range(min(_PARTS, -(-_ENOUGH // size)))]
 
 
 def _clustered_error(difference: Floats, item: Ints) -> float:
-    """The standard error of the mean difference, over items."""
+    """The standard error of the mean difference, clustered by item."""
     total = np.bincount(item, weights=difference - difference.mean())
     return float(np.sqrt((total**2).sum()) / len(difference))

@@ -1,12 +1,12 @@
-"""The strength of players (models, responses) from paired comparisons, with and without ties.
+"""Strengths of players (models, responses) from paired comparisons, with and without ties.
 
     Bradley-Terry (1952)   P(i beats j) = σ(s_i - s_j)
     Davidson (1970)        P(i beats j) = e^{d/2}/Z,  P(tie) = ν/Z,  Z = e^{d/2} + e^{-d/2} + ν,  d = s_i - s_j
 
-Under Davidson's model the decided comparisons follow Bradley-Terry exactly (its case ν = 0), so leaving ties
-out is right and merely wastes them. Counting a tie as half a win is wrong: it shrinks all strengths, by about
-30 % at 25-30 % ties. Both add a Gaussian prior s ~ N(0, 1/ridge), which keeps unbeaten players finite and the
-strengths centred.
+Under Davidson's model the decided comparisons follow Bradley-Terry exactly (its case ν = 0), so dropping ties is
+unbiased and only loses data. Counting a tie as half a win is biased: it shrinks all strengths, by about 30 % at
+25-30 % ties. Both add a Gaussian prior s ~ N(0, 1/ridge), which keeps the strengths of unbeaten players finite and
+centres them.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tutelage.stats.vote_codes import Floats, Ints, sum_by
 from tutelage.stats.win_rates import check_outcomes
 
 _ROUNDS = 100
-_NU_RIDGE = 0.01  # log ν ~ N(0, 100): finite when nothing, or everything, is a tie
+_NU_RIDGE = 0.01  # log ν ~ N(0, 100): finite if no or all comparisons are ties
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +27,10 @@ class Strengths:
     """Fitted strengths of P players, in nats, with mean 0 within each component.
 
     `strength`, `low`, `high` [P]: estimate and interval, NaN bounds for a player without a rival.
-    `covariance` [P, P] of the estimates. `nu` with its interval: how readily players tie (equals tie with
-    probability ν/(2 + ν)); None when ties were left out. `component` [P]: players of different components
-    were never compared, not even through others, and must not be ranked against each other. `used`:
-    comparisons fitted, `ties`: ties among all that were given.
+    `covariance` [P, P] of the estimates. `nu` with its interval: the tie parameter (equal players tie
+    with probability ν/(2 + ν)); None if ties were dropped. `component` [P]: players of different components were
+    not compared, even indirectly, and cannot be ranked against each other. `used`: number of comparisons fitted,
+    `ties`: number of ties in the data.
     """
 
     strength: Floats
@@ -53,7 +53,7 @@ class Strengths:
         """s_i - s_j and its interval. Raises TutelageError for players of different components."""
         if self.component[i] != self.component[j]:
             raise TutelageError(
-                f"Players {i} and {j} were never compared, not even through others: "
+                f"Players {i} and {j} were not compared, even indirectly, so "
                 "their strengths have no common scale. Compare players of the two groups first."
             )
         c = self.covariance
@@ -72,12 +72,13 @@ def bradley_terry(
     ridge: float = 0.01,
     level: float = 0.95,
 ) -> Strengths:
-    """Bradley-Terry strengths from the decided comparisons; ties are left out and counted.
+    """Bradley-Terry strengths from the decided comparisons; ties are dropped and counted.
 
-    `first`, `second` [N]: codes of the two players; `outcome` [N]: 1 the first won, 0 the second, .5 tie;
-    `weight` [N]. The maximum of Σ w log P - ridge/2 Σ s², with intervals from the information matrix there.
-    Votes are taken as independent; where several share a prompt, refit with `intervals.cluster_weights` as
-    `weight`. Raises TutelageError for another outcome, an unknown player and a player compared with itself.
+    `first`, `second` [N]: codes of the two players; `outcome` [N]: 1 the first won, 0 the second, .5 tie; `weight` [N].
+    Maximises Σ w log P - ridge/2 Σ s², with intervals from the information matrix at the maximum.
+
+    Votes are assumed independent; if several share a prompt, refit with `intervals.cluster_weights` as `weight`. Raises
+    TutelageError for any other outcome, an unknown player, or a player compared with itself.
     """
     return _fit(first, second, outcome, players, weight, ridge, level, ties=False)
 
@@ -97,8 +98,7 @@ def davidson(
 
 
 def components(first: Ints, second: Ints, players: int) -> Ints:
-    """The group of each player [P]: players connected by comparisons share a number, from 0 in the order of their
-    first player."""
+    """The connected component of each player [P], numbered from 0 in the order of their first player."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -144,7 +144,7 @@ def _check(first: Ints, second: Ints, outcome: Floats, players: int) -> None:
     check_outcomes(outcome)
     codes = np.concatenate([first, second])
     if len(codes) and not (codes.min() >= 0 and codes.max() < players):
-        raise TutelageError(f"A comparison names a player outside 0 to {players - 1}.")
+        raise TutelageError(f"A comparison has a player outside 0 to {players - 1}.")
     if np.any(first == second):
         raise TutelageError(
             f"Player {first[first == second][0]} is compared with itself; remove such comparisons."
@@ -193,12 +193,12 @@ class _Likelihood:
         return value, gradient, information
 
     def _by_player(self, per_comparison: Floats) -> Floats:
-        """Sum of a derivative by d over comparisons, as derivatives by s_i = +, s_j = - [P]."""
+        """Sum over comparisons of the derivative by d, as the gradient by s: + for i, - for j [P]."""
         plus = sum_by(self.first, per_comparison, self.players)
         return plus - sum_by(self.second, per_comparison, self.players)
 
     def _by_pair(self, per_comparison: Floats) -> Floats:
-        """The same for a second derivative [P, P]."""
+        """Sum over comparisons of the second derivative by d, as the Hessian by s [P, P]."""
         size = self.players
         pairs = sum_by(self.first * size + self.second, per_comparison, size * size).reshape(size, size)
         pairs = pairs + pairs.T
@@ -206,7 +206,7 @@ class _Likelihood:
 
 
 def _newton(model: _Likelihood) -> Floats:
-    """The maximum. The objective is concave; halving the step keeps it rising from far away."""
+    """The maximiser, by Newton's method. The objective is concave; step halving ensures that it increases."""
     parameters = np.zeros(model.players + model.ties)
     value, gradient, information = model.derivatives(parameters)
     for _ in range(_ROUNDS):

@@ -1,7 +1,7 @@
 """Checks of single raters: known answers, repeated questions, side bias, and flags from a rater model.
 
-They raise flags for the owner to look at. None of them deletes a vote. Self-consistency, how
-often a question that is asked again gets the same answer, needs no other votes.
+Flags are for the owner to review; no votes are deleted. Self-consistency, the share of repeated questions with the same
+answer, needs no other raters.
 """
 
 import math
@@ -22,8 +22,8 @@ Standing: TypeAlias = Literal["learning", "cleared", "flagged"]
 
 @dataclass(frozen=True)
 class GoldTest:
-    """The standing of a rater after questions of known answer (golds). `evidence` is log P(answers | guessing) -
-    log P(answers | good) at the decision, `decided_after` the number of golds it took (None while learning)."""
+    """The result of a rater's test on questions with known answers (golds). `evidence` is log P(answers | guessing) -
+    log P(answers | good) at the decision, `decided_after` the number of golds it took (None while undecided)."""
 
     standing: Standing
     evidence: float
@@ -40,18 +40,17 @@ def gold_test(
     false_flag: float = 0.05,
     false_clear: float = 0.01,
 ) -> GoldTest:
-    """Wald's sequential test between a good rater and one who guesses (Wald 1945), in the order of answering:
+    """Sequential probability ratio test of a good rater against one who guesses (Wald 1945), in the order of answers:
 
         Λ = Σ log P(answer | guessing)/P(answer | good)
         flagged when Λ ≥ log((1 - false_clear)/false_flag)
         cleared when Λ ≤ log(false_clear/(1 - false_flag))
 
-    The first decision is final. `good` is the accuracy *on these golds*: they must be easy. With the defaults a
-    guessing rater is flagged after 4.3 golds on average and within 10 in 95.4 % of cases; one right on 97 %
-    of golds is ever flagged in 1.1 %, on 95 % in 3.3 %. No test of 10 golds can be that quick and spare
-    someone right on only 85 % of them: a test that catches 95 % of guessers flags at least 21 % of those (Neyman
-    and Pearson); here it is 24 %. For golds that hard use good=.85, false_flag=.01, false_clear=.05: it takes
-    14 golds.
+    The first decision is final. `good` is the accuracy *on these golds*: they must be easy. By default a
+    guessing rater is flagged after 4.3 golds on average and within 10 in 95.4 % of cases; a rater right on 97 %
+    of golds is flagged in 1.1 %, on 95 % in 3.3 % of cases. No test of 10 golds can do so and spare raters right on
+    only 85 % of them: a test that detects 95 % of guessers flags at least 21 % of those (Neyman and Pearson); here
+    24 %. For such hard golds use good=.85, false_flag=.01, false_clear=.05, which takes 14 golds.
     Raises TutelageError unless chance < good < 1 and both error rates lie between 0 and 1/2.
     """
     if not 0 < chance < good < 1 or not (0 < false_flag < 0.5 and 0 < false_clear < 0.5):
@@ -76,17 +75,16 @@ def side_bias(left: Ints, votes: Ints) -> Floats:
 
         p = min(1, 2 P(X ≤ min(left, votes - left))),   X ~ Binomial(votes, 1/2)
 
-    A bias of .8 takes 39 votes to find (90 % power at p < .01), of .7 92, of .65 164, of .6 373.
+    Votes needed to detect a bias (90 % power at p < .01): 39 for .8, 92 for .7, 164 for .65, 373 for .6.
     """
-    from scipy.special import bdtr  # imported here, because the web application starts without it
+    from scipy.special import bdtr  # lazy: the web application starts without scipy
 
     return np.minimum(1.0, 2 * bdtr(np.minimum(left, votes - left), votes, 0.5))
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """The consistency of a rater: of `seen` questions that were asked again, `same` got the answer of the first
-    time."""
+    """Self-consistency of a rater: of `seen` repeated questions, `same` got the first answer again."""
 
     same: int
     seen: int
@@ -97,12 +95,12 @@ class Repeats:
         return wilson(self.same, self.seen)
 
     def reliability(self, classes: int = 2) -> float | None:
-        """The accuracy a at which independent errors, spread evenly over K classes, repeat an answer as often:
+        """The accuracy a at which independent errors, spread evenly over K classes, give this consistency c:
 
             c = a² + (1 − a)²/(K − 1),   a = (1 + √((K − 1)(K c − 1)))/K
 
-        An upper bound where errors are habits (a rater who always prefers the longer answer never contradicts himself).
-        None without repeats; 1/K where they agree no more than chance.
+        An upper bound if errors are systematic (a rater who always prefers the longer answer is perfectly consistent).
+        None without repeats; 1/K if repeats agree no more than by chance.
         """
         if not self.seen:
             return None
@@ -111,8 +109,8 @@ class Repeats:
 
 
 def self_consistency(item: Sequence[str], rater: Sequence[str], choice: Sequence[str]) -> dict[str, Repeats]:
-    """The `Repeats` of each rater: later choices on an item against the first, in the order of the columns. Raters who
-    were never asked again are left out. For repeats with swapped sides, `choice` names the response, not the side."""
+    """The `Repeats` of each rater: later choices on an item against the first, in the order of the columns. Raters
+    without repeats are omitted. For repeats with swapped sides, `choice` names the response, not the side."""
     first: dict[tuple[str, str], str] = {}
     answers: dict[str, list[bool]] = {}
     for question, who, answer in zip(item, rater, choice, strict=True):
@@ -142,15 +140,14 @@ def rater_flags(
 ) -> tuple[tuple[RaterFlag, ...], ...]:
     """The flags of each rater, in code order:
 
-    - adversarial: the interval of the rater's accuracy lies below chance;
-    - random_like: it lies below the midpoint between chance and the typical (median) rater;
-    - biased: one class is named over .1 more often than an unbiased rater of that accuracy would name it, so
-      clearly that it happens to one honest rater in twenty studies (normal test, Bonferroni over raters and
-      classes);
-    - too_few: the votes are worth fewer than `enough` votes of known truth, so nothing else is said.
+    - adversarial: the interval of the rater's accuracy is below chance;
+    - random_like: it is below the midpoint between chance and the typical (median) rater;
+    - biased: one class is chosen over .1 more often than by an unbiased rater of that accuracy, significantly at a
+      rate of one honest rater in twenty studies (normal test, Bonferroni over raters and classes);
+    - too_few: the votes are equivalent to fewer than `enough` votes of known truth; no other flags are raised.
 
-    Chance is what the rater's shares of answers would score if they had nothing to do with the truth: always
-    giving the answer that is right in 90 % of items scores .9 and is still guessing.
+    Chance is the accuracy of the rater's answer shares independent of the truth: always giving the answer that is
+    right on 90 % of items scores .9 and is still guessing.
     """
     per_rater = np.maximum(votes.per_rater(), 1)
     share = _choice_shares(votes) / per_rater[:, None]
@@ -188,8 +185,7 @@ def _choice_shares(votes: Votes) -> Floats:
 
 
 def _class_bias(votes: Votes, reliability: Reliability) -> tuple[Floats, Floats]:
-    """[R, K] each: share of votes for k beyond what an unbiased rater of equal accuracy gives, and its
-    z-value.
+    """[R, K] each: the excess share of votes for k over an unbiased rater of equal accuracy, and its z-value.
 
     Unbiased means errors spread evenly: P(k) = a q_k + (1 - a)(1 - q_k)/(K - 1) on an item with posterior q.
     """

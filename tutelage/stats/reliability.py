@@ -1,27 +1,24 @@
-"""Rater models: the reliability of each rater and the probable truth of each item, from the votes alone
-(Dawid and Skene 1979).
+"""Rater models: each rater's reliability and each item's true class, estimated from votes (Dawid and Skene 1979).
 
-A model says how votes follow from classes and parameters (`log_choice`, `log_prevalence`) and which
-parameters are best for given class weights (`maximise`). Expectation-maximisation does the rest, in the log
-domain:
+A model defines the likelihood of votes (`log_choice`, `log_prevalence`) and the optimal parameters for given class
+weights (`maximise`). Models are fitted by expectation-maximisation in the log domain:
 
     E: q_i(j) ∝ p(j) Π_votes P(choice | j, rater)^weight        M: parameters = maximise(q)
 
-Every item i has an unknown class z_i, every rater an own error pattern, and given the class votes are
-independent:
+Every item i has an unknown class z_i, every rater an individual error pattern, and votes are independent given the
+class:
 
     P(z, votes) = Π_i p(z_i) Π_votes P(choice | z_item, rater)
 
 - `one_coin`: a rater is right with probability a_r, whatever the class, and errs evenly. The default for
-  a-or-b choices, whose order is arbitrary. a_r has a Beta(4, 2) prior, so a newcomer counts as 2/3 and a
-  single vote is never trusted blindly.
+  a-or-b choices, whose order is arbitrary. a_r has a Beta(4, 2) prior, so a new rater has accuracy 2/3 and a
+  single vote is never certain.
 - `dawid_skene`: a rater has a full confusion matrix θ_r[truth, choice]. For classes that are not
   interchangeable, and with `mirror` for a/tie/b, where swapping the sides must not matter.
 
-Both are fitted by expectation-maximisation in the log domain; the objective log P(votes) + log prior never
-falls. Items with a known answer (gold) enter with their class fixed. The first posterior comes from the prior
-and the golds alone, that is from the majority weighted by gold accuracy, so classes cannot trade places. What
-no such model can see is an error that the raters share: agreement looks like truth.
+The objective log P(votes) + log prior never decreases. Items with a known answer (gold) have a fixed class. The initial
+posterior uses the prior and the golds alone, i.e. the majority weighted by gold accuracy, so class labels cannot
+switch. No such model can detect an error that all raters share: agreement is taken as truth.
 """
 
 import math
@@ -38,7 +35,7 @@ from tutelage.stats.vote_codes import Floats, Ints, Votes, sum_by
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-_CEILING = 0.98  # no rater is taken for infallible, nor for infallibly wrong
+_CEILING = 0.98  # bounds accuracies away from 0 and 1
 _ROUNDS = 500
 _TOLERANCE = 1e-5
 
@@ -47,20 +44,20 @@ Parameters = TypeVar("Parameters")
 
 @dataclass(frozen=True, eq=False)
 class RaterModel(Generic[Parameters]):
-    """A rater model, as the fitting loop needs it: the votes, the class of each item where it is known (`gold` [I],
-    else -1), and the weight of each vote [N]."""
+    """A rater model for the fitting loop: the votes, the known class of each item (`gold` [I], -1 if unknown), and the
+    weight of each vote [N]."""
 
     votes: Votes
     gold: Ints
     weight: Floats
 
     def informative(self) -> Floats:
-        """1 for every item that says something about the raters, 0 for the others [I]."""
+        """1 for every item with information about the raters, 0 for the others [I]."""
         return np.ones(len(self.votes.items))
 
     def maximise(self, posterior: Floats, start: Parameters | None) -> Parameters:
-        """Best parameters for class weights [I, K]; rows of zeros are items that do not count. A model without a closed
-        form improves those at `start`."""
+        """Optimal parameters for class weights [I, K]; rows of zeros are ignored items. Models without a closed form
+        improve the parameters `start`."""
         raise NotImplementedError
 
     def log_choice(self, parameters: Parameters) -> Floats:
@@ -72,24 +69,24 @@ class RaterModel(Generic[Parameters]):
         raise NotImplementedError
 
     def log_prior(self, parameters: Parameters) -> float:
-        """log density of the parameters, up to a constant."""
+        """Log density of the parameters, up to a constant."""
         raise NotImplementedError
 
     def prior_votes(self, parameters: Parameters, accuracy: Floats) -> Floats:
-        """How many votes of known truth the prior is worth to each rater of this accuracy [R]."""
+        """The weight of the prior in votes of known truth, for each rater of this accuracy [R]."""
         raise NotImplementedError
 
     @cached_property
     def _weight_by_cell(self) -> "csr_matrix":
-        """[I, R K]: the weight of the votes of rater r for choice k, at column r K + k."""
-        from scipy.sparse import csr_matrix  # imported here, because the web application starts without it
+        """[I, R K]: the weights of rater r's votes for choice k, in column r K + k."""
+        from scipy.sparse import csr_matrix  # lazy: the web application starts without scipy
 
         votes, classes = self.votes, len(self.votes.choices)
         shape = len(votes.items), len(votes.raters) * classes
         return csr_matrix((self.weight, (votes.item, votes.rater * classes + votes.choice)), shape=shape)
 
     def joint(self, parameters: Parameters) -> Floats:
-        """log P(z = j, votes of item i) [I, K]; minus infinity for what gold excludes."""
+        """log P(z = j, votes of item i) [I, K]; minus infinity for classes excluded by gold."""
         classes = len(self.votes.choices)
         by_truth = self.log_choice(parameters).transpose(0, 2, 1).reshape(-1, classes)
         joint = self._weight_by_cell @ by_truth + self.log_prevalence(parameters)
@@ -105,15 +102,15 @@ class RaterModel(Generic[Parameters]):
 
 @dataclass(frozen=True, eq=False)
 class OneCoin(RaterModel[Floats]):
-    """The one-coin model. Its parameters are the accuracies of the raters [R]; `prior` holds pseudo-votes for being
-    right and wrong."""
+    """The one-coin model, whose parameters are the accuracies of the raters [R]; `prior` holds pseudo-votes for right
+    and wrong."""
 
     prior: tuple[float, float]
 
     def informative(self) -> Floats:
-        """1 for every item with gold or several raters [I]. An item that one rater alone has judged says nothing: its
-        likelihood is 1/K whatever the accuracy. With weights it would seem to say something, a^w + (1 - a)^w, and make
-        every rater infallible."""
+        """1 for every item with gold or several raters [I]. An item with a single rater has no information: its
+        likelihood is 1/K whatever the accuracy. With weights it would become a^w + (1 - a)^w, which favours extreme
+        accuracies."""
         return ((self.votes.per_item() > 1) | (self.gold >= 0)).astype(float)
 
     def maximise(self, posterior: Floats, start: Floats | None) -> Floats:
@@ -149,8 +146,8 @@ class Matrices:
 
 @dataclass(frozen=True, eq=False)
 class ConfusionMatrices(RaterModel[Matrices]):
-    """The model of Dawid and Skene. Its parameters are `Matrices`; `prior` holds pseudo-votes for being right and
-    wrong; choice k is choice `mirror[k]` with the sides swapped."""
+    """The model of Dawid and Skene, whose parameters are `Matrices`; `prior` holds pseudo-votes for right and wrong;
+    choice k becomes `mirror[k]` when the sides are swapped."""
 
     prior: tuple[float, float]
     mirror: Ints
@@ -183,8 +180,8 @@ class ConfusionMatrices(RaterModel[Matrices]):
 
 @dataclass(frozen=True, eq=False)
 class RaterFit(Generic[Parameters]):
-    """The result of expectation-maximisation: `posterior` [I, K], and `objective`, the log posterior density at
-    the start and after each round."""
+    """The result of expectation-maximisation: `posterior` [I, K], and `objective`, the log posterior density at the
+    start and after each round."""
 
     parameters: Parameters
     posterior: Floats
@@ -199,8 +196,8 @@ def fit(
     rounds: int = _ROUNDS,
     tolerance: float = _TOLERANCE,
 ) -> RaterFit[Parameters]:
-    """The fit of a model by expectation-maximisation until no class probability moves by more than `tolerance`, for
-    `rounds` at most; from `start`, or from the golds alone."""
+    """Fit a model by expectation-maximisation until no class probability changes by more than `tolerance`, for at most
+    `rounds` rounds; from `start`, or by default from the golds alone."""
     classes = (model.gold[:, None] == np.arange(len(model.votes.choices))).astype(float)
     informative = model.informative()
     parameters = model.maximise(classes, None) if start is None else start
@@ -217,9 +214,9 @@ def fit(
 def _posterior(
     model: RaterModel[Parameters], parameters: Parameters, informative: Floats
 ) -> tuple[Floats, float]:
-    """q [I, K], and the objective (over the informative items) at the parameters that gave it."""
+    """q [I, K] and the objective (over the informative items) at these parameters."""
     joint = model.joint(parameters)
-    top = np.maximum.reduce(list(joint.T))[:, None]  # faster than along so short an axis
+    top = np.maximum.reduce(list(joint.T))[:, None]  # faster than a reduction over a short axis
     mass = np.exp(joint - top)
     total = mass @ np.ones((joint.shape[1], 1))
     likelihood = float((informative[:, None] * (np.log(total) + top)).sum())
@@ -228,14 +225,14 @@ def _posterior(
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """The reliability of raters and the probable truth of items. I items, R raters, K choices; all arrays in the
+    """Estimated reliability of raters and true classes of items. I items, R raters, K choices; all arrays in the
     code order of the votes.
 
     `posterior` [I, K]: probability of each class. `prevalence` [K]: its share overall. `accuracy` [R]:
-    probability that the rater's next vote is right, with the credible interval `low`, `high`. `evidence` [R]:
-    how many votes on items of *known* truth the rater's votes are worth; the only vote on an item
-    is worth none. `confusion` [R, K, K]: P(choice | truth). `objective` [rounds + 1]: log posterior density
-    after each round, never falling.
+    probability that the rater's next vote is right, with the credible interval `low`, `high`. `evidence` [R]: the
+    rater's votes as an equivalent number of votes on items of *known* truth; the only vote on an item counts 0.
+    `confusion` [R, K, K]: P(choice | truth). `objective` [rounds + 1]: log posterior density after each round,
+    non-decreasing.
     """
 
     posterior: Floats
@@ -250,8 +247,8 @@ class Reliability:
 
 
 def majority(votes: Votes) -> Floats:
-    """The majority vote [I, K]: 1 for the most frequent choice of each item, shared evenly among equally frequent
-    ones; 1/K without votes."""
+    """The majority vote [I, K]: 1 for the most frequent choice of each item, split evenly between ties; 1/K without
+    votes."""
     counts = votes.counts()
     leading = (counts == counts.max(axis=1, keepdims=True)).astype(float)
     return leading / leading.sum(axis=1, keepdims=True)
@@ -265,14 +262,14 @@ def one_coin(
     weight: Floats | None = None,
     level: float = 0.95,
 ) -> Reliability:
-    """The reliability of raters with one accuracy each, classes equally likely beforehand:
+    """Reliability of raters with one accuracy each, under a uniform prior over classes:
 
         P(choice = k | z, r) = a_r if k = z else (1 - a_r)/(K - 1)
         E: q_i(k) ∝ Π_votes P(choice | k, r)           M: a_r = (Σ_votes q_item(choice) + α)/(n_r + α + β)
 
-    `gold` [I] holds the known class of an item or -1. `weight` [N] lets a vote count as more or less than one
-    (see strength.py). `prior` is (α, β): a_r is the mean of Beta(α + right, β + wrong), kept within [.02,
-    .98]. Raises TutelageError with fewer than two choices and for a prior or gold that makes no sense.
+    `gold` [I] holds the known class of an item or -1. `weight` [N] are the weights of votes, 1 by default
+    (see `StrengthScale.weights`). `prior` is (α, β): a_r is the mean of Beta(α + right, β + wrong), clipped to
+    [.02, .98]. Raises TutelageError for fewer than two choices or an invalid prior or gold.
     """
     codes = gold_codes(votes, gold)
     _check_prior(votes, prior)
@@ -289,16 +286,16 @@ def dawid_skene(
     weight: Floats | None = None,
     level: float = 0.95,
 ) -> Reliability:
-    """The reliability of raters with a confusion matrix each, classes with a prevalence:
+    """Reliability of raters with a confusion matrix each, and estimated class prevalences:
 
         P(choice = k | z = j, r) = θ_r[j, k]
         M: θ_r[j, k] ∝ Σ_votes q_item(j) 1[choice = k] + prior[j, k],   p_j = (Σ_i q_i(j) + 1)/(I + K)
 
     `prior` is (α, β): every row of θ has α pseudo-votes on the diagonal and β spread evenly over the errors.
     With `mirror` (choice k becomes mirror[k] when the sides are swapped; (2, 1, 0) for a/tie/b) θ[j, k] =
-    θ[mirror j, mirror k]: the two-coin model with ties, which needs some 50 votes per rater to say more than
-    `one_coin` does. `accuracy` is Σ_j p_j θ_r[j, j]; its interval takes the errors as even. Other arguments
-    and errors as in `one_coin`.
+    θ[mirror j, mirror k]: the two-coin model with ties, which needs about 50 votes per rater to improve on
+    `one_coin`. `accuracy` is Σ_j p_j θ_r[j, j]; its interval assumes even errors. Other arguments and errors as in
+    `one_coin`.
     """
     symmetric = mirror if mirror is not None else tuple(range(len(votes.choices)))
     codes = gold_codes(votes, gold)
@@ -314,9 +311,9 @@ def posterior(
 
         q_i(k) ∝ Π_votes P(choice | k, r)^weight
 
-    With `weight` relative to an average vote (`StrengthScale.weights`) and accuracies fitted without, a vote of given
-    strength by an average rater is right as often as the scale found. Fitting with such weights would count the
-    strength twice: the accuracies would be those of strong votes.
+    With `weight` relative to an average vote (`StrengthScale.weights`) and accuracies fitted without weights, a vote
+    of given strength by an average rater has the accuracy of the scale. Fitting with such weights would count strength
+    twice, because the accuracies would be those of strong votes.
     """
     model = OneCoin(votes, gold_codes(votes, gold), _weights(votes, weight), (4.0, 2.0))
     joint = model.joint(accuracy)
@@ -325,8 +322,7 @@ def posterior(
 
 
 def gold_codes(votes: Votes, gold: Ints | None) -> Ints:
-    """The known class of each item or -1 [I]. Raises TutelageError for fewer than two choices and for a class that does
-    not exist."""
+    """The known class of each item or -1 [I]. Raises TutelageError for fewer than two choices or an unknown class."""
     if len(votes.choices) < 2:
         raise TutelageError("Reliability needs at least two different choices; these votes have fewer.")
     codes = np.full(len(votes.items), -1) if gold is None else np.asarray(gold)
@@ -342,8 +338,8 @@ def _check_prior(votes: Votes, prior: tuple[float, float]) -> None:
     alpha, beta = prior
     if not alpha > beta / (len(votes.choices) - 1) > 0:
         raise TutelageError(
-            f"The prior ({alpha:g}, {beta:g}) does not hold raters to be better than chance, so the classes "
-            "could not be told apart. Give being right more pseudo-votes than each error, and some to both."
+            f"The prior ({alpha:g}, {beta:g}) does not make raters better than chance, so the classes "
+            "cannot be identified. Give right votes more pseudo-votes than each error, and both more than 0."
         )
 
 
@@ -352,7 +348,7 @@ def _weights(votes: Votes, weight: Floats | None) -> Floats:
 
 
 def describe(model: RaterModel[Parameters], fitted: RaterFit[Parameters], level: float = 0.95) -> Reliability:
-    """What a fitted rater model says about raters and items, with intervals of this `level`."""
+    """The `Reliability` from a fitted rater model, with intervals of this `level`."""
     from scipy.special import betaincinv
 
     prevalence = np.exp(model.log_prevalence(fitted.parameters))
@@ -377,13 +373,13 @@ def describe(model: RaterModel[Parameters], fitted: RaterFit[Parameters], level:
 
 
 def _evidence(model: RaterModel[Parameters], parameters: Parameters, accuracy: Floats) -> Floats:
-    """[R]: how many votes of known truth the rater's votes are worth for the accuracy a.
+    """[R]: the equivalent number of votes of known truth, as information about the accuracy a.
 
     Let m be the class probabilities of the item *without* this vote. The vote is k with probability
     P_k = a m_k + (1 - a)(1 - m_k)/(K - 1) and carries the Fisher information Σ_k (dP_k/da)²/P_k about a:
     1/(a(1 - a)) if the truth is known, none if m is even. The sum over votes times a(1 - a) counts votes of
-    known truth. (With the rater's own vote in m, someone who works alone would soon look certain; for the same
-    reason an item without other raters counts nothing, whatever the prevalence says of it.)
+    known truth. (Including the rater's own vote in m would make raters without co-raters look certain; for
+    the same reason items without other raters count 0, whatever the prevalence.)
     """
     votes, classes = model.votes, len(model.votes.choices)
     own = np.moveaxis(model.log_choice(parameters), 1, 2)[votes.rater, votes.choice]

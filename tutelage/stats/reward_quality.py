@@ -1,4 +1,4 @@
-"""A reward model, or a judge, against the votes of people."""
+"""Evaluation of a reward model or a judge against human votes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ def reward_quality(
 ) -> dict[str, Any]:
     """Accuracy with a prompt-clustered interval, and calibration, from score differences chosen − rejected [N].
 
-    A pair counts as right when the higher score is on the likelier side, half when the scores are equal;
-    pairs labelled exactly one half are left out of the accuracy. For the calibration every other pair is turned round,
-    so that the event has both outcomes. Keys: n, accuracy, accuracy_interval, ece, brier, calibration (one entry per
+    A pair counts as right if the likelier side has the higher score, and as half if the scores are equal; pairs
+    labelled exactly one half are excluded from the accuracy. For the calibration every second pair is swapped, so that
+    the event has both outcomes. Keys: n, accuracy, accuracy_interval, ece, brier, calibration (one entry per
     bin that is not empty).
     """
     difference, p = np.asarray(differences, float), np.asarray(p_chosen, float)
@@ -56,12 +56,12 @@ def length_baseline(
     trained: Sequence[float],
     p_trained: Sequence[float],
 ) -> dict[str, Any]:
-    """The accuracy of a predictor that sees the lengths of the answers alone, on the pairs of `reward_quality`.
+    """Accuracy of a predictor that uses only the lengths of the completions, on the pairs of `reward_quality`.
 
-    It prefers the longer or the shorter answer of every pair, whichever is right more often on the pairs that the
-    reward model was trained on. `lengths` [N] and `trained` [M] are differences chosen − rejected; answers of equal
-    length count half. Keys: prefers (longer or shorter), accuracy, accuracy_interval. Length explains much of many data
-    sets of preferences (Singhal et al. 2023, arXiv 2310.03716).
+    It prefers the longer or the shorter completion of every pair, whichever is right more often on the reward model's
+    training pairs. `lengths` [N] and `trained` [M] are differences chosen − rejected; completions of equal length count
+    half. Keys: prefers (longer or shorter), accuracy, accuracy_interval. Length explains much of many preference data
+    sets (Singhal et al. 2023, arXiv 2310.03716).
     """
     side = np.sign(np.asarray(trained, float)) * np.sign(np.asarray(p_trained, float) - 0.5)
     way = -1.0 if side.sum() < 0 else 1.0
@@ -74,7 +74,7 @@ def length_baseline(
 
 
 def _accuracy(difference: Floats, p: Floats, prompts: ArrayLike) -> Interval:
-    """The share of pairs whose sign is that of the likelier side, with an interval over prompts; 0 counts half."""
+    """The share of pairs whose sign matches the likelier side, with an interval over prompts; 0 counts half."""
     decided = p != 0.5
     right = (np.sign(difference) * np.sign(p - 0.5) + 1) / 2
     return ratio_interval(right * decided, decided.astype(float), prompts)
@@ -86,21 +86,21 @@ STRENGTHS = ("slightly", "better", "much better")
 def by_strength(
     differences: Sequence[float], p_chosen: Sequence[float], strength: Sequence[float], prompts: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Accuracy within pairs of about the same mean strength (rounded to 1, 2, 3), as Llama 2 reports it (Touvron et
-    al. 2023, table 28): of each that occurs its words, number of pairs, accuracy, and interval over prompts.
+    """Accuracy by mean strength of the pairs (rounded to 1, 2, 3), as reported for Llama 2 (Touvron et al. 2023, table
+    28). One entry for each strength that occurs: name, number of pairs, accuracy, and interval over prompts.
 
-    Pairs labelled exactly one half have no better side and are left out; equal scores count half.
+    Pairs labelled exactly one half are excluded; equal scores count half.
     """
     difference, p = np.asarray(differences, float), np.asarray(p_chosen, float)
     rounded = np.clip(np.floor(np.asarray(strength, float) + 0.5).astype(int), 1, 3)
     rows = []
     for level, words in enumerate(STRENGTHS, 1):
-        chosen = (rounded == level) & (p != 0.5)
-        if chosen.any():
-            share = _accuracy(difference[chosen], p[chosen], np.asarray(prompts)[chosen])
+        selected = (rounded == level) & (p != 0.5)
+        if selected.any():
+            share = _accuracy(difference[selected], p[selected], np.asarray(prompts)[selected])
             interval = [share.low, share.high]
             rows.append(
-                {"strength": words, "n": int(chosen.sum()), "accuracy": share.value, "interval": interval}
+                {"strength": words, "n": int(selected.sum()), "accuracy": share.value, "interval": interval}
             )
     return rows
 
@@ -111,8 +111,8 @@ def against_votes(
     for_rejected: Sequence[int],
     prompts: Sequence[str],
 ) -> dict[str, Any]:
-    """The share of single votes that go to the side with the higher score (equal scores count half), with its interval
-    over prompts: what `stats.calibration.vote_ceiling` bounds."""
+    """Share of single votes for the side with the higher score (equal scores count half), with its interval over
+    prompts; bounded by `stats.calibration.vote_ceiling`."""
     difference = np.asarray(differences, float)
     one, other = np.asarray(for_chosen, float), np.asarray(for_rejected, float)
     ahead = (np.sign(difference) + 1) / 2
@@ -120,12 +120,12 @@ def against_votes(
     return {"n": int((one + other).sum()), "accuracy": share.value, "interval": [share.low, share.high]}
 
 
-_RIDGE = 0.01  # weights of standardised differences ~ N(0, 100): finite where the reward is always right
+_RIDGE = 0.01  # weights of standardised differences ~ N(0, 100): finite if the reward is always right
 
 
 @dataclass(frozen=True)
 class JudgedPair:
-    """Two answers to one prompt: how much higher the reward scores the first, how much longer it is (characters), and
+    """Two responses to one prompt: the reward's difference first − second, the difference in length (characters), and
     the votes for each side."""
 
     prompt: str
@@ -137,12 +137,12 @@ class JudgedPair:
 
 @dataclass(frozen=True)
 class Trust:
-    """A reward against the votes of people on the same pairs; every interval resamples prompts.
+    """A reward against human votes on the same pairs; all intervals resample prompts.
 
-    `agreement` is the probability that a vote goes to the side with the higher score, equal scores half; `raters` that
-    two raters' votes on a pair go to the same side, where two raters judged it. `length` is how much more often the
-    reward prefers the longer answer than people do. `weight` makes of the score's difference the log-odds that people
-    prefer the first answer (maximum likelihood).
+    `agreement` is the probability that a vote goes to the side with the higher score, equal scores count half; `raters`
+    that two raters' votes on a pair go to the same side, on pairs with two raters. `length` is the excess frequency
+    with which the reward prefers the longer response, compared to people. `weight` converts the score difference to
+    log-odds that people prefer the first response (maximum likelihood).
     """
 
     pairs: int
@@ -154,13 +154,13 @@ class Trust:
 
     @property
     def falls_short(self) -> bool:
-        """Whether the reward agrees less with a rater than another rater does, by more than its interval."""
+        """Whether the reward agrees significantly less with a rater than another rater does."""
         high, own = self.agreement.high, self.raters.value
         return high is not None and own is not None and high < own
 
 
 def measure_trust(pairs: Sequence[JudgedPair]) -> Trust:
-    """The trust that the votes on these pairs justify; pairs without a vote are left out."""
+    """The `Trust` estimated from the votes on these pairs; pairs without votes are ignored."""
     pairs = [pair for pair in pairs if pair.for_first + pair.for_second]
     first = np.array([pair.for_first for pair in pairs], float)
     second = np.array([pair.for_second for pair in pairs], float)
@@ -188,13 +188,13 @@ def _length(ahead: Floats, share: Floats, longer: Floats, prompt: NDArray[np.str
     unequal = longer != 0
     sign = np.sign(longer[unequal])
     lean = (ahead[unequal] - share[unequal]) * sign  # in [-1, 1]
-    shifted = _mean((lean + 1) / 2, prompt[unequal])  # as a share, whose interval is one of shares
+    shifted = _mean((lean + 1) / 2, prompt[unequal])  # mapped to a share for the interval
     value, low, high = (None if x is None else 2 * x - 1 for x in (shifted.value, shifted.low, shifted.high))
     return Interval(value, low, high)
 
 
 def log_odds_weight(difference: Floats, first: Floats, second: Floats) -> float:
-    """w that maximises Σ first · log σ(w Δ) + second · log σ(−w Δ), slightly ridged; 0 where all scores are equal."""
+    """The maximiser w of Σ first · log σ(w Δ) + second · log σ(−w Δ), with a small ridge; 0 if all scores are equal."""
     from scipy.optimize import brentq
     from scipy.special import expit
 
@@ -212,13 +212,13 @@ def log_odds_weight(difference: Floats, first: Floats, second: Floats) -> float:
 
 
 def position_bias(verdicts: Sequence[tuple[str, str]], prompts: Sequence[str]) -> tuple[Interval, float]:
-    """The leaning of a judge of pairs by place, from its verdicts (first, second or tie) in both orders of each pair.
+    """Position bias of a pairwise judge, from its verdicts (first, second or tie) in both orders of each pair.
 
-    Returns the probability that it prefers the answer shown first (1/2 is fair, a tie counts half), and the share of
-    pairs whose verdict turned with the order.
+    Returns the probability that it prefers the response shown first (1/2 is unbiased, a tie counts half), and the share
+    of pairs whose verdict is inconsistent between the orders.
     """
     score = {"first": 1.0, "second": 0.0, "tie": 0.5}
-    first = np.array([(score[shown] + score[turned]) / 2 for shown, turned in verdicts])
+    first = np.array([(score[one] + score[turned]) / 2 for one, turned in verdicts])
     consistent = {("first", "second"), ("second", "first"), ("tie", "tie")}
     turned = [pair not in consistent for pair in verdicts]
     return _mean(first, prompts), float(np.mean(turned))

@@ -1,13 +1,13 @@
-"""Scaling laws of the over-optimisation of a proxy: what optimising it does to the gold score behind it (Gao et al.
-2022, 2210.10760).
+"""Scaling laws of reward model over-optimisation: gold score as a function of KL distance when a proxy is optimised
+(Gao et al. 2022, 2210.10760).
 
 With d = √KL(π‖π_init), scores centred on the initial policy:
 
     best-of-n   R(d) = d (α − β d),          KL of best-of-n = log n − (n − 1)/n
     RL          R(d) = d (α − β log d)
 
-α is how fast the score rises at first, β how soon that ends. Fit them where d is not tiny: the slope of the second at
-0 is infinite, and whatever d is, both say R(0) = 0.
+α is the initial slope, β the rate of over-optimisation. Avoid tiny d in a fit: the slope of the RL form at 0 is
+infinite, and both forms have R(0) = 0.
 """
 
 from collections.abc import Sequence
@@ -25,25 +25,25 @@ Form = Literal["best_of_n", "rl"]
 
 
 def best_of_n(proxy: Floats, value: Floats, n: int) -> Floats:
-    """The mean `value` of the answer that `proxy` likes best among n, from N ≥ n samples of each prompt.
+    """Mean `value` of the best of n completions by `proxy`, from N ≥ n samples per prompt.
 
-    The unbiased estimator of Nakano et al. 2021 (2112.09332, appendix I): the mean over all subsets of n samples. With
-    the samples in order of the proxy, the i-th from the worst is the best of C(i − 1, n − 1) of the C(N, n) subsets.
-    Equal proxies share their weights, as if the choice among them were drawn.
+    The unbiased estimator of Nakano et al. 2021 (2112.09332, appendix I): the mean over all subsets of n samples. In
+    ascending order of the proxy, the i-th sample is the best of C(i − 1, n − 1) of the C(N, n) subsets. Equal proxies
+    share their weights, like random tie-breaking.
 
-    [P, N], [P, N] -> [P]. Raises TutelageError when n is not between 1 and N.
+    [P, N], [P, N] -> [P]. Raises TutelageError if n is not between 1 and N.
     """
     samples = proxy.shape[1]
     if not 1 <= n <= samples:
         raise TutelageError(
-            f"The best of {n} cannot be told from {counted(samples, 'sample')} of each prompt."
+            f"The best of {n} cannot be estimated from {counted(samples, 'sample')} per prompt."
         )
     weight = _chances(samples, n)
-    return np.array([_shared(row, weight) @ told for row, told in zip(proxy, value, strict=True)])
+    return np.array([_shared(row, weight) @ values for row, values in zip(proxy, value, strict=True)])
 
 
 def _chances(samples: int, n: int) -> Floats:
-    """C(i − 1, n − 1) / C(N, n) for i = 1 … N, by logarithms: the binomials themselves overflow."""
+    """C(i − 1, n − 1) / C(N, n) for i = 1 … N, computed in logarithms to avoid overflow."""
 
     def choose(a: int, b: int) -> float:
         return lgamma(a + 1) - lgamma(b + 1) - lgamma(a - b + 1)
@@ -53,7 +53,7 @@ def _chances(samples: int, n: int) -> Floats:
 
 
 def _shared(proxy: Floats, weight: Floats) -> Floats:
-    """The weight of each sample, where equal proxies get equal weights. [N], [N] -> [N]"""
+    """The weight of each sample, averaged over equal proxies. [N], [N] -> [N]"""
     order = np.argsort(proxy, kind="stable")
     _, code, count = np.unique(proxy, return_inverse=True, return_counts=True)
     total = np.bincount(code[order], weights=weight)
@@ -62,7 +62,7 @@ def _shared(proxy: Floats, weight: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ScalingLaw:
-    """A fitted curve R(d); `r2` is the share of the variance of the points that it explains."""
+    """A fitted curve R(d); `r2` is the coefficient of determination."""
 
     form: Form
     alpha: float
@@ -76,7 +76,7 @@ class ScalingLaw:
 
     @property
     def peak(self) -> float | None:
-        """The d of the highest R: α/2β for best-of-n, exp(α/β − 1) for RL; None where the curve never turns."""
+        """The d that maximises R: α/2β for best-of-n, exp(α/β − 1) for RL; None without a maximum."""
         if self.beta <= 0 or (self.form == "best_of_n" and self.alpha <= 0):
             return None
         try:
@@ -88,8 +88,7 @@ class ScalingLaw:
 
 
 def fit_law(form: Form, distance: Sequence[float], gain: Sequence[float]) -> ScalingLaw | None:
-    """Least squares of α and β, which both enter linearly. Points at d ≤ 0 say nothing and are left out; None with
-    fewer than three others."""
+    """Linear least squares for α and β. Points at d ≤ 0 are ignored; None with fewer than three others."""
     d, r = np.asarray(distance, float), np.asarray(gain, float)
     d, r = d[d > 0], r[d > 0]
     if len(d) < 3:

@@ -1,8 +1,7 @@
-"""Measures of answers as text: overlap with references, variety, length, repetition.
+"""Text statistics of completions: overlap with references, diversity, length, repetition.
 
-Every function takes plain lists of strings and treats them as a set of answers: the order of the list never
-matters. Words are those of `tutelage.data.text_counts`. A figure about nothing (no answers, no n-grams) is NaN, because
-neither 0 nor 1 would be true.
+Every function takes lists of strings and is independent of their order. Words are those of `tutelage.data.text_counts`.
+Statistics without data (no completions, no n-grams) are NaN.
 """
 
 import re
@@ -18,12 +17,12 @@ from tutelage.data.text_counts import ngrams, words
 SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]*_`]*\s*\Z")
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeL")
 LONGEST_STEMMED = 100
-"""Letters of the longest word that is stemmed: the stemmer calls itself once for each letter y of a run."""
+"""Maximum length of stemmed words: the stemmer recurses for each letter y of a run."""
 
 
 @dataclass(frozen=True)
 class LengthSummary:
-    """Words per answer. `std` is over the answers themselves (divided by their number, not by one less)."""
+    """Words per completion. `std` is the population standard deviation."""
 
     mean: float
     std: float
@@ -33,14 +32,16 @@ class LengthSummary:
 
 
 def rouge(answers: Sequence[str], references: Sequence[str], *, stem: bool = True) -> dict[str, float]:
-    """Mean ROUGE F1 of each answer against its own reference, as fractions: rouge1, rouge2, rougeL.
+    """Mean ROUGE F1 of each completion against its own reference, as fractions: rouge1, rouge2, rougeL.
 
-    ROUGE-n counts shared n-grams, ROUGE-L the longest common subsequence of words (Lin 2004); computed by the
-    `rouge-score` library, which knows only the letters a-z and the digits: other scripts score 0. `stem` compares
-    word stems, as the original script does by custom. Raises ValueError when the two lists differ in length.
+    ROUGE-n counts shared n-grams, ROUGE-L the longest common subsequence of words (Lin 2004). Computed by the
+    `rouge-score` library, which tokenises only the letters a-z and digits: other scripts score 0. `stem` compares word
+    stems, as is customary. Raises ValueError if the two lists differ in length.
     """
     if len(answers) != len(references):
-        raise ValueError(f"ROUGE needs one reference per answer: {len(answers)} and {len(references)} given")
+        raise ValueError(
+            f"ROUGE needs one reference per completion: {len(answers)} and {len(references)} given"
+        )
     if not answers:
         return dict.fromkeys(ROUGE_KINDS, nan)
     from rouge_score.rouge_scorer import RougeScorer
@@ -58,14 +59,14 @@ def rouge(answers: Sequence[str], references: Sequence[str], *, stem: bool = Tru
 
 
 class _Tokens:
-    """A tokenizer of what is tokens already."""
+    """Pass-through for texts that are already tokenised."""
 
     def tokenize(self, tokens: Sequence[str]) -> Sequence[str]:
         return tokens
 
 
 class _Stemming:
-    """The tokenizer of the library with stems, but for words that are longer than `LONGEST_STEMMED`."""
+    """The library's stemming tokenizer, except for words longer than `LONGEST_STEMMED`."""
 
     def __init__(self) -> None:
         from nltk.stem.porter import PorterStemmer  # a dependency of rouge-score
@@ -82,8 +83,8 @@ class _Stemming:
 
 
 def lcs_length(one: Sequence[str], other: Sequence[str]) -> int:
-    """The length of the longest common subsequence, bit-parallel (Hyyrö 2004, "Bit-parallel LCS-length computation
-    revisited"): n · m / 64 operations and n + m memory, where a table takes n · m of both."""
+    """Length of the longest common subsequence, bit-parallel (Hyyrö 2004, "Bit-parallel LCS-length computation
+    revisited"): n · m / 64 operations and n + m memory."""
     one, other = sorted((one, other), key=len)
     places: dict[str, list[int]] = defaultdict(list)
     for place, word in enumerate(one):
@@ -106,18 +107,18 @@ def lcs_length(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def distinct(texts: Sequence[str], n: int) -> float:
-    """Different n-grams over all n-grams of all texts together (Li et al. 2016, arXiv 1510.03055), in (0, 1].
+    """Distinct n-grams over all n-grams of all texts together (Li et al. 2016, arXiv 1510.03055), in (0, 1].
 
-    It falls as texts are added, since common words come back: compare sets of about the same size only.
+    It decreases with the number of texts, since common words recur: compare only sets of about the same size.
     """
     grams = [gram for text in texts for gram in ngrams(text, n)]
     return len(set(grams)) / len(grams) if grams else nan
 
 
 def repetition(texts: Sequence[str], n: int = 3) -> float:
-    """The share of n-grams that the *same* text has already said, over all texts, in [0, 1).
+    """The share of n-grams that repeat an earlier one of the *same* text, over all texts, in [0, 1).
 
-    Unlike `distinct` it does not depend on how many texts there are: two answers that say the same are no repetition.
+    Unlike `distinct` it is independent of the number of texts: repeats across texts do not count.
     """
     grams = [ngrams(text, n) for text in texts]
     total = sum(len(of_text) for of_text in grams)
@@ -144,17 +145,17 @@ def lengths(texts: Sequence[str]) -> LengthSummary:
 
 
 def ended(texts: Sequence[str]) -> float:
-    """The share of texts that close their last sentence: a full stop, an exclamation or question mark or an ellipsis,
-    perhaps followed by closing quotes, brackets or Markdown marks.
+    """The share of texts that end with a complete sentence: a full stop, exclamation or question mark or ellipsis,
+    optionally followed by closing quotes, brackets or Markdown marks.
 
-    This judges by the text alone. Where the sampler has told whether the end token came (`CompletionRecord.finished`),
-    that is the truth and this is only its echo.
+    A heuristic on the text alone; if the sampler recorded the end token (`CompletionRecord.finished`), use that
+    instead.
     """
     return statistics.fmean(bool(SENTENCE_END.search(text)) for text in texts) if texts else nan
 
 
 def text_metrics(answers: Sequence[str], references: Sequence[str] | None = None) -> dict[str, float]:
-    """The figures of this module under their metric names; the ROUGE ones only where there are references."""
+    """The statistics of this module by metric name; ROUGE only with references."""
     length = lengths(answers)
     metrics = {
         "words/mean": length.mean,

@@ -1,4 +1,4 @@
-"""Votes as integer codes: the one value that every statistic here takes."""
+"""Votes as integer codes: the input of all statistics in this package."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,8 @@ class Votes:
     """N votes: vote n is rater `rater[n]` choosing `choice[n]` for item `item[n]`; the codes index the name
     tuples.
 
-    A rater speaks once about an item; `Votes.of` keeps the last vote of each (item, rater) and counts the
-    others in `repeated`. Names without a vote are allowed, so that codes stay the same in a selection
-    (`keep`).
+    There is at most one vote per (item, rater); `Votes.of` keeps the last one and counts the others in `repeated`.
+    Names without votes are allowed, so that a selection (`keep`) has the same codes.
     """
 
     item: Ints
@@ -41,10 +40,10 @@ class Votes:
         choice: Sequence[str],
         choices: Sequence[str] | None = None,
     ) -> "Votes":
-        """Encode three equally long columns of names. `choices` fixes the classes and their order; without it
-        they are those that occur, in numerical order if all are numbers and else in alphabetical order.
+        """Encode three equally long columns of names. `choices` sets the classes and their order; by
+        default those that occur, in numerical order if all are numbers and otherwise in alphabetical order.
 
-        Raises TutelageError for columns of unequal length and for a choice that is not among `choices`.
+        Raises TutelageError if the columns differ in length or a choice is not among `choices`.
         """
         if not len(item) == len(rater) == len(choice):
             raise TutelageError(
@@ -86,14 +85,14 @@ class Votes:
         return np.bincount(self.item, minlength=len(self.items))
 
     def table(self) -> Ints:
-        """The choice of each rater on each item, -1 without one [I, R]."""
+        """The choice of each rater on each item [I, R]; -1 without a vote."""
         choices = np.full((len(self.items), len(self.raters)), -1)
         choices[self.item, self.rater] = self.choice
         return choices
 
 
 def ordered_names(names: set[str]) -> tuple[str, ...]:
-    """Names in numerical order if each is a number, else in alphabetical order."""
+    """Names in numerical order if all are numbers, otherwise in alphabetical order."""
     try:
         return tuple(sorted(names, key=lambda name: (float(name), name)))
     except ValueError:

@@ -1,7 +1,7 @@
-"""Votes from a table in a file, with an account of every row that was left out; tables for spreadsheets back.
+"""Reading of votes from table files, with notes on skipped rows, and writing of tables for spreadsheets.
 
-Each row of a study's export, `votes.csv`, is a judgement in force: `item`, `rater`, and as `verdict` the better of the
-two responses in the order of the files, a tie or both bad; what was skipped or excluded is in the file too.
+Each row of a study's export, `votes.csv`, is a current judgement: `item`, `rater`, and as `verdict` the better of the
+two responses in the order of the files, a tie or both bad. Skipped and excluded judgements are included.
 """
 
 import csv
@@ -33,8 +33,8 @@ _PLACES_NAMED = 3
 
 @dataclass(frozen=True)
 class VoteFileColumns:
-    """The names of the columns with the item, the rater, the choice and, if not empty, the known answer. Without a name
-    the choice is in `choice`, or in `verdict` where the table is the export of a study."""
+    """Names of the columns with the item, the rater, the choice and optionally the known answer. By default the choice
+    is in `choice`, or in `verdict` for the export of a study."""
 
     item: str
     rater: str
@@ -44,9 +44,9 @@ class VoteFileColumns:
 
 @dataclass(frozen=True, eq=False)
 class VoteFile:
-    """The votes of a file: `votes`; the known class of each item in `gold` [I] (-1 unknown; None without such a
-    column); the number of `rows` in the file, of which `rows - len(votes)` were left out; `notes`: what was left
-    out or odd, and where; `repeats`: by rater, how often the same item got the same choice again."""
+    """The votes of a file. `gold` [I]: the known class of each item (-1 unknown; None without such a column); `rows`:
+    the number of rows in the file, of which `rows - len(votes)` were skipped; `notes`: skipped or irregular rows and
+    their location; `repeats`: by rater, the consistency of repeated answers."""
 
     votes: Votes
     gold: Ints | None
@@ -67,14 +67,12 @@ class _Row:
 
 
 def read_votes(path: str, columns: VoteFileColumns) -> VoteFile:
-    """Votes from .csv, .tsv, .json, .jsonl or .parquet, one per row; cells count as text without outer spaces.
+    """Read votes from .csv, .tsv, .json, .jsonl or .parquet, one per row, with cells as stripped text.
 
-    If all choices and known answers are numbers, "1" and "1.0" are the same. Left out are unreadable rows, rows without
-    item, rater or choice, and all but the last vote of a rater on an item. An item with two different known answers
-    counts as unknown. Raises TutelageError for a column that does not exist, no usable row, a choice column with more
-    than 50 different values, and a gold column that shares no value with it.
-
-    Of the export of a study, what was skipped or excluded is left out too.
+    If all choices and known answers are numbers, "1" and "1.0" are equal. Skips unreadable rows, rows without item,
+    rater or choice, and all but the last vote of a rater on an item; in the export of a study also skipped and excluded
+    judgements. An item with conflicting known answers counts as unknown. Raises TutelageError for a missing column, no
+    usable row, a choice column with more than 50 different values, or a gold column without any of its values.
     """
     table = _read_tsv(Path(path)) if path.lower().endswith(".tsv") else read_table(path)
     number = len(table.rows) + len(table.broken)
@@ -103,10 +101,10 @@ def read_votes(path: str, columns: VoteFileColumns) -> VoteFile:
 
 
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file (RFC 4180), whole or not at all, in which no cell is a formula.
+    """Write a CSV file (RFC 4180) atomically, with formulas neutralised.
 
-    A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage return; such text gets an apostrophe in
-    front, numbers stay as they are. Raises TutelageError if the file cannot be written.
+    Spreadsheets evaluate cells that begin with =, +, -, @, a tab or a carriage return; such text is prefixed with an
+    apostrophe, numbers are unchanged. Raises TutelageError if the file cannot be written.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
@@ -116,7 +114,7 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[object
 
 
 def harmless(cell: str) -> str:
-    """The text of a cell, with an apostrophe in front if a spreadsheet would run it as a formula."""
+    """The text of a cell, prefixed with an apostrophe if a spreadsheet would evaluate it as a formula."""
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) and _number(cell) is None else cell
 
 
@@ -145,9 +143,10 @@ def _read_tsv(path: Path) -> Table:
 def _with_choice(
     table: Table, columns: VoteFileColumns, left_out: dict[str, list[str]]
 ) -> tuple[Table, VoteFileColumns]:
-    """The column with the choice, and the rows that count.
+    """The table and its columns with the name of the choice column, without skipped and excluded judgements of an
+    export.
 
-    Raises TutelageError for a study of another kind of question, whose verdicts are no choices.
+    Raises TutelageError for the export of a study whose kind of question has no choices as verdicts.
     """
     if "choice" in table.columns or not set(table.columns) >= _COLUMNS:
         return table, replace(columns, choice="choice")
@@ -162,8 +161,8 @@ def _with_choice(
     other = sorted({str(row.values.get(CHOICE)) for row in rows} - _CLASSES)
     if other:
         raise TutelageError(
-            f"{table.source} holds judgements of the kind '{other[0]}', which are no choices between two responses. "
-            "Take the column with one of its scores by --choice, or the pairs in preferences.jsonl beside it."
+            f"{table.source} holds judgements of the kind '{other[0]}', which are not choices between two responses. "
+            "Select a column with scores by --choice, or use the pairs in preferences.jsonl next to it."
         )
     return replace(table, rows=tuple(rows)), replace(columns, choice=CHOICE)
 
@@ -179,7 +178,7 @@ def _require(table: Table, columns: VoteFileColumns) -> None:
 
 
 def _complete_rows(table: Table, columns: VoteFileColumns, left_out: dict[str, list[str]]) -> Iterator[_Row]:
-    """The rows with item, rater and choice; the others are entered in `left_out`."""
+    """The rows with item, rater and choice; records the others in `left_out`."""
     needed = (columns.item, columns.rater, columns.choice)
     for row in table.rows:
         item, rater, choice = cells = [_text(row.values.get(name)) for name in needed]
@@ -191,7 +190,7 @@ def _complete_rows(table: Table, columns: VoteFileColumns, left_out: dict[str, l
 
 
 def _text(value: object) -> str:
-    """A cell as text: empty for nothing and for NaN, JSON's words for true and false."""
+    """A cell as text: empty for null and NaN, booleans as in JSON."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
@@ -200,7 +199,7 @@ def _text(value: object) -> str:
 
 
 def _last_votes(rows: list[_Row], left_out: dict[str, list[str]]) -> list[_Row]:
-    """One row for each item and rater, the last; the earlier ones are entered in `left_out`."""
+    """The last row for each item and rater; records the earlier ones in `left_out`."""
     last = {(row.item, row.rater): row for row in rows}
     if len(last) < len(rows):
         earlier = [row.where for row in rows if last[row.item, row.rater] is not row]
@@ -209,7 +208,7 @@ def _last_votes(rows: list[_Row], left_out: dict[str, list[str]]) -> list[_Row]:
 
 
 def _in_one_notation(rows: list[_Row]) -> list[_Row]:
-    """Choices and known answers as the shortest notation of their number, if all of them are numbers."""
+    """Choices and known answers in the shortest notation of their number, if all of them are numbers."""
     words = {row.choice for row in rows} | {row.gold for row in rows if row.gold}
     numbers = {word: _number(word) for word in words}
     short = {word: f"{number:.15g}" for word, number in numbers.items() if number is not None}
@@ -235,7 +234,7 @@ def _refuse_unusable(rows: list[_Row], table: Table, columns: VoteFileColumns) -
     if len(choices) > _MOST_CHOICES:
         raise TutelageError(
             f"The column '{columns.choice}' of {table.source} holds {counted(len(choices), 'different value')}, for "
-            f"example '{rows[0].choice[:40]}': more than {_MOST_CHOICES} are no classes. Its columns are "
+            f"example '{rows[0].choice[:40]}': at most {_MOST_CHOICES} can be classes. Its columns are "
             f"{', '.join(table.columns)}; name the right one with --choice."
         )
     golds = {row.gold for row in rows if row.gold}
@@ -247,15 +246,15 @@ def _refuse_unusable(rows: list[_Row], table: Table, columns: VoteFileColumns) -
 
 
 def _known_answers(rows: list[_Row], notes: list[str]) -> dict[str, str]:
-    """item -> known answer; oddities are noted."""
+    """Known answer by item; conflicts are added to `notes`."""
     answers: dict[str, str] = {}
     contradictions: dict[str, str] = {}
     for row in rows:
         if row.gold and answers.setdefault(row.item, row.gold) != row.gold:
             contradictions.setdefault(row.item, row.where)
     if contradictions:
-        named = _some(contradictions)
-        notes.append(f"items with contradicting gold, taken as unknown: {len(contradictions)} ({named})")
+        examples = _some(contradictions)
+        notes.append(f"items with contradicting gold, taken as unknown: {len(contradictions)} ({examples})")
     strange = set(answers.values()) - {row.choice for row in rows}
     if strange:
         notes.append(f"gold answers that no rater chose: {_some(strange)}")

@@ -1,6 +1,6 @@
-"""Win rates of two models, with intervals that resample prompts, and at equal length.
+"""Win rates of two models with cluster-bootstrap intervals, and length-controlled win rates.
 
-Humans prefer the longer answer in about 64 % of pairs (AlpacaEval's table), so a model wins by writing more.
+Humans prefer the longer completion in about 64 % of pairs (AlpacaEval's table), so length alone wins comparisons.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tutelage.stats.vote_codes import Floats
 
 @dataclass(frozen=True)
 class WinRate:
-    """The share of comparisons won, a tie as half; `low`, `high` from resampling prompts."""
+    """The share of comparisons won, with ties as half; `low`, `high` from resampling prompts."""
 
     value: float | None
     low: float | None
@@ -60,10 +60,10 @@ def check_outcomes(outcome: Floats) -> None:
 def scored_win_rate(
     first: Sequence[float], second: Sequence[float], prompts: Sequence[str]
 ) -> dict[str, Any]:
-    """How often the first model's answer to a prompt scores higher than the second's; ties count half.
+    """The share of prompts on which the first model's completion scores higher than the second's; ties count half.
 
-    The interval resamples whole prompts. A score looks at one answer at a time, so the order of the two does not
-    matter. Keys: win_rate, win_rate_ci, wins, ties, losses, n, prompts.
+    The interval resamples whole prompts. Completions are scored individually, so their order does not matter. Keys:
+    win_rate, win_rate_ci, wins, ties, losses, n, prompts.
     """
     a, b = np.asarray(first, float), np.asarray(second, float)
     outcome = np.where(a > b, 1.0, np.where(a < b, 0.0, 0.5))
@@ -79,14 +79,14 @@ def scored_win_rate(
     }
 
 
-_RIDGE = 0.01  # coefficients ~ N(0, 100): finite when one side always wins
+_RIDGE = 0.01  # coefficients ~ N(0, 100): finite if one side always wins
 _ROUNDS = 50
 
 
 @dataclass(frozen=True)
 class LengthControl:
-    """A win rate at equal length: `value` with its interval, and `length_effect` (φ, log-odds), what length is
-    worth: 0 none, positive when longer answers win."""
+    """A win rate at equal length: `value` with its interval, and `length_effect` (φ, log-odds), positive if longer
+    completions win."""
 
     value: float
     low: float
@@ -108,9 +108,9 @@ def length_controlled_win_rate(
 
         logit P(win) = θ + φ tanh(Δ / std(Δ)),        value = σ(θ)
 
-    `outcome` [N]: 1 win, .5 tie, 0 loss; `extra_length` Δ [N]: length of the answer minus its rival's, in any
+    `outcome` [N]: 1 win, .5 tie, 0 loss; `extra_length` Δ [N]: length of the completion minus its rival's, in any
     unit; the interval refits on resampled prompts (`prompt` [N]).
-    Raises TutelageError without comparisons and for another outcome.
+    Raises TutelageError without comparisons or for any other outcome.
     """
     check_outcomes(outcome)
     if len(outcome) == 0:
@@ -128,7 +128,7 @@ def _sigmoid(x: float) -> float:
 
 
 def _logistic(feature: Floats, target: Floats, weight: Floats) -> tuple[float, float]:
-    """θ, φ of the weighted, slightly ridged logistic regression, by Newton's method."""
+    """θ, φ of the weighted logistic regression with a small ridge, by Newton's method."""
     design = np.stack([np.ones(len(feature)), feature], axis=1)
     coefficients = np.zeros(2)
     for _ in range(_ROUNDS):

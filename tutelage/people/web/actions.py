@@ -1,4 +1,4 @@
-"""What the actions of the history, their subjects and their details are called."""
+"""Readable names of the actions, subjects and details in the history."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ ACTIONS: Mapping[str, Sentence] = {
     "webhook_removed": Sentence("webhook removed"),
     "webhook_rotated": Sentence("secret of a webhook renewed"),
 }
-"""By the name under which the store records them."""
+"""Names of actions, by the key that the store records."""
 DETAILS: Mapping[str, Sentence] = {
     "active": Sentence("active"),
     "again": Sentence("second visit"),
@@ -123,7 +123,7 @@ DETAILS: Mapping[str, Sentence] = {
     "votes": Sentence("votes"),
     "why": Sentence("why"),
 }
-"""What the parts of a detail are called, by the names under which the store records them."""
+"""Names of the parts of a detail, by the key that the store records."""
 _NUMBERED: Mapping[str, Callable[[int], Sentence]] = {
     "export": lambda n: Sentence("export %(number)s", number=n),
     "invite": lambda n: Sentence("invitation %(number)s", number=n),
@@ -141,8 +141,8 @@ _COUNTED: Mapping[str, Callable[[int], Sentence]] = {
 
 
 def subject_of(written: str) -> str:
-    """What an event is about: a number of the store (`invite 3`) or a count (`12 items`) as a sentence, a name as it
-    is."""
+    """The subject of an event: a numbered record (`invite 3`) or a count (`12 items`) as a sentence, a name
+    unchanged."""
     numbered = re.fullmatch(r"([a-z]+) (\d{1,15})", written, re.ASCII)
     if numbered and numbered[1] in _NUMBERED:
         return _NUMBERED[numbered[1]](int(numbered[2]))

@@ -1,4 +1,4 @@
-"""The application: routes, files, and one or several studies on a server."""
+"""The ASGI application: routes, static files, and one or several studies on a server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,19 +46,19 @@ def create_app(
     doors: Doors | None = None,
     mail: MailServer | None = None,
 ) -> Starlette:
-    """The application on an open store, at the root. `public_url` is where browsers reach it, if a proxy stands in
-    between, with the path below which they do; `models` finds the models of live conversations; `doors` are other ways
-    to sign in than links; through `mail` owners mail personal links.
+    """The application of an open store, at the root. `public_url` is the URL that browsers use, including the path, if
+    there is a proxy in front; `models` looks up the models of live conversations; `doors` are sign-in methods other
+    than links; `mail` lets owners send personal links by e-mail.
 
     Raises:
-        TutelageError: the public URL is no address.
+        TutelageError: the public URL is invalid.
     """
     return _application(_site(store, public_url, models, doors, mail=mail))
 
 
 @dataclass(frozen=True)
 class Served:
-    """A study for `create_server`: its open database, itself, and what finds the models of its conversations."""
+    """A study for `create_server`: its open database, the study, and the lookup of its conversation models."""
 
     store: Store
     study: Study
@@ -72,17 +72,18 @@ def create_server(
     doors: Doors | None = None,
     mail: MailServer | None = None,
 ) -> Studies:
-    """The application on several studies: each below /s/NAME and for its own people only, a front page at the root.
+    """The application of several studies, each below /s/NAME and open to its own members only, with a front page at the
+    root.
 
     Raises:
-        TutelageError: the public URL is no address, or two studies would have the same path.
+        TutelageError: the public URL is invalid, or two studies would have the same path.
     """
     mounted: list[MountedStudy] = []
     for each in served:
         mount = mount_of(each.study.name)
         if any(other.site.mount == mount for other in mounted):
             raise TutelageError(
-                f"Two studies would stand at {mount}; serve one of them on a server of its own."
+                f"Two studies would share the path {mount}; serve one of them on a separate server."
             )
         site = _site(
             each.store, public_url, each.models, doors, mail=mail, mount=mount, study_id=each.study.id

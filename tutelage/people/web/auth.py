@@ -1,8 +1,7 @@
-"""Authentication: session cookies, allowed origins of requests, and limits on tried invitations.
+"""Authentication: session cookies, origin checks, and rate limits for invitation tokens.
 
-A request that changes something must come from a page of this site (the browser says so in the header Origin) and,
-from those who are signed in, carry a token that only their own pages know. The cookie is out of reach of scripts and
-does not travel with requests from other sites (HttpOnly, SameSite=Lax).
+Requests that change state must come from a page of this site (checked by the Origin header) and, in a session, carry a
+CSRF token. The session cookie is HttpOnly and SameSite=Lax.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ SESSION_DAYS = 30
 
 
 def csrf_token(session: str) -> str:
-    """The token that pages of a session send with every change; it tells nothing about the session's own token."""
+    """The CSRF token of a session, which reveals nothing about the session token."""
     return hmac.new(session.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
@@ -26,8 +25,8 @@ def csrf_matches(session: str, given: str) -> bool:
 
 
 def is_own_origin(headers: Mapping[str, str], public_origin: str) -> bool:
-    """Whether the browser says that the request comes from a page of this site: from `public_origin`, or, where there
-    is none, from the very host that it was sent to. A request that tells no origin is none of a browser's pages."""
+    """Whether the Origin header names this site: `public_origin` or, if empty, the host of the request. Without
+    the header, Sec-Fetch-Site decides."""
     origin = headers.get("origin")
     if origin is None:
         return headers.get("sec-fetch-site") == "same-origin"
@@ -40,14 +39,14 @@ def is_own_origin(headers: Mapping[str, str], public_origin: str) -> bool:
 def cookie_header(
     name: str, token: str, *, secure: bool, path: str = "/", seconds: int = SESSION_DAYS * 86_400
 ) -> str:
-    """The value of Set-Cookie; an empty token takes the cookie away."""
+    """The value of a Set-Cookie header; an empty token deletes the cookie."""
     age = seconds if token else 0
     flags = f"HttpOnly; SameSite=Lax{'; Secure' if secure else ''}"
     return f"{name}={token}; Path={path}; Max-Age={age}; {flags}"
 
 
 class Attempts:
-    """Counts failures by address in a moving window, and says when there were too many."""
+    """Rate limiter: counts failures per client address in a sliding window."""
 
     def __init__(
         self, most: int = 20, seconds: float = 600.0, clock: Callable[[], float] = time.monotonic
@@ -57,13 +56,13 @@ class Attempts:
         self._lock = threading.Lock()
 
     def failed(self, address: str) -> None:
-        """Note one failure."""
+        """Record one failure."""
         with self._lock:
             self._forget()
             self._failures.setdefault(address, deque()).append(self._clock())
 
     def wait(self, address: str) -> int:
-        """Seconds until the address may try again; 0 if it may now."""
+        """Seconds until the address may try again; 0 if it is not blocked."""
         with self._lock:
             self._forget()
             recent = self._failures.get(address, deque())

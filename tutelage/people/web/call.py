@@ -1,4 +1,4 @@
-"""Requests: who sends them, what they carry, and how they are refused."""
+"""Requests: authentication, parsing and error responses."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ from tutelage.people.web.uploads import LONGEST_UPLOAD
 
 LONGEST_BODY = 512 * 1024
 LONGEST: Mapping[str, int] = {"file": LONGEST_UPLOAD}
-"""The longest bodies that are read, by form, where that is not `LONGEST_BODY`."""
+"""Maximum body sizes by form, if other than `LONGEST_BODY`."""
 
 NOT_SIGNED_IN = Sentence(
     "You are not signed in, or your session is over. Open your personal link to go on as before; if you have none, ask "
@@ -44,8 +44,8 @@ ADMITTED: Mapping[Who, tuple[Role, ...]] = {
     "reviewer": ("reviewer", "owner"),
     "owner": ("owner",),
 }
-"""The roles that a route of each kind lets in; "anyone" needs no session. A reviewer reads what an owner reads, judges
-single items, and takes no other part."""
+"""The roles admitted by each kind of route; "anyone" needs no session. Reviewers read the same pages as owners and
+judge single items, but have no other rights."""
 REFUSED: Mapping[Who, Sentence] = {
     "participant": Sentence("A reviewer judges single items, and takes no other part in the study."),
     "reviewer": Sentence("Only an owner or a reviewer of the study may do that."),
@@ -56,8 +56,8 @@ Fields: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
 class Refusal(Exception):
-    """A request that is not answered as asked: the status, and a sentence for whoever asked. `study` is the one that
-    it is about, where that is not the study of the session."""
+    """An error response: status code and message for the client. `study` is the study it concerns, if not that of the
+    session."""
 
     def __init__(
         self, status: int, sentence: str, *, retry_after: int = 0, study: Study | None = None
@@ -68,11 +68,10 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """A request that may be answered. `rater` and `study` are those of the session, which has the token `session` and
-    the number `session_id`; `device` says in a few words what sent the request; `fields` is a form that was sent,
-    `data` the JSON, `body` a file. `origin` is the address of the site as the browser knows it, where it says so;
-    `at` is the address of the page within the site, and `wanted` are the languages that whoever asks would like;
-    `visitor` is who a trusted proxy says it is, where nobody is signed in."""
+    """An admitted request. `rater` and `study` belong to the session with token `session` and number `session_id`;
+    `device` describes the client briefly. `fields` holds the submitted form, `data` the JSON body, `body` an uploaded
+    file. `origin` is the site's URL as the browser reports it, if it does; `at` the path of the page within the site;
+    `wanted` the preferred languages; `visitor` the identity from a trusted proxy, for requests without a session."""
 
     site: Site
     path: Mapping[str, str]
@@ -108,30 +107,30 @@ class Call:
 
     @property
     def language(self) -> str:
-        """The language of whoever asks: one that the study of the session offers."""
+        """The language for this client, among those that the study of the session offers."""
         return self.language_for(self.study)
 
     def language_for(self, study: Study | None) -> str:
-        """The language for a page of the study, or of none."""
+        """The language for a page of the study, or for a page without a study."""
         return choose_language(study.languages if study else (), self.wanted)
 
     @property
     def reading(self) -> str:
-        """The language of an owner's pages: any that there is, by the own choice, then by the browser."""
+        """The language of an owner's pages: any available one, by the saved choice, then by the browser."""
         return choose_language((), self.wanted)
 
     def text(self, name: str, default: str = "") -> str:
-        """A field of the form, or of the address, without outer spaces."""
+        """A field of the form or the query string, stripped of whitespace."""
         return (self.values(name) or (default,))[-1].strip()
 
     def values(self, name: str) -> tuple[str, ...]:
-        """All values of a field of the form, or of the address."""
+        """All values of a field of the form or the query string."""
         return self.fields.get(name) or self.query.get(name) or ()
 
     def page(self, template: str, /, **values: object) -> Response:
-        """A page from a template, which also gets the rater, the study and the token for its forms. It is in the
-        language for its study, `host` or that of the session; an owner's page in any that its reader wants."""
-        known: dict[str, object] = {
+        """Render a template with the rater, the study and the CSRF token. The language is one of its study's (`host`,
+        or that of the session); owners' pages use any language that the reader prefers."""
+        context: dict[str, object] = {
             "rater": self.rater,
             "study": self.study,
             "csrf": csrf_token(self.session) if self.rater else "",
@@ -141,20 +140,20 @@ class Call:
             "problem": Problem(),
         }
         if self.rater and self.rater.role in DECIDING:
-            known["waiting"] = waiting = count_notices(self.store, self.here.id)
-            known["menu"] = menu_of(self.rater.role == "owner")
-            known["waiting_in_all"] = sum(n for kind, n in waiting.items() if kind not in QUIET)
+            context["waiting"] = waiting = count_notices(self.store, self.here.id)
+            context["menu"] = menu_of(self.rater.role == "owner")
+            context["waiting_in_all"] = sum(n for kind, n in waiting.items() if kind not in QUIET)
         host = values.get("host", self.study)
-        known["offered"] = [LANGUAGES[code] for code in host.languages] if isinstance(host, Study) else []
+        context["offered"] = [LANGUAGES[code] for code in host.languages] if isinstance(host, Study) else []
         owners = template.startswith("owner/")
         if owners:
-            known["offered"] = list(LANGUAGES.values())
+            context["offered"] = list(LANGUAGES.values())
         language = self.reading if owners else self.language_for(host if isinstance(host, Study) else None)
-        return self.site.page(template, known | values, language=language)
+        return self.site.page(template, context | values, language=language)
 
 
 class Route(NamedTuple):
-    """An address: who may use it (see `ADMITTED`), and what is sent to it."""
+    """A route: method, path, admitted roles (see `ADMITTED`) and form of the body."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -169,7 +168,7 @@ def see(address: str) -> Response:
 
 
 def answering(site: Site, route: Route) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint of a route: read what was sent here, do everything else in a thread."""
+    """The endpoint of a route. Reads the body asynchronously and does everything else in a thread."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -178,24 +177,24 @@ def answering(site: Site, route: Route) -> Callable[[Request], Awaitable[Respons
         except Refusal as refusal:
             return refused(site, refusal, _by_script(route), choose_language((), wanted_languages(request)))
         except ClientDisconnect:
-            return Response(status_code=400)  # whoever sent half of it is gone, and reads nothing
+            return Response(status_code=400)  # the client disconnected
         return await run_in_threadpool(_respond, site, route, request, body)
 
     return endpoint
 
 
 def sentence(error: Exception) -> str:
-    """The sentence of an error; a `Sentence` where it is one for raters."""
+    """The message of an error, as a translatable `Sentence` if it is one."""
     return error.args[0] if error.args and isinstance(error.args[0], Sentence) else str(error)
 
 
 def refused(site: Site, refusal: Refusal, as_json: bool, language: str) -> Response:
-    """The refusal as whoever asked can read it."""
-    told = say(refusal.sentence, language)
+    """The refusal as a page or as JSON."""
+    message = say(refusal.sentence, language)
     if as_json:
-        response: Response = JSONResponse({"error": told}, refusal.status)
+        response: Response = JSONResponse({"error": message}, refusal.status)
     else:
-        values = {"status": refusal.status, "sentence": told}
+        values = {"status": refusal.status, "sentence": message}
         response = site.page("refusal.html", values, refusal.status, language=language)
     if refusal.retry_after:
         response.headers["retry-after"] = str(refusal.retry_after)
@@ -203,7 +202,7 @@ def refused(site: Site, refusal: Refusal, as_json: bool, language: str) -> Respo
 
 
 def _by_script(route: Route) -> bool:
-    """Whether a script sends to the route, and reads JSON."""
+    """Whether the route is called from JavaScript and answers in JSON."""
     return route.form in ("json", "file")
 
 
@@ -229,18 +228,18 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
         root_redirect(site.root, response.headers)
         return response
     except Refusal as refusal:
-        found = refusal
+        problem = refusal
         if refusal.study is not None:
             language = choose_language(refusal.study.languages, wanted_languages(request))
     except Unavailable as error:
-        found = Refusal(503, sentence(error), retry_after=2)
+        problem = Refusal(503, sentence(error), retry_after=2)
     except TutelageError as error:
-        found = Refusal(400, sentence(error))
-    return refused(site, found, _by_script(route), language)
+        problem = Refusal(400, sentence(error))
+    return refused(site, problem, _by_script(route), language)
 
 
 def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
-    """The call with what was sent, if it may be answered."""
+    """The call with its parsed body, if the client is allowed to make it."""
     if route.method == "POST" and not is_own_origin(request.headers, call.site.origin):
         raise Refusal(403, _wrong_origin(call.site, request))
     fields = _fields(body) if route.form == "form" else {}
@@ -248,8 +247,8 @@ def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
         if call.rater is None:
             raise Refusal(401, NOT_SIGNED_IN)
         if route.method == "POST":
-            sent = request.headers.get("x-csrf-token") or "".join(fields.get("csrf", ())[-1:])
-            if not csrf_matches(call.session, sent):
+            token = request.headers.get("x-csrf-token") or "".join(fields.get("csrf", ())[-1:])
+            if not csrf_matches(call.session, token):
                 raise Refusal(403, TOO_OLD)
         if call.rater.role not in ADMITTED[route.who]:
             raise Refusal(403, REFUSED[route.who])
@@ -258,7 +257,7 @@ def _admit(call: Call, route: Route, request: Request, body: bytes) -> Call:
 
 
 def _known(site: Site, request: Request) -> Call:
-    """A call with what is known before it is admitted."""
+    """The call before authorisation: session, study, cookies and languages."""
     session, device = request.cookies.get(site.cookie, ""), device_of(request.headers.get("user-agent", ""))
     rater, session_id = (session and use_session(site.store, session, device)) or (None, None)
     if rater and not (site.holds(rater.study_id) and site.doors.still_admit(rater, request)):
@@ -283,7 +282,7 @@ def _known(site: Site, request: Request) -> Call:
 
 
 def _address(site: Site, request: Request) -> str:
-    """The client's address; behind a proxy the proxy says so, in the last entry of its header."""
+    """The client's address; behind a proxy, the last entry of X-Forwarded-For."""
     forwarded = request.headers.get("x-forwarded-for", "") if site.origin else ""
     return forwarded.rpartition(",")[2].strip() or (request.client.host if request.client else "")
 
@@ -323,7 +322,7 @@ def _json(request: Request, body: bytes) -> Mapping[str, object]:
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"What was sent is no JSON: {error}.") from error
+        raise Refusal(400, f"The body is not valid JSON: {error}.") from error
     if not isinstance(data, dict):
-        raise Refusal(400, "What was sent is no JSON object.")
+        raise Refusal(400, "The body is not a JSON object.")
     return data

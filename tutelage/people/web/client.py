@@ -15,7 +15,7 @@ from tutelage.people.web.auth import csrf_token
 
 @dataclass(frozen=True)
 class RemoteQuestion:
-    """A question as it is sent to a page: the conversation, and the texts in the order of display."""
+    """A question as a page receives it: the conversation, and the responses in display order."""
 
     id: int
     training: bool
@@ -29,7 +29,7 @@ class RemoteQuestion:
 
 
 class RaterClient:
-    """One signed-in rater. `session` is the token of a session, `cookie` the name under which the site knows it."""
+    """An HTTP client signed in as one rater. `session` is the session token, `cookie` the name of the site's cookie."""
 
     def __init__(self, url: str, session: str, cookie: str, *, timeout: float = 60.0) -> None:
         parts = urlsplit(url)
@@ -47,8 +47,8 @@ class RaterClient:
     def next(
         self, besides: Sequence[int] = (), say: Callable[[Sequence[str]], str] | None = None
     ) -> tuple[RemoteQuestion | None, str]:
-        """The next question for the rater, or None and the reason. In a study with live conversations `say` writes the
-        messages that come before it, given the openings that are suggested.
+        """The next question for the rater, or None and the reason. In a study with live conversations, `say` writes the
+        rater's messages, given the suggested openings.
 
         Raises:
             TutelageError: the server refuses, or a model does not answer.
@@ -71,12 +71,12 @@ class RaterClient:
         )
 
     def answer(self, assignment: int, answer: Answer) -> Mapping[str, Any]:
-        """Send an answer. Sending the same answer again changes nothing."""
-        sent = {name: value for name, value in asdict(answer).items() if name != "content"}
-        return self._post("/rate/answers", {**sent, **answer.content, "assignment": assignment})
+        """Submit an answer. Submitting the same answer again changes nothing."""
+        common = {name: value for name, value in asdict(answer).items() if name != "content"}
+        return self._post("/rate/answers", {**common, **answer.content, "assignment": assignment})
 
     def _talk(self, talk: Mapping[str, Any], say: Callable[[Sequence[str]], str]) -> None:
-        """Send a message where it is the rater's turn, and wait for the answers."""
+        """Send a message if it is the rater's turn, and wait for the models' responses."""
         turn = talk["writing"]
         if turn is None:
             message = {"conversation": talk["conversation"], "text": say(talk["openings"]), "key": new_key()}

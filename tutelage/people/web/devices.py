@@ -1,4 +1,4 @@
-"""Browsers in a few words, from the header User-Agent, so that people tell their sessions apart."""
+"""Short names of browsers from the User-Agent header, shown in the list of sessions."""
 
 BROWSERS = (
     ("Edg", "Edge"),
@@ -19,13 +19,13 @@ SYSTEMS = (
     ("Mac OS X", "macOS"),
     ("Linux", "Linux"),
 )
-"""Marks in the header and what they mean; the first that is found counts, because browsers claim to be older ones."""
+"""Marks in the header and their names. The first match counts, because browsers also claim to be older ones."""
 
 
 def device_of(user_agent: str) -> str:
-    """The browser and its system: Firefox on Linux. A program is named by its first word."""
+    """Browser and system, "Firefox on Linux"; for other programs the first word of the header."""
     browser = next((name for mark, name in BROWSERS if mark in user_agent), "")
     system = next((name for mark, name in SYSTEMS if mark in user_agent), "")
     first = "".join(letter for letter in user_agent.split("/")[0][:40] if letter.isprintable())
-    known = " on ".join(filter(None, (browser or (first if not system else "a browser"), system)))
-    return known or "unknown device"
+    words = " on ".join(filter(None, (browser or (first if not system else "a browser"), system)))
+    return words or "unknown device"

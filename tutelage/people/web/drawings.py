@@ -1,4 +1,4 @@
-"""The drawings of the owner's pages: shares, strengths and agreement, each with its interval."""
+"""Charts of the owner's pages: shares, strengths and agreement with their intervals."""
 
 import math
 from functools import partial
@@ -9,29 +9,29 @@ from tutelage.report.figures import Rule, Svg, ValueBar, interval_scale, interva
 from tutelage.stats.intervals import Interval
 
 REFERENCES = ((0.63, "hh-rlhf"), (0.726, "InstructGPT"), (0.81, "MT-bench"))
-"""Published agreement between raters of preference data: what is usual, where textbooks would ask for more."""
+"""Published agreement between raters of preference data, for comparison."""
 
 
 def agreement_scale(found: Interval, language: str, *, narrow: bool = False) -> Svg:
-    """The agreement of raters between one half and one, with its interval, among the published values."""
-    shown = partial(share, language=language)
-    published = ", ".join(f"{name} {shown(value, 1)}" for value, name in REFERENCES)
+    """Rater agreement from 0.5 to 1 with its interval, next to published values."""
+    percent = partial(share, language=language)
+    published = ", ".join(f"{name} {percent(value, 1)}" for value, name in REFERENCES)
     title = Sentence(
-        "Agreement %(share)s; published: %(published)s", share=shown(found.value, 1), published=published
+        "Agreement %(share)s; published: %(published)s", share=percent(found.value, 1), published=published
     )
     title = Sentence("Agreement is not known yet") if found.value is None else title
     bar = _bar(found, say(title, language))
-    rules = [Rule(value, f"{name} {shown(value, 1)}", "x") for value, name in REFERENCES]
-    return interval_scale(bar, 0.5, 1.0, rules, shown, width=290 if narrow else 640, narrow=narrow)
+    rules = [Rule(value, f"{name} {percent(value, 1)}", "x") for value, name in REFERENCES]
+    return interval_scale(bar, 0.5, 1.0, rules, percent, width=290 if narrow else 640, narrow=narrow)
 
 
 def share_interval(found: Interval, name: str, *, middle: float | None = 0.5) -> Svg:
-    """A share with its interval between 0 and 1, and a line at the neutral value."""
+    """A share from 0 to 1 with its interval, and a line at the neutral value `middle`."""
     return interval_strip(_bar(found, name), 0.0, 1.0, rule=middle, width=112)
 
 
 def strength_interval(found: Interval, reach: float) -> Svg:
-    """A strength with its interval around zero; `reach` is the greatest distance from zero that is shown."""
+    """A strength with its interval on a scale from -`reach` to `reach`."""
     name = "Strength is not known yet" if found.value is None else f"{found.value:+.2f}"
     return interval_strip(_bar(found, name), -reach, reach, rule=0.0, width=172)
 

@@ -1,4 +1,4 @@
-"""Forms: their fields as values of the right types, errors beside the field, and operations that a form carries out."""
+"""Forms: typed values of their fields, validation errors, and routes for operations."""
 
 from collections.abc import Callable
 from math import isfinite
@@ -16,13 +16,12 @@ from tutelage.people.web.problems import Problem
 
 
 def form_page(call: Call, template: str, error: TutelageError | None = None, /, **values: object) -> Response:
-    """A page with forms. The template gets the `problem` that the error tells of, and `given`, what the fields hold:
-    what was sent where there is a problem, else what they held before. The address of a page fills no form: it may have
-    been written by somebody else. The status is 400 where something was to be done and was not, 200 for a look that
-    shows a problem.
+    """Render a page with forms. The template gets the `problem` of the error and `given`, the values of the fields: the
+    submitted ones after an error, otherwise the stored ones. The query string never fills a form, because somebody else
+    may have written the link. The status is 400 if a submitted form failed, 200 otherwise.
 
     Raises:
-        Unavailable: that is what the error says. No other value of a field would help.
+        Unavailable: if that is the error, which no other value of a field would fix.
     """
     if error is None:
         return call.page(template, **values, given=_before)
@@ -39,7 +38,7 @@ def _field(error: TutelageError) -> str:
 
 
 def _before(name: str, default: str = "") -> str:
-    """What a field held before."""
+    """The stored value of a field."""
     return default
 
 
@@ -49,8 +48,8 @@ def amendment_route(
     page: Callable[[Call, TutelageError | None], Response],
     back: str = "",
 ) -> Route:
-    """The address that the form of an amendment is sent to. Afterwards the browser is led to `back`, the page of the
-    form (the same path, where it is left out); `page` shows it again with an error."""
+    """The POST route of an amendment's form. On success redirects to `back` (by default the same path); on an error
+    `page` renders the form again."""
 
     def change(call: Call) -> Response:
         try:
@@ -66,8 +65,7 @@ def amendment_route(
 def creation_route(
     operation: Grant[Any], path: str, page: Callable[[Call, TutelageError | None, str], Response]
 ) -> Route:
-    """The address that the form for a new grant is sent to. `page` shows the secret this once, or the form again with
-    an error."""
+    """The POST route of the form for a new grant. `page` shows the secret once, or the form again with an error."""
 
     def create(call: Call) -> Response:
         try:
@@ -81,7 +79,7 @@ def creation_route(
 
 
 def revocation_route(operation: Grant[Any], path: str, field: str, back: str) -> Route:
-    """The address that ends a grant, whose number the form has in `field`; afterwards the browser is led `back`."""
+    """The POST route that revokes the grant whose number is in `field`, and redirects to `back`."""
 
     def revoke(call: Call) -> Response:
         try:
@@ -94,23 +92,23 @@ def revocation_route(operation: Grant[Any], path: str, field: str, back: str) ->
 
 
 def number_in(call: Call, field: str) -> int:
-    """The number of a record in a field; 0, which none has, where it is none."""
+    """The record number in a field; 0, which no record has, if invalid."""
     text = call.text(field)
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
 def read_settings(call: Call, operation: Operation[Any]) -> Any:
-    """The settings of an operation from a form whose inputs have the names of the fields. An empty input is None where
-    the field may be.
+    """The settings of an operation, from a form whose inputs are named like the fields. An empty input is None if the
+    field is optional.
 
     Raises:
-        FieldError: a value is none of its type, outside of its range, or refused by the settings.
+        FieldError: a value has the wrong type, is out of range, or is refused by the settings.
     """
     return operation.settings(**{each.name: read_value(call, each) for each in operation.parameters})
 
 
 def read_value(call: Call, asked: Parameter) -> object:
-    """The value of one field of the settings. Raises FieldError for one of another type, or outside of its range."""
+    """The value of one field of the settings. Raises FieldError if it has the wrong type or is out of range."""
     text = call.text(asked.name)
     if asked.optional and not text:
         return None
@@ -129,54 +127,54 @@ def read_value(call: Call, asked: Parameter) -> object:
 
 
 def lines_of(call: Call, name: str) -> tuple[str, ...]:
-    """The lines of a field without outer spaces, each once; empty ones are left out."""
+    """The non-empty lines of a field, stripped and without duplicates."""
     return tuple(dict.fromkeys(line.strip() for line in call.text(name).splitlines() if line.strip()))
 
 
 def whole_number(call: Call, name: str, what: Sentence, least: int, most: int) -> int:
-    """A whole number in a field; `what` begins the sentence about any other value.
+    """A whole number in a field; `what` begins the error message.
 
     Raises:
-        FieldError: it is no whole number, or not between `least` and `most`.
+        FieldError: it is not a whole number between `least` and `most`.
     """
-    given = call.text(name)
-    known = given.isascii() and given.isdecimal() and len(given) < 10
-    if not known or not least <= int(given) <= most:
+    text = call.text(name)
+    valid = text.isascii() and text.isdecimal() and len(text) < 10
+    if not valid or not least <= int(text) <= most:
         raise FieldError(
             name,
-            NO_WHOLE_NUMBER.about(what=what, given=given[:50], least=least, most=most),
+            NO_WHOLE_NUMBER.about(what=what, given=text[:50], least=least, most=most),
         )
-    return int(given)
+    return int(text)
 
 
 def number(call: Call, name: str, what: Sentence, least: float, most: float) -> float:
     """A number in a field, with a decimal point or comma.
 
     Raises:
-        FieldError: it is no number, or not between `least` and `most`.
+        FieldError: it is not a number between `least` and `most`.
     """
-    given = call.text(name)
+    text = call.text(name)
     try:
-        value = float(given.replace(",", "."))
+        value = float(text.replace(",", "."))
     except ValueError:
         value = float("nan")
     if not isfinite(value) or not least <= value <= most:
         raise FieldError(
             name,
-            NO_NUMBER.about(what=what, given=given[:50], least=float(least), most=float(most)),
+            NO_NUMBER.about(what=what, given=text[:50], least=float(least), most=float(most)),
         )
     return value
 
 
 def share(call: Call, name: str, what: Sentence, most: float) -> float:
-    """A share in a field, as 0.05 or as 5 %.
+    """A share in a field, written as 0.05 or 5 %.
 
     Raises:
-        FieldError: it is no number, or not between 0 and `most`.
+        FieldError: it is not a number between 0 and `most`.
     """
-    given = call.text(name)
+    text = call.text(name)
     try:
-        value = float(given.removesuffix("%").replace(",", ".")) / (100 if given.endswith("%") else 1)
+        value = float(text.removesuffix("%").replace(",", ".")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = float("nan")
     if not isfinite(value) or not 0 <= value <= most:
@@ -185,7 +183,7 @@ def share(call: Call, name: str, what: Sentence, most: float) -> float:
             Sentence(
                 "%(what)s is “%(given)s”; give a share from 0 to %(most)s.",
                 what=what,
-                given=given[:50],
+                given=text[:50],
                 most=float(most),
             ),
         )
@@ -193,10 +191,10 @@ def share(call: Call, name: str, what: Sentence, most: float) -> float:
 
 
 def reason_of(call: Call, field: str = "reason") -> str:
-    """The reason for an exclusion, from the field `reason`; on a page with several such forms `field` names the input.
+    """The reason for an exclusion. `field` names the input on pages with several such forms.
 
     Raises:
-        FieldError: there is none.
+        FieldError: the reason is empty.
     """
     reason = call.text("reason")[:500]
     if not reason:

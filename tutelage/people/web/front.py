@@ -1,7 +1,6 @@
-"""Several studies on one server: each below /s/NAME, and a front page that lists them for their owners and reviewers.
+"""Front page of a server with several studies, each below /s/NAME, listing them for their owners and reviewers.
 
-To anybody else the front page tells nothing, not even that there are studies; and who is somebody in one study is
-nobody in another.
+The front page reveals no studies to anybody else, and an account of one study is unknown in the others.
 """
 
 import re
@@ -32,21 +31,21 @@ from tutelage.people.web.templating import templates
 
 
 def mount_of(name: str) -> str:
-    """The path of the study of that name; what an address would have to quote becomes a hyphen."""
+    """The path of a study; characters that a URL would have to quote become hyphens."""
     return f"/s/{re.sub(r'[^A-Za-z0-9._~]+', '-', name).strip('-.') or 'study'}"
 
 
 @dataclass(frozen=True)
 class MountedStudy:
-    """A study among several: its site, and the application that serves it."""
+    """A mounted study: its site and the application that serves it."""
 
     site: Site
     app: ASGIApp
 
 
 class Studies:
-    """The application of a server with several studies: each request goes to its study by the path, and everything else
-    to the front. `root` is the path of the whole server, behind a proxy that has others."""
+    """The application of a server with several studies. Dispatches by path, and other requests to the front page.
+    `root` is the path of the whole server, if it shares a host behind a proxy."""
 
     def __init__(self, studies: Sequence[MountedStudy], root: str, static: Path) -> None:
         self.studies = studies
@@ -74,9 +73,9 @@ def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starl
 
     def front(request: Request) -> Response:
         mine = [(each.site, member_study(each.site, request.cookies)) for each in studies]
-        known = [(study.name, site.mount) for site, study in mine if study is not None]
-        if known:
-            return page(request, "front.html", studies=known)
+        listed = [(study.name, site.mount) for site, study in mine if study is not None]
+        if listed:
+            return page(request, "front.html", studies=listed)
         return page(request, "home.html", signs_in=False)
 
     def health(request: Request) -> Response:
@@ -85,7 +84,7 @@ def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starl
         return JSONResponse({"status": "ok"})
 
     def come_back(request: Request) -> Response:
-        """Send a browser that comes back from a provider on to the study in which it began to sign in."""
+        """Redirect from the sign-in provider to the study in which the sign-in began."""
         mount = study_of_state(request.query_params.get("state", ""))
         site = next((each.site for each in studies if each.site.mount == mount), None)
         if site is None:
@@ -95,8 +94,8 @@ def front_app(studies: Sequence[MountedStudy], root: str, static: Path) -> Starl
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = error.status_code
-        told = say(Sentence("There is no such page."), choose_language((), wanted_languages(request)))
-        return page(request, "refusal.html", code, status=code, sentence=told)
+        message = say(Sentence("There is no such page."), choose_language((), wanted_languages(request)))
+        return page(request, "refusal.html", code, status=code, sentence=message)
 
     async def unavailable(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 503)

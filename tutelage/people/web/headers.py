@@ -1,4 +1,4 @@
-"""The headers that every answer carries."""
+"""Security headers of every response."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -19,7 +19,7 @@ HEADERS = {
 
 
 class Headers:
-    """Adds the headers that keep a page from doing or leaking what it should not."""
+    """Middleware that adds the security headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""The language of a page: what the rater chose here before, what the browser asks for, what the study offers."""
+"""The language of a page: the rater's choice, the browser's preference, the languages of the study."""
 
 from collections.abc import Iterable
 
@@ -11,13 +11,13 @@ _YEAR = 365 * 86_400
 
 
 def wanted_languages(request: Request) -> tuple[str, ...]:
-    """The languages that whoever asks would like, the best first: the own choice, then those of the browser."""
+    """The preferred languages of the client, best first: the saved choice, then Accept-Language."""
     own = request.cookies.get(COOKIE, "")
     return tuple(filter(LANGUAGES.__contains__, (own, *accepted(request.headers.get("accept-language", "")))))
 
 
 def accepted(header: str) -> Iterable[str]:
-    """The languages of a header Accept-Language without their regions, the best first: "de-CH, en;q=0.5" as de, en."""
+    """The languages of an Accept-Language header without regions, best first: "de-CH, en;q=0.5" gives de, en."""
     ranges = []
     for place, part in enumerate(header[:500].split(",")):
         tag, _, quality = part.partition(";")
@@ -31,5 +31,5 @@ def accepted(header: str) -> Iterable[str]:
 
 
 def language_cookie(code: str, *, secure: bool) -> str:
-    """The value of Set-Cookie that remembers the choice."""
+    """The value of a Set-Cookie header that remembers the choice."""
     return f"{COOKIE}={code}; Path=/; Max-Age={_YEAR}; HttpOnly; SameSite=Lax{'; Secure' if secure else ''}"

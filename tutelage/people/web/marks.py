@@ -1,4 +1,4 @@
-"""Spans and corrections as owners read them."""
+"""Marked spans and corrections as shown to owners."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from tutelage.people.differences import TextPiece, word_differences
 
 @dataclass(frozen=True)
 class MarkedPart:
-    """A part of a text between ends of spans: the numbers of spans on it by category."""
+    """A piece of text between span boundaries, with the number of covering spans by category."""
 
     text: str
     categories: Mapping[str, int]
 
 
 def marked_parts(text: str, spans: Sequence[Span]) -> tuple[MarkedPart, ...]:
-    """The text cut at the ends of all spans; the parts add up to the text."""
+    """The text cut at all span boundaries; the parts concatenate to the text."""
     ends = {0, len(text), *(min(end, len(text)) for span in spans for end in (span.start, span.end))}
     cuts = sorted(ends)
     return tuple(
@@ -29,7 +29,7 @@ def marked_parts(text: str, spans: Sequence[Span]) -> tuple[MarkedPart, ...]:
 
 
 def marked_responses(question: Question, votes: Sequence[Vote]) -> tuple[tuple[MarkedPart, ...], ...]:
-    """For each response the parts of its text, by the votes in force; nothing for one that nobody marked."""
+    """The marked parts of each response, from the current votes; empty for a response without marks."""
     spans = [span for vote in votes if vote.latest and vote.excluded is None for span in vote.spans]
     return tuple(
         marked_parts(text, mine) if (mine := [span for span in spans if span.response == index]) else ()
@@ -38,7 +38,7 @@ def marked_responses(question: Question, votes: Sequence[Vote]) -> tuple[tuple[M
 
 
 def corrected_pieces(question: Question, vote: Vote) -> tuple[TextPiece, ...]:
-    """What the rater changed in the response; all of a text that was written anew is added."""
+    """The rater's changes to the response as a diff; a text written from scratch is all insertion."""
     if vote.correction is None:
         return ()
     before = "" if vote.correction.response is None else question.texts[vote.correction.response]

@@ -1,8 +1,7 @@
-r"""Formulae in Markdown: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, as MathML.
+r"""Formulae in Markdown (`$…$`, `$$…$$`, `\(…\)` and `\[…\]`) as MathML.
 
-latex2mathml does not escape what stands in `\text{…}`: that is done here, so that it is shown, but what comes back is
-hostile all the same until it has been through the sanitiser. A formula that cannot be read, or is absurdly long, stays
-as it was written.
+latex2mathml does not escape the contents of `\text{…}`, so this module does; its output is still untrusted until it has
+been sanitised. Invalid or overlong formulae stay as written.
 """
 
 import re
@@ -24,7 +23,7 @@ BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
 
 def maths(markdown: MarkdownIt) -> None:
-    """The plugin: all four ways to write a formula."""
+    """Markdown plugin for all four delimiters."""
     markdown.use(
         dollarmath_plugin,
         allow_labels=False,
@@ -41,12 +40,12 @@ def maths(markdown: MarkdownIt) -> None:
 
 
 def to_mathml(source: str, *, block: bool) -> str:
-    """A formula as MathML, or as code where that fails. Not safe to show before it is sanitised."""
+    """A formula as MathML, or as code if the conversion fails. Not safe before sanitising."""
     if len(source) <= LONGEST:
         try:
-            shown = _WORDS.sub(lambda words: words[0].replace("<", "&lt;"), source)
-            return convert(shown, display="block" if block else "inline")
-        except Exception:  # the converter fails in many ways, none of them of its own kind
+            escaped = _WORDS.sub(lambda words: words[0].replace("<", "&lt;"), source)
+            return convert(escaped, display="block" if block else "inline")
+        except Exception:  # the converter has no exception class of its own
             pass
     return f"<code>{escapeHtml(source)}</code>"
 
@@ -69,7 +68,7 @@ def _between(opening: str, closing: str, kind: str) -> InlineRule:
 
 
 def _alone(opening: str, closing: str) -> BlockRule:
-    """A formula that begins its line, and may go over several."""
+    """Rule for a formula that begins a line and may span several."""
 
     def rule(state: StateBlock, first: int, last: int, silent: bool) -> bool:
         start = state.bMarks[first] + state.tShift[first]

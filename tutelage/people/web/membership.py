@@ -1,8 +1,8 @@
-"""What the front page of several studies knows: which of them a browser is signed in to as an owner or reviewer.
+"""Cookies that tell the front page in which studies a browser is signed in as an owner or reviewer.
 
-Sessions are cookies below the path of their study, which the front page does not get. Beside them members get a second
-cookie for the whole server, which opens nothing: the number of the session with a code by the study's secret. The front
-page lists the study as long as that session lasts.
+Session cookies are limited to the path of their study, so the front page does not receive them. Members get a second
+cookie for the whole server, which grants no access: the session number, signed with the study's secret. The front page
+lists the study while that session lasts.
 """
 
 import hashlib
@@ -20,21 +20,21 @@ from tutelage.people.web.site import Site
 
 
 def announce_member(site: Site, rater: Rater, session: str, device: str, response: Response) -> None:
-    """Let the front page know of a new session, where there is a front page and the session is a member's."""
-    found = use_session(site.store, session, device) if site.mount and rater.role in DECIDING else None
-    if found is not None:
+    """Set the front page's cookie for a member's new session, if the server has a front page."""
+    current = use_session(site.store, session, device) if site.mount and rater.role in DECIDING else None
+    if current is not None:
         study = study_of(site.store, rater.study_id)
-        _set(site, response, f"{found[1]}.{_code(study, found[1])}")
+        _set(site, response, f"{current[1]}.{_code(study, current[1])}")
 
 
 def forget_member(site: Site, response: Response) -> None:
-    """Let the front page forget the session of this browser."""
+    """Delete the front page's cookie for this browser's session."""
     if site.mount:
         _set(site, response, "")
 
 
 def member_study(site: Site, cookies: Mapping[str, str]) -> Study | None:
-    """The study of a site, where this browser has a session in it as an owner or reviewer."""
+    """The study of a site, if this browser has an owner's or reviewer's session in it."""
     number, _, code = cookies.get(_name(site), "").partition(".")
     if site.study_id is None or not (number.isascii() and number.isdecimal() and len(number) < 16):
         return None

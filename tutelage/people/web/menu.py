@@ -1,4 +1,4 @@
-"""The menu of the owner's pages: a few headings, and the pages under each."""
+"""The menu of the owner's pages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from tutelage.people.languages import Sentence
 
 @dataclass(frozen=True)
 class Entry:
-    """A page in the menu: the `place` that the page says it is, its address, its name, and whether reviewers have it
-    too."""
+    """A menu entry: the `place` by which a page identifies itself, its address, its name, and whether reviewers see
+    it."""
 
     place: str
     address: str
@@ -19,13 +19,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Heading:
-    """Pages that belong together."""
+    """A group of menu entries."""
 
     name: Sentence
     entries: tuple[Entry, ...]
 
     def holds(self, place: str) -> bool:
-        """Whether the page is one of these."""
+        """Whether the page is in this group."""
         return any(entry.place == place for entry in self.entries)
 
 
@@ -66,11 +66,11 @@ MENU = (
         ),
     ),
 )
-"""The pages of owners. That of one's own sessions stands in the menu of whoever is signed in."""
+"""The owner's menu. The page of one's own sessions is in the account menu instead."""
 
 
 def menu_of(owner: bool) -> tuple[Heading, ...]:
-    """The headings with the pages that an owner, or a reviewer, may open."""
+    """The groups and entries available to an owner or a reviewer."""
     return MENU if owner else tuple(_for_reviewers())
 
 

@@ -1,4 +1,4 @@
-"""Long lists in pages."""
+"""Pagination of long lists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ LAST_PAGE = 100_000
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a list: its number from 1, how many lines a page has, whether more follow, and the address of the
-    list without the number. `total` is the number of all lines, where it is known."""
+    """One page of a list: its number from 1, rows per page, whether more follow, and the list's address without the
+    page number. `total` is the number of all rows, if known."""
 
     number: int
     size: int
@@ -22,12 +22,12 @@ class Page:
 
     @property
     def count(self) -> int | None:
-        """The number of pages, where it is known."""
+        """The number of pages, if known."""
         return None if self.total is None else max(1, -(-self.total // self.size))
 
     @property
     def first(self) -> int:
-        """The place of the first line in the whole list, from 1."""
+        """The 1-based position of the first row in the whole list."""
         return (self.number - 1) * self.size + 1
 
     def address(self, number: int) -> str:
@@ -36,19 +36,19 @@ class Page:
 
 
 def page_number(call: Call) -> int:
-    """The number of the page that is asked for; 1 where it is none."""
-    asked = call.text("page", "1")
-    known = asked.isascii() and asked.isdecimal() and len(asked) < 9 and int(asked) > 0
-    return min(int(asked), LAST_PAGE) if known else 1
+    """The requested page number; 1 if missing or invalid."""
+    text = call.text("page", "1")
+    valid = text.isascii() and text.isdecimal() and len(text) < 9 and int(text) > 0
+    return min(int(text), LAST_PAGE) if valid else 1
 
 
 def page_of(number: int, size: int, total: int, base: str) -> Page:
-    """The page of a list whose length is known; the last one where there are not so many."""
+    """A page of a list of known length; the last page if `number` is beyond it."""
     last = max(1, -(-total // size))
     return Page(min(number, last), size, number < last, base, total)
 
 
 def with_query(path: str, asked: Mapping[str, str]) -> str:
-    """The address with those parts of the query that say something."""
-    said = {name: value for name, value in asked.items() if value}
-    return f"{path}?{urlencode(said)}" if said else path
+    """The address with the non-empty query parameters."""
+    query = {name: value for name, value in asked.items() if value}
+    return f"{path}?{urlencode(query)}" if query else path

@@ -1,8 +1,7 @@
-"""Sites below a path: a study among several at /s/NAME, or a whole server behind a proxy at /rating.
+"""Sites below a path: one of several studies at /s/NAME, or a whole server behind a proxy at /rating.
 
-Templates and redirects are written as if the site stood at the root. `Rooted` puts the site's root before every address
-of a template when the template is loaded, `rooted` before that of a redirect; scripts know theirs from where they were
-loaded. So no page has to know where it stands.
+Templates and redirects are written for a site at the root. `Rooted` adds the prefix to the addresses of a template when
+it is loaded, `rooted` to a redirect; scripts derive it from their own address.
 """
 
 import re
@@ -17,8 +16,8 @@ _COMPUTED = re.compile(r'\b(href|src|action|formaction)="\{\{ ([^{}]+?) \}\}')
 
 
 class Rooted(Extension):
-    """Addresses of this site in templates: `href="/owner"` becomes `href="{{ root }}/owner"`, and what an expression
-    gives goes through the filter `rooted`. The root is a global of the environment."""
+    """Jinja extension that prefixes addresses: `href="/owner"` becomes `href="{{ root }}/owner"`, and expressions pass
+    through the filter `rooted`. `root` is a global of the environment."""
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -31,18 +30,18 @@ class Rooted(Extension):
 
 
 def rooted(root: str, address: str) -> str:
-    """The address below the root, where it is one of this site; any other as it is."""
+    """The address below the root if it belongs to this site, otherwise unchanged."""
     return root + address if address.startswith("/") and not address.startswith("//") else address
 
 
 def root_redirect(root: str, headers: MutableHeaders) -> None:
-    """Put the root before the address that a response sends the browser to."""
+    """Prefix the Location header of a redirect with the root."""
     if root and "location" in headers:
         headers["location"] = rooted(root, headers["location"])
 
 
 class Below:
-    """An application below a path. Requests may come with the path or, from a proxy that takes it off, without."""
+    """An application mounted below a path. Accepts requests with the path or, from a proxy that strips it, without."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:
         self.app, self.path = app, path
@@ -54,7 +53,7 @@ class Below:
 
 
 def below(scope: Scope, path: str) -> Scope | None:
-    """The request as an application at the path sees it, by ASGI's `root_path`; None where it goes elsewhere."""
+    """The scope with `root_path` set for an application at the path; None if the request is outside it."""
     whole = scope.get("root_path", "") + path
     if scope["path"] == whole:
         return {**scope, "path": f"{whole}/", "root_path": whole}

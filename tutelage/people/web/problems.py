@@ -1,12 +1,11 @@
-"""What is wrong with what was sent, beside the field that it is about."""
+"""Validation errors of a form, shown next to the field."""
 
 
 class Problem:
-    """The sentence about a form for its page, and the name of the field that it belongs to; both empty where nothing is
-    wrong.
+    """The validation error of a page's form and the name of its field; both empty without an error.
 
-    A template shows it beside the field, if it has that field, and above the forms otherwise. So `above` is read after
-    the forms were made: the layout makes them first and puts them below.
+    A template shows it next to that field if the form has it, and otherwise above the forms. Read `above` after the
+    forms have been rendered: the layout renders them first.
     """
 
     def __init__(self, told: str = "", field: str = "") -> None:
@@ -18,11 +17,11 @@ class Problem:
         return bool(self.told)
 
     def is_about(self, field: str) -> bool:
-        """Whether it belongs to the field."""
+        """Whether the error belongs to the field."""
         return bool(self.told) and field == self.field
 
     def beside(self, field: str) -> str:
-        """The sentence for the place beside the field, which shows it from here on; empty where it is about another."""
+        """The message to show next to the field, marking it as shown; empty if it belongs to another field."""
         if not self.is_about(field):
             return ""
         self._shown = True
@@ -30,5 +29,5 @@ class Problem:
 
     @property
     def above(self) -> str:
-        """The sentence for the place above the forms; empty where it stands beside its field."""
+        """The message to show above the forms; empty if it is shown next to its field."""
         return "" if self._shown else self.told

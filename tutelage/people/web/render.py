@@ -1,8 +1,7 @@
-"""Text that a model wrote, as HTML that can do nothing.
+"""Model-written text as safe HTML.
 
-Markdown (raw HTML is shown, not obeyed), then formulae, then the colours of code, and the sanitiser last: whatever the
-steps before it let through, only harmless elements and attributes leave this module. Nothing is loaded from elsewhere:
-an image becomes a note that it was not shown.
+Markdown (raw HTML is escaped), then formulae, syntax highlighting and, last, the sanitiser, which lets only harmless
+elements and attributes pass. No external resources are loaded: an image becomes a note.
 """
 
 from collections.abc import Sequence
@@ -27,8 +26,8 @@ from tutelage.people.web.maths import maths
 LONG = Sentence("Shown as plain text, because it is very long.")
 LONGEST = 60_000
 MOST_MARKS = 3_000
-"""Characters, and characters with a meaning in Markdown, up to which a text is formatted: the time it takes can grow
-with their square, and a text that is all brackets would hold up everybody. Beyond them it is shown as it is."""
+"""Limits on characters and on Markdown control characters for formatting, whose running time can grow quadratically.
+Longer text is shown as plain text."""
 MARKS = "[]*_$`\\~<&!|"
 LONGEST_CODE = 20_000
 CODE_PREFIX = "t-"
@@ -63,19 +62,19 @@ _formatter = HtmlFormatter(nowrap=True, classprefix=CODE_PREFIX)
 
 @lru_cache(maxsize=2048)
 def render(text: str, language: str = ENGLISH) -> str:
-    """Safe HTML for a text in Markdown, with remarks in the language. Pure; the last texts are remembered."""
+    """Safe HTML for Markdown, with notes in the given language. Pure; recent results are cached."""
     if len(text) > LONGEST or sum(map(text.count, MARKS)) > MOST_MARKS:
         return f'<p class="not-shown">{escapeHtml(say(LONG, language))}</p>{plain(text)}'
     return sanitise(_markdown.render(text, {"language": language}))
 
 
 def plain(text: str) -> str:
-    """Safe HTML for a text as it is, character by character."""
+    """Safe HTML for plain text, character by character."""
     return f'<pre class="plain">{escapeHtml(text)}</pre>'
 
 
 def sanitise(html: str) -> str:
-    """Only the elements and attributes that `render` means to use; links open elsewhere and carry nothing along."""
+    """Keep only the elements and attributes that `render` produces; links open in a new tab without referrer."""
     return nh3.clean(
         html,
         tags=_BLOCKS | _TABLES | _INLINE | _MATHS,
@@ -116,7 +115,7 @@ def _image(
 
 
 def _lower_headings(state: StateCore) -> None:
-    """A response's headings stand below the page's own: # becomes h3."""
+    """Lower headings below the page's own: # becomes h3."""
     for token in state.tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1:]) + 2)}"

@@ -1,4 +1,4 @@
-"""Every address of the application, with who may use it. The tests of authorisation are made from this table."""
+"""Table of all routes with their admitted roles; the authorisation tests are generated from it."""
 
 from tutelage.people.operations import CONSENT, INVITE, PLAN, RECRUIT, TOKEN, WEBHOOK
 from tutelage.people.web.call import Route

@@ -1,5 +1,4 @@
-"""The state that all requests share: the database, the templates, the public address, the statistics, and the answers
-that models are writing."""
+"""State shared by all requests: database, templates, public URL, statistics and running model responses."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,18 +21,18 @@ from tutelage.people.web.uploads import Uploads
 
 
 def cookie_name(store: Store, *, secure: bool, root: str = "") -> str:
-    """Different for every database, because cookies do not tell the ports of a machine apart, and for every root, since
-    a browser sends those of the paths above too. Browsers take `__Host-` only for the whole host."""
+    """The name of the session cookie, unique per database (cookies ignore ports) and per root (browsers also send
+    cookies of parent paths). Browsers accept the prefix `__Host-` only for a whole host."""
     name = f"tutelage_{hashlib.sha256((store.address + root).encode()).hexdigest()[:8]}"
     return f"__{'Secure' if root else 'Host'}-{name}" if secure else name
 
 
 @dataclass(frozen=True)
 class Site:
-    """One running application. `public_url` is where browsers reach the server, if a proxy stands in between. Of
-    several studies on one server each has a `mount`, the path below which it stands, and lets in nobody but its own
-    people: `study_id` is its number, None where a server serves all studies of a database. `doors` are the other ways
-    to sign in than links; `mail` is the server through which owners mail personal links, if there is one."""
+    """One running application. `public_url` is the URL that browsers use, if there is a proxy in front. On a server
+    with several studies, `mount` is the path of this one and `study_id` its number, and only its own members are
+    admitted; `study_id` is None if the server serves all studies of a database. `doors` are sign-in methods other than
+    links; `mail` is the server for sending personal links, if any."""
 
     store: Store
     public_url: str
@@ -50,20 +49,20 @@ class Site:
         parts = urlsplit(self.public_url)
         if self.public_url and (parts.scheme not in ("http", "https") or not parts.netloc):
             raise TutelageError(
-                f"The public URL '{self.public_url}' is no address; write it as https://rate.example.org."
+                f"The public URL '{self.public_url}' is invalid; write it as https://rate.example.org."
             )
         if parts.query or parts.fragment:
             raise TutelageError(f"The public URL '{self.public_url}' has more than a host and a path.")
 
     @property
     def origin(self) -> str:
-        """`public_url` as browsers write it into the header Origin; empty where there is no proxy."""
+        """`public_url` in the form of the Origin header; empty without a proxy."""
         parts = urlsplit(self.public_url)
         return f"{parts.scheme}://{parts.netloc}" if self.public_url else ""
 
     @property
     def root(self) -> str:
-        """The path that all addresses of the site begin with: empty at the root of a host."""
+        """The prefix of all addresses of the site: empty at the root of a host."""
         return urlsplit(self.public_url).path.rstrip("/") + self.mount
 
     def holds(self, study_id: int) -> bool:
@@ -72,7 +71,7 @@ class Site:
 
     @property
     def secure(self) -> bool:
-        """Whether the session cookie may travel over https only."""
+        """Whether the session cookie is restricted to https."""
         return self.public_url.startswith("https://")
 
     @cached_property
@@ -83,5 +82,5 @@ class Site:
     def page(
         self, template: str, values: Mapping[str, object], status: int = 200, *, language: str = ENGLISH
     ) -> HTMLResponse:
-        """A page from a template, in the language."""
+        """Render a template in the language."""
         return HTMLResponse(templates(language, self.root).get_template(template).render(values), status)

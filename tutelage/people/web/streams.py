@@ -1,16 +1,16 @@
-"""Answers of models on their way: from the models to the database, and to whoever looks at them.
+"""Streaming of model responses to the database and to open pages.
 
-The answers of a turn are written in tasks of the server, not in the request that shows them: a page that is loaded
-again, or a connection that breaks, loses nothing of them. What a model writes goes out piece by piece as it is, for the
-page to put into text nodes; when an answer is complete it is kept, and goes out once more as HTML that can do nothing.
+The responses of a turn are written in background tasks of the server, not in the request that shows them, so reloading
+the page or losing the connection loses nothing. Raw text is streamed piece by piece, for the page to insert as text
+nodes; a complete response is stored and sent once more as sanitised HTML.
 
-Events, as JSON in server-sent events. `side` is the place from the left:
+Events, as JSON in server-sent events. `side` is the position from the left:
 
-    {"side": 0, "whole": "…"}     the text so far; what was there before is void (the model was asked again)
+    {"side": 0, "whole": "…"}     the text so far, replacing earlier text (the model was asked again)
     {"side": 0, "text": "…"}      more text
-    {"side": 0, "html": "…"}      the complete answer
+    {"side": 0, "html": "…"}      the complete response
     {"ready": true}               the turn is a question now
-    {"failed": "…"}               an answer is missing, in a sentence; asking for the stream again tries once more
+    {"failed": "…"}               error message; requesting the stream again retries
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from tutelage.people.web.render import LONGEST, render
 
 ATTEMPTS = 3
 WAIT = 1.0
-"""Seconds before a model is asked again; twice as long before the second time."""
+"""Seconds before the first retry; doubled before the second."""
 HEARTBEAT = 10.0
-"""Seconds after which a connection on which nothing happens carries a sign of life."""
+"""Seconds of silence before a heartbeat is sent."""
 REFUSED = Sentence(
     "One of the models refuses this conversation. What you wrote and judged is kept: end the conversation here, and "
     "begin another one."
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Answer:
-    """An answer as far as it has come; `begun` counts how often it was begun again."""
+    """A partial response; `begun` counts its restarts."""
 
     text: str = ""
     begun: int = 0
@@ -60,7 +60,7 @@ class _Answer:
 
 @dataclass
 class _Seen:
-    """What a listener has been sent of an answer."""
+    """The part of a response that a listener has received."""
 
     begun: int = -1
     length: int = 0
@@ -69,7 +69,7 @@ class _Seen:
 
 @dataclass
 class AnswerStream:
-    """The answers of one turn while they are written, told in the language of the rater."""
+    """The responses of one turn while they are written, with messages in the rater's language."""
 
     opened: OpenTurn
     answers: tuple[_Answer, ...]
@@ -79,18 +79,18 @@ class AnswerStream:
     _listeners: set[asyncio.Event] = field(default_factory=set)
 
     def tell(self) -> None:
-        """Wake up whoever listens."""
+        """Wake up all listeners."""
         for event in self._listeners:
             event.set()
 
     async def events(self) -> AsyncGenerator[bytes]:
-        """What has happened so far and what happens from now on, until both answers are there or one has failed."""
+        """Past and future events, until both responses are complete or one has failed."""
         changed, seen = asyncio.Event(), [_Seen() for _ in self.answers]
         self._listeners.add(changed)
         try:
             while True:
                 changed.clear()
-                over = self.over  # before the news, while which the last of them may come
+                over = self.over  # read first: the last events may arrive while these are sent
                 for side, model in enumerate(self.opened.turn.order):
                     for data in _news(self.answers[model], seen[side]):
                         yield _event({"side": side, **data})
@@ -108,7 +108,7 @@ class AnswerStream:
 
 
 def _news(answer: _Answer, seen: _Seen) -> list[dict[str, object]]:
-    """What a listener has not been sent yet; it counts as sent."""
+    """The events that a listener has not received; marks them as received."""
     news: list[dict[str, object]] = []
     if answer.html is not None:
         if not seen.complete:
@@ -127,7 +127,7 @@ def _event(data: Mapping[str, object]) -> bytes:
 
 
 class AnswerStreams:
-    """All answers that are being written. Used by one event loop."""
+    """All responses being written. Used by one event loop."""
 
     def __init__(self, store: Store, models: Models) -> None:
         self._store, self._models = store, models
@@ -135,20 +135,20 @@ class AnswerStreams:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def events(self, turn: Turn, language: str = ENGLISH) -> AsyncGenerator[bytes]:
-        """The events of a turn, in the language. Its answers are begun unless they are on their way already."""
+        """The events of a turn, in the language. Starts writing the responses if they are not being written."""
         stream = self._running.get(turn.id)
         if stream is None:
             try:
                 opened, answers = await run_in_threadpool(self._known, turn, language)
             except Unavailable:
-                return  # without an end: the page asks again
+                return  # without a final event, so that the page reconnects
             stream = self._running.get(turn.id) or self._begin(opened, answers, language)
         async with aclosing(stream.events()) as events:
             async for event in events:
                 yield event
 
     def _known(self, turn: Turn, language: str) -> tuple[OpenTurn, tuple[_Answer, ...]]:
-        """The turn as it is in the database, and its answers as far as they are there."""
+        """The turn in the database, and its responses so far."""
         opened = open_turn(self._store, turn.id, turn.rater_id)
         return opened, tuple(
             _Answer() if text is None else _Answer(text, html=render(text, language)) for text in opened.texts
@@ -173,7 +173,7 @@ class AnswerStreams:
             stream.tell()
 
     async def _write(self, stream: AnswerStream, place: int) -> None:
-        """Let a model answer, keep the answer and show it; or say why there is none."""
+        """Ask a model, store its response and show it, or report why there is none."""
         try:
             finished = await self._ask(stream, place)
             await self._keep(stream, place, finished)
@@ -186,7 +186,7 @@ class AnswerStreams:
             await self._give_up(stream, place, SILENT, repr(error))
 
     async def _ask(self, stream: AnswerStream, place: int) -> bool:
-        """Ask the model, again where that may help; returns whether it came to the end of its answer."""
+        """Ask the model, retrying other errors than HTTP refusals. Returns whether the response is complete."""
         answer, live = stream.answers[place], stream.opened.live
         for attempt in range(ATTEMPTS):
             try:
@@ -194,7 +194,7 @@ class AnswerStreams:
                 ended = await self._listen(stream, place, dict(live.sampling) | {"seed": seed})
                 if answer.text.strip():
                     return ended != "length"
-                raise TutelageError(f"The model {live.names[place]} answered with nothing.")
+                raise TutelageError(f"The model {live.names[place]} gave an empty answer.")
             except HttpRefusal:
                 raise
             except TutelageError:
@@ -207,7 +207,7 @@ class AnswerStreams:
         raise AssertionError("the last attempt returns or raises")
 
     async def _listen(self, stream: AnswerStream, place: int, options: Mapping[str, object]) -> str:
-        """Let the text of an answer grow; returns how it ended."""
+        """Append the model's text to the response as it arrives. Returns why it ended."""
         answer = stream.answers[place]
         model = self._models(stream.opened.live.names[place])
         async with aclosing(model.pieces(stream.opened.turn.messages, **options)) as pieces:
@@ -246,5 +246,5 @@ class AnswerStreams:
         stream.failed = stream.failed or sentence
         name = stream.opened.live.names[place]
         _log.warning("The model %s did not answer a turn: %s", name, why)
-        with suppress(Unavailable):  # the log has it
+        with suppress(Unavailable):  # logged above
             await run_in_threadpool(notice_model, self._store, stream.opened.turn.study_id, name, why)

@@ -1,4 +1,4 @@
-"""The templates, in each language: what they say, and how they write numbers and dates."""
+"""Jinja environments per language, with translations and formats of numbers and dates."""
 
 import json
 from functools import cache, partial
@@ -20,8 +20,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @cache
 def templates(language: str, root: str = "") -> jinja2.Environment:
-    """The templates as a reader of the language sees them on a site at the root; made once for each."""
-    found = jinja2.Environment(
+    """The environment for a language and the root of a site; cached."""
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -29,33 +29,33 @@ def templates(language: str, root: str = "") -> jinja2.Environment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.i18n", Rooted],
     )
-    found.policies["ext.i18n.trimmed"] = True
+    environment.policies["ext.i18n.trimmed"] = True
     words = catalogue.translations(language)
-    found.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]  # of the extension
-    found.filters.update(filters(language))
-    found.filters["markdown"] = partial(render, language=language)
-    found.filters["say"] = partial(say, language=language)
-    found.filters["question"] = partial(_question, language=language)
-    found.filters["count"] = partial(catalogue.number, language=language)
-    found.filters["date"] = partial(catalogue.date, language=language)
-    found.globals |= {"version": __version__, "root": root, "mailto": _mailto}
-    found.globals["language"] = LANGUAGES[language]
-    found.globals["script_words"] = _embedded(catalogue.script_words(language))
-    return found
+    environment.install_gettext_callables(words.gettext, words.ngettext, newstyle=True)  # type: ignore[attr-defined]  # of the extension
+    environment.filters.update(filters(language))
+    environment.filters["markdown"] = partial(render, language=language)
+    environment.filters["say"] = partial(say, language=language)
+    environment.filters["question"] = partial(_question, language=language)
+    environment.filters["count"] = partial(catalogue.number, language=language)
+    environment.filters["date"] = partial(catalogue.date, language=language)
+    environment.globals |= {"version": __version__, "root": root, "mailto": _mailto}
+    environment.globals["language"] = LANGUAGES[language]
+    environment.globals["script_words"] = _embedded(catalogue.script_words(language))
+    return environment
 
 
 def _question(text: str, language: str) -> str:
-    """The question of a study: a standard one in the language, the owner's own as it was written."""
+    """The question of a study: translated if it is a standard one, an owner's own unchanged."""
     standard = {str(kind.traits.question): kind.traits.question for kind in KINDS.values()}
     return say(standard.get(text, text), language)
 
 
 def _mailto(subject: str, *paragraphs: str) -> str:
-    """The address of a new mail with its subject and text: percent-encoded, lines end in CR LF, as RFC 6068 asks."""
+    """A mailto address with subject and body, percent-encoded with CR LF line ends (RFC 6068)."""
     text = "".join(f"{quote(line, safe='')}%0D%0A" for line in "\n\n".join(paragraphs).split("\n"))
     return f"mailto:?subject={quote(subject, safe='')}&body={text}"
 
 
 def _embedded(words: object) -> Markup:
-    """JSON that can stand within an element script."""
+    """JSON that is safe inside a script element."""
     return Markup(json.dumps(words, ensure_ascii=False).replace("<", "\\u003c"))

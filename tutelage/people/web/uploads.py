@@ -1,5 +1,5 @@
-"""Files that owners have sent and not decided about yet. They lie in a folder of their own, one for each owner, until
-the next one is sent, an hour has passed, or the server ends."""
+"""Temporary storage of uploaded files: one per owner, kept until the next upload, for an hour, or until the server
+stops."""
 
 import secrets
 import shutil
@@ -16,14 +16,14 @@ from tutelage.people.languages import Sentence
 from tutelage.people.validation import FieldError
 
 ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
-"""Kinds of file that are taken. None is compressed as a whole: a small one could be made to fill the memory."""
+"""Accepted file types. None is compressed as a whole, which would allow decompression bombs."""
 LONGEST_UPLOAD = 64 * 1024 * 1024
 KEPT_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that was sent: its name as the owner knows it, where it lies, and when it came."""
+    """An uploaded file: its original name, its path on disk, and the time of the upload."""
 
     token: str
     name: str
@@ -31,7 +31,7 @@ class Upload:
     at: float
 
     def read(self) -> Table:
-        """The rows of the file, under its own name. Raises FieldError where it is no table."""
+        """The rows of the file, with errors under its original name. Raises FieldError if it is not a table."""
         try:
             return table_of(self.name, self.path.read_bytes())
         except TutelageError as error:
@@ -39,7 +39,7 @@ class Upload:
 
 
 class Uploads:
-    """The uploads of one running application. Threads may share it."""
+    """The uploads of one running application. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -48,10 +48,10 @@ class Uploads:
         self._lock = threading.Lock()
 
     def keep(self, owner: int, name: str, content: bytes) -> Upload:
-        """Keep a file for an owner, in place of the one before. Only its ending is taken from its name.
+        """Store a file for an owner, replacing the previous one. Of its name only the extension is used.
 
         Raises:
-            FieldError: it is of no kind that is read here, or empty.
+            FieldError: the file is empty or of an unsupported type.
         """
         name = Path(name.replace("\\", "/")).name[:100] or "file"
         ending = Path(name).suffix.lower()
@@ -81,22 +81,22 @@ class Uploads:
             return self._kept[owner]
 
     def find(self, owner: int, token: str) -> Upload | None:
-        """The owner's upload of that token; None where it is another's or was forgotten."""
+        """The owner's upload with that token; None if it belongs to another owner or has expired."""
         with self._lock:
             self._forget()
-            found = self._kept.get(owner)
+            upload = self._kept.get(owner)
         return (
-            found
-            if found is not None and secrets.compare_digest(found.token.encode(), token.encode())
+            upload
+            if upload is not None and secrets.compare_digest(upload.token.encode(), token.encode())
             else None
         )
 
     def drop(self, owner: int) -> None:
-        """Forget the owner's upload."""
+        """Delete the owner's upload."""
         with self._lock:
-            found = self._kept.pop(owner, None)
-        if found is not None:
-            shutil.rmtree(found.path.parent, ignore_errors=True)
+            upload = self._kept.pop(owner, None)
+        if upload is not None:
+            shutil.rmtree(upload.path.parent, ignore_errors=True)
 
     def _forget(self) -> None:
         old = [owner for owner, each in self._kept.items() if each.at + KEPT_SECONDS <= self._clock()]

@@ -1,4 +1,4 @@
-"""Values out of JSON that a browser sent, each of the type it must have."""
+"""Typed values from JSON bodies."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ Data = Mapping[str, object]
 
 
 def integer(data: Data, name: str, default: int | None = None) -> int:
-    """Raises Refusal for anything but a whole number of less than 16 digits."""
+    """A whole number of at most 15 digits. Raises Refusal for anything else."""
     value = data.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 10**15:
         raise Refusal(400, f"'{name}' must be a whole number.")
@@ -20,7 +20,7 @@ def optional_integer(data: Data, name: str) -> int | None:
 
 
 def text(data: Data, name: str, default: str | None = None) -> str:
-    """Raises Refusal for anything but text that can be written down as UTF-8."""
+    """A text that can be encoded as UTF-8. Raises Refusal for anything else."""
     value = data.get(name, default)
     if not isinstance(value, str) or _unwritable(value):
         raise Refusal(400, f"'{name}' must be text.")
@@ -50,5 +50,5 @@ def _list(data: Data, name: str) -> list[object]:
 
 
 def _unwritable(value: str) -> bool:
-    """Half a character (a lone surrogate) or a zero: no database keeps them."""
+    """Whether the text holds a lone surrogate or a NUL character, which databases reject."""
     return "\0" in value or any("\ud800" <= character <= "\udfff" for character in value)

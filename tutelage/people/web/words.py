@@ -1,4 +1,4 @@
-"""Numbers, times and codes as people read them in their language; available in the templates as filters."""
+"""Template filters that format numbers, times and codes in the reader's language."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ NOUNS: Mapping[str, Callable[[int], Sentence]] = {
     "turn": lambda n: counted("%(count)s turn", "%(count)s turns", count=n),
     "vote": lambda n: counted("%(count)s vote", "%(count)s votes", count=n),
 }
-"""Things that are counted, by the word in the templates."""
+"""Countable nouns, by their name in the templates."""
 CODES: Mapping[str, Sentence] = {
     "active": Sentence("active"),
     "added by a program": Sentence("added by a program"),
@@ -68,7 +68,7 @@ CODES: Mapping[str, Sentence] = {
     "training": Sentence("practice"),
     "unreliable": Sentence("unreliable"),
 }
-"""What codes of the tables are called: states, roles, kinds of raters and of items, why items are asked."""
+"""Readable names of the codes in the tables: states, roles, kinds of raters and items, reasons for assignments."""
 _AGO: tuple[tuple[int, Callable[[int], Sentence]], ...] = (
     (86_400, lambda n: counted("%(count)s day ago", "%(count)s days ago", count=n)),
     (3_600, lambda n: counted("%(count)s hour ago", "%(count)s hours ago", count=n)),
@@ -77,7 +77,7 @@ _AGO: tuple[tuple[int, Callable[[int], Sentence]], ...] = (
 
 
 def share(value: float | None, digits: int = 0, *, language: str = ENGLISH) -> str:
-    """0.726 as 73 %; a dash where there is nothing to tell."""
+    """0.726 as 73 %; None as a dash."""
     if value is None:
         return "–"
     return catalogue.percent(value, digits, language)
@@ -128,46 +128,46 @@ def moment(milliseconds: int | None, *, language: str = ENGLISH) -> str:
 
 
 def ago(milliseconds: int | None, now: int, *, language: str = ENGLISH) -> str:
-    """The time since a moment in words."""
+    """The elapsed time since a moment, in words."""
     if milliseconds is None:
         return say(Sentence("never"), language)
     passed = max(0, now - milliseconds) // 1000
-    for size, told in _AGO:
+    for size, phrase in _AGO:
         if passed >= size:
-            return say(told(passed // size), language)
+            return say(phrase(passed // size), language)
     return say(Sentence("just now"), language)
 
 
 def plural(count: int, one: str, *, language: str = ENGLISH) -> str:
-    """1 vote, 2 votes, for what is among `NOUNS`."""
+    """A count with its noun from `NOUNS`: 1 vote, 2 votes."""
     return say(NOUNS[one](count), language)
 
 
 def coded(name: str, *, language: str = ENGLISH) -> str:
-    """A code as it is called; one that has no name as it is, both_bad as both bad."""
+    """The readable name of a code; a code without one is shown with spaces, both_bad as both bad."""
     return say(CODES.get(name, spaced(name)), language)
 
 
 def done(name: str, *, language: str = ENGLISH) -> str:
-    """What was done, by the name of the action in the history."""
+    """The readable name of an action in the history."""
     return say(ACTIONS.get(name, spaced(name)), language)
 
 
 def about(subject: str, *, language: str = ENGLISH) -> str:
-    """What an event of the history is about."""
+    """The subject of an event in the history, in words."""
     return say(subject_of(subject), language)
 
 
 def detailed(detail: Mapping[str, object], *, language: str = ENGLISH) -> str:
-    """The details of an event in words; what is empty is left out."""
-    told = {name: _value(value, language) for name, value in detail.items() if value not in (None, "")}
+    """The details of an event in words, without empty ones."""
+    entries = {name: _value(value, language) for name, value in detail.items() if value not in (None, "")}
     return ", ".join(
-        f"{say(DETAILS.get(name, spaced(name)), language)} {value}" for name, value in told.items()
+        f"{say(DETAILS.get(name, spaced(name)), language)} {value}" for name, value in entries.items()
     )
 
 
 def _value(value: object, language: str) -> str:
-    """A value of a detail: codes by their names, everything else as it was recorded."""
+    """A value of a detail: codes by their readable names, other values unchanged."""
     if isinstance(value, Mapping):
         return f"({detailed(value, language=language)})"
     if isinstance(value, list):
@@ -178,7 +178,7 @@ def _value(value: object, language: str) -> str:
 
 
 def flagged(name: str, *, language: str = ENGLISH) -> str:
-    """What a rater flagged."""
+    """The readable name of a rater's flag."""
     return say(FLAGS.get(name, spaced(name)), language)
 
 
@@ -188,8 +188,8 @@ def spaced(name: str) -> str:
 
 
 def filters(language: str) -> dict[str, Callable[..., str]]:
-    """The filters of the templates for readers of a language."""
-    told: dict[str, Callable[..., str]] = {
+    """The template filters for a language."""
+    translated: dict[str, Callable[..., str]] = {
         "share": share,
         "number": number,
         "decimal": decimal,
@@ -205,5 +205,5 @@ def filters(language: str) -> dict[str, Callable[..., str]]:
         "detailed": detailed,
         "flag": flagged,
     }
-    spoken = {name: partial(each, language=language) for name, each in told.items()}
+    spoken = {name: partial(each, language=language) for name, each in translated.items()}
     return {**spoken, "spaced": spaced, "as_written": plain}

@@ -1,8 +1,8 @@
-"""Drawings as SVG text, without a script, for pages and for files; no other package draws.
+"""Charts as SVG text without scripts, for pages and files; no other package draws.
 
-`draw` makes a drawing of a `Chart` (series over two axes) or a `BarChart` (named values below each other). The strips
-are small drawings for a line of text or a cell of a table. Colours and strokes come from `stylesheet()`, for the light
-and the dark scheme; `standalone` makes the content of a file that carries them along.
+`draw` renders a `Chart` (series over two axes) or a `BarChart` (named values, one per row). Strips are small drawings
+for a line of text or a table cell. `stylesheet()` has the colours and strokes for light and dark mode; `standalone`
+embeds them in a file.
 """
 
 from tutelage.report.figures.bars import column_strip, draw_bars, interval_scale, interval_strip, parts_strip
@@ -31,5 +31,5 @@ __all__ = [
 
 
 def draw(chart: Chart | BarChart) -> Svg:
-    """The drawing of a chart as one `<svg>` element."""
+    """Render a chart as one `<svg>` element."""
     return draw_bars(chart) if isinstance(chart, BarChart) else draw_chart(chart)

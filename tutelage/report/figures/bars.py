@@ -1,4 +1,4 @@
-"""Drawings of named values: bar charts, and small strips for a line of text or a cell of a table."""
+"""Bar charts, and small strips for a line of text or a table cell."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,13 +10,13 @@ from tutelage.report.figures.scales import RIGHT, Scale, domain
 
 ROW, NAMES, FOOT = 26.0, 118.0, 28.0
 LETTER = 7.0
-"""The width of a letter of what is written beside a mark, in pixels."""
+"""Letter width of the labels next to marks, in pixels."""
 LONGEST = 17
-"""The most letters of a name that are shown."""
+"""Maximum number of letters of a name."""
 
 
 def draw_bars(chart: BarChart) -> svg.Svg:
-    """The drawing of a bar chart."""
+    """Render a bar chart."""
     at = bar_scale(chart)
     foot = ROW * len(chart.bars) + 8.0
     has_axis = chart.mark == "dot"
@@ -26,8 +26,7 @@ def draw_bars(chart: BarChart) -> svg.Svg:
 
 
 def bar_scale(chart: BarChart) -> Scale:
-    """The horizontal scale of a bar chart: all values, intervals and rules are inside, and what is written beside the
-    marks has room."""
+    """The horizontal scale of a bar chart, with room for all values, intervals, rules and labels."""
     ends = [end for bar in chart.bars for end in (bar.value, bar.low, bar.high) if end is not None]
     low, high = domain([*ends, *(rule.at for rule in chart.rules)], low=chart.axis.low, high=chart.axis.high)
     room = LETTER * max((len(bar.written) for bar in chart.bars), default=0)
@@ -35,7 +34,7 @@ def bar_scale(chart: BarChart) -> Scale:
 
 
 def row(bar: ValueBar, chart: BarChart, at: Scale, y: float) -> str:
-    """A name, its mark and what is written beside it."""
+    """A row with the name, its mark and its label."""
     name = bar.name if len(bar.name) <= LONGEST else bar.name[: LONGEST - 1] + "…"
     parts = [svg.tooltip(f"{bar.name}: {bar.written or chart.axis.written(bar.value)}")]
     parts.append(svg.text(0, y + 4, name, "key"))
@@ -50,7 +49,7 @@ def row(bar: ValueBar, chart: BarChart, at: Scale, y: float) -> str:
 
 
 def estimate(bar: ValueBar, at: Scale, y: float, radius: float) -> str:
-    """A disc at a value over a whisker for its interval. What lies outside the scale is drawn at its ends."""
+    """A disc at the value over a whisker for the interval, clipped to the scale."""
     whisker = ""
     if bar.low is not None and bar.high is not None and at.shows(bar.low) and at.shows(bar.high):
         whisker = svg.path([(at.clipped(bar.low), y), (at.clipped(bar.high), y)], f"whisker c{bar.colour}")
@@ -60,7 +59,7 @@ def estimate(bar: ValueBar, at: Scale, y: float, radius: float) -> str:
 
 
 def axis(chart: BarChart, at: Scale, foot: float) -> str:
-    """Upright grid lines with their values below, and the reference lines."""
+    """Vertical grid lines with tick labels, and the reference lines."""
     parts = []
     ticks = at.ticks(4)
     for tick, label in zip(ticks, tick_labels(ticks, percent=chart.axis.percent), strict=True):
@@ -72,13 +71,13 @@ def axis(chart: BarChart, at: Scale, foot: float) -> str:
 
 
 PAD = 6.0
-"""The room for half of a disc at both ends of a strip, in pixels."""
+"""Horizontal padding of a strip for half a disc, in pixels."""
 
 
 def interval_strip(
     bar: ValueBar, low: float, high: float, *, rule: float | None = None, width: float = 200.0
 ) -> svg.Svg:
-    """An estimate with its interval on a bare line from low to high, and perhaps a reference line."""
+    """An estimate with its interval on a plain line from low to high, with an optional reference line."""
     at = Scale(low, high, PAD, width - PAD)
     label = f"{bar.name}: {bar.written}" if bar.written else bar.name
     parts = [svg.tooltip(label), svg.path([(at.start, 8.0), (at.end, 8.0)], "grid")]
@@ -97,8 +96,8 @@ def interval_scale(
     width: float,
     narrow: bool = False,
 ) -> svg.Svg:
-    """An estimate with its interval on a line with ticks, among reference lines whose labels stand above it: side by
-    side, or below each other where it is `narrow`. `written` makes the text of a tick."""
+    """An estimate with its interval on an axis with ticks and labelled reference lines. The labels are side by side, or
+    stacked if `narrow`. `written` formats the ticks."""
     at, step = Scale(low, high, 0.0, width), 15.0 if narrow else 0.0
     y = 44.0 + step * (len(rules) - 1)
     parts = [svg.tooltip(bar.name), svg.path([(0.0, y), (width, y)], "grid")]
@@ -114,7 +113,7 @@ def interval_scale(
 
 
 def column_strip(counts: Sequence[float], label: str) -> svg.Svg:
-    """Counts side by side as columns, the last one in the first colour and the others in grey."""
+    """Counts as columns, the last one highlighted."""
     most = max([*counts, 1])
     parts = [svg.tooltip(label)]
     for index, count in enumerate(counts):
@@ -126,7 +125,7 @@ def column_strip(counts: Sequence[float], label: str) -> svg.Svg:
 
 
 def parts_strip(counts: Sequence[tuple[str, float]], label: str) -> svg.Svg:
-    """One bar cut into the shares of its parts, given as (class, count) from left to right."""
+    """One stacked bar, from pairs (class, count) left to right."""
     total = sum(count for _, count in counts) or 1
     parts, start = [svg.tooltip(label)], 0.0
     for class_, count in counts:

@@ -1,7 +1,7 @@
-"""Charts as frozen values. `draw` of this package makes an SVG drawing of one.
+"""Charts as frozen values, rendered by `draw` of this package.
 
-A chart does not know what it plots. Colours are numbers into the palette of the style sheet (classes `c0` to `c5`), so
-a drawing follows the light or dark scheme of the page around it. Several runs in one chart are several series:
+Charts are independent of what they plot. Colours are indices into the palette of the style sheet (classes `c0` to
+`c5`), so a drawing follows the light or dark mode of its page. Several runs in one chart are several series:
 
     draw(Chart("gold", tuple(Series(steps, gold, name, colour=i) for i, (name, steps, gold) in enumerate(runs))))
 """
@@ -13,17 +13,17 @@ from tutelage.base.number_text import number
 
 Mark: TypeAlias = Literal["line", "points", "bars"]
 Names: TypeAlias = Literal["legend", "ends", "points"]
-"""Where a chart names its series: in a legend above the plot, in a column at the right ends of the lines, or beside the
-last point of each series, wherever there is room."""
+"""Position of the series names: a legend above the plot, a column at the right ends of the lines, or next to each
+series' last point."""
 
 
 @dataclass(frozen=True)
 class Series:
     """Points of one kind. `low` and `high`, one per point, are a band around a line or whiskers on points; `size`
-    (shares of the largest) sets the area of points; bars are `width` wide in data; `notes` are shown on hover instead
-    of the coordinates. A series without a label is an aid to the eye: neither the names nor the hover text have it.
+    (relative to the largest) sets the area of points; bars are `width` wide in data units; `notes` replace the
+    coordinates as hover text. A series without a label is auxiliary: it has no name and no hover text.
 
-    Raises ValueError when a column is not as long as `x`.
+    Raises ValueError if a column is not as long as `x`.
     """
 
     x: tuple[float, ...]
@@ -47,8 +47,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """The unit and extent of one direction. `low` and `high` are values the axis must reach; it may reach further. A
-    `whole` axis counts: it has no ticks between whole numbers."""
+    """Unit and extent of one axis. The axis reaches at least `low` and `high`. A `whole` axis has ticks at integers
+    only."""
 
     label: str = ""
     log: bool = False
@@ -58,7 +58,7 @@ class Axis:
     high: float | None = None
 
     def written(self, value: float) -> str:
-        """A value as text in the unit of this axis."""
+        """A value formatted in the unit of this axis."""
         return f"{number(value * 100)}%" if self.percent else number(value)
 
 
@@ -76,7 +76,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Chart:
-    """Series over two axes. `title` names the drawing for those who cannot see it."""
+    """Series over two axes. `title` is the text alternative of the drawing."""
 
     title: str
     series: tuple[Series, ...]
@@ -90,7 +90,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class ValueBar:
-    """One named value, perhaps with an interval; `written` is the text beside it. NaN is a value that is not known."""
+    """One named value with an optional interval; `written` is the label next to it. NaN for an unknown value."""
 
     name: str
     value: float
@@ -102,8 +102,8 @@ class ValueBar:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Named values below each other. A *bar* starts at the axis' beginning and is right for amounts; a *dot* with its
-    whisker is right for estimates, whose axis need not start at zero."""
+    """Named values, one per row. A *bar* starts at the beginning of the axis and suits amounts; a *dot* with whiskers
+    suits estimates, whose axis need not start at zero."""
 
     title: str
     bars: tuple[ValueBar, ...]

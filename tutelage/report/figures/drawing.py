@@ -1,4 +1,5 @@
-"""Drawings of charts over two axes: legend, axes, marks, reference lines, names and hover texts, from the back."""
+"""Rendering of charts over two axes, from back to front: legend, axes, marks, reference lines, names and hover
+texts."""
 
 from bisect import bisect
 from collections.abc import Callable, Iterator
@@ -13,18 +14,19 @@ from tutelage.report.figures.labels import labels
 from tutelage.report.figures.scales import LEFT, LETTER, ROW, Frame, frame, legend_rows, legend_width
 
 STROKES = 500
-"""The most vertices of a line; more of them cannot be seen at the size of a chart."""
+"""Maximum number of vertices of a line, enough for the size of a chart."""
 RADIUS, LARGEST = 3.0, 9.0
 
 
 def runs(indices: list[int]) -> Iterator[list[int]]:
-    """The indices in stretches without a gap."""
+    """Consecutive runs of the indices."""
     cuts = [0, *(k + 1 for k, (a, b) in enumerate(pairwise(indices)) if b != a + 1), len(indices)]
     yield from (indices[start:end] for start, end in pairwise(cuts) if end > start)
 
 
 def thin(points: svg.Points, limit: int = STROKES) -> svg.Points:
-    """At most about `limit` of the points with the same outline: first, last, and each stretch's extremes."""
+    """Decimate points to about `limit` without changing the outline: keeps the first, the last, and the extremes of
+    each stretch."""
     if len(points) <= limit:
         return points
     size = ceil(2 * len(points) / limit)
@@ -36,7 +38,7 @@ def thin(points: svg.Points, limit: int = STROKES) -> svg.Points:
 
 
 def line(series: Series, chart: Chart, at: Frame) -> str:
-    """Strokes through the points over their band; a point without neighbours is a dot, and so is the last one."""
+    """A line over its band; isolated points and the last point are dots."""
     parts = []
     for run in runs(at.drawable(series)):
         points = [at.place(series, index) for index in run]
@@ -49,7 +51,7 @@ def line(series: Series, chart: Chart, at: Frame) -> str:
 
 
 def disc(place: tuple[float, float], radius: float, class_: str) -> str:
-    """A filled circle around a place."""
+    """A filled circle at a position."""
     return svg.tag("circle", cx=place[0], cy=place[1], r=radius, class_=f"point {class_}")
 
 
@@ -61,7 +63,7 @@ def band(series: Series, run: list[int], at: Frame) -> str:
 
 
 def interval(series: Series, index: int, at: Frame) -> tuple[float, float] | None:
-    """The pixels of both ends of a point's interval; None when one of them cannot be drawn."""
+    """The pixel positions of a point's interval; None if an end cannot be drawn."""
     if not (series.low and series.high):
         return None
     low, high = series.low[index], series.high[index]
@@ -82,7 +84,7 @@ def points(series: Series, chart: Chart, at: Frame) -> str:
 
 
 def bars(series: Series, chart: Chart, at: Frame) -> str:
-    """Columns from zero, with a hair of space between them."""
+    """Columns from zero, with small gaps between them."""
     half = series.width / 2
     parts = []
     for index in at.drawable(series):
@@ -108,7 +110,7 @@ MARKS: MappingProxyType[Mark, Callable[[Series, Chart, Frame], str]] = MappingPr
 
 
 def swatch(series: Series, x: float, y: float) -> str:
-    """The sample of a series in the legend, 16 pixels wide, left of the text whose baseline is y."""
+    """The legend swatch of a series, 16 pixels wide, to the left of text with baseline y."""
     if series.mark == "line":
         return svg.path([(x, y - 4), (x + 16, y - 4)], f"line {series.style} c{series.colour}")
     if series.mark == "points":
@@ -117,12 +119,12 @@ def swatch(series: Series, x: float, y: float) -> str:
 
 
 SLICES = 80
-"""The most columns of a chart."""
+"""Maximum number of hover columns of a chart."""
 
 
 def slices(chart: Chart, at: Frame) -> str:
-    """One column per place where lines have values: invisible until the pointer is on one, which then shows the values
-    of all lines there."""
+    """Hover columns, one per x position with values, invisible until the pointer shows the values of all lines
+    there."""
     lines = [series for series in chart.series if series.mark == "line" and series.label]
     stops = sorted({at.x(series.x[index]) for series in lines for index in at.drawable(series)})
     if len(stops) > SLICES:
@@ -132,16 +134,16 @@ def slices(chart: Chart, at: Frame) -> str:
     parts = []
     for k, (left, right) in enumerate(pairwise(edges) if stops else ()):
         place = f"{chart.x.label or 'x'} {chart.x.written(at.x.invert(stops[k]))}"
-        shown = [(s, found[k]) for s, found in zip(lines, near, strict=True) if k in found]
-        values = [f"{s.label} {chart.y.written(s.y[index])}" for s, index in shown]
+        present = [(s, indices[k]) for s, indices in zip(lines, near, strict=True) if k in indices]
+        values = [f"{s.label} {chart.y.written(s.y[index])}" for s, index in present]
         column = {"x": left, "y": at.y.end, "width": max(right - left, 0.1), "height": at.y.start - at.y.end}
         parts.append(svg.tag("rect", svg.tooltip(place, *values), class_="slice", **column))
     return "".join(parts)
 
 
 def nearest(series: Series, at: Frame, stops: list[float], cuts: list[float]) -> dict[int, int]:
-    """For each column that holds a point of a line, the index of the point nearest to the column's stop. The cuts
-    between neighbouring columns are one fewer than the stops."""
+    """For each column with a point of a line, the index of the point nearest to the column's stop. There is one cut
+    between neighbouring columns."""
     apart: dict[int, tuple[float, int]] = {}
     for index in at.drawable(series):
         pixel = at.x(series.x[index])
@@ -152,8 +154,7 @@ def nearest(series: Series, at: Frame, stops: list[float], cuts: list[float]) ->
 
 
 def draw_chart(chart: Chart) -> svg.Svg:
-    """The drawing of a chart. A point that cannot be drawn (not finite, or not positive on a logarithmic axis)
-    interrupts its line."""
+    """Render a chart. Undrawable points (non-finite, or not positive on a logarithmic axis) interrupt the line."""
     at = frame(chart)
     if not any(at.drawable(series) for series in chart.series):
         words = svg.text(chart.width / 2, chart.height / 2, "nothing to draw yet", "name", "middle")
@@ -183,7 +184,7 @@ def legend(chart: Chart) -> str:
 
 
 def axes(chart: Chart, at: Frame) -> str:
-    """Grid lines with their values at the left, the values of the horizontal axis below, the labels of both."""
+    """Grid lines, tick labels and axis labels."""
     ticks = at.y.ticks(5)
     parts = []
     for tick, label in zip(ticks, tick_labels(ticks, percent=chart.y.percent, log=chart.y.log), strict=True):
@@ -201,7 +202,7 @@ def axes(chart: Chart, at: Frame) -> str:
 
 
 def upright_rule(rule: Rule, at: Frame) -> str:
-    """A line from bottom to top, with its label beside the upper end, on the side with more room."""
+    """A vertical line, with its label near the upper end, on the side with more room."""
     x = at.x(rule.at)
     shift, anchor = (-5, "end") if x > (at.x.start + at.x.end) / 2 else (5, "start")
     words = svg.text(x + shift, at.y.end + 11, rule.label, "rule", anchor) if rule.label else ""
@@ -209,7 +210,7 @@ def upright_rule(rule: Rule, at: Frame) -> str:
 
 
 def level_rule(rule: Rule, chart: Chart, at: Frame) -> str:
-    """A line from left to right, with its label above it unless it is near the top, at the end with fewer points."""
+    """A horizontal line, with its label above it (below, near the top), at the end with fewer points."""
     y = at.y(rule.at)
     line = svg.path([(at.x.start, y), (at.x.end, y)], "rule")
     if not rule.label:
@@ -223,6 +224,6 @@ def level_rule(rule: Rule, chart: Chart, at: Frame) -> str:
 
 
 def crowd(chart: Chart, at: Frame, left: float, right: float, foot: float) -> int:
-    """The number of points behind a line of text that stands at `foot` between left and right."""
+    """The number of points behind a line of text with baseline `foot` between left and right."""
     pixels = [at.place(series, index) for series in chart.series for index in at.drawable(series)]
     return sum(left <= x <= right and foot - 14 <= y <= foot + 4 for x, y in pixels)

@@ -1,4 +1,4 @@
-"""Names of series beside their last points, moved apart where they would overlap."""
+"""Series names next to their last points, moved apart to avoid overlaps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from tutelage.report.figures.charts import Chart
 from tutelage.report.figures.scales import NAME_LETTER, Frame
 
 LINE, GAP = 13.0, 7.0
-"""The height of a name, and its distance from its point, in pixels."""
+"""Height of a name, and its distance from its point, in pixels."""
 
 
 @dataclass(frozen=True)
 class End:
-    """The last point of a series that can be drawn, in pixels, and the label of the series."""
+    """The last drawable point of a series, in pixels, and the label of the series."""
 
     x: float
     y: float
@@ -28,7 +28,7 @@ class End:
 
 @dataclass(frozen=True)
 class Box:
-    """The place of a name: its left end, its baseline, its width."""
+    """The position of a name: left end, baseline, width."""
 
     x: float
     y: float
@@ -45,16 +45,16 @@ def labels(chart: Chart, at: Frame) -> str:
     if chart.names == "legend":
         return ""
     ends = [
-        End(*at.place(series, shown[-1]), series.label, series.colour)
+        End(*at.place(series, indices[-1]), series.label, series.colour)
         for series in chart.series
-        if series.label and (shown := at.drawable(series))
+        if series.label and (indices := at.drawable(series))
     ]
     boxes = column(ends, at) if chart.names == "ends" else scattered(ends, at, chart.width)
     return "".join(_label(box, end) for box, end in zip(boxes, ends, strict=True))
 
 
 def _label(box: Box, end: End) -> str:
-    """A name, with a thin line to its point where it is away from it."""
+    """A name, with a leader line if it is away from its point."""
     words = svg.text(box.x, box.y, end.label, f"end c{end.colour}")
     if abs(box.y - 4 - end.y) < LINE and abs(box.x - end.x) < 2 * GAP:
         return words
@@ -64,7 +64,7 @@ def _label(box: Box, end: End) -> str:
 
 
 def column(ends: Sequence[End], at: Frame) -> list[Box]:
-    """Names at the right of the plot at the heights of their lines' ends, a line apart at least."""
+    """Names to the right of the plot at the heights of their lines' ends, at least one line apart."""
     order = sorted(range(len(ends)), key=lambda i: ends[i].y)
     heights = _spread([ends[i].y for i in order], at.y.end, at.y.start)
     boxes = [(i, Box(at.x.end + GAP, y + 4, ends[i].width)) for i, y in zip(order, heights, strict=True)]
@@ -89,7 +89,7 @@ def _spread(heights: Sequence[float], top: float, foot: float) -> list[float]:
 
 
 def scattered(ends: Sequence[End], at: Frame, width: float) -> list[Box]:
-    """Names near their points: for each the first of some places around its point that no other name or point takes."""
+    """Names near their points: for each, the first candidate position that is free of names and points."""
     points = [Box(end.x - 4, end.y + 4, 8.0) for end in ends]
     boxes: list[Box] = []
     for index, end in enumerate(ends):
@@ -101,7 +101,7 @@ def scattered(ends: Sequence[End], at: Frame, width: float) -> list[Box]:
 
 
 def _around(end: End) -> Iterator[Box]:
-    """The places of a name right, left, above and below its point, then the same further away."""
+    """Candidate positions right, left, above and below the point, then the same further away."""
     x, y, width = end.x, end.y, end.width
     for reach in (0.0, 14.0, 28.0, 44.0):
         yield Box(x + GAP + reach, y + 4, width)

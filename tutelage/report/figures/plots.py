@@ -1,4 +1,4 @@
-"""Series from data: running averages, histograms, scatters with their straight line."""
+"""Series from data: running averages, histograms, scatter plots with regression line."""
 
 import math
 from collections import Counter
@@ -12,15 +12,14 @@ from tutelage.report.figures.charts import Series
 from tutelage.report.figures.scales import round_step
 
 Z95 = NormalDist().inv_cdf(0.975)
-"""Half of a 95 % interval in standard errors."""
+"""Half-width of a 95 % interval in standard errors."""
 
 
 def smoothed(values: Sequence[float], window: int) -> tuple[float, ...]:
-    """A running average: at each point the straight line fitted to the `window` points around it (at the ends, to the
-    first or last `window` points), read off at the point.
+    """Running average by local linear regression over `window` points (at the ends, the first or last `window` points).
 
-    Away from the ends this is the plain mean. At the ends the mean would lag behind a trend and the lone last value
-    would wag with its noise; the line does neither. What is not finite is left out of the fits, and stays itself.
+    Away from the ends this is the plain mean; at the ends it neither lags behind a trend, as the mean would, nor
+    follows the noise of the last value. Non-finite values are excluded from the fits and stay unchanged.
     """
     value, index = np.asarray(values, dtype=np.float64), np.arange(len(values), dtype=np.int64)
     finite = np.isfinite(value)
@@ -47,7 +46,7 @@ def smoothed(values: Sequence[float], window: int) -> tuple[float, ...]:
 def averaged(
     x: Sequence[float], y: Sequence[float], error: Sequence[float], label: str, colour: int, *, window: int
 ) -> Series:
-    """A running average with the 95 % band that the standard errors of its points give it. All [T]"""
+    """A running average with the 95 % band from the standard errors of its points. All inputs are [T]."""
     line, variance = smoothed(y, window), smoothed([e * e for e in error], window)
     half = [Z95 * math.sqrt(max(v, 0.0) / window) for v in variance]
     low, high = (tuple(a + sign * h for a, h in zip(line, half, strict=True)) for sign in (-1, 1))
@@ -55,8 +54,8 @@ def averaged(
 
 
 def bin_width(values: Sequence[float], bins: int = 24) -> float:
-    """A round width that makes at most about `bins` columns of the values; whole where they are whole numbers, so that
-    every column holds equally many of them."""
+    """A round bin width that gives at most about `bins` bins; an integer for integer values, so that all bins cover
+    equally many of them."""
     finite = [v for v in values if math.isfinite(v)]
     span = max(finite, default=0.0) - min(finite, default=0.0)
     width = round_step(span, bins) if span > 0 else 1.0
@@ -66,8 +65,8 @@ def bin_width(values: Sequence[float], bins: int = 24) -> float:
 def histogram(
     values: Sequence[float], width: float, label: str = "", *, colour: int = 0
 ) -> tuple[Series, ...]:
-    """Counts in columns whose edges are the multiples of `width`, so that no column reaches across zero; what is not
-    finite is not counted. No values, no series."""
+    """Histogram with bin edges at the multiples of `width`, so no bin crosses zero. Ignores non-finite values; no
+    series without values."""
     columns = Counter(math.floor(v / width) for v in values if math.isfinite(v))
     if not columns:
         return ()
@@ -78,8 +77,8 @@ def histogram(
 
 
 def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float] | None:
-    """Least squares y = a + b x and the correlation: (a, b, r). None with fewer than three finite points, or when
-    x or y does not vary."""
+    """Least squares y = a + b x and the correlation: (a, b, r). None with fewer than three finite points, or if x or y
+    is constant."""
     pairs = [(u, v) for u, v in zip(x, y, strict=True) if math.isfinite(u) and math.isfinite(v)]
     if len(pairs) < 3:
         return None
@@ -96,7 +95,7 @@ def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float] | 
 def scatter(
     x: Sequence[float], y: Sequence[float], label: str = "", *, notes: Sequence[str] = ()
 ) -> tuple[Series, ...]:
-    """Points, and the straight line through them where there is one."""
+    """Points, and their regression line if there is one."""
     points = Series(tuple(x), tuple(y), label, mark="points", style="faint", notes=tuple(notes))
     line = fit(x, y)
     if line is None:

@@ -1,4 +1,4 @@
-"""Scales and the layout of a chart."""
+"""Scales and layout of charts."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from tutelage.report.figures.charts import Chart, Series
 
 LARGEST = 1e100
-"""The largest value that is drawn; its inverse is the smallest on a logarithmic axis. Beyond lies overflow."""
+"""Largest absolute value to draw, and inverse of the smallest on a logarithmic axis, to avoid overflow."""
 
 
 def drawable(value: float, log: bool) -> bool:
-    """Whether a value has a place on an axis: finite, and positive on a logarithmic one."""
+    """Whether a value can be placed on an axis: finite, and positive on a logarithmic one."""
     return abs(value) <= LARGEST and (not log or value >= 1 / LARGEST)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The monotone map of the data interval [low, high] onto the pixels [start, end] (end may lie before start).
+    """Monotone map from the data interval [low, high] to the pixels [start, end]; end may be less than start.
 
-    Linear: start + (end - start) (v - low) / (high - low); logarithmic: the same of the logarithms, where low > 0.
+    Linear: start + (end - start) (v - low) / (high - low); logarithmic: the same with logarithms, for low > 0.
     """
 
     low: float
@@ -34,7 +34,7 @@ class Scale:
         return self.start + (self.end - self.start) * (at - low) / (high - low)
 
     def clipped(self, value: float) -> float:
-        """The pixel of a value, or of the nearer end of the scale where the value lies outside."""
+        """The pixel of a value, clipped to the scale."""
         return self(min(max(value, self.low), self.high))
 
     def invert(self, pixel: float) -> float:
@@ -55,7 +55,7 @@ class Scale:
 
 
 def round_step(span: float, count: int) -> float:
-    """The smallest of 1, 2, 2.5, 5 times a power of ten that cuts the span into at most `count` steps."""
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that gives at most `count` steps."""
     rough = span / count
     power = 10.0 ** math.floor(math.log10(rough))
     return next(unit * power for unit in (1, 2, 2.5, 5, 10) if unit * power >= rough * (1 - 1e-9))
@@ -69,7 +69,7 @@ def linear_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 def log_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
-    """Powers of ten inside [low, high]; every second, third … of them where they are many, 1-2-5 where they are few."""
+    """Powers of ten inside [low, high]; every second, third … of them if there are many, 1-2-5 if there are few."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     stride = max(1, math.ceil((last - first) / count))
     units = (1, 2, 5) if last - first <= 2 else (1,)
@@ -80,8 +80,8 @@ def log_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
 def domain(
     values: Iterable[float], *, log: bool = False, low: float | None = None, high: float | None = None
 ) -> tuple[float, float]:
-    """An interval that holds every drawable value (and the wished ends), never empty: a lone value gets room around
-    it, no value at all gives (0, 1), or (1, 10) on a logarithmic axis."""
+    """An interval that holds every drawable value and the requested bounds, never empty: a single value gets a margin;
+    without values (0, 1), or (1, 10) on a logarithmic axis."""
     wished = [end for end in (low, high) if end is not None]
     finite = [v for v in [*values, *wished] if drawable(v, log)]
     if not finite:
@@ -96,8 +96,8 @@ def domain(
 
 
 def rounded(low: float, high: float, count: int = 5) -> tuple[float, float]:
-    """The interval widened a little: each end to the next multiple of its ticks' step where that is near, else by a
-    twentieth, so that a value just below zero does not cost a whole step of empty room."""
+    """Widen the interval slightly: each end to the next tick if that is near, otherwise by a twentieth, so that a value
+    just below zero does not add a whole empty step."""
     step, room = round_step(high - low, count), (high - low) / 20
     below, above = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     return (
@@ -108,30 +108,30 @@ def rounded(low: float, high: float, count: int = 5) -> tuple[float, float]:
 
 LEFT, RIGHT, ROW = 50.0, 14.0, 18.0
 LETTER = 7.6
-"""An upper estimate of a letter's width in the legend, in pixels: fonts cannot be measured here."""
+"""Upper estimate of the letter width in the legend, in pixels."""
 NAME_LETTER = 6.2
-"""The width of a letter in a name beside a line, in pixels."""
+"""Letter width of the names next to lines, in pixels."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The two scales of a chart, which place its data on the drawing."""
+    """The two scales of a chart, which map its data to pixels."""
 
     x: Scale
     y: Scale
 
     def place(self, series: Series, index: int) -> tuple[float, float]:
-        """The pixels of a point of a series."""
+        """The pixel position of a point of a series."""
         return self.x(series.x[index]), self.y(series.y[index])
 
     def drawable(self, series: Series) -> list[int]:
-        """The indices of the points of a series that have a place on the drawing."""
+        """The indices of a series' drawable points."""
         places = enumerate(zip(series.x, series.y, strict=True))
         return [index for index, (x, y) in places if self.x.shows(x) and self.y.shows(y)]
 
 
 def frame(chart: Chart) -> Frame:
-    """The scales of a chart, with every point, band, whisker and rule inside."""
+    """The scales of a chart, covering every point, band, whisker and rule."""
     xs = [v for s in chart.series for v in _across(s)] + [rule.at for rule in chart.rules if rule.axis == "x"]
     ys = [v for s in chart.series for v in _upright(s)] + [
         rule.at for rule in chart.rules if rule.axis == "y"
@@ -150,14 +150,14 @@ def frame(chart: Chart) -> Frame:
 
 
 def _across(series: Series) -> Iterator[float]:
-    """The values that a series needs on the horizontal axis."""
+    """The values of a series on the horizontal axis."""
     half = series.width / 2 if series.mark == "bars" else 0.0
     for x in series.x:
         yield from (x - half, x + half)
 
 
 def _upright(series: Series) -> Iterator[float]:
-    """The values that a series needs on the vertical axis; bars stand on zero."""
+    """The values of a series on the vertical axis; bars include zero."""
     yield from series.y
     yield from series.low
     yield from series.high
@@ -166,7 +166,7 @@ def _upright(series: Series) -> Iterator[float]:
 
 
 def legend_rows(chart: Chart) -> list[list[Series]]:
-    """The labelled series in as many rows as the legend needs; a single one needs no legend."""
+    """The labelled series in the rows of the legend; none for a single series."""
     labelled = [series for series in chart.series if series.label]
     rows: list[list[Series]] = []
     room = 0.0
@@ -181,5 +181,5 @@ def legend_rows(chart: Chart) -> list[list[Series]]:
 
 
 def legend_width(series: Series) -> float:
-    """The width of one entry of the legend, with its swatch and a gap, in pixels."""
+    """The width of a legend entry with its swatch and gap, in pixels."""
     return 36.0 + LETTER * len(series.label)

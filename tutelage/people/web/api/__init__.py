@@ -1,8 +1,8 @@
 """The HTTP API for programs, below `/api/v1`.
 
-table.py        every address, with the right that it takes and the types of what it takes and answers
-admitting.py    one request: whose token it carries, what was sent, and the refusals
-endpoints.py    what each address answers
-changes.py      operations of a study as addresses
-describing.py   the description of the table, as OpenAPI 3.1
+table.py        all routes, with required rights and the types of requests and responses
+admitting.py    requests: authentication, parsing, error responses
+endpoints.py    handlers of the routes
+changes.py      routes for the operations of a study
+describing.py   OpenAPI 3.1 description of the table
 """

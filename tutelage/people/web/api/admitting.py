@@ -1,7 +1,7 @@
-"""Requests of programs: whose token they carry, what was sent, and how they are refused.
+"""API requests: authentication by token, parsing and error responses.
 
-A token comes in the header Authorization and nowhere else. Cookies are not looked at, and so no page of another site
-can use the API with somebody's session. The token is looked at before anything of the body is read.
+Tokens are accepted only in the Authorization header. Cookies are ignored, so pages of other sites cannot use the API
+with a user's session. The token is checked before the body is read.
 """
 
 import json
@@ -34,7 +34,7 @@ _log = logging.getLogger("tutelage")
 
 
 class ApiRefusal(Exception):
-    """A request that is not answered as asked: the status, what is wrong, where, and what to do instead."""
+    """An API error response: status, problem, location and remedy."""
 
     def __init__(
         self, status: int, what: str, where: str, instead: str = "", *, retry_after: int = 0
@@ -46,8 +46,8 @@ class ApiRefusal(Exception):
 
 @dataclass(frozen=True)
 class ApiCall:
-    """A request that may be answered. `query` and `data` are of the types that the route names; `body` is what `data`
-    was read from, `key` the idempotency key, empty without one."""
+    """An admitted API request. `query` and `data` have the types that the route declares; `body` is the raw form of
+    `data`, `key` the idempotency key or empty."""
 
     site: Site
     token: Token
@@ -63,15 +63,15 @@ class ApiCall:
 
 
 class Reply(NamedTuple):
-    """An answer with headers of its own."""
+    """A response with additional headers."""
 
     value: object
     headers: Mapping[str, str]
 
 
 class ApiRoute(NamedTuple):
-    """An address below `ROOT`: the right that it takes, None where it needs no token; what is asked and sent, and the
-    type of the answer, or with `lines` that of each line. `keyed` where it takes an idempotency key."""
+    """A route below `ROOT`: the required right (None for public routes), the types of query, body and response (with
+    `lines`, of each line of the response), and whether it accepts an idempotency key (`keyed`)."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -87,7 +87,8 @@ class ApiRoute(NamedTuple):
 
 
 def answering(site: Site, route: ApiRoute) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint of a route: look at the token, read what was sent, do everything else in a thread."""
+    """The endpoint of a route. Checks the token and reads the body asynchronously, and does everything else in a
+    thread."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -113,19 +114,19 @@ def refused(refusal: ApiRefusal) -> Response:
 
 
 def unknown_address(status: int, method: str, path: str) -> Response:
-    """The refusal of a request below `ROOT` to which no route belongs."""
+    """The response to a request below `ROOT` without a matching route."""
     what = "There is no such address." if status == HTTPStatus.NOT_FOUND else "It takes another method."
     return refused(ApiRefusal(status, what, f"{method} {path}", f"{ROOT}/openapi.json lists every address."))
 
 
 def defect(method: str, path: str) -> Response:
-    """The answer to a request that met a defect of ours."""
+    """The response to a request that caused an internal error."""
     what = "Something went wrong in the server, and this request changed nothing."
     return refused(ApiRefusal(500, what, f"{method} {path}", "The server's log has more."))
 
 
 def _admit(site: Site, route: ApiRoute, request: Request) -> ApiCall | None:
-    """The call without its body; None where the route needs no token."""
+    """The authorised call, before its body is read; None if the route is public."""
     if route.right is None:
         _query(route.query, request)
         return None
@@ -135,9 +136,9 @@ def _admit(site: Site, route: ApiRoute, request: Request) -> ApiCall | None:
             403,
             f"The token '{token.name}' has no right to {route.right}.",
             "the header Authorization",
-            f"Its rights: {', '.join(token.rights)}. An owner makes another token on the page Programs.",
+            f"Its rights: {', '.join(token.rights)}. An owner can create another token on the page Programs.",
         )
-    with suppress(Unavailable):  # the time of the last use may be missing, an answer may not
+    with suppress(Unavailable):  # recording the last use is optional, answering is not
         note_use(site.store, token)
     key = request.headers.get("idempotency-key", "")
     if len(key) > LONGEST_KEY or not key.isprintable() or not key.isascii():
@@ -156,38 +157,38 @@ def _token(site: Site, request: Request) -> Token:
     if scheme.lower() != "bearer" or not text.strip():
         raise ApiRefusal(
             401,
-            "The request carries no token.",
+            "The request has no token.",
             where,
-            "Send 'Authorization: Bearer TOKEN'; an owner makes tokens on the page Programs.",
+            "Send 'Authorization: Bearer TOKEN'; owners create tokens on the page Programs.",
         )
     token = find_token(site.store, text.strip())
     if token is None or not site.holds(token.study_id):
-        raise ApiRefusal(401, "The token is unknown.", where, "Look whether it was copied whole.")
+        raise ApiRefusal(401, "The token is unknown.", where, "Check that it was copied completely.")
     if token.problem:
         raise ApiRefusal(401, token.problem, where, "Ask an owner of the study for a new one.")
     return token
 
 
 def _query(kind: type, request: Request) -> Any:
-    """What is asked, as a value of that type. Raises ApiRefusal for what it does not know."""
+    """The query string as a value of that type. Raises ApiRefusal for unknown or invalid parameters."""
     hints = get_type_hints(kind)
-    asked: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for name in dict.fromkeys(request.query_params):
         where = f"'{name[:60]}' in the query"
         if name not in hints:
-            known = ", ".join(hints) or "nothing"
+            names = ", ".join(hints) or "nothing"
             raise ApiRefusal(
-                400, f"'{name[:60]}' is unknown here.", where, f"What may be asked here: {known}."
+                400, f"The parameter '{name[:60]}' is unknown.", where, f"Known parameters: {names}."
             )
         values = request.query_params.getlist(name)
         if any(get_origin(hint) is tuple for hint in (hints[name], *get_args(hints[name]))):
-            asked[name] = values
+            parameters[name] = values
         elif len(values) == 1:
-            asked[name] = values[0]
+            parameters[name] = values[0]
         else:
             raise ApiRefusal(400, f"'{name}' is given {len(values)} times.", where, "Give it once.")
     try:
-        return msgspec.convert(asked, kind, strict=False)
+        return msgspec.convert(parameters, kind, strict=False)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$.")
         raise ApiRefusal(400, f"{what}.", f"'{place.rstrip('`')}' in the query") from error
@@ -219,16 +220,16 @@ def _respond(route: ApiRoute, call: ApiCall | None, request: Request, body: byte
 
 
 def _filled(route: ApiRoute, call: ApiCall | None, body: bytes) -> ApiCall:
-    """The call with what was sent."""
+    """The call with its decoded body."""
     if call is None or route.data is None:
-        return cast(ApiCall, call)  # a route without a right looks at no call
+        return cast(ApiCall, call)  # public routes ignore the call
     try:
         data: object = msgspec.json.decode(body, type=route.data)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `")
         raise ApiRefusal(400, f"{what}.", f"{place.rstrip('`') or '$'} in the body") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiRefusal(400, f"The body is no JSON: {error}.", "the body") from error
+        raise ApiRefusal(400, f"The body is not valid JSON: {error}.", "the body") from error
     return ApiCall(call.site, call.token, call.study, call.query, data, body, call.key)
 
 
@@ -253,10 +254,10 @@ def _json(value: object, status: int) -> Response:
 
 
 def _sentence_text(value: object) -> str:
-    """The English text of a sentence for people."""
+    """The English text of a translatable sentence."""
     if isinstance(value, Sentence):
         return str(value)
-    raise NotImplementedError(f"the API answers with no {type(value).__name__}")
+    raise NotImplementedError(f"cannot encode {type(value).__name__} in an API response")
 
 
 def _as_refusal(error: ApiRefusal | TutelageError, route: ApiRoute) -> ApiRefusal:

@@ -1,4 +1,4 @@
-"""Operations of a study as addresses of the API: `POST /operations/NAME` with values of its settings."""
+"""API routes for the operations of a study: `POST /operations/NAME` with the values of its settings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, ApiRoute
 
 @dataclass(frozen=True)
 class CredentialValue:
-    """What was created: its number, and its secret, which is shown this once. `path` is what the secret opens below the
-    address of the site, and empty where it opens no page."""
+    """A new grant: its number, and its secret, shown only once. `path` is the page that the secret opens, relative to
+    the site; empty if it opens none."""
 
     number: int
     secret: str
@@ -24,14 +24,14 @@ class CredentialValue:
 
 @dataclass(frozen=True)
 class Revocation:
-    """The one to end, by its number in the list."""
+    """The number of the grant to revoke."""
 
     number: int
 
 
 def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
-    """The addresses of an operation. Of an amendment: it takes any of its fields, and answers with the settings in
-    force. Of a grant: to create, to list, and to revoke."""
+    """The routes of an operation. An amendment has one, which accepts any of its fields and returns the settings in
+    force; a grant has three: create, list and revoke."""
     path, name, about, right = (
         f"/operations/{operation.name}",
         operation.name,
@@ -89,7 +89,7 @@ def _revokes(operation: Grant[Any]) -> Callable[[ApiCall], object]:
 
 
 def sent_values(data: msgspec.Struct) -> dict[str, Any]:
-    """The values of a body or a query that were sent."""
+    """The values that a body or query contains, without defaults."""
     values = msgspec.structs.asdict(data)
     return {name: value for name, value in values.items() if value is not msgspec.UNSET}
 
@@ -99,7 +99,7 @@ def _refusal(error: FieldError) -> ApiRefusal:
 
 
 def values_type(operation: Operation[Any], name: str, *, partial: bool = True) -> type[msgspec.Struct]:
-    """The type of a body or a query: the fields that programs may give, all of them optional where it is `partial`."""
+    """The type of a body or query: the fields open to programs, all optional if `partial`."""
     return msgspec.defstruct(
         name,
         [
@@ -115,7 +115,7 @@ def values_type(operation: Operation[Any], name: str, *, partial: bool = True) -
 
 
 def _type(parameter: Parameter) -> Any:
-    """The type of a field in the body, with its range and its text for the description."""
+    """The type of a field in the body, with its range and its description."""
     limits = parameter.limits
     kind = parameter.type
     ranged = kind if limits is None else Annotated[kind, Meta(ge=limits.least, le=limits.most)]

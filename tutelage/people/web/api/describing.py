@@ -1,4 +1,4 @@
-"""The description of the API, as OpenAPI 3.1, from the table of its addresses and the types in it."""
+"""OpenAPI 3.1 description of the API, generated from its table of routes and their types."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,17 +27,17 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 def describe(routes: Sequence[ApiRoute]) -> dict[str, Any]:
-    """The OpenAPI document of these routes."""
+    """The OpenAPI document for these routes."""
     types: list[Any] = [Refused]
     for route in routes:
         types += [kind for kind in (route.result, route.data, route.query) if kind not in (None, NoQuery)]
-    found, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
-    schemas = dict(zip(types, found, strict=True))
+    definitions, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    schemas = dict(zip(types, definitions, strict=True))
     queries = {route.query.__name__ for route in routes}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        asked = components.get(route.query.__name__, {})
-        paths.setdefault(ROOT + route.path, {})[route.method.lower()] = _operation(route, schemas, asked)
+        query = components.get(route.query.__name__, {})
+        paths.setdefault(ROOT + route.path, {})[route.method.lower()] = _operation(route, schemas, query)
     document = {
         "openapi": "3.1.0",
         "info": {"title": "Tutelage", "version": __version__, "description": ABOUT},
@@ -52,7 +52,7 @@ def describe(routes: Sequence[ApiRoute]) -> dict[str, Any]:
 
 
 def _operation(
-    route: ApiRoute, schemas: Mapping[Any, Mapping[str, Any]], asked: Mapping[str, Any]
+    route: ApiRoute, schemas: Mapping[Any, Mapping[str, Any]], query: Mapping[str, Any]
 ) -> dict[str, Any]:
     kind = JSON_LINES if route.lines else "application/json"
     refusal = {"application/json": {"schema": schemas[Refused]}}
@@ -71,7 +71,7 @@ def _operation(
     }
     if route.right is not None:
         operation["description"] = f"Needs a token with the right `{route.right}`."
-    parameters = [_parameter(name, schema) for name, schema in asked.get("properties", {}).items()]
+    parameters = [_parameter(name, schema) for name, schema in query.get("properties", {}).items()]
     if route.data is not None:
         operation["requestBody"] = {
             "required": True,
@@ -92,8 +92,8 @@ _KEY = {
 
 def _parameter(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in schema.items() if key != "description"}
-    told = {"description": schema["description"]} if "description" in schema else {}
-    return {"name": name, "in": "query", "required": False, "schema": plain} | told
+    description = {"description": schema["description"]} if "description" in schema else {}
+    return {"name": name, "in": "query", "required": False, "schema": plain} | description
 
 
 def _answered(route: ApiRoute) -> str:

@@ -1,4 +1,4 @@
-"""What each address of the API answers."""
+"""Handlers of the API routes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -33,53 +33,53 @@ from tutelage.people.web.pages.owner.exports import TOO_MANY
 
 
 def overview(call: ApiCall) -> Overview:
-    """How far the study is."""
+    """The progress of the study."""
     return study_overview(call.store, call.study)
 
 
 def agreement(call: ApiCall) -> AgreementFigures:
-    """The agreement, as old as it says."""
-    kept = call.site.keeper.whole(call.study)
-    if kept.value is None:
+    """Rater agreement from the cached statistics, with their age."""
+    cached = call.site.keeper.whole(call.study)
+    if cached.value is None:
         raise ApiRefusal(
             503,
-            kept.error or "The figures are being computed.",
+            cached.error or "The figures are being computed.",
             "the agreement",
             "Ask again in a moment.",
             retry_after=5,
         )
-    return agreement_figures(kept.value, kept.at)
+    return agreement_figures(cached.value, cached.at)
 
 
 def items(call: ApiCall) -> ItemPage:
-    """A page of items, in the order they were added."""
-    asked: ItemQuery = call.query
-    wanted = ItemFilter(state=asked.state, pool=asked.pool, round=asked.round)
-    after = _after(asked)
-    found = items_after(call.store, call.study.id, wanted, after=after, limit=asked.limit + 1)
-    shown = found[: asked.limit]
-    return ItemPage(tuple(_item(question) for _, question in shown), _cursor([n for n, _ in shown], found))
+    """A page of items, in insertion order."""
+    query: ItemQuery = call.query
+    selection = ItemFilter(state=query.state, pool=query.pool, round=query.round)
+    after = _after(query)
+    rows = items_after(call.store, call.study.id, selection, after=after, limit=query.limit + 1)
+    page = rows[: query.limit]
+    return ItemPage(tuple(_item(question) for _, question in page), _cursor([n for n, _ in page], rows))
 
 
 def add(call: ApiCall) -> Reply:
     """Add rows as items, all or none."""
-    sent: NewRows = call.data
-    added, again = add_rows(call.store, call.token, sent, call.body, call.key)
+    new: NewRows = call.data
+    added, again = add_rows(call.store, call.token, new, call.body, call.key)
     return Reply(added, {"idempotent-replayed": "true"} if again else {})
 
 
 def raters(call: ApiCall) -> RaterPage:
-    """A page of raters, in the order they came."""
-    asked: PageQuery = call.query
-    after = _after(asked)
-    known = [each for each in list_raters(call.store, call.study.id) if each.role == "rater"]
-    found = sorted((each for each in known if each.id > after), key=lambda rater: rater.id)
-    shown = found[: asked.limit]
-    return RaterPage(tuple(map(_rater, shown)), _cursor([each.id for each in shown], found))
+    """A page of raters, in the order they joined."""
+    query: PageQuery = call.query
+    after = _after(query)
+    everybody = [each for each in list_raters(call.store, call.study.id) if each.role == "rater"]
+    rows = sorted((each for each in everybody if each.id > after), key=lambda rater: rater.id)
+    page = rows[: query.limit]
+    return RaterPage(tuple(map(_rater, page)), _cursor([each.id for each in page], rows))
 
 
 def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
-    """The preferences that follow from the votes as they are now. The study keeps a record of the export."""
+    """The preferences derived from the current votes. The export is recorded in the study."""
     if study_overview(call.store, call.study).judgements >= TOO_MANY:
         raise ApiRefusal(
             409,
@@ -97,28 +97,28 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
 
 
 def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
-    """Every revision of every judgement by raters of the kinds. The audit trail says that they were read."""
-    asked: VoteQuery = call.query
+    """All revisions of all judgements by raters of the given kinds. The access is recorded in the audit trail."""
+    query: VoteQuery = call.query
     every = list_votes(call.store, call.study.id, every_revision=True)
-    found = [vote for vote in every if vote.rater_kind in asked.kinds]
-    record_reading(call.store, call.study.id, several(len(found), "judgements"), actor=call.token.actor)
-    return map(vote_row, found)
+    rows = [vote for vote in every if vote.rater_kind in query.kinds]
+    record_reading(call.store, call.study.id, several(len(rows), "judgements"), actor=call.token.actor)
+    return map(vote_row, rows)
 
 
-def _after(asked: PageQuery) -> int:
-    """The number of the last row of the page before."""
-    if asked.cursor and not (asked.cursor.isascii() and asked.cursor.isdecimal() and len(asked.cursor) < 19):
+def _after(query: PageQuery) -> int:
+    """The cursor: the number of the last row of the previous page."""
+    if query.cursor and not (query.cursor.isascii() and query.cursor.isdecimal() and len(query.cursor) < 19):
         raise ApiRefusal(
             400,
-            "This is no cursor.",
+            "The cursor is invalid.",
             "'cursor' in the query",
-            "Send that of the page before, or none for the first page.",
+            "Send the one from the previous page, or none for the first page.",
         )
-    return int(asked.cursor or 0)
+    return int(query.cursor or 0)
 
 
-def _cursor(numbers: Sequence[int], found: Sequence[object]) -> str | None:
-    return str(numbers[-1]) if len(found) > len(numbers) else None
+def _cursor(numbers: Sequence[int], rows: Sequence[object]) -> str | None:
+    return str(numbers[-1]) if len(rows) > len(numbers) else None
 
 
 def _item(question: Question) -> ItemValue:

@@ -1,5 +1,5 @@
-"""Every address of the API, with the right that it takes. The description of the API and the tests of authorisation are
-made from this table."""
+"""Table of all API routes with their required rights; the OpenAPI description and the authorisation tests are generated
+from it."""
 
 from tutelage.people.operations import AMENDMENTS, EXPORT, GRANTS
 from tutelage.people.programs.api_values import (
@@ -22,7 +22,7 @@ from tutelage.people.web.api.describing import describe
 
 
 def description(call: ApiCall) -> object:
-    """The description of this table."""
+    """The OpenAPI description of this table."""
     return describe(API_ROUTES)
 
 

@@ -1,1 +1,1 @@
-"""The pages of each address: functions from a `Call` to a response."""
+"""Page handlers: functions from a `Call` to a response."""

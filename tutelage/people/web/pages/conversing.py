@@ -1,6 +1,6 @@
-"""Live conversations over the wire: messages of raters, and the answers of both models as they are written.
+"""Live conversations: raters' messages, and the streamed responses of both models.
 
-As everywhere on the rater's screen, nothing is sent that tells which model writes on which side.
+Responses never reveal which model is on which side.
 """
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -14,7 +14,7 @@ from tutelage.people.web.pages.rating import messages_data, refuse_strangers
 
 
 def send(call: Call) -> Response:
-    """Keep a message, and reply with its turn."""
+    """Store a message and return its turn."""
     refuse_strangers(call)
     turn = say(
         call.store,
@@ -34,7 +34,7 @@ def send(call: Call) -> Response:
 
 
 def listen(call: Call) -> Response:
-    """The answers to a turn as server-sent events (see `streams`)."""
+    """The responses to a turn as server-sent events (see `streams`)."""
     refuse_strangers(call)
     try:
         opened = open_turn(call.store, _number(call), call.me.id)
@@ -43,12 +43,12 @@ def listen(call: Call) -> Response:
     return StreamingResponse(
         call.site.streams.events(opened.turn, call.language),
         media_type="text/event-stream",
-        headers={"x-accel-buffering": "no"},  # a proxy must not collect the pieces
+        headers={"x-accel-buffering": "no"},  # keeps proxies from buffering the stream
     )
 
 
 def end(call: Call) -> Response:
-    """Break the conversation off."""
+    """End the conversation early."""
     refuse_strangers(call)
     end_conversation(call.store, call.me.id, _number(call))
     return JSONResponse({"ended": True})

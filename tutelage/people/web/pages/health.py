@@ -1,4 +1,4 @@
-"""Whether the server works, for whoever watches over it."""
+"""Health check for monitoring."""
 
 from starlette.responses import JSONResponse, Response
 
@@ -7,6 +7,6 @@ from tutelage.people.web.call import Call
 
 
 def health(call: Call) -> Response:
-    """Say that the database can be read; where it cannot, the status is 503. Nothing of a study is told."""
+    """Report whether the database is readable; status 503 if not. Reveals nothing about studies."""
     list_studies(call.store)
     return JSONResponse({"status": "ok"})

@@ -1,4 +1,4 @@
-"""Coming in, agreeing to take part, and leaving."""
+"""Invitations, consent, sign-out and personal links."""
 
 from starlette.responses import Response
 
@@ -33,11 +33,11 @@ from tutelage.people.web.site import Site
 
 DAY_MS = 86_400_000
 LEFT = "on leaving"
-"""The note of the personal links that raters are shown when they leave."""
+"""The note on personal links that raters see when they leave."""
 
 
 def home(call: Call) -> Response:
-    """Redirect a visitor to the page for their role."""
+    """Redirect to the start page of the visitor's role."""
     if call.rater is None and call.visitor is not None:
         return see("/sign-in")
     if call.rater is None:
@@ -46,7 +46,7 @@ def home(call: Call) -> Response:
 
 
 def invitation(call: Call) -> Response:
-    """The page of an invitation's link. Nothing is used up by looking: mail scanners follow links."""
+    """The page of an invitation link. Viewing uses nothing up, because mail scanners follow links."""
     return _join_page(call, _invite(call))
 
 
@@ -63,9 +63,9 @@ def join(call: Call) -> Response:
 
 
 def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -> Response:
-    """The page of an invitation. Whoever is signed in to the same study may go on under the name that is known."""
+    """The page of an invitation. Someone signed in to the same study may continue under their existing name."""
     host = study_of(call.store, invite.study_id)
-    known = call.rater is not None and call.rater.study_id == invite.study_id
+    member = call.rater is not None and call.rater.study_id == invite.study_id
     return form_page(
         call,
         "join.html",
@@ -73,20 +73,19 @@ def _join_page(call: Call, invite: Invite, error: TutelageError | None = None) -
         invite=invite,
         taken=error.name if isinstance(error, NameTaken) else "",
         host=host,
-        known=call.rater if known else None,
+        known=call.rater if member else None,
     )
 
 
 def way_back(call: Call) -> Response:
-    """The page of a link that brings somebody back: a rater's personal link, which works again and again, or one that
-    works once."""
+    """The page of a link back: a rater's reusable personal link, or a single-use link."""
     rater, link = _known(call)
     host = study_of(call.store, rater.study_id)
     return call.page("return.html", host=host, who=rater, lasting=link is not None)
 
 
 def come_back(call: Call) -> Response:
-    """Use the link. One that works once opens nothing afterwards."""
+    """Sign in by the link; a single-use link then expires."""
     rater, link = _known(call)
     token = call.path["token"]
     if link is not None:
@@ -96,15 +95,15 @@ def come_back(call: Call) -> Response:
 
 
 def leave(call: Call) -> Response:
-    """Give back what is on the screen, end the session, and show a rater the personal link that leads back. Who came
-    from a platform gives back the place too, or is shown the code where the visit is over."""
-    told = finish(call.store, call.me.id)
+    """Release the reserved questions, end the session, and show a rater the personal link for coming back. A visitor
+    from a recruiting platform also gives up the place or, if the visit is over, sees the completion code."""
+    ending = finish(call.store, call.me.id)
     release(call.store, call.me.id)
     end_session(call.store, call.session)
-    if told is not None:
+    if ending is not None:
         end_visit(call.store, call.me.id, "left")
-        over = told.visit.state in ("complete", "screened")
-        response = call.page("finish.html" if over else "gone.html", told=told, rater=None, csrf="")
+        over = ending.visit.state in ("complete", "screened")
+        response = call.page("finish.html" if over else "gone.html", told=ending, rater=None, csrf="")
     elif call.me.role in DECIDING:
         response = see("/")
     else:
@@ -132,19 +131,19 @@ def welcome(call: Call) -> Response:
 
 
 def agree(call: Call) -> Response:
-    """Agree to take part, under the text that was shown; if there is another one by now, that is shown first."""
+    """Consent to the text that was shown; if it has changed since, the new text is shown first."""
     if call.text("version", str(call.here.consent)) != str(call.here.consent):
         return see("/welcome")
     if must_agree(call.me, call.here):
-        shown = call.text("language", call.language)
-        language = shown if shown in LANGUAGES else call.language
+        choice = call.text("language", call.language)
+        language = choice if choice in LANGUAGES else call.language
         live = find_live_models(call.store, call.here.id) is not None
         consents.agree(call.store, call.me.id, language, live=live)
     return see("/rate")
 
 
 def must_agree(rater: Rater, study: Study) -> bool:
-    """Whether the rater has yet to consent, to the present text, before any question is shown."""
+    """Whether the rater must consent to the current text before seeing questions."""
     person = rater.kind == "human" and rater.role == "rater"
     return person and (rater.consented is None or rater.agreed != study.consent)
 
@@ -156,8 +155,7 @@ def _place_of(rater: Rater, study: Study) -> str:
 
 
 def signed_in(call: Call, rater: Rater, session: str, place: str = "") -> Response:
-    """The page of the rater's role, or `place`, always with a new session: one that was there before the invitation is
-    of no use to whoever planted it."""
+    """Redirect to `place` or the page of the rater's role, with a new session ID, which prevents session fixation."""
     if call.session:
         end_session(call.store, call.session)
     now = get_rater(call.store, rater.id)
@@ -172,37 +170,37 @@ def _session_cookie(site: Site, session: str) -> str:
 
 
 def _invite(call: Call) -> Invite:
-    found = peek_invite(call.store, call.path["token"])
-    if found is None or found.rater is not None or not call.site.holds(found.study_id):
+    invite = peek_invite(call.store, call.path["token"])
+    if invite is None or invite.rater is not None or not call.site.holds(invite.study_id):
         raise no_such_link(
             call, Sentence("This invitation does not exist; ask whoever sent it for a new one.")
         )
-    return found
+    return invite
 
 
 def _known(call: Call) -> tuple[Rater, Invite | None]:
-    """Whom a link brings back, and the personal link that it is; None where it works only once."""
+    """The rater of a link back, and its personal link; None for a single-use link."""
     token = call.path["token"]
-    found = rater_of_session(call.store, token)
-    if found is not None and call.site.holds(found.study_id):
-        return found, None
+    rater = rater_of_session(call.store, token)
+    if rater is not None and call.site.holds(rater.study_id):
+        return rater, None
     link = peek_invite(call.store, token)
     if link is not None and not call.site.holds(link.study_id):
         link = None
     if link is not None and link.rater is not None and not link.problem:
         return get_rater(call.store, link.rater), link
-    told = Sentence(
+    message = Sentence(
         "This link was used already, has expired, or never existed; ask whoever sent it for a new one."
     )
     if link is None or link.rater is None:
-        raise no_such_link(call, told)
-    raise Refusal(404, told, study=study_of(call.store, link.study_id))
+        raise no_such_link(call, message)
+    raise Refusal(404, message, study=study_of(call.store, link.study_id))
 
 
 def no_such_link(call: Call, told: str) -> Refusal:
-    """The refusal of a link that does not exist: with the sentence, or, where too many from this address did not, to
-    wait. A link that exists is not refused, however many did not: a whole class may share an address, and tokens of 128
-    bits and more are not guessed."""
+    """The error for a link that does not exist or, after too many failures from this address, a request to wait.
+    Existing links are never rate-limited: a whole class may share an address, and tokens of at least 128 bits cannot be
+    guessed."""
     wait = call.site.attempts.wait(call.address)
     if not wait:
         call.site.attempts.failed(call.address)

@@ -1,4 +1,4 @@
-"""The rater's own choice among the languages of a study."""
+"""The rater's choice of language."""
 
 from starlette.responses import Response
 
@@ -8,7 +8,7 @@ from tutelage.people.web.languages import language_cookie
 
 
 def choose(call: Call) -> Response:
-    """Remember the language in the browser, and go back to the page where it was chosen."""
+    """Save the language in a cookie and redirect to the page it was chosen on."""
     code, place = call.text("language"), call.text("to")
     if code not in LANGUAGES:
         raise Refusal(

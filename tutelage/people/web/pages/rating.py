@@ -1,6 +1,6 @@
-"""The rater's screen, and the questions and answers that go over the wire.
+"""The rater's page, and its JSON endpoints for questions and answers.
 
-What is sent to a rater is built here, field by field: the texts, and nothing about where they come from.
+The data for raters is built here field by field: the texts, and nothing about their origin.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,12 @@ SKIP_REASONS = (
     Sentence("I would rather not judge this"),
 )
 FIELDS = {field.name for field in fields(Answer)} - {"content"} | {"assignment"}
-"""What an answer of any kind is sent with."""
+"""The fields that are sent with every kind of answer."""
 LOOK_BACK = 20
 
 
 def screen(call: Call) -> Response:
-    """The rater's page. Its script fetches the questions."""
+    """The rater's page, whose script fetches the questions."""
     if must_agree(call.me, call.here):
         return see("/welcome")
     item = call.text("item")
@@ -61,32 +61,32 @@ def screen(call: Call) -> Response:
 
 
 def following(call: Call) -> Response:
-    """The next question, reserved; the state of a live conversation; or why there is nothing."""
+    """The next question, reserved for the rater; the state of a live conversation; or the reason why there is none."""
     refuse_strangers(call)
     item = values.text(call.data, "item", "")
     if not item and call.me.role == "reviewer":
         raise Refusal(400, Sentence("A reviewer chooses the item to judge, on the page of the item."))
     if item:
-        found: Assignment | Talk | None = reserve_item(call.store, call.me.id, item)
+        step: Assignment | Talk | None = reserve_item(call.store, call.me.id, item)
     else:
-        found = _next(call, values.integers(call.data, "besides"))
+        step = _next(call, values.integers(call.data, "besides"))
     return _json(
         call,
-        question=question_data(found, call.language) if isinstance(found, Assignment) else None,
-        talk=talk_data(found, call.language) if isinstance(found, Talk) else None,
-        why="" if found is not None else say(why_nothing(call.store, call.me.id), call.language),
-        finish="" if found is not None or call.data.get("besides") else _finish(call),
+        question=question_data(step, call.language) if isinstance(step, Assignment) else None,
+        talk=talk_data(step, call.language) if isinstance(step, Talk) else None,
+        why="" if step is not None else say(why_nothing(call.store, call.me.id), call.language),
+        finish="" if step is not None or call.data.get("besides") else _finish(call),
     )
 
 
 def _finish(call: Call) -> str:
-    """The page that ends the visit of a rater from a platform, where it is over; else nothing."""
-    told = finish(call.store, call.me.id)
-    return "/finish" if told is not None and told.visit.state != "active" else ""
+    """The page that ends the visit of a rater from a recruiting platform, if it is over; else empty."""
+    ending = finish(call.store, call.me.id)
+    return "/finish" if ending is not None and ending.visit.state != "active" else ""
 
 
 def receive(call: Call) -> Response:
-    """Store an answer, and reply with its receipt and, in training, with feedback."""
+    """Store an answer. Returns its receipt and, in training, feedback."""
     refuse_strangers(call)
     assignment = values.integer(call.data, "assignment")
     receipt = submit(call.store, assignment, answer_from(call.data, call.here.kind), rater_id=call.me.id)
@@ -112,8 +112,8 @@ def keep(call: Call) -> Response:
 
 
 def recent(call: Call) -> Response:
-    """The rater's last answers with their questions, newest first; these can still be changed."""
-    given = recent_answers(call.store, call.me.id, LOOK_BACK)
+    """The rater's latest answers, which can still be changed, with their questions, newest first."""
+    answers = recent_answers(call.store, call.me.id, LOOK_BACK)
     return JSONResponse(
         {
             "answers": [
@@ -121,7 +121,7 @@ def recent(call: Call) -> Response:
                     "question": question_data(each.assignment, call.language),
                     "answer": answer_data(each.answer),
                 }
-                for each in given
+                for each in answers
                 if each.assignment.version == call.here.version and not each.assignment.training
             ]
         }
@@ -129,13 +129,13 @@ def recent(call: Call) -> Response:
 
 
 def note(call: Call) -> Response:
-    """Keep a note of the rater for the owners."""
+    """Store a rater's note to the owners."""
     write_note(call.store, call.me.id, values.text(call.data, "text"))
     return JSONResponse({"kept": True})
 
 
 def question_data(question: Assignment, language: str) -> dict[str, object]:
-    """Everything about a question that a rater may know: not its item, nor models, nor a known answer."""
+    """The data of a question that a rater may see: no item key, models or known answer."""
     return {
         "id": question.id,
         "training": question.training,
@@ -145,7 +145,7 @@ def question_data(question: Assignment, language: str) -> dict[str, object]:
 
 
 def talk_data(talk: Talk, language: str) -> dict[str, object]:
-    """The state of a conversation, as the rater may know it."""
+    """The state of a conversation that a rater may see."""
     return {
         "conversation": talk.conversation,
         "turn": talk.turn,
@@ -157,7 +157,7 @@ def talk_data(talk: Talk, language: str) -> dict[str, object]:
 
 
 def messages_data(messages: Messages, language: str) -> list[dict[str, str]]:
-    """A conversation, each message as it was written and as HTML."""
+    """A conversation, each message as raw text and as HTML."""
     return [
         {"role": message.role, "html": render(message.content, language), "text": message.content}
         for message in messages
@@ -165,7 +165,7 @@ def messages_data(messages: Messages, language: str) -> list[dict[str, str]]:
 
 
 def answer_data(answer: Answer) -> dict[str, object]:
-    """An answer in the form in which it is sent."""
+    """An answer as JSON; inverse of `answer_from`."""
     return {
         **displayed(answer),
         "criteria": dict(answer.criteria),
@@ -177,8 +177,8 @@ def answer_data(answer: Answer) -> dict[str, object]:
 
 
 def answer_from(data: Mapping[str, object], kind: Kind) -> Answer:
-    """The answer that was sent: the fields that every answer has, and the parts of its kind beside them. Whether it
-    makes sense as an answer is decided where it is submitted."""
+    """The submitted answer: the common fields, and beside them those of its kind. Only types are checked here; the
+    submission validates the values."""
     return Answer(
         values.text(data, "choice"),
         values.integer(data, "strength", 0),
@@ -197,11 +197,11 @@ def answer_from(data: Mapping[str, object], kind: Kind) -> Answer:
 
 
 def _content(data: Mapping[str, object], kind: Kind) -> Mapping[str, object]:
-    """The parts of the kind."""
+    """The fields that belong to the kind."""
     more = {name: value for name, value in data.items() if name not in FIELDS}
     unknown = [name for name in more if name not in kind.traits.parts]
     if unknown:
-        raise Refusal(400, f"There is no '{unknown[0][:50]}' in an answer to this question.")
+        raise Refusal(400, f"An answer to this question has no field '{unknown[0][:50]}'.")
     return more
 
 
@@ -209,28 +209,28 @@ def _flags(data: Mapping[str, object]) -> tuple[str, ...]:
     flags = values.texts(data, "flags")
     unknown = [flag[:50] for flag in flags if flag not in FLAGS]
     if unknown:
-        raise Refusal(400, f"There is no flag '{unknown[0]}'; the flags are {', '.join(FLAGS)}.")
+        raise Refusal(400, f"The flag '{unknown[0]}' is unknown; the flags are {', '.join(FLAGS)}.")
     return flags
 
 
 def _next(call: Call, besides: tuple[int, ...]) -> Assignment | Talk | None:
-    """The next question as it is asked now: one that was reserved before the owner changed the question and has not
-    been shown since is exchanged for a new one."""
-    found = next_step(call.store, call.me.id, besides=besides)
-    if isinstance(found, Assignment) and found.version != call.here.version:
+    """The next question in its current version. A question reserved under an older version and not shown since is
+    replaced."""
+    step = next_step(call.store, call.me.id, besides=besides)
+    if isinstance(step, Assignment) and step.version != call.here.version:
         release(call.store, call.me.id, besides=besides)
-        found = next_step(call.store, call.me.id, besides=besides)
-    return found
+        step = next_step(call.store, call.me.id, besides=besides)
+    return step
 
 
 def refuse_strangers(call: Call) -> None:
-    """Refuse a rater who has not agreed to take part."""
+    """Refuse a rater who has not consented."""
     if must_agree(call.me, call.here):
         raise Refusal(403, Sentence("Agree to take part first, on the page /welcome."))
 
 
 def _json(call: Call, **more: object) -> Response:
-    """The JSON that every response to the screen carries: the rater's progress and the version of the question."""
+    """A JSON response to the rater's page, with the common part: progress and the version of the question."""
     return JSONResponse(
         {
             "progress": asdict(rater_progress(call.store, call.me.id)),

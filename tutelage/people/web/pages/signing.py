@@ -1,4 +1,4 @@
-"""Signing in without a link, as an owner or reviewer: by a trusted proxy at once, or at the provider and back."""
+"""Sign-in of owners and reviewers without a link: by a trusted proxy, or through an OpenID provider."""
 
 from starlette.responses import Response
 
@@ -18,7 +18,7 @@ MINUTES = 10
 
 
 def begin(call: Call) -> Response:
-    """Sign in whom a trusted proxy vouches for; send anybody else to the provider."""
+    """Sign in a user identified by a trusted proxy; redirect others to the provider."""
     if call.visitor is not None:
         return _enter(call, call.visitor)
     provider = call.site.doors.provider
@@ -34,7 +34,7 @@ def begin(call: Call) -> Response:
 
 
 def come_back(call: Call) -> Response:
-    """The way back from the provider: a session for the person that it vouches for, where they have a role."""
+    """The callback from the provider: start a session for the identified person, if they have a role."""
     provider = call.site.doors.provider
     if provider is None:
         raise Refusal(404, Sentence("There is no such page."))
@@ -73,8 +73,8 @@ def _study(call: Call) -> Study:
 
 
 def _redirect(call: Call) -> str:
-    """The address to come back to, as it is registered at the provider: one for a whole server, whose front sends the
-    browser on to the study that it began in."""
+    """The redirect URI registered at the provider: one for the whole server, whose front page forwards to the study
+    where the sign-in began."""
     return f"{call.origin.removesuffix(call.site.mount)}{CALLBACK}"
 
 

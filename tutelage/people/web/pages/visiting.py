@@ -1,4 +1,4 @@
-"""Coming from a platform, and going back there with a code."""
+"""Arrival from a recruiting platform, and return to it with a completion code."""
 
 from starlette.responses import Response
 
@@ -14,7 +14,7 @@ from tutelage.people.web.pages.joining import no_such_link, signed_in
 
 
 def arrival(call: Call) -> Response:
-    """The page of the link that a platform was given. Nothing is used up by looking."""
+    """The page of the platform's link. Viewing it uses nothing up."""
     study, recruitment, platform = _entry(call)
     visitor = _visitor(call, study, platform)
     return call.page(
@@ -23,7 +23,7 @@ def arrival(call: Call) -> Response:
 
 
 def take_in(call: Call) -> Response:
-    """Let somebody from the platform in, as a new rater or as the one of the same identifier."""
+    """Admit a platform's participant, as a new rater or as the existing one with the same identifier."""
     study, _, platform = _entry(call)
     visitor = _visitor(call, study, platform)
     if visitor.preview:
@@ -43,11 +43,11 @@ def take_in(call: Call) -> Response:
 
 
 def over(call: Call) -> Response:
-    """The end of a visit: the code and the way back; or how much is missing."""
-    told = finish(call.store, call.me.id)
-    if told is None:
+    """The end of a visit: the completion code and the return link, or the number of missing answers."""
+    ending = finish(call.store, call.me.id)
+    if ending is None:
         return see("/rate")
-    return call.page("finish.html", told=told)
+    return call.page("finish.html", told=ending)
 
 
 def _entry(call: Call) -> tuple[Study, Recruitment, Platform]:

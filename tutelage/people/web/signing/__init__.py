@@ -1,1 +1,1 @@
-"""Signing in as an owner or reviewer without a link: at an OpenID provider, or by a proxy that one trusts."""
+"""Sign-in of owners and reviewers without a link: through an OpenID provider or a trusted proxy."""

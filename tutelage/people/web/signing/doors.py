@@ -1,4 +1,4 @@
-"""The ways in beside links: who may sign in with which role, and whether a session may go on."""
+"""Sign-in methods other than invitation links: roles, and validity of their sessions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,33 +12,33 @@ from tutelage.people.store.raters import Rater, Role
 from tutelage.people.web.signing.oidc import Provider
 
 _BY_PROXY = "proxy "
-"""How identities begin that a proxy vouches for; those of a provider begin with its address."""
+"""The prefix of identities from a proxy; those from a provider begin with its issuer."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of people by e-mail address, by domain (`@example.org`), or by a user's name of a proxy."""
+    """Roles by e-mail address, by domain (`@example.org`), or by the user name from a proxy."""
 
     owners: tuple[str, ...] = ()
     reviewers: tuple[str, ...] = ()
 
     def role_of(self, contact: str) -> Role | None:
-        """The role of a person; None for one who has none. An owner who is also a reviewer is an owner."""
+        """The role of a person, or None; someone listed as both owner and reviewer is an owner."""
         if _is_among(contact, self.owners):
             return "owner"
         return "reviewer" if _is_among(contact, self.reviewers) else None
 
 
 def _is_among(contact: str, entries: Sequence[str]) -> bool:
-    known = contact.casefold()
-    domain = f"@{known.rpartition('@')[2]}" if "@" in known else ""
-    return bool(known) and any(entry.casefold() in (known, domain) for entry in entries)
+    name = contact.casefold()
+    domain = f"@{name.rpartition('@')[2]}" if "@" in name else ""
+    return bool(name) and any(entry.casefold() in (name, domain) for entry in entries)
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy that signs people in and says in a `header` who it is. The header counts only in requests that come from
-    one of its `addresses` (or networks)."""
+    """A trusted proxy that authenticates users and names them in a `header`. The header is accepted only from its
+    `addresses` (or networks)."""
 
     header: str
     addresses: tuple[str, ...]
@@ -46,18 +46,19 @@ class Proxy:
     def __post_init__(self) -> None:
         if not self.addresses:
             raise TutelageError(
-                "A header that names the user is taken from a trusted proxy only: give its address too."
+                "The header that names the user is accepted from a trusted proxy only: give its address too."
             )
         for address in self.addresses:
             try:
                 ip_network(address, strict=False)
             except ValueError as error:
                 raise TutelageError(
-                    f"The trusted proxy '{address}' is no address; write 127.0.0.1 or 10.0.0.0/8."
+                    f"The trusted proxy '{address}' is not an IP address; write 127.0.0.1 or 10.0.0.0/8."
                 ) from error
 
     def user(self, request: Request) -> str:
-        """The user that the trusted proxy names; empty where it names none, several, or the request is another's."""
+        """The user named by the trusted proxy; empty if the header is missing or repeated, or the request comes from
+        elsewhere."""
         if request.client is None or not self._is_trusted(request.client.host):
             return ""
         values = request.headers.getlist(self.header)
@@ -67,28 +68,28 @@ class Proxy:
         try:
             address = ip_address(host)
         except ValueError:
-            return False  # a Unix socket, or the stand-in of a test
+            return False  # a Unix socket or a test client
         return any(address in ip_network(each, strict=False) for each in self.addresses)
 
 
 @dataclass(frozen=True)
 class Doors:
-    """The ways in of one server: none but links unless it has a provider or a proxy."""
+    """The sign-in methods of a server: only links, unless it has a provider or a proxy."""
 
     provider: Provider | None = None
     proxy: Proxy | None = None
     roles: Roles = field(default_factory=Roles)
 
     def visitor(self, request: Request) -> Identity | None:
-        """Whom a trusted proxy vouches for in this request, where they have a role."""
+        """The identity from a trusted proxy in this request, if that person has a role."""
         user = "" if self.proxy is None else self.proxy.user(request)
         if not user or self.roles.role_of(user) is None:
             return None
         return Identity(f"{_BY_PROXY}{user.casefold()}", user, user.partition("@")[0])
 
     def still_admit(self, rater: Rater, request: Request) -> bool:
-        """Whether the session of a rater may go on. One who signed in here needs the same role as then, and by a proxy
-        its word in every request; who came by a link is not asked."""
+        """Whether a rater's session is still valid. After a sign-in here the role must be unchanged and, with a proxy,
+        every request must carry its header; sessions from links are always valid."""
         if rater.identity is None:
             return True
         if self.roles.role_of(rater.contact) != rater.role:

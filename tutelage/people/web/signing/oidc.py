@@ -1,8 +1,8 @@
-"""Signing in at an OpenID provider: the authorization code flow with PKCE, `state` and `nonce`.
+"""OpenID Connect sign-in: authorization code flow with PKCE, `state` and `nonce`.
 
-What belongs together between the two requests (state, nonce, verifier) is kept by the browser that began, in a cookie
-of ten minutes which no script reads, so that any server of several can take the second one. Authlib speaks to the
-provider, joserfc checks the signature and the claims of the identity token.
+The state, nonce and verifier are kept between the two requests in an HttpOnly cookie for ten minutes, so any of several
+servers can handle the callback. Authlib talks to the provider; joserfc verifies the signature and the claims of the ID
+token.
 """
 
 import base64
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
-"""Signatures by keys of the provider. None by a secret that both sides have, and none without a signature."""
+"""Accepted signature algorithms: with the provider's public keys only, neither shared secrets nor "none"."""
 SCOPE = "openid email profile"
 LEEWAY = 60
-"""Seconds that the clocks of provider and server may differ."""
+"""Allowed clock skew between provider and server, in seconds."""
 PATIENCE = 15.0
 FRESH = 600.0
 
 
 class SignInError(TutelageError):
-    """A sign-in that leads to nobody, with the reason."""
+    """A failed sign-in, with the reason."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """What the browser keeps between the two requests of a sign-in."""
+    """State that the browser keeps between the two requests of a sign-in."""
 
     state: str
     nonce: str
@@ -50,7 +50,7 @@ class Pending:
 
     @classmethod
     def of(cls, cookie: str) -> "Pending":
-        """The value in a cookie. Raises SignInError where it holds none."""
+        """Parse the cookie. Raises SignInError if it is invalid."""
         try:
             padded = cookie + "=" * (-len(cookie) % 4)
             row = json.loads(base64.urlsafe_b64decode(padded))
@@ -62,13 +62,13 @@ class Pending:
 
 
 def study_of_state(state: str) -> str:
-    """The study that a state carries; empty where it carries none."""
+    """The study encoded in a state; empty without one."""
     return state.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
 class Provider:
-    """An OpenID provider, by the address that it calls itself (`issuer`), at which this server is `client_id`."""
+    """An OpenID provider with its `issuer` URL, where this server is registered as `client_id`."""
 
     issuer: str
     client_id: str
@@ -82,33 +82,35 @@ class Provider:
         local = parts.hostname in ("localhost", "127.0.0.1", "::1")
         if not parts.netloc or parts.scheme not in (("http", "https") if local else ("https",)):
             raise TutelageError(
-                f"The issuer '{self.issuer}' is no https address; write it as https://id.example.org."
+                f"The issuer '{self.issuer}' is not an https URL; write it as https://id.example.org."
             )
         if not self.client_id:
-            raise TutelageError("A provider needs the client id under which this server is registered there.")
+            raise TutelageError(
+                "The provider needs the client ID with which this server is registered there."
+            )
 
     def begin(self, redirect: str, study: str = "") -> tuple[str, Pending]:
-        """The address to send the browser to, which comes back to `redirect`, and what it must keep. The state carries
-        the `study`, where one address is that of several (`study_of_state`).
+        """The authorisation URL, which returns to `redirect`, and the state that the browser must keep. The state
+        encodes the `study` if several share one redirect URI (`study_of_state`).
 
         Raises:
-            SignInError: the provider cannot be reached, or is another than it should be.
+            SignInError: the provider is unreachable, or its issuer differs from the configured one.
         """
-        told = self._described()
+        metadata = self._described()
         verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
         state = f"{study}.{secrets.token_urlsafe(24)}"
         with self._client(redirect) as client:
             address, _ = client.create_authorization_url(
-                told["authorization_endpoint"], state=state, code_verifier=verifier, nonce=nonce
+                metadata["authorization_endpoint"], state=state, code_verifier=verifier, nonce=nonce
             )
         return address, Pending(state, nonce, verifier)
 
     def finish(self, pending: Pending, query: Mapping[str, str], redirect: str) -> Identity:
-        """The person that the provider vouches for, from the query with which the browser came back.
+        """The identified person, from the query of the callback.
 
         Raises:
-            SignInError: it is not the sign-in that this browser began, the provider refused it, or its identity token
-                is not for us, not of now, not of this sign-in, or tells no verified e-mail address.
+            SignInError: the state does not match this browser's sign-in, the provider refused, or the ID token is for
+                another client or sign-in, expired, or without a verified e-mail address.
         """
         if not secrets.compare_digest(query.get("state", "").encode(), pending.state.encode()):
             raise SignInError(Sentence("This is not the sign-in that this browser began; begin once more."))
@@ -118,8 +120,8 @@ class Provider:
             )
         if "code" not in query:
             reason = query.get("error_description") or query.get("error")
-            told = reason[:200] if reason else Sentence("it sent no code")
-            raise SignInError(Sentence("The provider did not sign you in: %(reason)s.", reason=told))
+            detail = reason[:200] if reason else Sentence("it sent no code")
+            raise SignInError(Sentence("The provider did not sign you in: %(reason)s.", reason=detail))
         claims = self._verified(self._token(pending, query["code"], redirect), pending.nonce)
         if claims.get("email_verified") not in (True, "true") or not isinstance(claims.get("email"), str):
             raise SignInError(
@@ -146,23 +148,25 @@ class Provider:
         )
 
     def _described(self) -> Mapping[str, Any]:
-        """The provider's description of itself, at most `FRESH` seconds old: anybody may begin a sign-in."""
-        asked, known = self._known.get("description", (-FRESH, {}))
-        if time.monotonic() - asked < FRESH:
-            return known
-        told = self._get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
-        wanted = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        if told.get("issuer") != self.issuer or not all(isinstance(told.get(name), str) for name in wanted):
+        """The provider's metadata, cached for `FRESH` seconds because anybody may start a sign-in."""
+        fetched, cached = self._known.get("description", (-FRESH, {}))
+        if time.monotonic() - fetched < FRESH:
+            return cached
+        metadata = self._get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+        required = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        if metadata.get("issuer") != self.issuer or not all(
+            isinstance(metadata.get(name), str) for name in required
+        ):
             raise SignInError(
                 Sentence(
                     "%(issuer)s describes itself as %(other)s; give that as the issuer if it is the provider that you "
                     "mean.",
                     issuer=self.issuer,
-                    other=str(told.get("issuer"))[:200],
+                    other=str(metadata.get("issuer"))[:200],
                 )
             )
-        self._known["description"] = time.monotonic(), told
-        return told
+        self._known["description"] = time.monotonic(), metadata
+        return metadata
 
     def _get(self, address: str) -> Mapping[str, Any]:
         try:
@@ -195,7 +199,7 @@ class Provider:
         return str(reply["id_token"])
 
     def _verified(self, token: str, nonce: str) -> Mapping[str, Any]:
-        """The claims of an identity token whose signature, issuer, audience, time and nonce are right."""
+        """The claims of an ID token after verification of signature, issuer, audience, time and nonce."""
         from joserfc import jwt
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet

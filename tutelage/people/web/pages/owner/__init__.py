@@ -1,1 +1,1 @@
-"""The owner's pages."""
+"""Pages for owners and reviewers."""

@@ -1,4 +1,4 @@
-"""What raters agree to: the study's own text, what becomes of votes, and how long people are kept."""
+"""The consent page: the study's text, the use of votes, and how long data is retained."""
 
 from starlette.responses import Response
 
@@ -9,7 +9,7 @@ from tutelage.people.web.forms import form_page
 
 
 def form(call: Call, error: TutelageError | None = None) -> Response:
-    """The present text, the form for another one, and all versions."""
+    """The current text, the form for a new version, and all versions."""
     return form_page(
         call,
         "owner/consent.html",

@@ -1,4 +1,4 @@
-"""From votes to files: a preview with the fate of every vote, the command that does the same, and the download."""
+"""Export of votes: a preview with the fate of every vote, the equivalent command, and the download."""
 
 import shutil
 import tempfile
@@ -25,12 +25,12 @@ from tutelage.people.web.forms import form_page, read_value
 from tutelage.people.web.pages.owner.items import item_address
 
 FEW_ENOUGH = 20_000
-"""Judgements up to which the preview comes without being asked for."""
+"""Maximum number of judgements for an automatic preview."""
 TOO_MANY = 200_000
-"""Judgements from which exporting is the command line's business."""
+"""Number of judgements from which exports are left to the command line."""
 ROWS = 5
 PLACES = 20
-"""Places with personal data that are shown."""
+"""Maximum number of places with personal data to list."""
 FATES = {
     "used": (Sentence("used"), Sentence("in a preference below")),
     "outvoted": (Sentence("outvoted"), Sentence("equal or both bad, beside a pair that was decided")),
@@ -57,22 +57,22 @@ FATES = {
     ),
     "superseded": (Sentence("superseded"), Sentence("changed later by the rater")),
 }
-"""What the fates of judgements are called, and what they mean."""
+"""Names and explanations of the fates of judgements."""
 
 
 def form(call: Call, error: TutelageError | None = None) -> Response:
-    """The choices, and what they come to."""
+    """The export form with a preview of its result."""
     try:
         selection = selection_from(call)
     except FieldError as wrong:
         selection, error = Selection(), error or wrong
-    kept = call.site.keeper.whole(call.here)
+    cached = call.site.keeper.whole(call.here)
     redacts = call.text("redact") == "yes"
-    judgements = kept.value.survey.counts.judgements if kept.value is not None else TOO_MANY
-    wanted = judgements < FEW_ENOUGH or (call.text("preview") and judgements < TOO_MANY)
+    judgements = cached.value.survey.counts.judgements if cached.value is not None else TOO_MANY
+    previewing = judgements < FEW_ENOUGH or (call.text("preview") and judgements < TOO_MANY)
     preview = None
     try:
-        preview = _preview(call, selection) if wanted and error is None else None
+        preview = _preview(call, selection) if previewing and error is None else None
     except TutelageError as wrong:
         error = wrong
     return form_page(
@@ -119,12 +119,12 @@ def download(call: Call) -> Response:
 
 
 def selection_from(call: Call) -> Selection:
-    """The choices of the form; what it does not send is as usual. Raises FieldError for one that cannot be."""
+    """The selection from the form, with defaults for missing fields. Raises FieldError if it is invalid."""
     versions = [each for each in call.values("versions") if each]
     if not all(each.isdecimal() for each in versions):
         raise FieldError("versions", Sentence("Versions of the question are numbers."))
-    sent = [each for each in EXPORT.parameters if each.name != "versions" and call.values(each.name)]
-    values: dict[str, Any] = {each.name: read_value(call, each) for each in sent}
+    parameters = [each for each in EXPORT.parameters if each.name != "versions" and call.values(each.name)]
+    values: dict[str, Any] = {each.name: read_value(call, each) for each in parameters}
     return Selection(**values, versions=tuple(map(int, versions)) or None)
 
 

@@ -1,5 +1,5 @@
-"""Votes from files: a table is sent, its columns and words are given their meaning, and a preview says what would come
-of it. Nothing is written before the owner says so, and then all of it or nothing."""
+"""Import of votes from files: upload, assignment of columns and choices, preview, and an all-or-nothing import on
+confirmation."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from tutelage.people.web.uploads import ENDINGS, LONGEST_UPLOAD, Upload
 
 ROWS = 5
 WORDS = 20
-"""Words for a choice that are listed, the most frequent ones."""
+"""Maximum number of choice words to list, most frequent first."""
 USUAL: Mapping[str, tuple[str, ...]] = {
     "a": ("completion_a", "response_a", "answer_a", "output_a", "response_1", "output_1", "answer_1", "a"),
     "b": ("completion_b", "response_b", "answer_b", "output_b", "response_2", "output_2", "answer_2", "b"),
@@ -35,7 +35,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     "time": ("timestamp", "time", "created", "date"),
     "reason": ("reason", "why", "comment", "justification"),
 }
-"""What columns are called elsewhere, by their field in `Columns`."""
+"""Common column names, by the field of `Columns`."""
 USUAL_PROMPTS = ("prompt", "question", "instruction", "input", "query", "context")
 NEEDED = {
     "a": Sentence("First response"),
@@ -62,13 +62,13 @@ CALLED: Mapping[str, Sentence] = {
     "both_bad": Sentence("both bad"),
     "skip": Sentence("can’t judge"),
 }
-"""The meanings that a word for a choice may be given, each once, and what they are called."""
+"""The meanings that a choice word can be assigned, each once, with their names."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What would come of an import: the votes as they are read, how many of their items and raters are new, the words
-    for a choice with what they mean, and the same import as a command line."""
+    """The preview of an import: the parsed votes, the numbers of new items and raters, the choice words with their
+    meanings, and the equivalent command."""
 
     read: VotesRead
     new_raters: int
@@ -79,12 +79,12 @@ class Preview:
 
 
 def form(call: Call) -> Response:
-    """The page: to send a file, or what would come of the one that was sent."""
+    """The upload form, or the preview of the uploaded file."""
     return _page(call)
 
 
 def receive(call: Call) -> Response:
-    """Keep a file that was sent, and say where its preview is."""
+    """Store an uploaded file and redirect to its preview."""
     upload = call.site.uploads.keep(call.me.id, call.text("name"), call.body)
     try:
         upload.read()
@@ -95,7 +95,7 @@ def receive(call: Call) -> Response:
 
 
 def take(call: Call) -> Response:
-    """Import the file that was sent."""
+    """Import the uploaded file."""
     upload = _upload(call)
     if upload is None:
         raise Refusal(404, GONE)
@@ -148,7 +148,7 @@ def _page(call: Call, error: TutelageError | None = None, *, report: ImportRepor
 
 
 def _columns(call: Call, table: Table) -> Columns:
-    """The columns of the form; before it was sent, those that are called as usual."""
+    """The columns from the form; initially, those with common names."""
     if not _given(call, "prompt"):
         return _guess(table.columns)
     words, means = _given(call, "word"), _given(call, "means")
@@ -173,28 +173,29 @@ def _given(call: Call, name: str) -> tuple[str, ...]:
 
 
 def _guess(columns: Sequence[str]) -> Columns:
-    """The columns that are called as they usually are, whatever their capitals."""
-    known = {folded(name): name for name in columns}
-    found = {
-        field: next((known[name] for name in names if name in known), None) for field, names in USUAL.items()
+    """The columns with common names, ignoring case."""
+    originals = {folded(name): name for name in columns}
+    usual = {
+        field: next((originals[name] for name in names if name in originals), None)
+        for field, names in USUAL.items()
     }
-    prompts = tuple(known[name] for name in USUAL_PROMPTS if name in known)[:1]
+    prompts = tuple(originals[name] for name in USUAL_PROMPTS if name in originals)[:1]
     default = Columns()
-    named = {field.name: getattr(default, field.name) for field in fields(Columns)}
-    named |= {name: column for name, column in found.items() if column or name in OPTIONAL}
-    return Columns(**named | {"prompt": prompts or default.prompts})
+    values = {field.name: getattr(default, field.name) for field in fields(Columns)}
+    values |= {name: column for name, column in usual.items() if column or name in OPTIONAL}
+    return Columns(**values | {"prompt": prompts or default.prompts})
 
 
 def _preview(call: Call, upload: Upload, table: Table, columns: Columns) -> Preview:
     kind = call.here.kind
     read = read_votes(table, columns, kind, study_screen(call.store, call.here.id))
-    known = {folded(rater.name) for rater in list_raters(call.store, call.here.id)}
+    names = {folded(rater.name) for rater in list_raters(call.store, call.here.id)}
     raters = {folded(vote.rater) for vote in read.votes}
     words = sorted(read.words.items(), key=lambda each: (-each[1], each[0]))
     listed = tuple((word, count, _means(columns, word)) for word, count in words[:WORDS])
     return Preview(
         read,
-        len(raters - known),
+        len(raters - names),
         len(raters),
         listed,
         len(words) - len(listed),
@@ -203,7 +204,7 @@ def _preview(call: Call, upload: Upload, table: Table, columns: Columns) -> Prev
 
 
 def _means(columns: Columns, word: str) -> str:
-    """What a word for a choice means at present, as one of `CALLED`; empty where nothing is known."""
+    """The current meaning of a choice word, one of `CALLED`; empty if unknown."""
     found = columns.choices.get(word)
     try:
         verdict = found or meaning_of(word)
@@ -213,7 +214,7 @@ def _means(columns: Columns, word: str) -> str:
 
 
 def _meant(kind: Kind, answer: Answer) -> str:
-    """What a vote says, in the order of the columns."""
+    """The meaning of a vote, in the order of the columns."""
     if not kind.traits.sides:
         return answer.choice
     verdict = {"left": "a", "right": "b"}.get(answer.choice, answer.choice)
@@ -221,7 +222,7 @@ def _meant(kind: Kind, answer: Answer) -> str:
 
 
 def _command(call: Call, upload: Upload, columns: Columns) -> str:
-    """The same import in a terminal."""
+    """The equivalent command line."""
     default = Columns()
     where = str(call.store.path) if call.store.path else f"{call.here.name} --db {call.store.address}"
     words = ["tutelage collect import", where, shlex.quote(upload.name)]

@@ -1,5 +1,5 @@
-"""The inbox: what raters flagged, skipped and wrote, failed practice, items that raters disagree about, models that
-do not answer, full rounds and low agreement."""
+"""The inbox: flags, skips and notes of raters, failed practice, disputed items, failing models, full rounds and low
+agreement."""
 
 from urllib.parse import urlencode
 
@@ -16,28 +16,28 @@ PAGE = 30
 
 
 def table(call: Call) -> Response:
-    """A page of the notices that wait, or of those that were closed."""
+    """A page of the open notices, or of the closed ones."""
     kind = _kind(call)
     closed = call.text("closed") == "yes"
     number = page_number(call)
-    found = list_notices(
+    notices = list_notices(
         call.store, call.here.id, kind=kind, closed=closed, limit=PAGE + 1, offset=(number - 1) * PAGE
     )
     return call.page(
         "owner/inbox.html",
-        notices=found[:PAGE],
+        notices=notices[:PAGE],
         kind=kind or "",
         kinds=KINDS,
         singular=SINGULAR,
         closed=closed,
-        page=Page(number, PAGE, len(found) > PAGE, _address(kind, closed)),
+        page=Page(number, PAGE, len(notices) > PAGE, _address(kind, closed)),
         address=item_address,
         place="inbox",
     )
 
 
 def close(call: Call) -> Response:
-    """Close the notices that were ticked, or all that wait in the tab."""
+    """Close the ticked notices, or all open ones in the tab."""
     kind = _kind(call)
     if call.text("all"):
         close_notices(call.store, call.here.id, kind=kind, actor=call.me.name)
@@ -49,7 +49,7 @@ def close(call: Call) -> Response:
 
 
 def reopen(call: Call) -> Response:
-    """Let a notice wait again."""
+    """Reopen a notice."""
     number = call.text("notice")
     if not _is_number(number):
         raise Refusal(404, Sentence("There is no such notice."))
@@ -66,6 +66,6 @@ def _is_number(text: str) -> bool:
 
 
 def _address(kind: str | None, closed: bool) -> str:
-    asked = {"kind": kind} if kind else {}
-    asked |= {"closed": "yes"} if closed else {}
-    return f"/owner/inbox{'?' if asked else ''}{urlencode(asked)}"
+    query = {"kind": kind} if kind else {}
+    query |= {"closed": "yes"} if closed else {}
+    return f"/owner/inbox{'?' if query else ''}{urlencode(query)}"

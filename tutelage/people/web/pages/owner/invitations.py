@@ -1,5 +1,4 @@
-"""Letting people in: links that can be used a number of times, personal links by a list of names, and taking them
-back."""
+"""Invitation links for several uses, personal links for a list of names, and their withdrawal."""
 
 import csv
 import io
@@ -20,7 +19,7 @@ MOST_NAMES = 1_000
 
 
 def table(call: Call, error: TutelageError | None = None, secret: str = "") -> Response:
-    """The invitations, and the forms for new ones; with the secret of a new one, whose link is shown this once."""
+    """The invitations with the forms for new ones, and the `secret` of a new one, whose link is shown only once."""
     return form_page(
         call,
         "owner/invitations.html",
@@ -32,7 +31,7 @@ def table(call: Call, error: TutelageError | None = None, secret: str = "") -> R
 
 
 def withdraw(call: Call) -> Response:
-    """Make an invitation, or a personal link of the rater whom the form names, useless."""
+    """Withdraw an invitation, or the personal link of the rater named in the form."""
     rater = number_in(call, "rater") if call.text("rater") else None
     try:
         revoke_invite(call.store, call.here.id, number_in(call, "invite"), rater=rater, actor=call.me.name)
@@ -42,8 +41,8 @@ def withdraw(call: Call) -> Response:
 
 
 def by_name(call: Call) -> Response:
-    """A personal link for each name of a list, as a table to mail from: raters who are known come back by it, the
-    others are made."""
+    """Create a personal link for each name in a list, as a CSV table for mail merge. Existing raters get a link back,
+    others are created."""
     names = [line.strip() for line in call.text("names").splitlines() if line.strip()]
     try:
         days = whole_number(call, "name_days", Sentence("The number of days"), 1, MOST_DAYS)

@@ -1,4 +1,4 @@
-"""The items: found by what is asked of them, with every vote as it was displayed, and what may be done about them."""
+"""The list of items with filters and bulk actions, and the page of one item with every vote as it was displayed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ ORDERS = {
     "answered": Sentence("most answers first"),
     "skipped": Sentence("most skipped first"),
 }
-"""There is no first one where the votes of an item have no two sides to count."""
+"""Orders of the list. The first is omitted for kinds whose votes have no two sides to count."""
 POOLS = {
     "production": Sentence("ordinary"),
     "gold": Sentence("known answer"),
@@ -53,12 +53,12 @@ STATE_WORDS = {
     "excluded": Sentence("excluded"),
 }
 NAMES = ("text", "rater", "flag", "skipped", "corrected", "model", "pool", "round", "state", "by")
-"""The fields of the form, all of which stand in the address."""
+"""The fields of the form, all of which are part of the address."""
 
 
 @dataclass(frozen=True)
 class ItemQuery:
-    """A query of items: the fields of the form as they are, and the same as a filter and an order."""
+    """A query of items: the raw fields of the form, and the filter and order they specify."""
 
     fields: Mapping[str, str]
     filter: ItemFilter
@@ -67,32 +67,32 @@ class ItemQuery:
 
     @property
     def address(self) -> str:
-        """The page of items that asks for the same."""
+        """The address of the list with this query."""
         return with_query("/owner/items", self.fields)
 
 
 def table(call: Call) -> Response:
-    """A page of the items that the form asks for, in its order."""
+    """A page of the items that match the form, in its order."""
     return _table(call)
 
 
 def _table(call: Call, error: TutelageError | None = None) -> Response:
-    asked = _asked(call)
+    query = _asked(call)
     number = page_number(call)
-    found = _find(call, asked, (number - 1) * PAGE)
-    page = page_of(number, PAGE, found.total, asked.address)
+    result = _find(call, query, (number - 1) * PAGE)
+    page = page_of(number, PAGE, result.total, query.address)
     if page.number != number:
-        found = _find(call, asked, (page.number - 1) * PAGE)
-    kept = call.site.keeper.whole(call.here)
-    rounds = kept.value.survey.rounds if kept.value is not None else ()
+        result = _find(call, query, (page.number - 1) * PAGE)
+    cached = call.site.keeper.whole(call.here)
+    rounds = cached.value.survey.rounds if cached.value is not None else ()
     return form_page(
         call,
         "owner/items.html",
         error,
         ticked=call.fields.get("item", ()) if error else (),
-        found=found,
+        found=result,
         page=page,
-        asked=asked,
+        asked=query,
         flags=FLAGS,
         pools=POOLS,
         states=STATE_WORDS,
@@ -105,21 +105,21 @@ def _table(call: Call, error: TutelageError | None = None) -> Response:
     )
 
 
-def _find(call: Call, asked: ItemQuery, offset: int) -> Found:
+def _find(call: Call, query: ItemQuery, offset: int) -> Found:
     among: Sequence[int] | None = None
-    if asked.order == "doubt":
-        kept = call.site.keeper.whole(call.here)
-        among = kept.value.statistics.doubtful if kept.value is not None else ()
+    if query.order == "doubt":
+        cached = call.site.keeper.whole(call.here)
+        among = cached.value.statistics.doubtful if cached.value is not None else ()
     return find_items(
-        call.store, call.here.id, asked.filter, order=asked.order, among=among, limit=PAGE, offset=offset
+        call.store, call.here.id, query.filter, order=query.order, among=among, limit=PAGE, offset=offset
     )
 
 
 def _asked(call: Call) -> ItemQuery:
     sides = call.here.kind.traits.sides
-    orders = {key: said for key, said in ORDERS.items() if sides or key != "disagreement"}
+    orders = {key: words for key, words in ORDERS.items() if sides or key != "disagreement"}
     fields = {name: call.text(name)[:200] for name in NAMES}
-    wanted = ItemFilter(
+    selection = ItemFilter(
         text=fields["text"],
         rater=_number(fields["rater"]),
         flag=fields["flag"] if fields["flag"] in FLAGS else "any" if fields["flag"] else "",
@@ -131,7 +131,7 @@ def _asked(call: Call) -> ItemQuery:
         state=fields["state"] if fields["state"] in STATES else "",
     )
     order = fields["by"] if fields["by"] in orders else next(iter(orders))
-    return ItemQuery(fields, wanted, order, orders)
+    return ItemQuery(fields, selection, order, orders)
 
 
 def _number(text: str) -> int | None:
@@ -139,11 +139,11 @@ def _number(text: str) -> int | None:
 
 
 def change(call: Call) -> Response:
-    """Do something about the items that are ticked, or about all that the form asks for."""
-    asked = _asked(call)
+    """Apply the action to the ticked items, or to all that match the form."""
+    query = _asked(call)
     keys = call.fields.get("item", ())
     if call.text("all"):
-        keys = find_keys(call.store, call.here.id, asked.filter)
+        keys = find_keys(call.store, call.here.id, query.filter)
     try:
         if not 1 <= len(keys) <= MOST_AT_ONCE:
             raise FieldError(
@@ -155,7 +155,7 @@ def change(call: Call) -> Response:
         _act(call, tuple(dict.fromkeys(keys)))
     except TutelageError as error:
         return _table(call, error)
-    return see(asked.address)
+    return see(query.address)
 
 
 def _act(call: Call, keys: Sequence[str]) -> None:
@@ -173,14 +173,14 @@ def _act(call: Call, keys: Sequence[str]) -> None:
 
 
 def detail(call: Call) -> Response:
-    """One item with everything that was said about it."""
+    """One item with all its votes."""
     return item_page(call, call.path["key"])
 
 
 def item_page(call: Call, key: str, error: TutelageError | None = None) -> Response:
-    """The page of an item, with the error of a form on it."""
-    found = list_questions(call.store, call.here.id, keys=(key,))
-    if not found:
+    """The page of an item, with the error of its form if any."""
+    questions = list_questions(call.store, call.here.id, keys=(key,))
+    if not questions:
         raise Refusal(404, Sentence("There is no item “%(key)s” in this study.", key=key[:100]))
     numbers = {rater.name: rater.id for rater in list_raters(call.store, call.here.id)}
     votes = list_votes(call.store, call.here.id, item=key, every_revision=True)
@@ -188,10 +188,10 @@ def item_page(call: Call, key: str, error: TutelageError | None = None) -> Respo
         call,
         "owner/item.html",
         error,
-        question=found[0],
+        question=questions[0],
         letters=LETTERS.upper(),
         votes=votes,
-        marks=marked_responses(found[0], votes),
+        marks=marked_responses(questions[0], votes),
         changed=corrected_pieces,
         notices=list_notices(call.store, call.here.id, item=key),
         numbers=numbers,
@@ -203,19 +203,19 @@ def item_page(call: Call, key: str, error: TutelageError | None = None) -> Respo
 
 
 def item_address(key: str) -> str:
-    """The page of an item. Keys are the caller's own and may hold anything."""
+    """The address of an item's page. Keys are chosen by users and may contain any character."""
     return f"{_PAGES}{quote(key, safe='')}"
 
 
 def item_of_address(address: str) -> str:
-    """The inverse of `item_address`; empty for another page."""
+    """Inverse of `item_address`; empty for other pages."""
     return unquote(address.removeprefix(_PAGES)) if address.startswith(_PAGES) else ""
 
 
 def counts_bar(question: Question, language: str) -> Svg:
-    """The votes of an item as one bar, described in the language."""
+    """A bar of an item's votes, with a text alternative in the language."""
     counts = question.counts
-    told = {name: counts[name] for name in ("a", "tie", "b", "both_bad")}
-    label = say(Sentence("A %(a)s, equal %(tie)s, B %(b)s, both bad %(both_bad)s", **told), language)
+    verdicts = {name: counts[name] for name in ("a", "tie", "b", "both_bad")}
+    label = say(Sentence("A %(a)s, equal %(tie)s, B %(b)s, both bad %(both_bad)s", **verdicts), language)
     parts = [("a", counts["a"]), ("tie", counts["tie"]), ("b", counts["b"]), ("bad", counts["both_bad"])]
     return parts_strip(parts, label)

@@ -1,4 +1,4 @@
-"""The models against each other."""
+"""Comparison of the models."""
 
 from starlette.responses import Response
 
@@ -9,9 +9,9 @@ from tutelage.stats.intervals import Interval
 
 
 def standings(call: Call) -> Response:
-    """The leaderboard, with its intervals and what it cannot say."""
-    kept = call.site.keeper.whole(call.here)
-    matches = () if kept.value is None else kept.value.survey.matches
+    """The leaderboard with its intervals and caveats."""
+    cached = call.site.keeper.whole(call.here)
+    matches = () if cached.value is None else cached.value.survey.matches
     board = leaderboard(matches)
     ends = [
         abs(end)
@@ -26,9 +26,9 @@ def standings(call: Call) -> Response:
         board=board,
         matches=[match for match in matches if match.sampler_a != match.sampler_b],
         few=FEW,
-        reach=4 / 3 * reach,  # room beside the longest interval
+        reach=4 / 3 * reach,  # margin beside the longest interval
         strength_interval=strength_interval,
         Interval=Interval,
-        kept=kept,
+        kept=cached,
         place="models",
     )

@@ -1,4 +1,4 @@
-"""What notices of the inbox are called."""
+"""Names of the notices in the inbox."""
 
 from tutelage.people.languages import Sentence
 
@@ -19,7 +19,7 @@ KINDS = {
         Sentence("why raters answered as they did; they are not counted among what waits"),
     ),
 }
-"""The kinds of notices: the name of the tab, and what they mean."""
+"""The kinds of notices: name of the tab, and explanation."""
 SINGULAR = {
     "flag": Sentence("flag"),
     "skip": Sentence("skipped"),
@@ -31,4 +31,4 @@ SINGULAR = {
     "agreement": Sentence("low agreement"),
     "reason": Sentence("reason"),
 }
-"""What a single notice is called."""
+"""Names of a single notice."""

@@ -1,4 +1,4 @@
-"""The first page: how far the study is, how well raters agree, what is biased."""
+"""The overview page: progress, rater agreement and bias."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +20,12 @@ from tutelage.stats.intervals import Interval, wilson
 
 DAY_MS = 86_400_000
 FEW = 3
-"""Items that are named on the first page."""
+"""Maximum number of items listed on the overview page."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A line of the panel on bias: what it is, the share with its interval, and what to think of it."""
+    """A row of the bias panel: name, share with interval, neutral value and interpretation."""
 
     name: str
     found: Interval
@@ -34,17 +34,17 @@ class Share:
 
 
 def overview(call: Call) -> Response:
-    """Everything at one look. What takes long is as old as it says."""
-    kept = call.site.keeper.whole(call.here)
+    """The overview page. Slow statistics are cached and shown with their age."""
+    cached = call.site.keeper.whole(call.here)
     raters = [rater for rater in list_raters(call.store, call.here.id) if rater.role == "rater"]
-    values: dict[str, object] = {"kept": kept, "raters": raters, "place": "overview"}
-    if kept.value is not None:
-        survey, statistics = kept.value.survey, kept.value.statistics
+    values: dict[str, object] = {"kept": cached, "raters": raters, "place": "overview"}
+    if cached.value is not None:
+        survey, statistics = cached.value.survey, cached.value.statistics
         agreement = Interval(statistics.agreement.value, statistics.agreement.low, statistics.agreement.high)
         values |= {
             "counts": survey.counts,
             "statistics": statistics,
-            "agreements": kept.value.agreements,
+            "agreements": cached.value.agreements,
             "rounds": survey.rounds,
             "finish": projected_finish(survey.counts, statistics.per_day, call.store.now()),
             "active": sum(
@@ -71,13 +71,13 @@ def overview(call: Call) -> Response:
 
 
 def flags_of(statistics: Statistics, rater: Rater) -> tuple[str, ...]:
-    """The flags of a rater; none for one who joined after the statistics were computed."""
-    found = statistics.raters.get(rater.id)
-    return found.flags if found is not None else ()
+    """The flags of a rater; empty for one who joined after the statistics were computed."""
+    row = statistics.raters.get(rater.id)
+    return row.flags if row is not None else ()
 
 
 def projected_finish(counts: Counts, per_day: float, now: int) -> int | None:
-    """The time (milliseconds) at which the study would be complete at the pace of the last day; None without a pace."""
+    """The estimated completion time of the study (ms) at the last day's pace; None without votes in that day."""
     missing = counts.wanted - counts.answered
     if missing <= 0 or per_day <= 0:
         return None
@@ -85,7 +85,7 @@ def projected_finish(counts: Counts, per_day: float, now: int) -> int | None:
 
 
 def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[Share]:
-    """The panel on bias."""
+    """The rows of the bias panel."""
 
     def total(name: str) -> int:
         return sum(getattr(rater.tallies, name) for rater in raters if rater.excluded is None)
@@ -105,12 +105,12 @@ def shares(raters: list[Rater], statistics: Statistics, counts: Counts) -> list[
 
 
 def history(call: Call) -> Response:
-    """Everything that was done to the study."""
+    """The history of all actions on the study."""
     events = list_events(call.store, call.here.id, limit=300)
-    told = [(event, {} if _is_private(call, event) else event.detail) for event in events]
-    return call.page("owner/history.html", events=told, place="history")
+    rows = [(event, {} if _is_private(call, event) else event.detail) for event in events]
+    return call.page("owner/history.html", events=rows, place="history")
 
 
 def _is_private(call: Call, event: Event) -> bool:
-    """Whether the detail of an event is an owner's business: the links and codes of recruiting."""
+    """Whether only owners may see the detail of an event: links and codes of recruiting."""
     return event.action == "recruiting_changed" and call.me.role != "owner"

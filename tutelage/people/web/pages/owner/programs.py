@@ -1,4 +1,4 @@
-"""Programs that work with the study: tokens for the API, webhooks, and the least agreement."""
+"""Integrations: API tokens, webhooks, and the minimum agreement."""
 
 from starlette.responses import Response
 
@@ -25,7 +25,7 @@ MEANINGS = {
     "agreement": Sentence("agreement fell below the bound"),
     "inbox": Sentence("everything else that comes into the inbox"),
 }
-"""What rights let a program see or do, and what webhooks are told of."""
+"""Explanations of the rights of tokens and the events of webhooks."""
 PLACE = "/owner/programs"
 
 
@@ -36,8 +36,8 @@ def form(
     secret: tuple[str, str] = ("", ""),
     tested: tuple[int, str] = (0, ""),
 ) -> Response:
-    """Tokens and webhooks, and the forms for new ones; with a `secret` and what it is of, which is shown this once, or
-    the number of a webhook that was `tested` with what went wrong."""
+    """Tokens and webhooks with the forms for new ones; also a new `secret` with its owner, shown only once, or the
+    number and error of the webhook that was `tested`."""
     return form_page(
         call,
         "owner/programs.html",
@@ -58,18 +58,18 @@ def form(
 
 
 def token_page(call: Call, error: TutelageError | None, secret: str) -> Response:
-    """The page with a new token, or what is wrong with the form for one."""
+    """The page with a new token, or with an error in its form."""
     return form(call, error, secret=(Sentence("Your token"), secret))
 
 
 def webhook_page(call: Call, error: TutelageError | None, secret: str) -> Response:
-    """The page with the secret of a new webhook, or what is wrong with the form for one."""
+    """The page with the secret of a new webhook, or with an error in its form."""
     return form(call, error, secret=(Sentence("The secret of the webhook"), secret))
 
 
 def rotate(call: Call) -> Response:
-    """A new secret for a webhook, shown this once. The former one signs as well for a time, or is worth nothing at
-    once."""
+    """Create a new secret for a webhook, shown only once. The old one stays valid for a while or expires
+    immediately."""
     hours = OVERLAP_HOURS if call.text("former") == "keep" else 0
     try:
         secret = rotate_secret(
@@ -81,7 +81,7 @@ def rotate(call: Call) -> Response:
 
 
 def test_webhook(call: Call) -> Response:
-    """Send a message of the type `test` to an address, and say whether it arrived."""
+    """Send a message of type `test` to a webhook, and report whether it arrived."""
     number = number_in(call, "webhook")
     try:
         problem = send_test(call.store, call.here.id, number)
@@ -91,7 +91,7 @@ def test_webhook(call: Call) -> Response:
 
 
 def set_bound(call: Call) -> Response:
-    """Set the least agreement, or none."""
+    """Set or remove the minimum agreement."""
     try:
         bound = share(call, "bound", Sentence("The least agreement"), 1.0) if call.text("bound") else None
         set_alarm(call.store, call.here.id, bound or None, actor=call.me.name)

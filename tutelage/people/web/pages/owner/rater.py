@@ -1,4 +1,4 @@
-"""One rater: the evidence, the votes with what was asked, and what may be done."""
+"""The page of one rater: reliability, votes with their questions, and actions."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -37,7 +37,7 @@ from tutelage.people.web.paging import page_number, page_of, with_query
 from tutelage.stats.intervals import Interval
 
 FEW_ENOUGH = 20_000
-"""Votes of the study up to which a preview is made without being asked for: it takes two fits of all of them."""
+"""Maximum number of votes in a study for an automatic preview, which fits the rater model twice."""
 VOTES = 25
 MOST_QUOTA = 1_000_000
 STANDINGS = {
@@ -45,7 +45,7 @@ STANDINGS = {
     "cleared": Sentence("passes the test"),
     "learning": Sentence("too few to tell"),
 }
-"""What the test on known answers says so far."""
+"""Results of the test on known answers so far."""
 SCOPES: tuple[Scope, ...] = ("rater", "item", "judgement")
 SAID: Mapping[str, tuple[Sentence, Callable[[Vote], bool]]] = {
     "": (Sentence("everything"), lambda vote: True),
@@ -60,11 +60,11 @@ SAID: Mapping[str, tuple[Sentence, Callable[[Vote], bool]]] = {
     "repeat": (Sentence("asked again"), lambda vote: vote.repeat),
     "excluded": (Sentence("excluded"), lambda vote: vote.excluded is not None),
 }
-"""Which of a rater's votes are shown: the words, and the votes."""
+"""Filters of a rater's votes, with their names."""
 
 
 def quota_of(call: Call) -> int | None:
-    """The most answers that a rater is asked for, from the field of that name; None for no limit."""
+    """The rater's maximum number of answers, from the field `quota`; None for no limit."""
     if not call.text("quota"):
         return None
     return whole_number(call, "quota", Sentence("The greatest number of answers"), 0, MOST_QUOTA)
@@ -76,21 +76,23 @@ def detail(call: Call) -> Response:
 
 
 def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more: object) -> Response:
-    kept = call.site.keeper.whole(call.here)
-    found = kept.value.statistics.raters.get(rater.id) if kept.value is not None else None
+    cached = call.site.keeper.whole(call.here)
+    row = cached.value.statistics.raters.get(rater.id) if cached.value is not None else None
     everybody = list_raters(call.store, call.here.id)
     votes = sum(each.tallies.answered + each.tallies.skipped for each in everybody)
-    wanted = "preview" in call.query or votes < FEW_ENOUGH
+    previewing = "preview" in call.query or votes < FEW_ENOUGH
     return form_page(
         call,
         "owner/rater.html",
         error,
         who=rater,
-        found=found,
+        found=row,
         standings=STANDINGS,
         singular=SINGULAR,
-        kept=kept,
-        preview=_preview(call, rater, everybody) if wanted and rater.kind in crowd_kinds(everybody) else None,
+        kept=cached,
+        preview=_preview(call, rater, everybody)
+        if previewing and rater.kind in crowd_kinds(everybody)
+        else None,
         share_interval=share_interval,
         Interval=Interval,
         address=item_address,
@@ -107,30 +109,30 @@ def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more
 
 
 def _votes(call: Call, rater: Rater) -> dict[str, object]:
-    """A page of the rater's votes, newest first, with what was asked."""
-    said = call.text("said") if call.text("said") in SAID else ""
-    fits = SAID[said][1]
+    """A page of the rater's votes, newest first, with their questions."""
+    choice = call.text("said") if call.text("said") in SAID else ""
+    fits = SAID[choice][1]
     votes = [vote for vote in list_votes(call.store, call.here.id, rater=rater.id) if fits(vote)][::-1]
     page = page_of(
-        page_number(call), VOTES, len(votes), with_query(f"/owner/raters/{rater.id}", {"said": said})
+        page_number(call), VOTES, len(votes), with_query(f"/owner/raters/{rater.id}", {"said": choice})
     )
     some = votes[page.first - 1 :][:VOTES]
     keys = tuple({vote.item for vote in some})
-    asked = {
+    contexts = {
         question.key: question.messages[-1].content
         for question in list_questions(call.store, call.here.id, keys=keys)
     }
     return {
         "votes": some,
-        "asked": asked,
+        "asked": contexts,
         "page": page,
-        "said": said,
+        "said": choice,
         "kinds_of_votes": {key: words for key, (words, _) in SAID.items()},
     }
 
 
 def change(call: Call) -> Response:
-    """Pause a rater or let one go on, and limit what is asked of one."""
+    """Pause or resume a rater, or limit the number of answers."""
     rater = _rater(call)
     state = "paused" if call.text("state") == "paused" else "active"
     try:
@@ -149,7 +151,7 @@ def change(call: Call) -> Response:
 
 
 def bring_back(call: Call) -> Response:
-    """A personal link that brings the rater back, on another machine or after the session is over. It is shown once."""
+    """Create a personal link with which the rater can return, shown only once."""
     rater = _rater(call)
     _check_link(rater)
     token = personal_link(call.store, rater.id, actor=call.me.name)
@@ -157,7 +159,7 @@ def bring_back(call: Call) -> Response:
 
 
 def mail_back(call: Call) -> Response:
-    """Mail the rater a personal link. The address is kept nowhere."""
+    """Mail the rater a personal link. The address is not stored."""
     rater, server, address = _rater(call), call.site.mail, call.text("email")
     _check_link(rater)
     if server is None:
@@ -172,7 +174,7 @@ def mail_back(call: Call) -> Response:
 
 
 def _check_link(rater: Rater) -> None:
-    """Raises TutelageError unless the rater can be given a personal link."""
+    """Raise TutelageError unless the rater can be given a personal link."""
     if rater.role != "rater":
         raise TutelageError(
             Sentence(
@@ -183,47 +185,48 @@ def _check_link(rater: Rater) -> None:
 
 
 def end_all_sessions(call: Call) -> Response:
-    """End every session of this person. Personal links go on working until they are withdrawn."""
+    """End every session of this person. Personal links remain valid until they are withdrawn."""
     rater = _rater(call)
     end_sessions(call.store, rater.id, actor=call.me.name)
     return see(f"/owner/raters/{rater.id}")
 
 
 def forget_rater(call: Call) -> Response:
-    """Erase what could tell who the rater is, once that is confirmed, and say what is out of reach."""
+    """Erase the rater's personal data after confirmation, and report what cannot be erased."""
     rater = _rater(call)
     try:
         if call.text("sure") != "yes":
             raise FieldError("sure", Sentence("Tick this first: what is erased cannot be brought back."))
-        done = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
+        erasure = forget(call.store, rater.id, backups_too=call.text("backups") == "yes", actor=call.me.name)
     except TutelageError as error:
         return _detail(call, rater, error)
-    return _detail(call, _rater(call), forgotten=done)
+    return _detail(call, _rater(call), forgotten=erasure)
 
 
 def leave_out(call: Call) -> Response:
-    """Exclude a rater, an item or a judgement, or take it back: a reason on top of what was said, never a deletion."""
+    """Exclude a rater, an item or a judgement, or undo it. Nothing is deleted; the exclusion is recorded with its
+    reason."""
     scope, name = call.text("scope"), call.text("name")
     if scope not in SCOPES:
         raise TutelageError(
             Sentence("“%(scope)s” cannot be excluded; a rater, an item or a judgement can.", scope=scope[:50])
         )
-    known: Scope = scope
+    target: Scope = scope
     try:
         if call.text("back"):
-            include_all(call.store, call.here.id, known, [name], actor=call.me.name)
+            include_all(call.store, call.here.id, target, [name], actor=call.me.name)
         else:
             reason = reason_of(call, f"reason-{name}" if scope == "judgement" else "reason")
-            exclude_all(call.store, call.here.id, known, [name], reason, actor=call.me.name)
+            exclude_all(call.store, call.here.id, target, [name], reason, actor=call.me.name)
     except TutelageError as error:
-        return _not_left_out(call, known, name, error)
+        return _not_left_out(call, target, name, error)
     page = call.text("page")
     local = page.startswith("/owner/") and "\\" not in page
     return see(page if local else "/owner")
 
 
 def _not_left_out(call: Call, scope: Scope, name: str, error: TutelageError) -> Response:
-    """The page from which something was to be excluded, with the error."""
+    """The page on which the exclusion failed, with the error."""
     rater = next((each for each in list_raters(call.store, call.here.id) if each.name == name), None)
     if scope == "rater" and rater is not None:
         return _detail(call, rater, error)

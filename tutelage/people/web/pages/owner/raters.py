@@ -1,4 +1,4 @@
-"""The raters: found by name and by what stands out, and what may be done about many at once."""
+"""The list of raters, with filters and bulk actions."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -46,31 +46,31 @@ ORDERS = {
 
 
 def table(call: Call) -> Response:
-    """A page of the raters that the form asks for, in its order."""
+    """A page of the filtered and sorted raters."""
     return _table(call)
 
 
 def _table(call: Call, error: TutelageError | None = None) -> Response:
-    kept = call.site.keeper.whole(call.here)
-    statistics = {} if kept.value is None else kept.value.statistics.raters
-    asked = {name: call.text(name)[:100] for name in ("text", "shown", "by")}
+    cached = call.site.keeper.whole(call.here)
+    statistics = {} if cached.value is None else cached.value.statistics.raters
+    query = {name: call.text(name)[:100] for name in ("text", "shown", "by")}
     every = [rater for rater in list_raters(call.store, call.here.id) if rater.role == "rater" or rater.asked]
-    found = _ordered(_chosen(every, asked, statistics), asked["by"], statistics)
-    page = page_of(page_number(call), PAGE, len(found), with_query("/owner/raters", asked))
+    rows = _ordered(_chosen(every, query, statistics), query["by"], statistics)
+    page = page_of(page_number(call), PAGE, len(rows), with_query("/owner/raters", query))
     return form_page(
         call,
         "owner/raters.html",
         error,
         ticked=call.fields.get("rater", ()) if error else (),
         every=len(every),
-        raters=found[page.first - 1 :][:PAGE],
+        raters=rows[page.first - 1 :][:PAGE],
         page=page,
-        asked=asked,
+        asked=query,
         shown=SHOWN,
         orders=ORDERS,
         statistics=statistics,
         standings=STANDINGS,
-        kept=kept,
+        kept=cached,
         share_interval=share_interval,
         Interval=Interval,
         place="raters",
@@ -80,15 +80,15 @@ def _table(call: Call, error: TutelageError | None = None) -> Response:
 def _chosen(
     raters: Sequence[Rater], asked: Mapping[str, str], statistics: Mapping[int, RaterStatistics]
 ) -> list[Rater]:
-    """The raters that the form asks for."""
-    text, shown = folded(asked["text"]), asked["shown"]
+    """The raters that match the form's filters."""
+    text, selection = folded(asked["text"]), asked["shown"]
     fits: Mapping[str, Callable[[Rater], bool]] = {
         "flagged": lambda rater: _stands_out(rater, statistics),
         "excluded": lambda rater: rater.excluded is not None,
         **{state: _is_in(state) for state in ("active", "paused", "training")},
         **{kind: _is_of(kind) for kind in ("human", "llm", "simulated")},
     }
-    fit = fits.get(shown, lambda rater: True)
+    fit = fits.get(selection, lambda rater: True)
     return [rater for rater in raters if text in folded(rater.name) and fit(rater)]
 
 
@@ -106,12 +106,12 @@ def _stands_out(rater: Rater, statistics: Mapping[int, RaterStatistics]) -> bool
 
 def _ordered(raters: list[Rater], by: str, statistics: Mapping[int, RaterStatistics]) -> list[Rater]:
     def reliability(rater: Rater) -> float:
-        found = statistics[rater.id].reliability if rater.id in statistics else None
-        return 2.0 if found is None else found
+        value = statistics[rater.id].reliability if rater.id in statistics else None
+        return 2.0 if value is None else value
 
     def time(rater: Rater) -> float:
-        found = statistics[rater.id].median_ms if rater.id in statistics else None
-        return float("inf") if found is None else found
+        value = statistics[rater.id].median_ms if rater.id in statistics else None
+        return float("inf") if value is None else value
 
     keys: Mapping[str, Callable[[Rater], float | str]] = {
         "": lambda rater: not _stands_out(rater, statistics),
@@ -126,13 +126,13 @@ def _ordered(raters: list[Rater], by: str, statistics: Mapping[int, RaterStatist
 
 
 def change_many(call: Call) -> Response:
-    """Do something about the raters that are ticked."""
+    """Apply the action to the ticked raters."""
     numbers = set(call.fields.get("rater", ()))
-    chosen = [rater for rater in list_raters(call.store, call.here.id) if str(rater.id) in numbers]
+    raters = [rater for rater in list_raters(call.store, call.here.id) if str(rater.id) in numbers]
     try:
-        if not chosen:
+        if not raters:
             raise FieldError("raters", Sentence("Tick the raters first."))
-        _act(call, chosen)
+        _act(call, raters)
     except TutelageError as error:
         return _table(call, error)
     return see(with_query("/owner/raters", {name: call.text(name) for name in ("text", "shown", "by")}))

@@ -1,4 +1,4 @@
-"""The sessions of whoever is signed in: on which devices, when they were used last, and how to end them."""
+"""The user's own sessions: devices, last use, and sign-out."""
 
 from starlette.responses import Response
 
@@ -8,13 +8,13 @@ from tutelage.people.web.call import Call, Refusal, see
 
 
 def table(call: Call) -> Response:
-    """One's own sessions; the present one is marked."""
+    """The user's own sessions; the current one is marked."""
     mine = list_sessions(call.store, call.me.id)
     return call.page("owner/sessions.html", sessions=mine, present=call.session_id, place="sessions")
 
 
 def end(call: Call) -> Response:
-    """End one of one's own sessions, or all but the present one."""
+    """End one of the user's own sessions, or all but the current one."""
     if call.text("others"):
         end_sessions(call.store, call.me.id, keep=call.session_id, actor=call.me.name)
         return see("/owner/sessions")

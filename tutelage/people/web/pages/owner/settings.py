@@ -1,4 +1,4 @@
-"""The settings page: the question and the distribution of work. What raters see is versioned; the rest may change."""
+"""The settings page: the question, which is versioned, and the distribution of work, which is not."""
 
 from starlette.responses import Response
 
@@ -19,8 +19,8 @@ POLICIES = {
 
 
 def form(call: Call, error: TutelageError | None = None) -> Response:
-    """The settings as they are."""
-    told = {
+    """The current settings."""
+    counts = {
         event.detail.get("version"): event
         for event in list_events(call.store, call.here.id, action="study_version")
     }
@@ -30,7 +30,7 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
         "owner/settings.html",
         error,
         versions=versions,
-        told=told,
+        told=counts,
         policies=POLICIES,
         languages=LANGUAGES.values(),
         live=find_live_models(call.store, call.here.id),
@@ -39,7 +39,7 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
 
 
 def ask(call: Call) -> Response:
-    """Change what raters see: a new version."""
+    """Change the presentation, which creates a new version."""
     try:
         present(call.store, call.here.id, _presentation(call), actor=call.me.name)
     except TutelageError as error:
@@ -66,7 +66,7 @@ def _presentation(call: Call) -> Presentation:
 
 
 def languages(call: Call) -> Response:
-    """Change the languages in which raters see the pages: the usual one, and the others that they may choose."""
+    """Set the default language of the rater's pages and the alternatives."""
     usual = call.text("language")
     others = (code for code in call.fields.get("others", ()) if code != usual)
     try:

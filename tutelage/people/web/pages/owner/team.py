@@ -1,4 +1,4 @@
-"""The owners and reviewers: who they are, and taking access away or giving it back."""
+"""The list of owners and reviewers, with withdrawal and restoration of access."""
 
 from starlette.responses import Response
 
@@ -17,7 +17,7 @@ def table(call: Call) -> Response:
 
 
 def change(call: Call) -> Response:
-    """Take the access of a member away, give it back, or end all of their sessions."""
+    """Withdraw or restore a member's access, or end all of their sessions."""
     member = _member(call)
     try:
         match call.text("action"):
