@@ -1,4 +1,4 @@
-"""`tutelage collect forget`: raters are erased for good."""
+"""`tutelage collect forget`: permanent erasure of raters."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,26 +15,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Forget(CollectSettings):
-    """Erase name, platform identifiers, free texts, sessions and links of a rater for good; votes stay under a number
-    or are erased, as the rater agreed. The same is erased in backups; prints those where that
-    is not possible."""
+    """Permanently erase name, platform identifiers, free texts, sessions and links of a rater; votes are kept under a
+    number or erased, as the rater agreed. Backups are erased as well, or listed if that is not possible."""
 
     rater: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RATER")] = ""
     """Name of the rater."""
     due: bool = False
-    """Forget everybody whose time of retention is over, instead."""
+    """Forget every rater whose retention period has ended, instead."""
     delete_backups: bool = False
-    """Delete the backups that were made since the rater came."""
+    """Delete the backups made since the rater joined."""
 
     def __post_init__(self) -> None:
         if bool(self.rater) == self.due:
             raise TutelageError("Name the rater to forget, or give --due.")
         if self.due and self.delete_backups:
-            raise TutelageError("--delete-backups goes with a name; --due prints the backups.")
+            raise TutelageError("--delete-backups needs a name; --due prints the backups.")
 
 
 def forget_raters(settings: Forget) -> int:
-    """Forget one rater, or everybody who is due, and print what is out of reach."""
+    """Forget one rater, or all who are due, and print copies that could not be erased."""
     from tutelage.people import find_rater
     from tutelage.people.store.rater_erasure import finish_forgetting, forget, forget_due
 
@@ -44,15 +43,15 @@ def forget_raters(settings: Forget) -> int:
             print(f"Forgetting “{each.name}” had been interrupted, and is done now.")
             _tell(each)
         if settings.due:
-            done = forget_due(store, study.id, actor=operator())
+            erased = forget_due(store, study.id, actor=operator())
         else:
             rater = find_rater(store, study.id, settings.rater)
             if rater is None:
                 raise TutelageError(f"'{study.name}' has no rater named '{settings.rater}'.")
-            done = (forget(store, rater.id, backups_too=settings.delete_backups, actor=operator()),)
-    for each in done:
+            erased = (forget(store, rater.id, backups_too=settings.delete_backups, actor=operator()),)
+    for each in erased:
         _tell(each)
-    if not done:
+    if not erased:
         print("Nobody is due.")
     return 0
 

@@ -1,4 +1,4 @@
-"""Checks of a study: its database, and what its owner would want to know before the next rater comes."""
+"""Checks of a study: its database, and problems its owner should know before the next rater arrives."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -34,17 +34,19 @@ MIGRATION = (
     "The next command that opens it, such as `tutelage collect status`, makes a backup and migrates it."
 )
 LITTLE_DISK = 1.0
-"""GiB below which a warning is due; a backup, which a migration begins with, takes as much as the database."""
+"""GiB below which a warning is given; a backup, which precedes a migration, takes as much as the database."""
 DAY_MS = 86_400_000
 OLD_BACKUP = 7
-"""Days after which a backup no longer counts as one, where answers have come."""
+"""Days after which a backup is too old if new answers have arrived."""
 AWAY = 14
-"""Days without a sign of life after which a rater is inactive."""
+"""Days without activity after which a rater is inactive."""
 
 
 def check_study(address: str) -> tuple[Check, ...]:
-    """The checks of the database at an address, and of every study in it. Nothing is changed: a database of an older
-    version is not migrated, and its studies are not looked at."""
+    """Check the database at an address, and every study in it.
+
+    Nothing is changed: an older database is not migrated, and its studies are not checked.
+    """
     try:
         where, revision = database_revision(address)
         if revision != newest():
@@ -91,12 +93,12 @@ def _disk(store: Store) -> Iterator[Check]:
 
 
 def _backups(store: Store, studies: Sequence[Study]) -> Iterator[Check]:
-    made = newest_backup(store)
-    days = None if made is None else (store.now() - made[1]) / DAY_MS
+    backup = newest_backup(store)
+    days = None if backup is None else (store.now() - backup[1]) / DAY_MS
     found = (
         "none beside the database"
-        if made is None or days is None
-        else f"{made[0]}, {counted(round(days), 'day')} old"
+        if backup is None or days is None
+        else f"{backup[0]}, {counted(round(days), 'day')} old"
     )
     answered = any(rater.tallies.answered for study in studies for rater in list_raters(store, study.id))
     due = answered and (days is None or days > OLD_BACKUP)
@@ -106,7 +108,7 @@ def _backups(store: Store, studies: Sequence[Study]) -> Iterator[Check]:
 
 
 def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
-    """The checks of one study; where it is not the only one of its database, their subjects begin with its name."""
+    """Check one study; if its database holds others, subjects begin with its name."""
     whole = Keeper(store).compute(study)
     raters = [
         rater
@@ -212,9 +214,9 @@ def _inactive(store: Store, study: Study, raters: list[Rater], whole: StudyStati
 def _inbox(store: Store, study: Study) -> Iterator[Check]:
     waiting = {kind: n for kind, n in count_notices(store, study.id).items() if kind not in QUIET}
     names = {kind: SINGULAR[kind] if n == 1 else KINDS[kind][0].lower() for kind, n in waiting.items()}
-    told = ", ".join(f"{waiting[kind]:,} {names[kind]}" for kind in KINDS if kind in waiting)
-    found = f"waiting: {told}" if told else "nothing waits"
-    yield Check.warning("inbox", found, "Read and close them on the page Inbox.", when=bool(told))
+    text = ", ".join(f"{waiting[kind]:,} {names[kind]}" for kind in KINDS if kind in waiting)
+    found = f"waiting: {text}" if text else "nothing waits"
+    yield Check.warning("inbox", found, "Read and close them on the page Inbox.", when=bool(text))
 
 
 def _consent(study: Study, raters: list[Rater]) -> Iterator[Check]:
