@@ -1,4 +1,4 @@
-"""What `tutelage plan` prints: the tables of a plan."""
+"""Output of `tutelage plan`: the tables of a plan."""
 
 import json
 
@@ -28,7 +28,7 @@ PARTS = (
 
 
 def main(settings: PlanFlags) -> int:
-    """Print the plan; the status is 1 where no setting fits."""
+    """Print the plan. Returns status 1 if no setting fits."""
     result = plan(settings, settings)
     if settings.json:
         print(json.dumps(result.to_json(), indent=1, allow_nan=False))
@@ -38,7 +38,7 @@ def main(settings: PlanFlags) -> int:
 
 
 def print_plan(result: PlanResult) -> None:
-    """Print memory by part for every setting, the time of the chosen one by phase, and the sum."""
+    """Print memory by part for every setting, the time of the chosen one by phase, and a summary."""
     console = Console(highlight=False, soft_wrap=True)
     plan = result.plan
     device, model = plan.cluster.device, plan.work.model
@@ -51,16 +51,16 @@ def print_plan(result: PlanResult) -> None:
     )
     console.print(_memory_table(result))
     if not all(one.setting.is_available(plan.work) for one in plan.estimates):
-        console.print("† computed for comparison: distill and natural steps are not taken in shards.")
-    shown = plan.choice or min(plan.estimates, key=lambda one: one.memory.peak)
-    console.print(_time_table(shown))
-    _print_sum(console, result, shown)
+        console.print("† computed for comparison: distill and natural steps do not support shards.")
+    estimate = plan.choice or min(plan.estimates, key=lambda one: one.memory.peak)
+    console.print(_time_table(estimate))
+    _print_sum(console, result, estimate)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
 
 
 def _memory_table(result: PlanResult) -> Table:
-    """Memory of one device by part, a column for each setting."""
+    """Return a table of memory per device by part, with a column for each setting."""
     estimates = result.plan.estimates
     table = Table(title="Memory of one device, GiB", title_justify="left")
     table.add_column("")
@@ -81,7 +81,7 @@ def _memory_table(result: PlanResult) -> Table:
 
 
 def _time_table(estimate: CostEstimate) -> Table:
-    """The phases of a step on one device."""
+    """Return a table of the phases of a step on one device."""
     table = Table(title="Time of a step, one device", title_justify="left")
     for column in ("phase", "TFLOP", "GB read", "GB sent", "seconds", "bound by"):
         table.add_column(column, justify="left" if column in ("phase", "bound by") else "right")
@@ -98,7 +98,7 @@ def _time_table(estimate: CostEstimate) -> Table:
 
 
 def _print_sum(console: Console, result: PlanResult, shown: CostEstimate) -> None:
-    """Whether it fits, the time and the cost of the run, or what to change."""
+    """Print whether it fits, the time and the cost of the run, or changes to make."""
     plan = result.plan
     if result.fits:
         flags = setting_flags(shown.setting)
@@ -131,11 +131,11 @@ def _print_sum(console: Console, result: PlanResult, shown: CostEstimate) -> Non
             "(--servers)"
         )
     elif not result.changes:
-        console.print("  more such devices do not help: each would hold the whole model")
+        console.print("  more such devices do not help: each would need the whole model")
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it: 95 s, 12.3 min, 4.5 h, 3.2 days."""
+    """Format a time in a suitable unit: 95 s, 12.3 min, 4.5 h, 3.2 days."""
     for unit, size in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"
