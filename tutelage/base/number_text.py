@@ -21,13 +21,13 @@ def number(value: float, digits: int = 3) -> str:
     size = abs(value)
     if size and (size < 1e-4 or size >= 1e9):
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        written = f"{_trimmed(mantissa)}e{int(exponent)}"
+        text = f"{_trimmed(mantissa)}e{int(exponent)}"
     elif size >= 10 ** (digits - 1):
-        written = f"{value:,.0f}"
+        text = f"{value:,.0f}"
     else:
         decimals = digits - 1 - (math.floor(math.log10(size)) if size else 0)
-        written = _trimmed(f"{value:.{decimals}f}")
-    return "0" if written == "-0" else written.replace("-", MINUS)
+        text = _trimmed(f"{value:.{decimals}f}")
+    return "0" if text == "-0" else text.replace("-", MINUS)
 
 
 def percent(share: float, decimals: int = 0) -> str:
@@ -83,8 +83,8 @@ def shortened(text: str, limit: int = LONGEST) -> str:
 
 def signed(value: float, digits: int = 3) -> str:
     """Format a difference with its sign, also when it is positive."""
-    written = number(value, digits)
-    return written if value <= 0 else f"+{written}"
+    text = number(value, digits)
+    return text if value <= 0 else f"+{text}"
 
 
 def fixed(value: float) -> str:

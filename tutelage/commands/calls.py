@@ -73,12 +73,12 @@ def _within(command: str, prepare: Callable[[S], AbstractContextManager[R]], set
 
 
 def _settings(
-    name: str, cls: Callable[..., S], positional: tuple[Any, ...], given: Mapping[str, object]
+    name: str, cls: Callable[..., S], positional: tuple[Any, ...], keywords: Mapping[str, object]
 ) -> S:
     assert isinstance(cls, type)
     if not positional:
-        return settings_from(cls, given)
-    if given or len(positional) > 1 or not isinstance(positional[0], cls):
+        return settings_from(cls, keywords)
+    if keywords or len(positional) > 1 or not isinstance(positional[0], cls):
         raise TutelageError(
             f"{name} takes either one {cls.__name__} or its settings as keyword arguments, such as "
             f"{name}(out='runs/{name}', ...)."

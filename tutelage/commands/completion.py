@@ -66,30 +66,30 @@ def _merged(variants: "Iterable[list[Flag]]") -> "list[Flag]":
     return list(merged.values())
 
 
-def _first_words(known: Commands) -> list[str]:
-    return [*dict.fromkeys(command[0] for command in known), "completion", "--help", "--version"]
+def _first_words(flags_by_command: Commands) -> list[str]:
+    return [*dict.fromkeys(command[0] for command in flags_by_command), "completion", "--help", "--version"]
 
 
-def _second_words(known: Commands) -> dict[str, list[str]]:
+def _second_words(flags_by_command: Commands) -> dict[str, list[str]]:
     """Return the subcommands of commands that have some, and the shells of `completion`."""
     subcommands: dict[str, list[str]] = {"completion": ["bash", "zsh", "fish"]}
-    for command, *names in known:
+    for command, *names in flags_by_command:
         for name in names:
             subcommands.setdefault(command, []).append(name)
     return subcommands
 
 
-def _cases(known: Commands) -> Iterator[str]:
+def _cases(flags_by_command: Commands) -> Iterator[str]:
     """Yield the lines, the same in bash and zsh, that set `names` from `$command`, `$subcommand`, `$previous` and
     `$typed`."""
     yield '        case "$typed" in'
     yield '        -*) case "$command/$subcommand" in'
-    for command, flags in known.items():
+    for command, flags in flags_by_command.items():
         names = " ".join(name for flag in flags for name in flag.names)
         yield f'            {_pattern(command)}) names="{names}" ;;'
     yield "            esac ;;"
     yield '        *) case "$command/$subcommand/$previous" in'
-    for command, flags in known.items():
+    for command, flags in flags_by_command.items():
         for flag in flags:
             for name in flag.names if flag.choices else ():
                 yield f'            {_pattern(command)}/{name}) names="{" ".join(flag.choices)}" ;;'
@@ -102,51 +102,51 @@ def _pattern(command: tuple[str, ...]) -> str:
     return "/".join(command) if len(command) > 1 else f"{command[0]}/*"
 
 
-def _bash(known: Commands) -> Iterator[str]:
+def _bash(flags_by_command: Commands) -> Iterator[str]:
     yield "_tutelage() {"
     yield '    local typed="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" names=""'
     yield '    local command="${COMP_WORDS[1]}" subcommand="${COMP_WORDS[2]}"'
-    yield from _by_place(known, '[ "$COMP_CWORD" -eq 1 ]', '[ "$COMP_CWORD" -eq 2 ]')
+    yield from _by_place(flags_by_command, '[ "$COMP_CWORD" -eq 1 ]', '[ "$COMP_CWORD" -eq 2 ]')
     yield '    COMPREPLY=($(compgen -W "$names" -- "$typed"))'
     yield "}"
     yield "complete -o default -F _tutelage tutelage"
 
 
-def _zsh(known: Commands) -> Iterator[str]:
+def _zsh(flags_by_command: Commands) -> Iterator[str]:
     yield "_tutelage_words() {"
     yield '    local typed="$words[CURRENT]" previous="$words[CURRENT-1]" command="$words[2]" subcommand="$words[3]"'
     yield '    local place=$CURRENT names=""'
-    yield from _by_place(known, '[ "$place" -eq 2 ]', '[ "$place" -eq 3 ]')
+    yield from _by_place(flags_by_command, '[ "$place" -eq 2 ]', '[ "$place" -eq 3 ]')
     yield '    if [ -n "$names" ]; then compadd -- ${=names}; else _files; fi'
     yield "}"
     yield "compdef _tutelage_words tutelage"
 
 
-def _by_place(known: Commands, first: str, second: str) -> Iterator[str]:
+def _by_place(flags_by_command: Commands, first: str, second: str) -> Iterator[str]:
     """Yield the lines that set `names` for the position of the typed word."""
     yield f"    if {first}; then"
-    yield f'        names="{" ".join(_first_words(known))}"'
+    yield f'        names="{" ".join(_first_words(flags_by_command))}"'
     yield "    else"
     yield f'        {second} && case "$command" in'
-    for command, names in _second_words(known).items():
+    for command, names in _second_words(flags_by_command).items():
         yield f'        {command}) names="{" ".join(names)}" ;;'
     yield "        esac"
     yield "    fi"
     yield '    if [ -z "$names" ]; then'
-    yield from _cases(known)
+    yield from _cases(flags_by_command)
     yield "    fi"
 
 
-def _fish(known: Commands) -> Iterator[str]:
+def _fish(flags_by_command: Commands) -> Iterator[str]:
     about = {command.name: command.help for command in COMMANDS} | {
         "completion": "a script of completions for a shell"
     }
-    for name in [word for word in _first_words(known) if not word.startswith("-")]:
+    for name in [word for word in _first_words(flags_by_command) if not word.startswith("-")]:
         yield f"complete -c tutelage -n __fish_use_subcommand -f -a {name} -d {shlex.quote(about[name])}"
-    for name, names in _second_words(known).items():
+    for name, names in _second_words(flags_by_command).items():
         unnamed = f"__fish_seen_subcommand_from {name}; and not __fish_seen_subcommand_from {' '.join(names)}"
         yield f"complete -c tutelage -n '{unnamed}' -f -a '{' '.join(names)}'"
-    for command, flags in known.items():
+    for command, flags in flags_by_command.items():
         condition = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command)
         for flag in flags:
             values = (

@@ -233,21 +233,21 @@ def _run(command: Command, settings: type[Any], words: list[str], *subcommand: s
     from tutelage.base.config.flags import settings_from
 
     prog = " ".join(["tutelage", command.name, *subcommand])
-    given = settings_from(settings, words, prog=prog, epilogue=examples(command.name, *subcommand))
+    parsed = settings_from(settings, words, prog=prog, epilogue=examples(command.name, *subcommand))
     if processes.world_rank() > 0:  # only rank 0 prints
-        given = dataclasses.replace(given, quiet=True)
-    return _carry_out(command, given)
+        parsed = dataclasses.replace(parsed, quiet=True)
+    return _carry_out(command, parsed)
 
 
-def _carry_out(command: Command, given: Any) -> int:
+def _carry_out(command: Command, settings: Any) -> int:
     from tutelage.base.progress.phases import phase
     from tutelage.commands.display import display
 
-    with display(quiet=getattr(given, "quiet", True)):  # interactive commands have no `quiet`
+    with display(quiet=getattr(settings, "quiet", True)):  # interactive commands have no `quiet`
         if command.computes:
-            with display(quiet=getattr(given, "quiet", False)), phase(command.name), phase("import"):
+            with display(quiet=getattr(settings, "quiet", False)), phase(command.name), phase("import"):
                 _import_libraries()
-        return command.main(given)
+        return command.main(settings)
 
 
 def _import_libraries() -> None:

@@ -171,11 +171,11 @@ def _nothing(reading: _Reading, what: str, why: str) -> EmptyStudyError:
 
 
 def _divided(
-    found: Sequence[TrainingRow[T]], held_out: float, seed: int
+    rows: Sequence[TrainingRow[T]], held_out: float, seed: int
 ) -> tuple[tuple[T, ...], tuple[T, ...]]:
     """Split the records into training and held-out ones."""
-    aside = {row.record for row in found if row.question.prompt.split == "held_out"}
-    every = [row.record for row in found]
+    aside = {row.record for row in rows if row.question.prompt.split == "held_out"}
+    every = [row.record for row in rows]
     training, other = tuple(r for r in every if r not in aside), tuple(r for r in every if r in aside)
     if training and other:
         return training, other
@@ -184,12 +184,12 @@ def _divided(
 
 
 def _remarks(
-    reading: _Reading, found: Sequence[TrainingRow[T]], held_out: int, what: str, selection: Selection
+    reading: _Reading, rows: Sequence[TrainingRow[T]], held_out: int, what: str, selection: Selection
 ) -> tuple[str, ...]:
     moment = reading.labelled.snapshot.last_judgement
     return (
-        f"{reading.name} at judgement {moment:,}: {len(found):,} {what}, {held_out:,} held out",
-        f"{what}: {counted(found)}",
+        f"{reading.name} at judgement {moment:,}: {len(rows):,} {what}, {held_out:,} held out",
+        f"{what}: {counted(rows)}",
         *reconciliation(reading.labelled, selection),
     )
 

@@ -79,33 +79,33 @@ def _judged(reward: Reward, pairs: Sequence[Preference], study: StudySnapshot) -
     ]
 
 
-def _refuse(found: Trust, study: str, anyway: bool) -> None:
+def _refuse(trust: Trust, study: str, anyway: bool) -> None:
     if anyway:
         return
-    if found.raters.value is None or found.agreement.low is None:
+    if trust.raters.value is None or trust.agreement.low is None:
         raise TutelageError(
             f"No two raters of '{study}' judged the same pair, so that their agreement is unknown and no reward can be "
             "checked against it. Use --overlap 2 or more, or train anyway with --trust-anyway."
         )
-    if found.falls_short:
+    if trust.falls_short:
         raise TutelageError(
-            f"The reward agrees with {_share(found.agreement)} of the votes of '{study}', and its raters with "
-            f"{_share(found.raters)} of each other's: it does not share their preferences. Change it (the "
+            f"The reward agrees with {_share(trust.agreement)} of the votes of '{study}', and its raters with "
+            f"{_share(trust.raters)} of each other's: it does not share their preferences. Change it (the "
             "rubric of a judge, the rule), or train on it anyway with --trust-anyway."
         )
 
 
-def _described(found: Trust, parts: MeasuredReward) -> list[str]:
+def _described(trust: Trust, parts: MeasuredReward) -> list[str]:
     names = ", ".join(reward_name(part) for _, part in parts.measured.parts)
-    share = f"{_share(found.agreement)} of {counted(found.votes, 'vote')} on {counted(found.pairs, 'pair')}"
-    lines = [f"{names}: agrees with {share}; two raters agree with {_share(found.raters)} of each other's"]
-    if found.length.value is not None:
+    share = f"{_share(trust.agreement)} of {counted(trust.votes, 'vote')} on {counted(trust.pairs, 'pair')}"
+    lines = [f"{names}: agrees with {share}; two raters agree with {_share(trust.raters)} of each other's"]
+    if trust.length.value is not None:
         lines.append(
-            f"{names}: prefers the longer answer {_signed(found.length)} more often than the raters do"
+            f"{names}: prefers the longer answer {_signed(trust.length)} more often than the raters do"
         )
-    if found.weight > 0:
+    if trust.weight > 0:
         lines.append(
-            f"{names}: its scores are multiplied by {found.weight:.3g}, so that a difference of 1 is a log-odds of 1 "
+            f"{names}: its scores are multiplied by {trust.weight:.3g}, so that a difference of 1 is a log-odds of 1 "
             "that people prefer an answer"
         )
     if parts.others is not None:
@@ -145,8 +145,8 @@ def _signed(interval: Interval) -> str:
     return f"{100 * interval.value:+.0f} points{bounds}"
 
 
-def _record(found: Trust, study: StudySnapshot) -> dict[str, object]:
-    measures = {name: getattr(found, name) for name in ("agreement", "raters", "length")}
+def _record(trust: Trust, study: StudySnapshot) -> dict[str, object]:
+    measures = {name: getattr(trust, name) for name in ("agreement", "raters", "length")}
     intervals = {name: [each.value, each.low, each.high] for name, each in measures.items()}
-    weight = found.weight if found.weight > 0 else 1.0
-    return {**study.record, "pairs": found.pairs, "votes": found.votes, **intervals, "weight": weight}
+    weight = trust.weight if trust.weight > 0 else 1.0
+    return {**study.record, "pairs": trust.pairs, "votes": trust.votes, **intervals, "weight": weight}

@@ -72,8 +72,8 @@ class WatchSettings:
         """Condition to wait for. Raises TutelageError for an invalid one."""
         from tutelage.people.programs.study_progress import Condition
 
-        done = self.items_done
-        number = int(done) if done.isascii() and done.isdecimal() and len(done) < 10 else done
+        items = self.items_done
+        number = int(items) if items.isascii() and items.isdecimal() and len(items) < 10 else items
         return Condition(self.votes, None if number == "" else number, self.agreement)
 
     @property

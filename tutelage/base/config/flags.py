@@ -139,8 +139,8 @@ class Flag(NamedTuple):
 
 def flags_of(settings: type[Any]) -> list[Flag]:
     """Return the flags that `settings_from` reads into `settings`, without positional arguments and aliases."""
-    named = [each for each in settings_below(settings) if not each.positional]
-    own = [Flag(each.flags, each.choices, takes_value=each.hint is not bool) for each in named]
+    fields = [each for each in settings_below(settings) if not each.positional]
+    own = [Flag(each.flags, each.choices, takes_value=each.hint is not bool) for each in fields]
     own += [Flag(("--config",)), Flag(("--help",), takes_value=False)]
     by_name = {flag.names[0]: flag for flag in own}
     short = {name: by_name[full] for name, full in _short_forms(settings).items()}

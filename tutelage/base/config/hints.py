@@ -113,12 +113,12 @@ class Reader(NamedTuple):
         return tuple(self.value(member, item, None, f"{key}[{i}]") for i, (member, item) in pairs)
 
 
-def _unknown(name: str, known: list[str], section: str) -> str:
+def _unknown(name: str, names: list[str], section: str) -> str:
     place = f"{section}.{name}" if section else name
-    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
+    near = difflib.get_close_matches(name.replace("-", "_"), names, n=1)
     hint = f": did you mean {near[0]!r}?" if near else "."
     where = f"[{section}]" if section else "The top level"
-    return f"unknown setting {place!r}{hint} {where} knows {', '.join(known)}."
+    return f"unknown setting {place!r}{hint} {where} knows {', '.join(names)}."
 
 
 _EXPECTED: dict[object, str] = {

@@ -97,11 +97,11 @@ def identity(settings: object) -> dict[str, Plain]:
         for field in fields
         if LATER.items() <= field.metadata.items()
     }
-    named, defaults = under_first_names(cls, values), under_first_names(cls, later)
+    current, defaults = under_first_names(cls, values), under_first_names(cls, later)
     for name in {first_name(cls, name) for name in later}:
-        if named[name] == defaults[name]:
-            del named[name]
-    return named
+        if current[name] == defaults[name]:
+            del current[name]
+    return current
 
 
 def with_defaults(cls: type, stored: Mapping[str, object]) -> dict[str, object]:

@@ -58,12 +58,12 @@ class Display(ABC):
             if self.closed or not text:
                 return stream.write(text)
             self.make_room()
-            written = stream.write(text)
+            count = stream.write(text)
             self.midline, self.heard = not text.endswith("\n"), now()
             if not self.midline:
                 stream.flush()
                 self.look()
-            return written
+            return count
 
     def close(self) -> None:
         """Stop writing."""

@@ -104,8 +104,8 @@ class StatusLine:
         return line.rstrip()
 
     def _bar(self, width: int, marks: Marks) -> str:
-        done = min(width, width * (self.done or 0) // self.total) if self.total else width
-        return marks.done * done + marks.rest * (width - done)
+        filled = min(width, width * (self.done or 0) // self.total) if self.total else width
+        return marks.done * filled + marks.rest * (width - filled)
 
 
 def loop_of(phases: Sequence[Phase]) -> Phase | None:

@@ -56,13 +56,15 @@ def forget_raters(settings: Forget) -> int:
     return 0
 
 
-def _tell(done: "Forgotten") -> None:
-    print(f"Forgotten; {'the votes were erased' if done.erased else f'the votes stay under “{done.name}”'}.")
-    for name in done.backups:
+def _tell(erased: "Forgotten") -> None:
+    print(
+        f"Forgotten; {'the votes were erased' if erased.erased else f'the votes stay under “{erased.name}”'}."
+    )
+    for name in erased.backups:
         print(f"  still holds the rater: {name}")
-    if done.exports:
-        print(f"  exports made since the rater came, whose files may hold the rater: {done.exports:,}")
-    if not done.rewritten:
+    if erased.exports:
+        print(f"  exports made since the rater came, whose files may hold the rater: {erased.exports:,}")
+    if not erased.rewritten:
         print(
             "  the database file was in use and could not be rewritten; the next rater who is forgotten does that"
         )

@@ -243,12 +243,12 @@ def back_up(settings: Backup) -> int:
     from tutelage.people.store.backup import record_archive
 
     with closing(open_store(database(settings), create=False)) as store:
-        written = write_archive(store, settings.out.expanduser())
+        archive = write_archive(store, settings.out.expanduser())
         record_archive(store, settings.out.expanduser(), actor=operator())
         print(
             f"{settings.out}: {', '.join(list_studies(store))} from {store.address}\n"
-            f"  {counted(sum(written.rows.values()), 'row')} in {counted(len(written.rows), 'table')} of version "
-            f"{written.revision}, {counted(written.rows['judgement'], 'judgement')}\nIt holds names, answers and "
+            f"  {counted(sum(archive.rows.values()), 'row')} in {counted(len(archive.rows), 'table')} of version "
+            f"{archive.revision}, {counted(archive.rows['judgement'], 'judgement')}\nIt holds names, answers and "
             "hashes of links: keep it private."
         )
     return 0

@@ -134,10 +134,10 @@ def _training(
     policy = trained_policy(settings, run)
     if not settings.is_served:
         refer_to_teacher(settings, policy, whole=needs_divergence(recipe) is not None)
-    encoded, given = _encoded(settings, policy, records)
+    encoded, offline = _encoded(settings, policy, records)
     fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)
     remark_batch(settings.batch_size, len(fitting), "prompts")
-    loop = _loop(settings, run, recipe, policy, fitting, given)
+    loop = _loop(settings, run, recipe, policy, fitting, offline)
 
     figures = {"recipe": str(recipe), "dropped": len(encoded) - len(fitting)}
     return Training(loop, conclusion(run, policy, DistillResult, lambda: figures))
@@ -149,7 +149,7 @@ def _loop(
     recipe: Recipe,
     policy: Policy,
     prompts: Sequence[EncodedPrompt],
-    given: Given,
+    offline: Given,
 ) -> Loop:
     """Return the loop of the recipe, from the latest checkpoint of the run."""
     learner = Learner(
@@ -171,7 +171,7 @@ def _loop(
     )
     steps = rl.improve(
         policy,
-        _generator(settings, run, policy, budget, given),
+        _generator(settings, run, policy, budget, offline),
         Order(prompts, settings.batch_size, settings.seed),
         no_score,
         recipe,
@@ -214,10 +214,10 @@ def _without_score(recipe: Recipe, step: Step) -> Step:
 
 
 def _generator(
-    settings: DistillSettings, run: Run, policy: Policy, budget: Budget, given: Given
+    settings: DistillSettings, run: Run, policy: Policy, budget: Budget, offline: Given
 ) -> Generator:
     generator = training_generator(settings, policy, settings.sampling, run)
-    return OfflineMixture(generator, given, settings.on_policy, policy, budget) if given else generator
+    return OfflineMixture(generator, offline, settings.on_policy, policy, budget) if offline else generator
 
 
 def _encoded(
@@ -227,7 +227,7 @@ def _encoded(
     ones."""
     if not settings.data:
         return encode_prompts([each for each in records if isinstance(each, Prompt)], policy.tokenizer), {}
-    prompts, given, counts = [], {}, Counter[str]()
+    prompts, offline, counts = [], {}, Counter[str]()
     limit = settings.sampling.max_new_tokens
     for record in records:
         assert isinstance(record, Demonstration)
@@ -241,11 +241,11 @@ def _encoded(
         prompt = Prompt(f"{name}-{counts[name]}", record.messages)  # a prompt with two responses occurs twice
         prompt_ids, completion_ids = encode(record.messages, record.response, policy.tokenizer)
         prompts.append(EncodedPrompt(prompt, tuple(prompt_ids)))
-        given[prompt.id] = OfflineCompletion(
+        offline[prompt.id] = OfflineCompletion(
             tuple(completion_ids[:limit]), record.response, len(completion_ids) <= limit
         )
-    if cut := sum(not one.terminated for one in given.values()):
+    if cut := sum(not one.terminated for one in offline.values()):
         remark(
             f"{counted(cut, 'offline completion')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens)."
         )
-    return prompts, given
+    return prompts, offline

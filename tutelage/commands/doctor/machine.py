@@ -77,16 +77,16 @@ def _devices() -> Iterator[Check]:
     import torch
 
     cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    found = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
+    cpu = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
     if load > BUSY * cores:
         yield Check.warning(
             "CPU",
-            f"{found}; busy: on {counted(cores, 'core')}, {load:.0f} programs are running",
+            f"{cpu}; busy: on {counted(cores, 'core')}, {load:.0f} programs are running",
             "Training slows down, especially with several threads, which synchronise at each operation: "
             "end other programs, or set OMP_NUM_THREADS=1.",
         )
     else:
-        yield Check("CPU", found)
+        yield Check("CPU", cpu)
     if not torch.cuda.is_available():
         yield Check("GPU", "none that torch can use; models run on the CPU")
         return
@@ -103,12 +103,12 @@ def _engine() -> Iterator[Check]:
     except TutelageError as error:
         yield Check("engine", "none", "fault", str(error))
         return
-    found = f"{engine.name} on the CPU"
+    text = f"{engine.name} on the CPU"
     if engine.missing:
-        yield Check.warning("engine", f"{found}, without compiled kernels, which is slower", engine.missing)
+        yield Check.warning("engine", f"{text}, without compiled kernels, which is slower", engine.missing)
         return
     why = f"kernels {engine.kernels}" if engine.kernels else f"{VARIABLE} is {engine.name}"
-    yield Check("engine", f"{found} ({why})")
+    yield Check("engine", f"{text} ({why})")
     if engine.products:
         libraries = ", ".join(f"{kind} {library}" for kind, library in engine.products.items())
         yield Check("products", f"float32: {libraries}")
@@ -130,11 +130,11 @@ def _disk(folder: Path) -> Iterator[Check]:
     except OSError as error:
         yield Check("disk", f"{folder}: {error.strerror}", "fault", "Give a folder that exists.")
         return
-    found, advice = (
+    text, advice = (
         f"{disk:,.1f} GiB free in {folder.resolve()}",
         "Checkpoints take 16 bytes per trained weight.",
     )
-    yield Check.warning("disk", found, advice, when=disk < LITTLE_DISK)
+    yield Check.warning("disk", text, advice, when=disk < LITTLE_DISK)
 
 
 def _databases() -> Iterator[Check]:

@@ -51,7 +51,7 @@ def online_job(
 ) -> PreferenceJob:
     """Return the job that trains on the policy's own completions, compared round by round. The policy has its
     reference."""
-    named = reference_of(settings, policy)
+    reference = reference_of(settings, policy)
     reward: Reward = (
         _judge(settings) if settings.judge else reward_beside(policy, settings.reward, settings.model)
     )
@@ -66,8 +66,8 @@ def online_job(
         if mostly_cut(groups):
             remark(f"Round {round + 1}: {CUT}")
         pairs = pair_up(best_and_worst(groups))
-        with policy.reference() if named is policy else nullcontext():
-            return refer(named, pairs, budget, drift=drift, max_length=longest(settings, policy))
+        with policy.reference() if reference is policy else nullcontext():
+            return refer(reference, pairs, budget, drift=drift, max_length=longest(settings, policy))
 
     steps = steps_per_round(settings, answers, 1)
 

@@ -32,8 +32,8 @@ def reference_of(settings: DpoSettings, policy: Policy) -> Policy:
     """Return the reference model of the settings, by default the policy, which is still untrained."""
     if not settings.reference:
         return policy
-    named = replace(settings.model, path=settings.reference)
-    reference = lay_out_beside(policy, named, lambda model: Policy(load_backbone(model)))
+    reference_settings = replace(settings.model, path=settings.reference)
+    reference = lay_out_beside(policy, reference_settings, lambda model: Policy(load_backbone(model)))
     if not same_vocabulary(policy.tokenizer, reference.tokenizer):
         raise TutelageError(
             f"The vocabulary of the reference {settings.reference!r} differs from that of {settings.model.path!r}: "

@@ -184,7 +184,7 @@ class PolicyLM(TemplateLM):
             cut = max(len(ids) - len(continuation), 1)  # keep at least one token of context
             rows.append(EncodedRow(tuple(ids[:cut]), tuple(ids[cut:])))
         batch = collate(rows, pad_token_id(self.tokenizer), self.policy.device)
-        found: list[tuple[float, bool]] = [(0.0, True)] * len(rows)
+        results: list[tuple[float, bool]] = [(0.0, True)] * len(rows)
         for index in self.policy.split(batch, max(1, CHUNK_ELEMENTS // self.policy.vocabulary)):
             part = batch.rows(index).trimmed()
             logp = self.policy.logits(part).log_softmax(-1)
@@ -193,8 +193,8 @@ class PolicyLM(TemplateLM):
             lengths = part.mask.sum(1).tolist()
             pieces = zip(own.split(lengths), (logp.argmax(-1) == tokens).split(lengths), strict=True)
             for number, (values, likeliest) in zip(index.tolist(), pieces, strict=True):
-                found[number] = (float(values.double().sum()), bool(likeliest.all()))
-        return found
+                results[number] = (float(values.double().sum()), bool(likeliest.all()))
+        return results
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return Σ log π(token) of whole texts, split into windows of the context length if longer."""
@@ -235,9 +235,9 @@ class PolicyLM(TemplateLM):
                 )
         return texts
 
-    def _sampling(self, wanted: Mapping[str, Any]) -> config.Sampling:
+    def _sampling(self, request: Mapping[str, Any]) -> config.Sampling:
         """Return the sampling settings of a task; greedy by default."""
-        options = normalize_gen_kwargs(dict(wanted), ANSWER)
+        options = normalize_gen_kwargs(dict(request), ANSWER)
         greedy = not options["do_sample"]
         return config.Sampling(
             temperature=0.0 if greedy else options["temperature"],

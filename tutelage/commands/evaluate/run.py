@@ -121,8 +121,8 @@ def _write(
     tasks: Sequence["TaskFigures"],
 ) -> EvaluateResult:
     """Compare the sides, and write the result files."""
-    for side, found in zip(sides, tasks, strict=bool(tasks)):
-        side.figures.update(found.figures)
+    for side, task in zip(sides, tasks, strict=bool(tasks)):
+        side.figures.update(task.figures)
     summary: dict[str, Any] = {"prompts": len(prompts), "model": sides[-1].figures}
     if len(sides) == 2:
         summary |= {"against": sides[0].figures}
@@ -138,7 +138,7 @@ def _write(
         write_jsonl(settings.out / "answers.jsonl", answer_rows(sides))
     if tasks:
         pairs = zip(sides, tasks, strict=True)
-        rows = [{"model": side.name, **row} for side, found in pairs for row in found.samples]
+        rows = [{"model": side.name, **row} for side, task in pairs for row in task.samples]
         write_jsonl(settings.out / "tasks.jsonl", rows)
     (settings.out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return EvaluateResult(settings.out, summary)
@@ -185,14 +185,14 @@ def _load(path: str, settings: EvaluateSettings) -> Policy:
 def _named(settings: EvaluateSettings) -> list[tuple[str, str]]:
     """Split each reward into its name, or "", and its source."""
     matches = [(_NAMED.fullmatch(reward), reward) for reward in settings.reward]
-    return [(named[1], named[2]) if named else ("", reward) for named, reward in matches]
+    return [(match[1], match[2]) if match else ("", reward) for match, reward in matches]
 
 
 def _rewards(settings: EvaluateSettings, policy: Policy, ranks: Ranks) -> dict[str, Reward]:
     rewards: dict[str, Reward] = {}
-    for given, source in _named(settings):
+    for own_name, source in _named(settings):
         reward = make_reward([source], policy, settings.model)
-        name = given or reward_name(reward)
+        name = own_name or reward_name(reward)
         if name in rewards:
             raise TutelageError(
                 f"Two rewards are called {name!r}; put a name before each, as in gold=module:function."

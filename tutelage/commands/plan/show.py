@@ -97,29 +97,29 @@ def _time_table(estimate: CostEstimate) -> Table:
     return table
 
 
-def _print_sum(console: Console, result: PlanResult, shown: CostEstimate) -> None:
+def _print_sum(console: Console, result: PlanResult, estimate: CostEstimate) -> None:
     """Print whether it fits, the time and the cost of the run, or changes to make."""
     plan = result.plan
     if result.fits:
-        flags = setting_flags(shown.setting)
+        flags = setting_flags(estimate.setting)
         console.print(f"It fits{' with ' + flags if flags else ''}.", markup=False)
         total = (
             ""
             if result.steps is None
-            else f", {duration(result.steps * shown.seconds)} for {counted(result.steps, 'step')}"
+            else f", {duration(result.steps * estimate.seconds)} for {counted(result.steps, 'step')}"
         )
         console.print(
-            f"{shown.seconds:,.3g} s a step{total}; {plan.tokens_per_day(shown):,.3g} tokens a day; most of it is "
-            f"{shown.slowest.name}, bound by {shown.slowest.bound}.",
+            f"{estimate.seconds:,.3g} s a step{total}; {plan.tokens_per_day(estimate):,.3g} tokens a day; most of it "
+            f"is {estimate.slowest.name}, bound by {estimate.slowest.bound}.",
             markup=False,
         )
         if result.price:
-            cost = plan.cost(shown, result.price)
+            cost = plan.cost(estimate, result.price)
             of_run = "" if result.steps is None else f", {cost * result.steps:,.2f} for the run"
             console.print(f"Cost: {cost:,.4f} a step{of_run}, at {result.price:g} per device and hour.")
         return
     console.print(
-        f"It does not fit: at least {shown.memory.peak / GIB:,.2f} GiB of {shown.room / GIB:,.2f} GiB are needed."
+        f"It does not fit: at least {estimate.memory.peak / GIB:,.2f} GiB of {estimate.room / GIB:,.2f} GiB are needed."
     )
     for change in result.changes:
         console.print(f"  fits with {change.flags}: {change.peak / GIB:,.2f} GiB", markup=False)

@@ -149,10 +149,10 @@ def _print_measured(
     settings: RatersSettings,
     result: RatersResult,
     measured: Mapping[str, float],
-    known: int,
+    total: int,
 ) -> None:
     for name, right in measured.items():
-        share = wilson(right, known)
+        share = wilson(right, total)
         console.print(f"  {name:<9} {share.value:.3f}{_interval(share.low, share.high)}")
     console.print("  (a tie of n choices counts 1/n for the majority)")
     labels = result.label_calibration()

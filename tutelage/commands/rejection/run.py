@@ -112,10 +112,10 @@ def _told_nothing_apart(round: int, share: float) -> str:
     )
 
 
-def _write_samples(run: Run, step: int, kept: Sequence[OwnCompletion]) -> None:
+def _write_samples(run: Run, step: int, best: Sequence[OwnCompletion]) -> None:
     """Write a few of the completions that a round trains on, for inspection."""
     rows = [
         {"prompt": one.prompt.messages[-1].content, "completion": one.text, "score": one.score}
-        for one in kept[:4]
+        for one in best[:4]
     ]
     run.samples(step + 1, rows)

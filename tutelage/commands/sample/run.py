@@ -197,7 +197,7 @@ def _reward(settings: SampleSettings, ranks: Ranks) -> Reward:
 
 
 def _kept(
-    settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[Sequence[ScoredReply]]
+    settings: SampleSettings, prompts: Sequence[Prompt], candidates: Sequence[Sequence[ScoredReply]]
 ) -> Rows:
     """Return the first `n` candidates of each prompt, with their scores."""
     return [
@@ -205,7 +205,7 @@ def _kept(
             _completion(settings, prompt, number, one.text, one.finished),
             dict[str, object](score=one.score, **({"round": one.round} if settings.test_time.rounds else {})),
         )
-        for prompt, group in zip(prompts, found, strict=True)
+        for prompt, group in zip(prompts, candidates, strict=True)
         for number, one in enumerate(group[: settings.n])
     ]
 
@@ -248,28 +248,28 @@ def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prom
     return _kept(settings, prompts, [one.candidates for one in results])
 
 
-def _write_searches(out: Path, found: Sequence[SearchResult]) -> None:
+def _write_searches(out: Path, results: Sequence[SearchResult]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with (out / "searches.jsonl").open("w", encoding="utf-8") as file:
-        for one in found:
+        for one in results:
             row = {"prompt_id": one.prompt.id, "advice": one.advice, "best": one.best.score}
             file.write(json.dumps(row | {"best_sampled": one.best_sampled.score}, ensure_ascii=False) + "\n")
 
 
-def _summary(found: Sequence[SearchResult], search: SearchSettings) -> str:
+def _summary(results: Sequence[SearchResult], search: SearchSettings) -> str:
     """Describe the scores before and after the search, and whether this model follows its own advice."""
     before, after = (
-        _mean([one.best_sampled.score for one in found]),
-        _mean([one.best.score for one in found]),
+        _mean([one.best_sampled.score for one in results]),
+        _mean([one.best.score for one in results]),
     )
-    better = sum(one.best.round > 0 for one in found)
+    better = sum(one.best.round > 0 for one in results)
     spent = search.width * (search.rounds + 1)
     text = (
         f"Test-time preference optimisation: best score {before:.3f} before, {after:.3f} after, a revision is best for "
-        f"{better} of {counted(len(found), 'prompt')}. The same number of plain samples is "
+        f"{better} of {counted(len(results), 'prompt')}. The same number of plain samples is "
         f"--best-of {spent}: compare with it."
     )
-    match followed(found):
+    match followed(results):
         case None:
             text += "\nAll completions of a prompt scored the same, so the search had no signal."
         case False:
