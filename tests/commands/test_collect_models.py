@@ -234,7 +234,7 @@ def test_a_second_round_starts_from_the_new_policy_with_its_lineage(tmp_path: Pa
     (run_folder / "config.json").write_text(json.dumps({"format": "tutelage-run/1", "settings": settings}))
     status, out, err = run(capsys, "iterate", study, "--policy", new, "--prompts", prompts, *short)
     assert (status, err) == (0, "")
-    assert f"Round 2 of s: {new} beside {old}" in out
+    assert f"Round 2 of s: {new} against {old}" in out
     assert "tutelage reward --model" in out
     first_round, second = survey(store, 1).rounds
     assert (second.policy, second.lineage["against"], second.lineage["after_round"]) == (new, old, 1)

@@ -67,7 +67,7 @@ def main(settings: IterateSettings) -> int:
     number = last.number + 1 if last else 1
     lineage = lineage_of(settings.policy) | ({"against": older} if older else {})
     lineage |= {"after_round": last.number} if last else {}
-    print(f"Round {number} of {study.name}: {settings.policy}{f' beside {older}' if older else ''}")
+    print(f"Round {number} of {study.name}: {settings.policy}{f' against {older}' if older else ''}")
     make(_questions(settings, study.name, number, older), lineage)
     _advise(settings)
     return 0

@@ -124,7 +124,7 @@ def greeting() -> str:
     first = (
         (
             ("tutelage demo", "the whole loop on an embedded example, in minutes, with a report"),
-            ("tutelage sft --help", "fine-tune a model of your own, the first stage of the loop"),
+            ("tutelage sft --help", "fine-tune your own model, the first stage of the loop"),
             ("tutelage collect init --help", "ask people which of two answers is better"),
         )
         if trains

@@ -302,7 +302,7 @@ def _write_final(run: Run, model: Policy | ScalarModel, summary: Mapping[str, ob
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         model.save_whole(unfinished)
-        release_memory()  # the saved model is loaded beside the trained one
+        release_memory()  # the saved model is loaded in addition to the trained one
         model.verify(unfinished)
     except TutelageError as error:
         shutil.rmtree(unfinished, ignore_errors=True)

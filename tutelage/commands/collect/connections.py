@@ -87,12 +87,12 @@ def manage_tokens(settings: TokenActions) -> int:
 def _list_tokens(store: "Store", study: "Study") -> None:
     tokens = TOKEN.list(store, study.id)
     for token in tokens:
-        end = _day(token.expires) if token.expires else "no end"
+        end = _day(token.expires) if token.expires else "no expiry"
         used = f"last used {_day(token.used)}" if token.used else "never used"
         parts = (", ".join(token.rights), end, used, token.problem)
         print(f"{token.name}: {'; '.join(filter(None, parts))}")
     if not tokens:
-        print("There are no tokens; make one with --new NAME.")
+        print("There are no tokens; create one with --new NAME.")
 
 
 def manage_webhooks(settings: WebhookActions) -> int:
@@ -117,7 +117,7 @@ def manage_webhooks(settings: WebhookActions) -> int:
             print(f"webhook {settings.rotate}: secret {secret}")
         elif settings.test is not None:
             problem = send_test(store, study.id, settings.test)
-            print(f"webhook {settings.test} {problem or 'took the message'}")
+            print(f"webhook {settings.test} {problem or 'accepted the message'}")
             return int(bool(problem))
         else:
             _list_webhooks(store, study)
@@ -133,7 +133,7 @@ def _list_webhooks(store: "Store", study: "Study") -> None:
         both = (
             f"signed with the former secret too until {_day(hook.former_until)}" if hook.former_until else ""
         )
-        parts = (", ".join(hook.topics), last, f"{hook.waiting} on the way", both, hook.error)
+        parts = (", ".join(hook.topics), last, f"{hook.waiting} pending", both, hook.error)
         print(f"webhook {hook.id}: {hook.url}: {'; '.join(filter(None, parts))}")
     if not hooks:
         print("There are no webhooks; add one with --add ADDRESS.")

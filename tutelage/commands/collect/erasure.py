@@ -40,7 +40,7 @@ def forget_raters(settings: Forget) -> int:
     store, study = open_existing(settings)
     with closing(store):
         for each in finish_forgetting(store, study.id):
-            print(f"Forgetting “{each.name}” had been interrupted, and is done now.")
+            print(f"Forgetting “{each.name}” was interrupted, and is complete now.")
             _tell(each)
         if settings.due:
             erased = forget_due(store, study.id, actor=operator())
@@ -52,7 +52,7 @@ def forget_raters(settings: Forget) -> int:
     for each in erased:
         _tell(each)
     if not erased:
-        print("Nobody is due.")
+        print("No rater is due.")
     return 0
 
 
@@ -61,10 +61,8 @@ def _tell(erased: "Forgotten") -> None:
         f"Forgotten; {'the votes were erased' if erased.erased else f'the votes stay under “{erased.name}”'}."
     )
     for name in erased.backups:
-        print(f"  still holds the rater: {name}")
+        print(f"  still contains the rater: {name}")
     if erased.exports:
-        print(f"  exports made since the rater came, whose files may hold the rater: {erased.exports:,}")
+        print(f"  exports made since the rater joined, which may contain the rater: {erased.exports:,}")
     if not erased.rewritten:
-        print(
-            "  the database file was in use and could not be rewritten; the next rater who is forgotten does that"
-        )
+        print("  the database file was in use and could not be rewritten; this is done with the next erasure")

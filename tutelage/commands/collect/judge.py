@@ -38,7 +38,7 @@ def judge(settings: Judge) -> int:
     ties = verdicts.count("tie")
     print(
         f"{name}: {counted(count, 'question')} answered, {len(verdicts):,} in all, {ties:,} of them equal or "
-        "inconsistent. It counts apart from people; `tutelage reward` and `collect export` take it with --kinds."
+        "inconsistent. It is counted apart from people; `tutelage reward` and `collect export` include it with --kinds."
     )
     return 0
 

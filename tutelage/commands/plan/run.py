@@ -169,8 +169,8 @@ def _notes(run: PlannedRun, plan: RunPlan) -> Iterator[str]:
         yield "training and serving devices wait for each other, as with --staleness 0"
     if choice is not None and choice.setting.sharding != "none":
         yield (
-            f"while a checkpoint is written, the machine of rank 0 holds {saving(work) / GIB:,.1f} GiB beside its "
-            "GPUs: the whole weights"
+            f"while a checkpoint is written, the machine of rank 0 holds {saving(work) / GIB:,.1f} GiB in CPU "
+            "memory: the whole weights"
         )
 
 
