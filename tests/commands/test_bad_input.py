@@ -263,11 +263,11 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, m
     ("changes", "told"),
     [
         ({"sampling": config.Sampling(top_k=5)}, "top_k, top_p or min_p would make the two differ"),
-        ({"sampling": config.Sampling(temperature=0)}, "temperature 0 every sample is the same"),
+        ({"sampling": config.Sampling(temperature=0)}, "temperature 0 all samples are the same"),
         ({"critic_from": "somewhere"}, "Use --critic network"),
         ({"lora": config.Lora(rank=2, dropout=0.1)}, "lora.dropout"),
-        ({"ptx": "text.jsonl"}, "one without the other does nothing"),
-        ({"set": ("ptx=0.1",)}, "one without the other does nothing"),
+        ({"ptx": "text.jsonl"}, "neither has an effect without the other"),
+        ({"set": ("ptx=0.1",)}, "neither has an effect without the other"),
         ({"recipe": "grpo", "critic": "network"}, "has no critic"),
         ({"recipe": "grpo", "critic_lr": 1e-4}, "has no critic"),
         ({"recipe": "poo"}, "(?i)no recipe named 'poo'.*ppo"),
@@ -299,7 +299,7 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
         ),
         (
             lambda: sample.settings(model=config.Model("m"), prompts="p", out="o", n=1, pairs=1),
-            "needs two answers",
+            "needs two completions",
         ),
         (
             lambda: sample.settings(
@@ -309,7 +309,7 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
         ),
         (
             lambda: pretrain.settings(data="d", out="o", model="m", shape=config.Shape(layers=2)),
-            "Leave one of them",
+            "Omit one of them",
         ),
         (lambda: evaluate.settings(model=config.Model("m"), prompts="p", out="o", n=0), "--n is 0"),
         (

@@ -109,7 +109,7 @@ def test_a_function_is_named_by_its_module():
     weighed = settings_from(tt.ImproveSettings, keywords | {"reward": {length: 0.5}})
     assert weighed.reward == (f"{__name__}:length=0.5",)
     for unnamed in (lambda prompts, answers: [0.0], [].append):
-        with pytest.raises(tt.TutelageError, match=r"give a function at the top of a module.*train\.improve"):
+        with pytest.raises(tt.TutelageError, match=r"give a module-level function.*train\.improve"):
             importable_name(unnamed)
 
 

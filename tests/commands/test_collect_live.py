@@ -102,12 +102,12 @@ def test_one_model_may_talk_on_both_sides(tmp_path: Path, capsys: Captured) -> N
     ("words", "message"),
     [
         ("init x --live", "--live needs --model"),
-        ("init x --live --model m --from-pairs a.jsonl", "--from-pairs does not go with --live"),
-        ("init x --live --model m --kind ranking", "--kind does not go with --live"),
-        ("init x --live --model m --pairs 2", "--pairs does not go with --live"),
+        ("init x --live --model m --from-pairs a.jsonl", "--from-pairs cannot be used with --live"),
+        ("init x --live --model m --kind ranking", "--kind cannot be used with --live"),
+        ("init x --live --model m --pairs 2", "--pairs cannot be used with --live"),
         ("init x --live --model m --turns 0", "turns is 0"),
         ("init x --live --model m --prompts talks.jsonl", "has 3 messages; a suggestion"),
-        ("init x --from-pairs a.jsonl --turns 3", "--turns is for live conversations"),
+        ("init x --from-pairs a.jsonl --turns 3", "--turns applies to live conversations"),
     ],
 )
 def test_mistakes_are_told_and_make_nothing(

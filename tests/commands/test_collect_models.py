@@ -154,7 +154,7 @@ def test_a_reward_rates_with_its_strength(study: Path, capsys: Captured) -> None
         (("judge", "--endpoint", "http://127.0.0.1:9", "--model", "m"), "did not answer"),
         (("judge", "--reward", "values:nothing"), "has no function 'nothing'"),
         (("next", "--by", "uncertainty"), "needs --reward"),
-        (("next", "--by", "random", "--new", "x"), "go with --by models"),
+        (("next", "--by", "random", "--new", "x"), "need --by models"),
         (("next", "--by", "models"), "name it with --new"),
         (("next", "--by", "models", "--new", "x"), "No new question is between x"),
     ],
@@ -234,7 +234,7 @@ def test_a_second_round_starts_from_the_new_policy_with_its_lineage(tmp_path: Pa
     (run_folder / "config.json").write_text(json.dumps({"format": "tutelage-run/1", "settings": settings}))
     status, out, err = run(capsys, "iterate", study, "--policy", new, "--prompts", prompts, *short)
     assert (status, err) == (0, "")
-    assert f"Round 2 of s: {new} beside {old}" in out
+    assert f"Round 2 of s: {new} against {old}" in out
     assert "tutelage reward --model" in out
     first_round, second = survey(store, 1).rounds
     assert (second.policy, second.lineage["against"], second.lineage["after_round"]) == (new, old, 1)
@@ -275,7 +275,7 @@ def test_a_round_that_would_ask_nothing_is_refused(tmp_path: Path, capsys: Captu
     words = ["--prompts", prompts, "--sampling.max-new-tokens", "6"]
     assert run(capsys, "collect", "init", study, "--model", old, *words)[0] == 0
     status, _, err = run(capsys, "iterate", study, "--policy", same, *words)
-    assert (status, "nothing but equal answers" in err) == (2, True)
+    assert (status, "only equal responses" in err) == (2, True)
     status, _, err = run(capsys, "iterate", study, "--policy", old, *words)
     assert (status, "name it with --against" in err) == (2, True)
     assert run(capsys, "iterate", study, "--policy", old, "--against", "none", *words, "--seed", "3")[0] == 0

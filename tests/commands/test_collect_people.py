@@ -74,10 +74,10 @@ def test_consent_and_forgetting(study: str, capsys: pytest.CaptureFixture[str], 
     assert main(["collect", "forget", study, "anna"]) == 0
     told = capsys.readouterr().out
     assert "votes" in told
-    assert f"still holds the rater: {kept}" in told  # a file that has gone holds nobody any more
+    assert f"still contains the rater: {kept}" in told  # a file that has gone holds nobody any more
     assert str(gone) not in told
     assert main(["collect", "forget", study, "--due"]) == 0
-    assert "Nobody is due" in capsys.readouterr().out
+    assert "No rater is due" in capsys.readouterr().out
 
 
 def test_languages_and_personal_data_at_the_command_line(

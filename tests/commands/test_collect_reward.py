@@ -203,15 +203,15 @@ def test_what_a_loss_cannot_use_is_said(tmp_path: Path, tiny_model: Any) -> None
     strong.write_text("".join(json.dumps(row) + "\n" for row in rows))
     base, out = tiny_model("llama"), tmp_path / "run"
     for loss in ("margin", "scaled"):
-        with pytest.raises(TutelageError, match=r"every margin is 0. Use --loss soft"):
+        with pytest.raises(TutelageError, match=r"every margin in .* is 0: use --loss soft"):
             reward.main(settings(base, plain, out, loss=loss))
     assert not out.exists()
     given = settings(base, strong, out)
     (said,) = inert_columns(given, read_data(given))
-    assert said.endswith("pairs have a margin, which the loss soft does not read.")
+    assert said.endswith("pairs have a margin, which the loss soft does not use.")
     ties = settings(base, plain, out, loss="davidson")
     assert inert_columns(ties, read_data(ties)) == (
-        "No pair is a tie, so the loss davidson is the loss soft.",
+        "No pair is a tie, so the loss davidson equals the loss soft.",
     )
 
 

@@ -120,7 +120,7 @@ def test_a_server_with_several_studies_serves_each_and_a_front_page(folder: Path
         (["--oidc-issuer", "http://id.test", "--oidc-client", "c", "--owners", "a@b.org"], "https"),
         (["--proxy-user-header", "X-User", "--trusted-proxy", "proxy", "--owners", "anna"], "no address"),
         (["--public-url", "rate.example.org"], "public URL"),
-        (["--owner", "rater"], "no owner"),
+        (["--owner", "rater"], "not an owner"),
         (["--owner", "gone"], "taken away"),
     ],
 )

@@ -58,7 +58,7 @@ def test_what_does_not_fit_ends_with_status_1_and_says_what_would(tmp_path, caps
     assert "It does not fit" in text
     assert "such devices beside servers for the responses (--servers)" in text
     natural = printed(capsys, *words, "--recipe", "trpo", "--gpus", "8", code=1)
-    assert "more such devices do not help: each would hold the whole model" in natural
+    assert "more such devices do not help: each would need the whole model" in natural
     assert "† computed for comparison" in natural
 
 

@@ -446,4 +446,4 @@ def test_a_divergence_needs_answers_from_the_whole_distribution(tiny_model, tmp_
         tmp_path / "out", model=model(base), against=base, prompts=data["prompts"], sampling=asked
     )
     assert "kl" not in found["model"], "with itself it would not be 0"
-    assert "needs answers from the whole distribution" in capsys.readouterr().err
+    assert "needs completions from the whole distribution" in capsys.readouterr().err

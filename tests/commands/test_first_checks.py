@@ -51,7 +51,7 @@ def test_a_disk_that_is_full_from_the_start(begin, monkeypatch, tmp_path, name):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 50_000, 50_000))
         with pytest.raises(
-            TutelageError, match=r"run has 0.1 MB free, and a checkpoint .* at least 0.\d MB: make room"
+            TutelageError, match=r"run has 0.1 MB free, but a checkpoint .* at least 0.\d MB: free space"
         ):
             begin(name)
     assert not (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -83,7 +83,7 @@ def test_the_room_that_is_needed(tiny_model, monkeypatch, rank):
         check_disk(Run(), policy, critic)
 
     check(needed)
-    with pytest.raises(TutelageError, match=f"at least {needed / 1e6:,.1f} MB: make room"):
+    with pytest.raises(TutelageError, match=f"at least {needed / 1e6:,.1f} MB: free space"):
         check(needed - 1)
     check(0, start=1)  # a run that goes on has its checkpoints
 

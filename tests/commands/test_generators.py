@@ -125,7 +125,7 @@ def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tm
     [
         ({"sync": "disk"}, "there are none"),
         ({"sync_folder": "x"}, "there are none"),
-        ({"sync": "lora", "rollouts": "http://a"}, "hands an adapter over, but --lora.rank is 0"),
+        ({"sync": "lora", "rollouts": "http://a"}, "sends an adapter, but --lora.rank is 0"),
         ({"sync": "nccl", "rollouts": "http://a", "lora": config.Lora(rank=2)}, "use --sync lora"),
         ({"sync": "nccl", "rollouts": "http://a", "sync_folder": "x"}, "writes no folder"),
     ],

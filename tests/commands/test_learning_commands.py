@@ -123,7 +123,7 @@ def test_a_reference_of_its_own(base, tiny_model, tmp_path):
     assert read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]["held_out/loss"] != pytest.approx(
         0.6931, abs=1e-3
     )
-    with pytest.raises(TutelageError, match="another vocabulary"):
+    with pytest.raises(TutelageError, match="vocabulary of the reference"):
         dpo.main(dpo_settings(base, tmp_path / "x", data=data, reference=tiny_model("qwen3")))
 
 
@@ -206,7 +206,7 @@ def test_rejection_says_when_the_best_answers_are_no_better(base, prompts, tmp_p
         asked = {"reward": (f"given_rewards:{reward}",), "rounds": 1, "quiet": False}
         assert rejection.main(rejection_settings(base, prompts, tmp_path / reward, **asked)) == 0
         assert (
-            "Round 1: the answers to 100% of the prompts all got one score" in capsys.readouterr().err
+            "Round 1: for 100% of the prompts all completions got the same score" in capsys.readouterr().err
         ) is told
         first = read_jsonl(tmp_path / reward / "metrics.jsonl")[1]
         answers = read_jsonl(tmp_path / reward / "rounds" / "round-1.jsonl")
@@ -273,10 +273,10 @@ def test_a_run_that_crashed_twice_is_the_run_that_did_not(base, tmp_path, monkey
     [
         ({"data": "", "prompts": ""}, "either --data.*or --prompts"),
         ({"prompts": "p.jsonl"}, "either --data.*or --prompts"),
-        ({"rounds": 3}, "--rounds would do nothing"),
-        ({"samples": 4, "reward": ("m:f",)}, "--reward, --samples would do nothing"),
-        ({"judge_question": "Which?"}, "--judge-question would do nothing"),
-        ({"sampling": config.Sampling(temperature=0.5)}, "--sampling would do nothing"),
+        ({"rounds": 3}, "--rounds would have no effect"),
+        ({"samples": 4, "reward": ("m:f",)}, "--reward, --samples would have no effect"),
+        ({"judge_question": "Which?"}, "--judge-question would have no effect"),
+        ({"sampling": config.Sampling(temperature=0.5)}, "--sampling would have no effect"),
         ({"data": "", "prompts": "p.jsonl"}, "either --reward or --judge"),
         ({"data": "", "prompts": "p.jsonl", "judge": "http://x"}, "--judge-model"),
         (
@@ -285,7 +285,7 @@ def test_a_run_that_crashed_twice_is_the_run_that_did_not(base, tmp_path, monkey
         ),
         (
             {"data": "", "prompts": "p.jsonl", "judge": "http://x", "judge_model": "m", "samples": 2},
-            "--held-out and --evaluate-every would do nothing",
+            "--held-out and --evaluate-every have no effect",
         ),
         ({"data": "", "prompts": "p.jsonl", "reward": ("m:f",), "unpaired": True}, "--unpaired"),
         ({"epochs": 0.0}, "--epochs"),
@@ -325,7 +325,7 @@ def test_contradictions_of_rejection(base, tmp_path, changes, told):
         ),
         (["--set", "betta=1"], "did you mean 'beta'"),
         (["--set", "beta=-1"], "above 0"),
-        (["--unpaired"], "only kto learns"),
+        (["--unpaired"], "only kto trains"),
     ],
 )
 def test_losses_that_are_none_are_answered_before_anything_begins(base, tmp_path, capsys, words, told):
@@ -359,7 +359,7 @@ def test_answers_that_never_end_are_compared_by_their_scores(base, prompts, tmp_
     out = tmp_path / "run"
     assert dpo.main(online_settings(base, prompts, out, quiet=False)) == 0
     told = capsys.readouterr().err
-    assert "Round 1: more than half of the answers were cut at the length limit" in told
+    assert "Round 1: more than half of the completions were cut at the length limit" in told
     starts = [row for row in read_jsonl(out / "metrics.jsonl") if "round" in row]
     assert all(row["ended"] == 0 and row["score/kept"] > row["score/mean"] for row in starts)
 

@@ -101,7 +101,7 @@ def test_truncated_importance_sampling_from_the_command_line(tiny_model, tmp_pat
         ({"mismatch": "recompute"}, "would correct nothing"),
         ({"mismatch_cap": 3.0}, "--mismatch-cap bounds the weights of --mismatch truncated"),
         ({"mismatch_cap": 0.5}, "must be at least 1.0"),
-        ({"mismatch": "truncated", "recipe": "gspo", "bf16": True}, "weighs a whole response by one ratio"),
+        ({"mismatch": "truncated", "recipe": "gspo", "bf16": True}, "weights a whole response by one ratio"),
         ({"tokens_at_once": 0}, "--tokens-at-once is 0; it must be at least 1"),
     ],
 )

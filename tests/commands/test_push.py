@@ -82,7 +82,7 @@ def test_a_list_only_sends_nothing_and_lists_the_files(run: Path, capsys: pytest
 
 @pytest.mark.parametrize("repo", ["../mine", "a/b/c", "", "me/my model"])
 def test_a_name_that_the_hub_cannot_have_is_refused_before_anything(run: Path, repo: str) -> None:
-    with pytest.raises(TutelageError, match="no name of a repository"):
+    with pytest.raises(TutelageError, match="not a valid repository name"):
         push(run, repo, api=Hub(AssertionError("asked the hub")))
     assert not (run / "model" / "README.md").exists()
 
@@ -104,5 +104,5 @@ def http_error() -> Exception:
     "error", [http_error(), LocalTokenNotFoundError("no token"), ConnectionError("offline")], ids=repr
 )
 def test_what_the_hub_refuses_is_said_with_a_remedy(run: Path, error: Exception) -> None:
-    with pytest.raises(TutelageError, match=r"did not take me/mine.*hf auth login"):
+    with pytest.raises(TutelageError, match=r"refused me/mine.*hf auth login"):
         push(run, "me/mine", api=Hub(error))

@@ -332,8 +332,8 @@ def test_kill_9_and_ctrl_c(tiny_model, tmp_path, data):
     assert stopped.returncode == 130, told
     last = read_jsonl(tmp_path / "broken" / "metrics.jsonl")[-1]["step"]
     assert last < 9
-    assert f"Stopped after step {last}; everything is saved. Go on with: tutelage improve --config" in told
-    assert told.split("Go on with:")[1].split()[-1].endswith("broken.json"), "the file says resume already"
+    assert f"Stopped after step {last}; everything is saved. Continue with: tutelage improve --config" in told
+    assert told.split("Continue with:")[1].split()[-1].endswith("broken.json"), "the file says resume already"
     assert (tmp_path / "broken" / "checkpoints" / f"step-{last}").is_dir()
     assert "Traceback" not in told
 

@@ -195,12 +195,12 @@ def test_every_command_that_trains_on_rows_reads_a_study(study, tiny_model, tmp_
 
 
 def test_answers_are_those_of_conversations_in_files(study, tiny_model, tmp_path):
-    with pytest.raises(TutelageError, match="--answers would do nothing"):
+    with pytest.raises(TutelageError, match="--answers has no effect"):
         tt.sft(model=model("m"), data=str(study), out=tmp_path / "out", answers="every")
 
 
 def test_settings_of_a_study_are_refused_where_there_is_none(tiny_model, tmp_path):
     for more in ({"study": "x"}, {"kinds": ("human",)}, {"study_rows": ("votes",)}):
         for command in (tt.sft, tt.dpo, tt.reward):
-            with pytest.raises(TutelageError, match="would do nothing"):
+            with pytest.raises(TutelageError, match="would have no effect"):
                 command(model=model("m"), data="rows.jsonl", out=tmp_path / "out", **more)

@@ -133,13 +133,13 @@ def test_a_judge_that_prefers_whatever_stands_first_is_found_out(study: Path, tm
 
 
 def test_a_study_that_cannot_tell_is_refused(study: Path, tmp_path: Path) -> None:
-    with pytest.raises(TutelageError, match="neither its database nor its folder"):
+    with pytest.raises(TutelageError, match="neither a database nor a folder of one"):
         trusted(kind, tmp_path, tmp_path / "run")
     few = open_store(tmp_path / "few.sqlite")
     create_study(few, "few")
     few.close()
     with pytest.raises(
-        TutelageError, match=r"few.sqlite' has 0 pairs .* against 10 or more\. Let raters go on"
+        TutelageError, match=r"few.sqlite' has 0 pairs .* against 10 or more\. Let raters continue"
     ):
         trusted(kind, tmp_path / "few.sqlite", tmp_path / "run")
     simulated = open_store(tmp_path / "simulated.sqlite")
@@ -180,7 +180,7 @@ def test_improve_trains_on_what_the_study_trusts_and_begins_with_nothing_else(
         assert json.loads((run / RECORD).read_text())["weight"] == weight
     with pytest.raises(TutelageError, match=r"With --data .*--trust"):
         DpoSettings(model=config.Model("m"), data="d", out=out, trust="study")
-    with pytest.raises(TutelageError, match="go with --trust"):
+    with pytest.raises(TutelageError, match="need --trust"):
         ImproveSettings(
             model=config.Model("m"), prompts="p", reward=("rule:format",), out=out, trust_anyway=True
         )

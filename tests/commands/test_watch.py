@@ -162,7 +162,7 @@ def test_an_interrupt_ends_it_without_a_traceback(store: Store, tmp_path: Path, 
         ({"votes": 1, "then": "no-such-program-here"}, "no such program"),
         ({"votes": 1, "then": "echo 'x"}, "quotation marks"),
         ({"votes": 1, "then": " "}, "empty"),
-        ({"votes": 1, "study": "https://x", "db": "postgresql://x"}, "leave out --db"),
+        ({"votes": 1, "study": "https://x", "db": "postgresql://x"}, "omit --db"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_before_anything_is_waited_for(

@@ -1,12 +1,12 @@
-"""The one exception a user is meant to read."""
+"""Exception for errors that users are meant to read."""
 
 
 class TutelageError(Exception):
-    """Bad input or an impossible request, told in a sentence: what is wrong, where, and what to do instead.
+    """Invalid input or an impossible request, with a one-sentence message: what is wrong, where, and how to fix it.
 
-    The command line prints the message without a traceback and exits with status 2. Anything else that escapes
-    is a defect of ours and keeps its traceback.
+    The command line prints the message without a traceback and exits with status 2. Any other exception is a bug in
+    this package and keeps its traceback.
     """
 
     page = ""
-    """The page of `docs` that explains errors of a class; empty where it is that of the module which raises them."""
+    """Page of `docs` that explains errors of this class; if empty, the page of the module that raises them."""

@@ -1,7 +1,7 @@
-"""The extras of the package: what `pip install 'tutelage[NAME]'` brings, and what to say where it is missing.
+"""Optional dependencies: the libraries that `pip install 'tutelage[NAME]'` installs, and the error for a missing one.
 
-`pip install tutelage` brings what works without torch: the command line, files of data, statistics, reports and the
-application for people. A module of an extra is imported where it is needed, and the first import that fails says which
+`pip install tutelage` installs the torch-free parts: the command line, data files, statistics, reports and the
+application for raters. Modules of an extra are imported where they are needed, and the first failing import names the
 extra to install.
 """
 
@@ -12,13 +12,13 @@ from tutelage.base.sentences import Sentence
 
 
 class Extra(NamedTuple):
-    """An extra: the modules that it brings, the first of which stands for all, and what they are for."""
+    """An optional dependency group: its modules, the first of which represents all, and their use."""
 
     name: str
     modules: tuple[str, ...]
     use: str
     size: str = ""
-    """What a user should know about the size of the download, as a sentence; empty where it is small."""
+    """Note on the size of the download, as a sentence; empty if small."""
 
 
 EXTRAS = (
@@ -52,15 +52,15 @@ EXTRAS = (
 
 
 class MissingExtra(TutelageError):
-    """A library that an extra brings is not installed."""
+    """A library of an extra is not installed."""
 
     page = "installation.md"
 
 
 def missing(error: ModuleNotFoundError, subject: str) -> MissingExtra | None:
-    """What to tell a user whose `subject` ("improve", "A Parquet file") needs a module that is not installed.
+    """Return the error for a `subject` ("improve", "A Parquet file") that needs a module which is not installed.
 
-    None where the module belongs to no extra: its absence is a defect.
+    None if the module belongs to no extra: its absence is a bug.
     """
     module = (error.name or "").partition(".")[0]
     for extra in EXTRAS:

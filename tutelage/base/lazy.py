@@ -1,4 +1,4 @@
-"""What is imported when it is first used: names of a package (PEP 562), and values of a table."""
+"""Lazy imports: names of a package (PEP 562), and values of a table."""
 
 import importlib
 import sys
@@ -11,7 +11,7 @@ T = TypeVar("T")
 def lazy_names(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package that offers names of other modules; `modules` has the module of each."""
+    """Return `__getattr__` and `__dir__` of a package that re-exports names; `modules` maps a name to its module."""
 
     def get(name: str) -> Any:
         if name not in modules:
@@ -25,7 +25,7 @@ def lazy_names(
 
 
 class LazyTable(Mapping[str, T]):
-    """Values by name. `places` has the module and the name there of each."""
+    """Mapping whose values are imported on access. `places` maps each name to a module and the name there."""
 
     def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
         self._places = places

@@ -1,13 +1,13 @@
-"""Numbers with the nouns that they count, as messages in English say them."""
+"""Counts with English nouns and verbs."""
 
 _IRREGULAR = {"person": "people", "child": "children"}
 _VERBS = {"is": "are", "was": "were", "has": "have", "does": "do"}
 
 
 def counted(count: int, thing: str, verb: str = "") -> str:
-    """A number of things, and what they do: 1 vote, 1,200 votes; 1 vote has, 2 votes have.
+    """Return a count with its noun and verb: 1 vote, 1,200 votes; 1 vote has, 2 votes have.
 
-    `thing` is the noun as it is said of one, `verb` the verb in the third person: is, has, lacks.
+    `thing` is the singular noun, `verb` the verb in the third person singular: is, has, lacks.
     """
     noun = thing if count == 1 else _plural(thing)
     does = verb if count == 1 else _VERBS.get(verb, verb.removesuffix("s"))
@@ -15,7 +15,7 @@ def counted(count: int, thing: str, verb: str = "") -> str:
 
 
 def _plural(thing: str) -> str:
-    """The plural of a noun, which may have words before it: new votes, batches, entries, people."""
+    """Return the plural of a noun, which may have words before it: new votes, batches, entries, people."""
     before, _, noun = thing.rpartition(" ")
     if noun in _IRREGULAR:
         noun = _IRREGULAR[noun]

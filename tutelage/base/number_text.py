@@ -1,4 +1,4 @@
-"""Numbers, times and texts for a reader."""
+"""Formatting of numbers, durations and texts for readers."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number with `digits` significant ones, thousands apart, a true minus sign and no needless zeros.
+    """Format a number with `digits` significant digits, thousands separators, a true minus sign and no trailing zeros.
 
     12345 -> 12,345 · 0.03162 -> 0.0316 · -2 -> −2 · 3e-6 -> 3e−6 · NaN -> "not a number".
     """
@@ -21,22 +21,22 @@ def number(value: float, digits: int = 3) -> str:
     size = abs(value)
     if size and (size < 1e-4 or size >= 1e9):
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        written = f"{_trimmed(mantissa)}e{int(exponent)}"
+        text = f"{_trimmed(mantissa)}e{int(exponent)}"
     elif size >= 10 ** (digits - 1):
-        written = f"{value:,.0f}"
+        text = f"{value:,.0f}"
     else:
         decimals = digits - 1 - (math.floor(math.log10(size)) if size else 0)
-        written = _trimmed(f"{value:.{decimals}f}")
-    return "0" if written == "-0" else written.replace("-", MINUS)
+        text = _trimmed(f"{value:.{decimals}f}")
+    return "0" if text == "-0" else text.replace("-", MINUS)
 
 
 def percent(share: float, decimals: int = 0) -> str:
-    """A share in per cent: 0.724 -> 72%."""
+    """Format a share as a percentage: 0.724 -> 72%."""
     return f"{share * 100:.{decimals}f}%".replace("-", MINUS)
 
 
 def compact(value: float, digits: int = 3) -> str:
-    """A number in the least room: 12,000 -> 12k, 2,500,000 -> 2.5M."""
+    """Format a number compactly: 12,000 -> 12k, 2,500,000 -> 2.5M."""
     for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if least <= abs(value) < 1e12:
             return number(value / unit, digits) + letter
@@ -44,7 +44,7 @@ def compact(value: float, digits: int = 3) -> str:
 
 
 def tick_labels(ticks: tuple[float, ...], *, percent: bool = False, log: bool = False) -> tuple[str, ...]:
-    """The labels of an axis' ticks; those of a linear axis have equally many decimals, so that they align."""
+    """Return the tick labels of an axis; those of a linear axis share a number of decimals, so that they align."""
     values = [round(tick * 100, 9) if percent else tick for tick in ticks]
     sign = "%" if percent else ""
     extreme = any(abs(tick) >= 1e4 or 0 < abs(tick) < 1e-3 for tick in values)
@@ -56,12 +56,13 @@ def tick_labels(ticks: tuple[float, ...], *, percent: bool = False, log: bool = 
 
 
 def _trimmed(decimal: str) -> str:
-    """A decimal number without the zeros that end it."""
+    """Remove trailing zeros of a decimal number."""
     return decimal.rstrip("0").rstrip(".") if "." in decimal else decimal
 
 
 def _digits(ticks: Sequence[float]) -> int:
-    """The significant digits that tell ticks apart, whose steps have up to two: 1,000,000 and 1,025,000 need four."""
+    """Return the significant digits that distinguish ticks, whose steps have up to two: 1,000,000 and 1,025,000 need
+    four."""
     step = min((b - a for a, b in pairwise(ticks)), default=0.0)
     if step <= 0:
         return 3
@@ -70,29 +71,29 @@ def _digits(ticks: Sequence[float]) -> int:
 
 
 LONGEST = 6000
-"""The most characters of one text on a page."""
+"""Maximum number of characters of one text on a page."""
 
 
 def shortened(text: str, limit: int = LONGEST) -> str:
-    """A text cut at the limit, with the number of characters left out."""
+    """Truncate a text to the limit and append the number of omitted characters."""
     return (
         text if len(text) <= limit else f"{text[:limit]} … ({counted(len(text) - limit, 'more character')})"
     )
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A difference with its sign, also when it is positive."""
-    written = number(value, digits)
-    return written if value <= 0 else f"+{written}"
+    """Format a difference with its sign, also when it is positive."""
+    text = number(value, digits)
+    return text if value <= 0 else f"+{text}"
 
 
 def fixed(value: float) -> str:
-    """A score with two decimals, so that columns of scores align."""
+    """Format a score with two decimals, so that columns of scores align."""
     return f"{value:.2f}".replace("-", MINUS)
 
 
 def duration(seconds: float) -> str:
-    """A time in the two units that matter: 4.2 s · 3 min 20 s · 2 h 5 min."""
+    """Format a duration in its two largest units: 4.2 s · 3 min 20 s · 2 h 5 min."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

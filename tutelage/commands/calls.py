@@ -1,4 +1,4 @@
-"""Calls of workflows: with settings, or with the settings as keyword arguments."""
+"""Calls of workflows with a settings object, or with settings as keyword arguments."""
 
 import functools
 import inspect
@@ -21,13 +21,13 @@ R_out = TypeVar("R_out", covariant=True)
 
 
 class Workflow(Protocol[P, S_in, R_out]):
-    """A function of settings that also takes them as keyword arguments.
+    """Function of a settings object that also takes the settings as keyword arguments.
 
         sft(SftSettings(model=Model("path"), data="file.jsonl", out=Path("runs/sft")))
         sft(model="path", data="file.jsonl", out="runs/sft", lora={"rank": 16})
 
-    Keyword arguments are checked as settings from a file are: texts become paths, mappings become sections, and an
-    unknown name is refused with the nearest known one.
+    Keyword arguments are validated as settings from a file are: texts become paths, mappings become sections, and an
+    unknown name is refused with the closest valid one.
     """
 
     __name__: str
@@ -41,21 +41,23 @@ class Workflow(Protocol[P, S_in, R_out]):
 
 
 def workflow(settings: Callable[P, S]) -> Callable[[Callable[[S], R]], Workflow[P, S, R]]:
-    """Let a function of `settings`, a settings class, take its fields as keyword arguments too. The call, or the
-    context that `prepare_` of a command opens, is a phase named after the command."""
+    """Decorate a function of a `settings` class so that it also takes its fields as keyword arguments.
+
+    The call, or the context that a `prepare_` function opens, is a phase named after the command.
+    """
 
     def decorate(function: Callable[[S], R]) -> Workflow[P, S, R]:
         name = function.__name__
         command = name.removeprefix("prepare_")
 
         @functools.wraps(function)
-        def call(*positional: Any, **given: Any) -> R:
-            given_settings = _settings(name, settings, positional, given)
+        def call(*positional: Any, **keywords: Any) -> R:
+            parsed = _settings(name, settings, positional, keywords)
             if name == command:
                 with phase(command):
-                    return function(given_settings)
+                    return function(parsed)
             prepare = cast(Callable[[S], AbstractContextManager[Any]], function)
-            return cast(R, _within(command, prepare, given_settings))
+            return cast(R, _within(command, prepare, parsed))
 
         call.__signature__ = inspect.signature(settings)  # type: ignore[attr-defined]
         return call
@@ -65,18 +67,18 @@ def workflow(settings: Callable[P, S]) -> Callable[[Callable[[S], R]], Workflow[
 
 @contextmanager
 def _within(command: str, prepare: Callable[[S], AbstractContextManager[R]], settings: S) -> Iterator[R]:
-    """The context that a workflow prepares, within a phase; settings are read when it is entered."""
+    """Enter the context that a workflow prepares, within a phase."""
     with phase(command), prepare(settings) as prepared:
         yield prepared
 
 
 def _settings(
-    name: str, cls: Callable[..., S], positional: tuple[Any, ...], given: Mapping[str, object]
+    name: str, cls: Callable[..., S], positional: tuple[Any, ...], keywords: Mapping[str, object]
 ) -> S:
     assert isinstance(cls, type)
     if not positional:
-        return settings_from(cls, given)
-    if given or len(positional) > 1 or not isinstance(positional[0], cls):
+        return settings_from(cls, keywords)
+    if keywords or len(positional) > 1 or not isinstance(positional[0], cls):
         raise TutelageError(
             f"{name} takes either one {cls.__name__} or its settings as keyword arguments, such as "
             f"{name}(out='runs/{name}', ...)."
@@ -85,11 +87,11 @@ def _settings(
 
 
 def settings_from(cls: type[S], given: Mapping[str, object]) -> S:
-    """Settings from keyword arguments. Dotted names reach into sections: `**{"lora.rank": 16}`.
+    """Build settings from keyword arguments. Dotted names reach into sections: `**{"lora.rank": 16}`.
 
-    As on the command line, `model="path"`, `dtype`, `device` and `engine` stand for settings of the section `model`.
-    Where a list of texts is expected, such as `reward`, one item stands for a list, a mapping for items `key=value`,
-    and a function at the top of a module for its name. Raises TutelageError as `config.resolve` does.
+    As on the command line, `model="path"`, `dtype`, `device` and `engine` set fields of the section `model`. For a list
+    of texts, such as `reward`, a single item is accepted as a list, a mapping as items `key=value`, and a module-level
+    function as its name. Raises TutelageError as `config.resolve` does.
     """
     hints = get_type_hints(cls)
     opened: dict[str, object] = {}
@@ -106,7 +108,7 @@ def settings_from(cls: type[S], given: Mapping[str, object]) -> S:
 
 
 def _plain(hint: object, value: object) -> object:
-    """A value as a file of settings would hold it."""
+    """Convert a value to the form that a settings file would contain."""
     if hint is str:
         return _text(value)
     if get_origin(hint) is not tuple or get_args(hint) != (str, ...):
@@ -124,14 +126,14 @@ def _text(value: object) -> object:
 
 
 def importable_name(function: Callable[..., object]) -> str:
-    """`module:function` for a function at the top of a module, by which a run that goes on finds it again.
+    """Return `module:function` for a module-level function, so that a resumed run can import it.
 
-    Raises TutelageError for one that has no such name: a lambda, a method, a function inside another.
+    Raises TutelageError for a lambda, a method or a nested function.
     """
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if getattr(sys.modules.get(module), name, None) is not function:
         raise TutelageError(
-            f"{function!r} has no name by which a run that goes on would find it again: give a function at the top "
-            "of a module, or go through tutelage.train.improve, which takes any."
+            f"{function!r} cannot be imported by name when a run is resumed: give a module-level function, or use "
+            "tutelage.train.improve, which takes any."
         )
     return f"{module}:{name}"

@@ -1,4 +1,4 @@
-"""`tutelage chat`: talk to a model, or to two side by side."""
+"""`tutelage chat`: talk to a model, or to two models side by side."""
 
 from dataclasses import dataclass, field, replace
 
@@ -8,25 +8,25 @@ from tutelage.base.config.bounds import a_seed
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSettings:
-    """Talk to a model in the terminal. With --against, two models answer the same questions, one after the other."""
+    """Talk to a model in the terminal. With --against, two models answer the same questions in turn."""
 
     model: config.Model
     against: str = ""
-    """A second model."""
+    """A second model to compare with."""
     system: str = ""
-    """A system message that stands before every conversation."""
+    """System message at the start of every conversation."""
     sampling: config.Sampling = field(
         default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=256)
     )
     seed: int = 0
-    """Seed of the sampling."""
+    """Random seed of sampling."""
 
     def __post_init__(self) -> None:
         a_seed(self)
 
 
 def main(settings: ChatSettings) -> int:
-    """Load the models and talk."""
+    """Load the models and start the conversation."""
     from tutelage.commands.loading import load_policy
     from tutelage.commands.terminal import remarks
     from tutelage.rollout.inference.conversation import HELP, talk

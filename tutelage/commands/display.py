@@ -1,8 +1,8 @@
-"""Progress on standard error: a line at the bottom of a terminal, lines now and then in a file.
+"""Progress on standard error: a status line in a terminal, log lines in a file.
 
-A display watches the phases of its thread (see `phases`), of which a loop with its steps is one. It is open around a
-whole command, so that imports, loading and saving are seen, too. A file is anything but a terminal,
-a terminal that cannot go back in a line (`TERM=dumb`), and the log of a continuous integration (`CI`).
+A display observes the phases of its thread (see `phases`), such as a loop with its steps. It is open during a whole
+command, so that it also shows imports, loading and saving. A terminal that cannot move the cursor (`TERM=dumb`) and the
+log of continuous integration (`CI`) are treated as files.
 """
 
 import os
@@ -16,15 +16,15 @@ from tutelage.base.progress.phases import HERE, phase
 from tutelage.engines.ranks.processes import world_rank
 
 Advance: TypeAlias = Callable[[int, Mapping[str, float]], None]
-"""Called with the number of the step that is done (counted from 1) and its metrics."""
+"""Callback with the number of the completed step (counted from 1) and its metrics."""
 
 
 @contextmanager
 def progress(
     label: str, total: int | None, *, start: int = 0, show: tuple[str, ...] = (), quiet: bool = False
 ) -> Iterator[Advance]:
-    """Show the way from step `start` to step `total` (None where it is unknown), with the metrics named in `show`, on
-    the display of this thread, or one of its own. Nothing at all when `quiet`."""
+    """Show progress from step `start` to step `total` (None if unknown), with the metrics named in `show`, on the
+    display of this thread or a new one. Nothing is shown when `quiet`."""
     with (
         display(quiet=quiet),
         phase(label, total, done=start, show=show, loop=not quiet) as loop,
@@ -38,8 +38,8 @@ def display(
 ) -> Iterator[Display | None]:
     """Show the phases of this thread on `stream`, by default standard error, until the context ends.
 
-    There is no display when `quiet`, on ranks other than the first, and where one is open already. Another thread looks
-    what is to be shown; without `by_itself` its owner calls `look`.
+    There is no display when `quiet`, on ranks other than the first, and within another display. A thread updates it;
+    without `by_itself` the caller calls `look`.
     """
     if quiet or world_rank() != 0 or HERE.observer is not None:
         yield None
@@ -56,14 +56,14 @@ def display(
 
 
 def _goes_back(stream: TextIO) -> bool:
-    """Whether a line can be drawn anew, and somebody sees it."""
+    """Whether the stream is an interactive terminal that can redraw a line."""
     watched = os.environ.get("CI", "").lower() in ("", "0", "false")
     return stream.isatty() and watched and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 @contextmanager
 def _shared(opened: Display) -> Iterator[None]:
-    """Let what is written to standard error, and to standard output where both are the terminal, pass the display."""
+    """Redirect standard error, and standard output if both are the terminal, through the display."""
     names = ["stderr"] if opened.stream is sys.stderr else []
     if names and isinstance(opened, Bar) and sys.stdout.isatty():
         names.append("stdout")

@@ -1,4 +1,4 @@
-"""Where the answers of a workflow come from: the policy in this process, or servers."""
+"""Generators of completions: the policy in this process, or servers."""
 
 import copy
 from pathlib import Path
@@ -20,17 +20,17 @@ from tutelage.rollout.vocabulary import ModelVocabulary
 from tutelage.train.run.folder import Run
 
 NOT_AHEAD = Ahead()
-"""Every step waits for its own rollout."""
+"""No lag: every step waits for its own rollout."""
 WEIGHTS = "weights"
-"""Folder in a run directory in which new weights wait for the servers."""
+"""Folder in a run directory through which servers receive new weights."""
 
 
 def training_generator(
     settings: RolloutServers, policy: Policy, sampling: config.Sampling, run: Run, ahead: Ahead = NOT_AHEAD
 ) -> Generator:
-    """The generator of a policy that is being trained. Raises TutelageError where a server cannot be used.
+    """Return the generator of a policy in training. Raises TutelageError if a server cannot be used.
 
-    Each rank samples the answers to some of the prompts; with servers, rank 0 alone asks them.
+    Each rank samples completions for some of the prompts; with servers, only rank 0 requests them.
     """
     if not settings.rollouts:
         return dealt_generator(LocalGenerator(policy), run.ranks, policy.gathered)
@@ -44,12 +44,12 @@ def training_generator(
 def _trained_elsewhere(
     settings: RolloutServers, policy: Policy, sampling: config.Sampling, out: Path, ahead: Ahead
 ) -> Generator:
-    """The generator that asks the servers, and hands them the weights of the policy."""
+    """Return the generator that queries the servers and sends them the weights of the policy."""
     staleness = ahead.staleness
     servers, how = _servers(settings.rollouts), settings.sync_by
     if how == "disk" and (tied := tied_layers(policy.model)):
         raise TutelageError(
-            f"--sync disk hands over a whole model with a matrix of its own for {' and '.join(tied)} (--lora.targets), "
+            f"--sync disk sends a whole model with a separate matrix for {' and '.join(tied)} (--lora.targets), "
             "which the servers' model shares with another layer. Use --sync lora, or other targets."
         )
     save = policy.save if how == "lora" else policy.save_whole
@@ -63,7 +63,7 @@ def _trained_elsewhere(
         handover = weights.handover(each)
         if staleness and not (handover.adapters or each.api.labels):
             raise TutelageError(
-                f"The server {each.url} does not say which weights wrote a token, which --staleness needs to know. "
+                f"The server {each.url} does not report which weights wrote a token, which --staleness needs. "
                 "Start vLLM with --enable-scale-out, or train adapters (--lora.rank) with --sync lora."
             )
     # two threads must not use one tokenizer
@@ -72,7 +72,7 @@ def _trained_elsewhere(
 
 
 def fixed_generator(rollouts: str, policy: Policy, sampling: config.Sampling, ranks: Ranks) -> Generator:
-    """The generator of a policy that stays as it is. Raises TutelageError where a server has other weights."""
+    """Return the generator of a fixed policy. Raises TutelageError if a server has other weights."""
     if not rollouts:
         return dealt_generator(LocalGenerator(policy), ranks)
     return shared_generator(lambda: _fixed_elsewhere(rollouts, policy, sampling), ranks)
@@ -87,12 +87,12 @@ def _fixed_elsewhere(rollouts: str, policy: Policy, sampling: config.Sampling) -
 
 
 def unseen_generator(rollouts: str, vocabulary: TextVocabulary, ranks: Ranks) -> Generator:
-    """The generator of a model that is not loaded here: servers are trusted to have it."""
+    """Return the generator of a model that is not loaded here, so that the weights of servers are not verified."""
     return shared_generator(lambda: server.ServerGenerator(_servers(rollouts), vocabulary), ranks)
 
 
 def _servers(rollouts: str) -> "list[server.RolloutServer]":
-    found = server.connect(server.addresses(rollouts))
-    for each in found:
-        remark(f"Answers come from {each.url}, {each.release} with {each.model}, by {each.api.name}.")
-    return found
+    servers = server.connect(server.addresses(rollouts))
+    for each in servers:
+        remark(f"Completions come from {each.url}, {each.release} with {each.model}, by {each.api.name}.")
+    return servers

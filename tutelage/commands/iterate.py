@@ -1,4 +1,4 @@
-"""`tutelage iterate`: the next round of a study, about the policy that came of the last one."""
+"""`tutelage iterate`: the next round of a study, for the policy trained on the last one."""
 
 import shlex
 from contextlib import closing
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
     from tutelage.people import Round
 
 OWN = "none"
-"""The value of --against that compares the new policy's answers with each other."""
+"""Value of --against that compares the new policy's completions with each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IterateSettings(EngineSettings):
-    """Open the next round of a study: sample answers of the new policy, beside those of the older one, as new questions
-    to the raters. Where the policy comes from (weights, reward model, judgements) is kept in the study, and the owner's
-    page shows how agreement, ties and wins move from round to round."""
+    """Open the next round of a study: sample completions of the new policy, and of the older one, as new questions. The
+    study records the provenance of the policy (weights, reward model, judgements), and the owner's page shows
+    agreement, ties and wins by round."""
 
     study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
-    """The study: its database file, the folder that holds it as study.sqlite, or with --db its name."""
+    """Study: its database file, the folder that contains study.sqlite, or with --db its name."""
     policy: str
-    """The new policy: a folder, such as RUN/model of `tutelage improve`, or hub name."""
+    """New policy: a folder, such as RUN/model of `tutelage improve`, or hub name."""
     prompts: str
-    """Prompts to answer: a file or hub data set."""
+    """Prompts: a file or hub data set."""
     against: str = ""
-    """The older policy; the one that the last round was about when empty, "none" to compare the new one's answers with
-    each other."""
+    """Older policy; by default the policy of the last round. "none" compares completions of the new one with each
+    other."""
     pairs: int = 1
-    """Pairs of answers to ask about per prompt."""
+    """Pairs of completions per prompt."""
     limit: int | None = None
-    """Prompts at most."""
+    """Maximum number of prompts."""
     db: str = ""
     """Database to use instead of a file: a postgresql:// URL."""
     name: str = ""
-    """The study's name, where a file holds several."""
+    """Name of the study, if a file holds several."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
     seed: int = 0
-    """Seed of the sampling."""
+    """Random seed of sampling."""
 
     def __post_init__(self) -> None:
         a_seed(self)
@@ -54,7 +54,7 @@ class IterateSettings(EngineSettings):
 
 
 def main(settings: IterateSettings) -> int:
-    """Open the next round of a study with questions about the new policy, and print what comes after it."""
+    """Open the next round of a study with questions about the new policy, and print the next steps."""
     from tutelage.commands.study_creation import make
     from tutelage.commands.study_lineage import lineage_of
     from tutelage.people import survey
@@ -67,22 +67,22 @@ def main(settings: IterateSettings) -> int:
     number = last.number + 1 if last else 1
     lineage = lineage_of(settings.policy) | ({"against": older} if older else {})
     lineage |= {"after_round": last.number} if last else {}
-    print(f"Round {number} of {study.name}: {settings.policy}{f' beside {older}' if older else ''}")
+    print(f"Round {number} of {study.name}: {settings.policy}{f' against {older}' if older else ''}")
     make(_questions(settings, study.name, number, older), lineage)
     _advise(settings)
     return 0
 
 
 def _older(settings: IterateSettings, last: "Round | None") -> str:
-    """The model to compare with; empty for none."""
+    """Return the model to compare with, or "" for none."""
     if settings.against:
         return "" if settings.against == OWN else settings.against
-    known = ((last.policy,) if last.policy else last.samplers) if last else ()
-    rivals = [name for name in known if name and name != settings.policy]
+    candidates = ((last.policy,) if last.policy else last.samplers) if last else ()
+    rivals = [name for name in candidates if name and name != settings.policy]
     if len(rivals) != 1:
-        told = f"its models are {', '.join(rivals)}" if rivals else "it names no other model"
+        reason = f"its models are {', '.join(rivals)}" if rivals else "it names no other model"
         raise TutelageError(
-            f"The last round does not say which policy the new one is to be compared with ({told}): name it with "
+            f"The last round does not determine the policy to compare with ({reason}): name it with "
             f"--against, or --against {OWN}."
         )
     return rivals[0]
@@ -108,10 +108,10 @@ def _questions(settings: IterateSettings, name: str, number: int, older: str) ->
 
 
 def _advise(settings: IterateSettings) -> None:
-    """What comes once the raters have answered."""
+    """Print the commands that follow once the raters have answered."""
     data = settings.db or settings.study
     words = ["tutelage", "reward", "--model", settings.policy, "--data", data, "--out", "RUN"]
     if settings.db or settings.name:
         words += ["--study", settings.name or settings.study]
     print(f"Once they have answered: {shlex.join(words)}")
-    print("and `tutelage improve` with that reward; its policy is what the next round is about.")
+    print("and `tutelage improve` with that reward; its policy is for the next round.")

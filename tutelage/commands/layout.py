@@ -1,7 +1,7 @@
-"""The layout of models over the ranks of a run: whole on every rank, or in shards.
+"""Layout of models over the ranks of a run: whole on every rank, or sharded.
 
-The ranks of a machine load a model that is sharded one after another, in the memory of the CPU. So a machine has
-one whole model at a time, and a GPU never has more than one layer of it beside its shards.
+The ranks of a machine load a sharded model one after another in CPU memory, so that a machine holds one whole model at
+a time, and a GPU at most one whole layer in addition to its shards.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,11 +36,11 @@ def lay_out(
     *,
     with_reference: bool = False,
 ) -> M:
-    """The model that `load` reads, laid out over the ranks of a run as --shard says. `with_reference` takes a policy as
-    it is now for its reference too.
+    """Load a model with `load` and lay it out over the ranks of a run as --shard sets.
 
-    Raises TutelageError where one process would hold all shards, where another engine than the plain one is set, and
-    where the machines of hybrid shards have no equal numbers of processes.
+    `with_reference` keeps the initial policy as its reference too. Raises TutelageError if one process would hold all
+    shards, if an engine other than plain is set, or if the machines of hybrid shards have different numbers of
+    processes.
     """
     if shard == "none":
         loaded = load(model)
@@ -50,13 +50,11 @@ def lay_out(
         return loaded
     if run.ranks.size == 1:
         raise TutelageError(
-            f"--shard {shard} divides a model among several processes, and this is one: add --processes N, or "
-            "leave --shard out."
+            f"--shard {shard} divides a model among several processes, but there is one: add --processes N, or "
+            "omit --shard."
         )
     if model.engine == "cpu":
-        raise TutelageError(
-            f"--shard {shard} is computed by the plain engine alone: leave --model.engine cpu out."
-        )
+        raise TutelageError(f"--shard {shard} needs the plain engine: omit --model.engine cpu.")
     in_shards = _on_each_machine(run.ranks) if shard == "hybrid" else run.ranks.size
     return _in_shards(Passes(run.ranks, in_shards), model, load, with_reference=with_reference)
 
@@ -77,7 +75,7 @@ class PolicyTraining(Protocol):
 
 
 def trained_policy(settings: PolicyTraining, run: Run, *, with_reference: bool = False) -> Policy:
-    """The policy that a run begins with, ready to be trained (see `lay_out`)."""
+    """Load the initial policy of a run for training (see `lay_out`)."""
 
     def load(model: config.Model) -> Policy:
         checkpointing = settings.activation_checkpointing
@@ -87,12 +85,12 @@ def trained_policy(settings: PolicyTraining, run: Run, *, with_reference: bool =
 
 
 def lay_out_beside(policy: Policy, model: config.Model, load: Callable[[config.Model], M]) -> M:
-    """Another model of a run, laid out as its policy is."""
+    """Load another model of a run, laid out as its policy is."""
     return load(model) if policy.passes is None else _in_shards(policy.passes, model, load)
 
 
 def reward_beside(policy: Policy, names: Sequence[str], model: config.Model) -> Reward:
-    """The reward of these names (see `make_reward`), with its reward models laid out as the policy is."""
+    """Load the reward with these names (see `make_reward`), its reward models laid out as the policy is."""
     passes = policy.passes
     if passes is None:
         return make_reward(names, policy, model)
@@ -112,7 +110,9 @@ def _in_shards(
     passes: Passes, model: config.Model, load: Callable[[config.Model], M], *, with_reference: bool = False
 ) -> M:
     device = pick_device(model.device)
-    mesh_of(device.type, passes.ranks.size, passes.in_shards)  # all ranks together, before each has its turn
+    mesh_of(
+        device.type, passes.ranks.size, passes.in_shards
+    )  # collective: all ranks together, before they load in turn
 
     def own() -> M:
         loaded = load(_staged(model))
@@ -123,38 +123,39 @@ def _in_shards(
 
 
 def _staged(model: config.Model) -> config.Model:
-    """The settings by which a model is read into the memory of the CPU, as transformers computes it."""
+    """Return the settings that load a model into CPU memory with the plain engine."""
     return replace(model, device="cpu", engine="plain")
 
 
 def _in_turn(ranks: Ranks, load: Callable[[], T]) -> T:
-    """What `load` returns, which the ranks of a machine call one after another. Its error is raised on every rank."""
-    found: list[T] = []
+    """Call `load` on the ranks of a machine one after another, and return its result. An error is raised on every
+    rank."""
+    results: list[T] = []
 
     def take(turn: int) -> None:
         if turn == rank_on_this_machine():
-            found.append(load())
+            results.append(load())
 
     for turn in range(int(ranks.largest(ranks_on_this_machine()))):
         ranks.together(partial(take, turn))
-    return found[0]
+    return results[0]
 
 
 def _on_each_machine(ranks: Ranks) -> int:
-    """The number of ranks on each machine. Raises TutelageError where hybrid shards cannot lie on them."""
+    """Return the number of ranks per machine. Raises TutelageError if it does not allow hybrid shards."""
     counts = ranks.gather(ranks_on_this_machine())
     if len(set(counts)) > 1:
         raise TutelageError(
-            f"--shard hybrid needs as many processes on every machine, and there are {min(counts)} on one and "
-            f"{max(counts)} on another."
+            f"--shard hybrid needs the same number of processes on every machine, but there are {min(counts)} on one "
+            f"and {max(counts)} on another."
         )
     if counts[0] == ranks.size:
         raise TutelageError(
-            "--shard hybrid keeps a copy of the model on every machine, and this is one machine: use --shard full."
+            "--shard hybrid replicates the model across machines, but there is one machine: use --shard full."
         )
     if counts[0] == 1:
         raise TutelageError(
-            "--shard hybrid divides a model among the processes of a machine, and there is one on each: use --shard "
-            "full, or leave --shard out."
+            "--shard hybrid divides a model among the processes of a machine, but each has one: use --shard full, or "
+            "omit --shard."
         )
     return counts[0]

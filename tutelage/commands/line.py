@@ -1,6 +1,6 @@
 """The command line: help, dispatch to the commands of the table, and exit statuses.
 
-Nothing heavy is imported here, so that help answers at once.
+Heavy modules are not imported here, so that help is printed at once.
 """
 
 import dataclasses
@@ -28,32 +28,32 @@ from tutelage.commands.table import ALIASES, Command
 from tutelage.engines.ranks import processes
 
 LIBRARIES = "tutelage.models.backbone"
-"""The module that imports torch, transformers and peft."""
+"""Module that imports torch, transformers and peft."""
 
 PLACES = {
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        "Give another path, or go to a folder in which you may write; runs are written below the one you are in.",
+        "Give another path, or change to a writable folder; runs are written below the current one.",
     ),
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT),
-        "Make room on that disk, or choose another one; a run that was interrupted goes on with --resume.",
+        "Free space on that disk, or choose another one; continue an interrupted run with --resume.",
     ),
 }
-"""What to do about the errors of the system that tell of a place, and not of a defect."""
+"""Advice for system errors that concern a path and are not bugs."""
 
 POLLS = "10000"
-"""How often a thread of torch that waits for the others polls before it sleeps, unless the environment says so
-(GOMP_SPINCOUNT or OMP_WAIT_POLICY of GNU's OpenMP runtime, which reads them when torch is imported). By default it
-polls for milliseconds. Where another program uses a core too, the thread that had to make way for it cannot move to a
-core on which others poll, and a training step takes ten and more times as long: see bench/NOTES.md."""
+"""Number of times that a waiting torch thread polls before it sleeps, unless set in the environment (GOMP_SPINCOUNT or
+OMP_WAIT_POLICY of GNU's OpenMP runtime, read when torch is imported). By default it polls for milliseconds. If another
+program uses a core too, the displaced thread cannot move to a core on which others poll, and a training step takes ten
+and more times as long: see bench/NOTES.md."""
 
 DRY_RUN = "--dry-run"
-"""The flag that plans a run in place of running it."""
+"""Flag that plans a run instead of running it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is its own, 2 for a mistake of the user, 130 after ctrl-C."""
+    """Run one command. Returns its exit status, 2 for a user error, 130 after ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", POLLS)
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except TutelageError as error:
         return _refuse(error, words)
-    except SystemExit as stopped:  # flags that make no sense, which have been explained
+    except SystemExit as stopped:  # invalid flags, already reported
         if stopped.code and words and processes.world_rank() == 0:
             print(f"See {page_of_command(words[0])}", file=sys.stderr)
         raise
@@ -84,7 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _reader_is_gone():
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit complains again
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # otherwise the flush at exit fails again
         return 141
     except OSError as error:
         advice = PLACES.get(error.errno or 0)
@@ -95,19 +97,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check_letters(words: Sequence[str]) -> None:
-    """Raise TutelageError for words in letters that the locale lacks: Python has only their bytes, which no database
-    and no JSON file takes."""
+    """Raise TutelageError for words with characters outside the locale's encoding: Python has only their bytes, which
+    neither databases nor JSON files accept."""
     for word in words:
         if any("\udc80" <= letter <= "\udcff" for letter in word):
-            shown = os.fsencode(word).decode("utf-8", "replace").encode("ascii", "backslashreplace").decode()
+            escaped = (
+                os.fsencode(word).decode("utf-8", "replace").encode("ascii", "backslashreplace").decode()
+            )
             raise TutelageError(
-                f"'{shown}' holds letters that the encoding of this terminal, {sys.getfilesystemencoding()}, does not "
-                "have. Set PYTHONUTF8=1, or a locale such as LC_ALL=C.UTF-8."
+                f"'{escaped}' has characters outside the encoding of this terminal, {sys.getfilesystemencoding()}. Set "
+                "PYTHONUTF8=1, or a locale such as LC_ALL=C.UTF-8."
             )
 
 
 def _refuse(error: TutelageError, words: Sequence[str]) -> int:
-    """Print an error of the command `words`, and where the documentation explains it. Returns the exit status."""
+    """Print an error of the command `words`, and the address of its documentation. Returns the exit status."""
     if processes.reports(error):
         print(f"error: {processes.name_of_rank()}{error}", file=sys.stderr)
         print(f"See {page_about(error, words[0] if words else '')}", file=sys.stderr)
@@ -115,12 +119,12 @@ def _refuse(error: TutelageError, words: Sequence[str]) -> int:
 
 
 def greeting() -> str:
-    """What `tutelage` alone says: the three commands that are most likely to come next."""
+    """Return the output of `tutelage` without arguments: the three most likely next commands."""
     trains = find_spec("torch") is not None
     first = (
         (
             ("tutelage demo", "the whole loop on an embedded example, in minutes, with a report"),
-            ("tutelage sft --help", "fine-tune a model of your own, the first stage of the loop"),
+            ("tutelage sft --help", "fine-tune your own model, the first stage of the loop"),
             ("tutelage collect init --help", "ask people which of two answers is better"),
         )
         if trains
@@ -145,7 +149,7 @@ def greeting() -> str:
 
 
 def overview() -> str:
-    """The text of `tutelage --help`."""
+    """Return the text of `tutelage --help`."""
     lines = [
         "usage: tutelage COMMAND [options]",
         "",
@@ -215,7 +219,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def settings_of(command: Command, words: Sequence[str]) -> type[Any]:
-    """The settings that the words behind a command without subcommands are read into."""
+    """Return the settings class for the words after a command without subcommands."""
     pairs = {
         *itertools.pairwise(words),
         *(tuple(word.split("=", 1)) for word in words if "=" in word),
@@ -229,26 +233,26 @@ def _run(command: Command, settings: type[Any], words: list[str], *subcommand: s
     from tutelage.base.config.flags import settings_from
 
     prog = " ".join(["tutelage", command.name, *subcommand])
-    given = settings_from(settings, words, prog=prog, epilogue=examples(command.name, *subcommand))
-    if processes.world_rank() > 0:  # rank 0 alone prints
-        given = dataclasses.replace(given, quiet=True)
-    return _carry_out(command, given)
+    parsed = settings_from(settings, words, prog=prog, epilogue=examples(command.name, *subcommand))
+    if processes.world_rank() > 0:  # only rank 0 prints
+        parsed = dataclasses.replace(parsed, quiet=True)
+    return _carry_out(command, parsed)
 
 
-def _carry_out(command: Command, given: Any) -> int:
+def _carry_out(command: Command, settings: Any) -> int:
     from tutelage.base.progress.phases import phase
     from tutelage.commands.display import display
 
-    with display(quiet=getattr(given, "quiet", True)):  # commands that wait for others have no `quiet`
+    with display(quiet=getattr(settings, "quiet", True)):  # interactive commands have no `quiet`
         if command.computes:
-            with display(quiet=getattr(given, "quiet", False)), phase(command.name), phase("import"):
+            with display(quiet=getattr(settings, "quiet", False)), phase(command.name), phase("import"):
                 _import_libraries()
-        return command.main(given)
+        return command.main(settings)
 
 
 def _import_libraries() -> None:
-    """Import what every command that computes needs, without garbage collections, which take two fifths of the time and
-    find none."""
+    """Import the libraries of every computing command without garbage collection, which takes two fifths of the time
+    and finds no garbage."""
     if LIBRARIES in sys.modules:
         return
     gc.disable()
@@ -260,7 +264,7 @@ def _import_libraries() -> None:
 
 
 def examples(command: str, subcommand: str = "") -> str:
-    """The examples of a command, or of one of its subcommands, for the end of its help; empty if it has none."""
+    """Return the examples of a command or subcommand, for the end of its help; "" if it has none."""
     lines = [
         f"  tutelage {command} {example}".rstrip()
         for each in table.COMMANDS
@@ -293,9 +297,9 @@ def _unknown(what: str, word: str, names: list[str]) -> str:
 
 
 def _reader_is_gone() -> bool:
-    """Whether the reader of our output is gone: `tutelage recipes | head` stops early, and that is no error.
+    """Whether the reader of standard output is gone: `tutelage recipes | head` stops early, which is not an error.
 
-    False on Windows, which has no `poll`, and tells of a reader that left by another error than a broken pipe.
+    False on Windows, which has no `poll` and reports a missing reader by another error than a broken pipe.
     """
     if not hasattr(select, "poll"):
         return False

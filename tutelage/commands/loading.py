@@ -1,4 +1,4 @@
-"""Models from their folders, ready to use."""
+"""Loading of policies, reward models and rewards."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,18 +22,18 @@ def load_policy(
     lora: config.Lora | None = None,
     seed: int = 0,
 ) -> Policy:
-    """A causal language model as a policy.
+    """Load a causal language model as a policy.
 
     Args:
-        model: folder of a transformers model or of an adapter, a name on the hub, or the settings of a model.
-        device: where a model that is given by its folder or name runs: auto (a GPU when there is one), cpu, cuda, ...
-        engine: how a model that is given by its folder or name computes: plain, cpu, or auto.
-        trainable: keep every weight ready to be trained; otherwise the policy is for sampling and scoring alone.
+        model: folder of a transformers model or of an adapter, a hub name, or the settings of a model.
+        device: device of a model given by folder or name: auto (a GPU if there is one), cpu, cuda, ...
+        engine: engine of a model given by folder or name: plain, cpu, or auto.
+        trainable: keep every weight trainable; by default the policy only samples and scores.
         lora: adapters to train instead of the weights.
-        seed: seed of the new adapters.
+        seed: seed of new adapters.
 
     Raises:
-        TutelageError: there is no such model, or it cannot be loaded.
+        TutelageError: the model does not exist or cannot be loaded.
     """
     adapters = lora or (config.Lora() if trainable else None)
     return Policy(load_backbone(_settings(model, device, engine), adapters, seed=seed))
@@ -42,15 +42,15 @@ def load_policy(
 def load_reward_model(
     model: str | Path | config.Model, *, device: str = "auto", engine: config.EngineName = "auto"
 ) -> ScalarModel:
-    """A trained reward model, which scores an answer at its last token.
+    """Load a trained reward model, which scores a completion at its last token.
 
     Args:
-        model: folder of a reward model, its name on the hub, or the settings of a model.
-        device: where a model that is given by its folder or name runs: auto (a GPU when there is one), cpu, cuda, ...
-        engine: how a model that is given by its folder or name computes: plain, cpu, or auto.
+        model: folder of a reward model, its hub name, or the settings of a model.
+        device: device of a model given by folder or name: auto (a GPU if there is one), cpu, cuda, ...
+        engine: engine of a model given by folder or name: plain, cpu, or auto.
 
     Raises:
-        TutelageError: there is no such model, or it is no reward model.
+        TutelageError: the model does not exist or is not a reward model.
     """
     return heads.load_reward_model(_settings(model, device, engine))
 
@@ -64,16 +64,16 @@ def _settings(model: str | Path | config.Model, device: str, engine: config.Engi
 def load_reward(
     source: str | Path | Callable[..., object], *, policy: Policy | None = None, device: str = "auto"
 ) -> Reward:
-    """A reward for `tutelage.train.improve`.
+    """Load a reward for `tutelage.train.improve`.
 
     Args:
-        source: a function of completions (or of prompts and answers as texts) to scores, its name as
+        source: a function of completions (or of prompt and completion texts) to scores, its name as
             `module:function`, or the folder of a reward model.
-        policy: the policy whose answers a reward model scores; with the same vocabulary it reads their tokens.
-        device: where a reward model runs.
+        policy: policy whose completions a reward model scores; with the same vocabulary it reads their tokens.
+        device: device of a reward model.
 
     Raises:
-        TutelageError: there is no such reward.
+        TutelageError: the reward does not exist.
     """
     if callable(source):
         return FunctionReward(source, getattr(source, "__name__", type(source).__name__))

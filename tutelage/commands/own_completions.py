@@ -1,4 +1,4 @@
-"""The scored answers of a policy in training, which rejection sampling and online preference losses learn from."""
+"""Scored completions of a policy in training, for rejection sampling and online preference losses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ from tutelage.train.supervised.batches import Order
 from tutelage.train.supervised.completion_rounds import OwnCompletions
 
 FOLDER = "rounds"
-"""Folder in a run directory with the answers of its rounds."""
+"""Folder in a run directory with the completions of its rounds."""
 
 Settings = DpoSettings | RejectionSettings
 
 
 @dataclass(frozen=True)
 class AnswerSource:
-    """The answers of every round, who writes them, the prompts that are held out as tokens, and how many prompts were
-    left out."""
+    """Completions of every round, their generator, the held-out prompts as tokens, and the number of dropped
+    prompts."""
 
     answers: OwnCompletions
     generator: Generator
@@ -40,28 +40,30 @@ class AnswerSource:
     @property
     def counts(self) -> dict[str, int]:
         """Counts for summary.json."""
-        kept, aside = len(self.answers.prompts.items), len(self.held_out)
-        return {"prompts": kept, "held_out_prompts": aside, "dropped": self.dropped}
+        training, aside = len(self.answers.prompts.items), len(self.held_out)
+        return {"prompts": training, "held_out_prompts": aside, "dropped": self.dropped}
 
 
 def answer_source(
     settings: Settings, run: Run, policy: Policy, reward: Reward, prompts: Sequence[Prompt], held_out: float
 ) -> AnswerSource:
-    """The answers of every round to the prompts that fit, a share `held_out` of which is kept aside."""
-    kept, aside = (
+    """Return the completions of every round for the prompts that fit, without a held-out share `held_out`."""
+    training, aside = (
         _fitting(settings, policy, part) for part in split_by_prompt(prompts, held_out, settings.seed)
     )
-    if not kept:
+    if not training:
         raise TutelageError(
             f"No prompt fits into {counted(longest(settings, policy), 'token')}, of which "
-            f"{settings.sampling.max_new_tokens} are kept for the answer. Set a smaller --sampling.max-new-tokens."
+            f"{settings.sampling.max_new_tokens} are reserved for the completion. Set a smaller "
+            "--sampling.max-new-tokens."
         )
-    if len(kept) < settings.prompts_per_round:
+    if len(training) < settings.prompts_per_round:
         remark(
-            f"--prompts-per-round is {settings.prompts_per_round}, but there are only {counted(len(kept), 'prompt')}."
+            f"--prompts-per-round is {settings.prompts_per_round}, but there are only "
+            f"{counted(len(training), 'prompt')}."
         )
     reward = dealt_reward(reward, run.ranks, policy.passes)
-    order = Order(kept, settings.prompts_per_round or len(kept), settings.seed)
+    order = Order(training, settings.prompts_per_round or len(training), settings.seed)
     generator = CurrentGenerator(training_generator(settings, policy, settings.sampling, run))
     answers = OwnCompletions(
         run.path / FOLDER,
@@ -73,16 +75,16 @@ def answer_source(
         settings.seed,
         run.ranks,
     )
-    return AnswerSource(answers, generator, aside, len(prompts) - len(kept) - len(aside))
+    return AnswerSource(answers, generator, aside, len(prompts) - len(training) - len(aside))
 
 
 def longest(settings: Settings, policy: Policy) -> int:
-    """Tokens of a prompt and its answer together, at most."""
+    """Return the maximum tokens of a prompt and its completion together."""
     return min(settings.max_length, policy.context or settings.max_length)
 
 
 def _fitting(settings: Settings, policy: Policy, prompts: Sequence[Prompt]) -> list[EncodedPrompt]:
-    """The prompts that leave room for an answer, as tokens; a remark counts the others."""
+    """Tokenise the prompts that leave room for a completion; a remark counts the others."""
     room = longest(settings, policy) - settings.sampling.max_new_tokens
     fitting = [each for each in encode_prompts(prompts, policy.tokenizer) if len(each.tokens) <= room]
     if len(fitting) < len(prompts):
@@ -92,17 +94,17 @@ def _fitting(settings: Settings, policy: Policy, prompts: Sequence[Prompt]) -> l
 
 
 def steps_per_round(settings: Settings, answers: OwnCompletions, keep: float) -> int:
-    """Optimiser steps of a round: `settings.epochs` passes over `keep` rows of each of its prompts.
+    """Return the optimiser steps of a round: `settings.epochs` passes over `keep` rows of each of its prompts.
 
-    Where fewer rows come together than that, they are passed over more often.
+    If a round yields fewer rows, it has more passes over them.
     """
     rows = max(1, round(keep * answers.prompts.batch))
     return max(1, round(settings.epochs * -(-rows // settings.batch_size)))
 
 
 def score_look(settings: Settings, source: AnswerSource, reward: Reward) -> Callable[[], Mapping[str, float]]:
-    """A function that answers each held-out prompt once, and returns score, the mean score, and ended, the share of
-    answers that ended by themselves."""
+    """Return a function that samples one completion per held-out prompt, and returns score, the mean score, and ended,
+    the share of completions that ended by themselves."""
 
     def look() -> Mapping[str, float]:
         answers = complete(

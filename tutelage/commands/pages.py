@@ -1,4 +1,4 @@
-"""Which page of the documentation explains an error: the page about the module that raised it, or about the command."""
+"""Documentation page for an error: that of the module that raised it, or of the command."""
 
 from types import TracebackType
 
@@ -47,22 +47,22 @@ PAGES = {
     "tutelage.commands.trust": "rewards.md",
     "tutelage.commands.trust_measurement": "rewards.md",
 }
-"""Pages by the module that raises, or by a package that holds it."""
+"""Pages by module that raises, or by a package that contains it."""
 
 
 def page_about(error: TutelageError, command: str = "") -> str:
-    """The address of the page that explains `error`, which ended `tutelage command`; or the command that prints help.
+    """Return the address of the page that explains `error`, which ended `tutelage command`, or the command that prints
+    help.
 
-    It is the page that the error names itself, or else the page of the module that raised it, or else that of the
-    command.
+    The page is that of the error, else of the module that raised it, else of the command.
     """
     page = error.page or _page_of(_module_of(error.__traceback__))
     return f"{SITE}/{page}" if page else page_of_command(command)
 
 
 def page_of_command(command: str) -> str:
-    """The address of the page about what a command does; `tutelage COMMAND --help` where it has none, and `tutelage
-    --help` where there is no such command."""
+    """Return the address of the page about a command; `tutelage COMMAND --help` if it has none, and `tutelage --help`
+    for an unknown command."""
     name = ALIASES.get(command, command)
     if name not in (each.name for each in COMMANDS):
         return "tutelage --help"
@@ -71,7 +71,7 @@ def page_of_command(command: str) -> str:
 
 
 def _module_of(traceback: TracebackType | None) -> str:
-    """The module of the innermost frame; empty for an error that was never raised."""
+    """Return the module of the innermost frame; "" for an error that was never raised."""
     module = ""
     while traceback is not None:
         module = traceback.tb_frame.f_globals.get("__name__", "")

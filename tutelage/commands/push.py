@@ -1,4 +1,4 @@
-"""`tutelage push RUN --repo NAME`: the final model of a run with its card, as a repository of the hub."""
+"""`tutelage push RUN --repo NAME`: upload the final model of a run with its card to a hub repository."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +13,20 @@ from tutelage.commands.results import MODEL
 
 @dataclass(frozen=True, kw_only=True)
 class PushSettings:
-    """Upload the final model of a run to the hub, with its model card written anew. A new repository is private."""
+    """Upload the final model of a run to the hub, with an updated model card. A new repository is private."""
 
     run: tyro.conf.Positional[Path]
-    """The folder that a command that trains wrote with --out."""
+    """Folder that a training command wrote with --out."""
     repo: str
-    """The repository on the hub, such as me/my-model. It is made where there is none."""
+    """Repository on the hub, such as me/my-model; created if absent."""
     public: bool = False
-    """Let everybody see a new repository. One that exists stays as it is."""
+    """Make a new repository public. The visibility of an existing one does not change."""
     list_only: bool = False
-    """Write the card and list what would be uploaded. Nothing leaves this machine."""
+    """Write the card and list the files to upload, without uploading."""
 
 
 def main(settings: PushSettings) -> int:
-    """Upload, and print where the model is; or list what would be uploaded."""
+    """Upload, and print the address of the model; or list the files to upload."""
     from tutelage.commands.display import display
 
     with display(), phase("push"):
@@ -42,23 +42,23 @@ def main(settings: PushSettings) -> int:
 
 @dataclass(frozen=True)
 class Pushed:
-    """What was uploaded, or what would be."""
+    """Uploaded files, or files to upload."""
 
     files: tuple[Path, ...]
-    """The files of the model, the card among them."""
+    """Files of the model, including the card."""
     address: str
-    """The page of the repository; "" where nothing was uploaded."""
+    """Page of the repository; "" if nothing was uploaded."""
 
 
 def push(run: Path, repo: str, *, public: bool = False, list_only: bool = False, api: Any = None) -> Pushed:
-    """Upload `model/` of a finished run, with its card written anew, so that evaluations since its end are on it.
+    """Upload `model/` of a finished run, with an updated card that includes later evaluations.
 
-    A repository that does not exist is made, private unless `public`; one that exists stays as visible as it is. With
-    `list_only` the card is written and nothing leaves the machine. `api` is an `HfApi`, by default that of the token
-    that `hf auth login` or HF_TOKEN left.
+    A missing repository is created, private unless `public`; an existing one keeps its visibility. With `list_only` the
+    card is written but nothing is uploaded. `api` is an `HfApi`, by default with the token of `hf auth login` or
+    HF_TOKEN.
 
-    Raises TutelageError for a run that is not finished, for a name that the hub cannot have, and where the hub refuses
-    or cannot be reached.
+    Raises TutelageError for an unfinished run, for an invalid repository name, and if the hub refuses or cannot be
+    reached.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def push(run: Path, repo: str, *, public: bool = False, list_only: bool = False,
         validate_repo_id(repo)
     except ValueError as error:
         raise TutelageError(
-            f"--repo {repo} is no name of a repository, such as me/my-model: {error}"
+            f"--repo {repo} is not a valid repository name, such as me/my-model: {error}"
         ) from error
     write_model_card(run)
     files = tuple(sorted(path for path in model.rglob("*") if path.is_file()))
@@ -83,13 +83,13 @@ def push(run: Path, repo: str, *, public: bool = False, list_only: bool = False,
         return Pushed(files, "")
     hub = api or HfApi()
     try:
-        made = hub.create_repo(repo, private=not public, exist_ok=True)
+        created = hub.create_repo(repo, private=not public, exist_ok=True)
         hub.upload_folder(
-            repo_id=made.repo_id, folder_path=model, commit_message=f"Upload {run.resolve().name}"
+            repo_id=created.repo_id, folder_path=model, commit_message=f"Upload {run.resolve().name}"
         )
-    except (OSError, ValueError) as error:  # those of huggingface_hub, of the network and of a missing token
+    except (OSError, ValueError) as error:  # errors of huggingface_hub, the network or a missing token
         raise TutelageError(
-            f"The hub did not take {repo}: {error}. The model is unchanged in {model}; log in with `hf auth login`, or "
-            "set HF_TOKEN, to a token that may write there."
+            f"The hub refused {repo}: {error}. The model is unchanged in {model}; log in with `hf auth login`, or set "
+            "HF_TOKEN to a token with write access."
         ) from error
-    return Pushed(files, str(made))
+    return Pushed(files, str(created))

@@ -1,4 +1,4 @@
-"""`tutelage report`: one self-contained HTML page about a run or a whole round."""
+"""`tutelage report`: a self-contained HTML page about a run or a whole round."""
 
 import sys
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ class ReportSettings:
     """Write report.html into the folder of a run, or of a round of several runs, finished or not."""
 
     folder: tyro.conf.Positional[Path]
-    """The folder that a command wrote with --out."""
+    """Folder that a command wrote with --out."""
 
 
 def main(settings: ReportSettings) -> int:
-    """Write the page and say where it is."""
+    """Write the page, and print its path."""
     from tutelage.report.page import write_report
 
     path = write_report(settings.folder)

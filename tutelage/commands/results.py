@@ -1,4 +1,4 @@
-"""Results of commands that train: the run directory, the figures of its summary, loaders of the model."""
+"""Results of training commands: run directory, summary figures, and loaders of the model."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ MODEL = "model"
 
 
 class Figure:
-    """An attribute of a result: the number of this name in the summary; None where the run did not measure it."""
+    """Descriptor for a number in the summary; None if the run did not measure it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Figure:
 
 
 class Count:
-    """An attribute of a result: the whole number of this name in the summary; 0 where it has none."""
+    """Descriptor for a whole number in the summary; 0 if absent."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,16 +38,16 @@ class Count:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The results of a training run and the files in its folder."""
+    """Result of a training run, with the files in its folder."""
 
     out: Path
-    """The run directory: config.json, metrics.jsonl, samples.jsonl, summary.json, checkpoints."""
+    """Run directory: config.json, metrics.jsonl, samples.jsonl, summary.json, checkpoints."""
     metrics: Mapping[str, Any]
-    """summary.json: the newest value of every metric, and the figures of the end."""
+    """Content of summary.json: the latest value of every metric, and the final figures."""
 
     @classmethod
     def read(cls, out: Path) -> Self:
-        """The result of a finished run, read from its folder."""
+        """Read the result of a finished run from its folder."""
         return cls(out, json.loads((out / "summary.json").read_text(encoding="utf-8")))
 
     @property
@@ -56,21 +56,21 @@ class TrainingResult:
         return self.out / MODEL
 
     def number(self, name: str) -> float | None:
-        """A metric by its name; None where the run did not measure it."""
+        """Return a metric by name; None if the run did not measure it."""
         value = self.metrics.get(name)
         return float(value) if isinstance(value, int | float) else None
 
     def describe(self) -> list[str]:
-        """The figures that the command line prints at the end, as far as they were measured; a line each."""
+        """Return the final figures that the command line prints, one line each, if measured."""
         return []
 
 
 @dataclass(frozen=True)
 class PolicyResult(TrainingResult):
-    """The result of training a policy."""
+    """Result of training a policy."""
 
     def load(self, *, device: str = "auto") -> "Policy":
-        """The trained policy, loaded from its folder."""
+        """Load the trained policy from its folder."""
         from tutelage.commands.loading import load_policy
 
         return load_policy(self.model, device=device)
@@ -78,56 +78,56 @@ class PolicyResult(TrainingResult):
 
 @dataclass(frozen=True)
 class PretrainResult(PolicyResult):
-    """The result of pretraining."""
+    """Result of pretraining."""
 
     loss = Figure("held_out/loss")
     """Negative log-likelihood of the held-out text, nats per token."""
     perplexity = Figure("held_out/perplexity")
     """exp(loss) of the held-out text."""
     rows = Count("rows")
-    """Rows that were trained on: windows of text."""
+    """Number of training rows: windows of text."""
 
 
 @dataclass(frozen=True)
 class SftResult(PolicyResult):
-    """The result of supervised fine-tuning."""
+    """Result of supervised fine-tuning."""
 
     loss = Figure("held_out/loss")
     """Negative log-likelihood of the held-out responses, nats per token."""
     perplexity = Figure("held_out/perplexity")
     """exp(loss) of the held-out responses."""
     rows = Count("rows")
-    """Demonstrations that were trained on."""
+    """Number of training demonstrations."""
     dropped = Count("dropped")
-    """Demonstrations that were left out because their response had no room."""
+    """Number of demonstrations dropped because their response did not fit."""
 
     @property
     def rouge(self) -> dict[str, float]:
-        """ROUGE-1, -2 and -L of greedy completions of held-out prompts, by name; empty where there were none."""
+        """ROUGE-1, -2 and -L of greedy completions of held-out prompts, by name; empty without held-out prompts."""
         scores = {name: self.number(f"held_out/{name}") for name in ("rouge1", "rouge2", "rougeL")}
         return {name: score for name, score in scores.items() if score is not None}
 
 
 @dataclass(frozen=True)
 class RewardResult(TrainingResult):
-    """The result of training a reward model."""
+    """Result of training a reward model."""
 
     accuracy = Figure("accuracy")
     """Share of the test or held-out pairs in which the preferred answer scores higher (ties half)."""
     pairs = Count("pairs")
-    """Pairs that were trained on."""
+    """Number of training pairs."""
     dropped = Count("dropped")
-    """Pairs that were left out because they did not fit, or were equal once cut."""
+    """Number of pairs dropped because they did not fit, or were equal once truncated."""
 
     @property
     def accuracy_interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the accuracy, by a bootstrap over prompts."""
+        """95 % interval of the accuracy, by a bootstrap over prompts."""
         low, high = self.metrics.get("accuracy_interval") or (None, None)
         return None if low is None or high is None else (float(low), float(high))
 
     def describe(self) -> list[str]:
-        """The accuracy, that of the lengths alone, by strength and on single votes where it was measured so; a line
-        each."""
+        """Return the accuracy, the length baseline, and, if measured, the accuracy by strength and on single votes, one
+        line each."""
         metrics = self.metrics
         if self.accuracy is None:
             return []
@@ -159,7 +159,7 @@ class RewardResult(TrainingResult):
         return lines
 
     def load(self, *, device: str = "auto") -> "ScalarModel":
-        """The trained reward model, loaded from its folder."""
+        """Load the trained reward model from its folder."""
         from tutelage.commands.loading import load_reward_model
 
         return load_reward_model(self.model, device=device)
@@ -167,31 +167,31 @@ class RewardResult(TrainingResult):
 
 @dataclass(frozen=True)
 class ImproveResult(PolicyResult):
-    """The result of reinforcement learning against a reward."""
+    """Result of reinforcement learning against a reward."""
 
     score = Figure("score/mean")
     """Mean score of the completions of the last rollout."""
     kl = Figure("kl/reference")
     """Divergence from the reference in the last rollout, nats per completion; None for a recipe without reference."""
     dropped = Count("dropped")
-    """Prompts that were left out because no completion would have fitted."""
+    """Number of prompts dropped because no completion would fit."""
 
 
 @dataclass(frozen=True)
 class DpoResult(PolicyResult):
-    """The result of learning from preferences without a reward model."""
+    """Result of training on preferences without a reward model."""
 
     accuracy = Figure("held_out/accuracy")
     """Share of the held-out pairs whose preferred answer gained likelihood over the other (ties half)."""
     margin = Figure("held_out/margin")
     """Mean margin of the implied reward on the held-out pairs."""
     score = Figure("held_out/score")
-    """Mean score of a fresh completion of the held-out prompts; None where the preferences came from a file."""
+    """Mean score of a new completion of the held-out prompts; None if the preferences came from a file."""
     dropped = Count("dropped")
-    """Pairs, answers or prompts that were left out because they did not fit."""
+    """Number of pairs, answers or prompts dropped because they did not fit."""
 
     def describe(self) -> list[str]:
-        """Accuracy and margin on the held-out pairs, and the score of fresh completions."""
+        """Return accuracy and margin on the held-out pairs, and the score of new completions."""
         lines = []
         if self.accuracy is not None and self.margin is not None:
             lines.append(f"held-out accuracy {self.accuracy:.3f}, margin {self.margin:.3f}")
@@ -202,18 +202,18 @@ class DpoResult(PolicyResult):
 
 @dataclass(frozen=True)
 class DistillResult(PolicyResult):
-    """The result of distillation."""
+    """Result of distillation."""
 
     divergence = Figure("divergence")
-    """Divergence from the teacher in the last batch, nats per token, by whole distributions; None for a recipe that
+    """Divergence from the teacher in the last batch, nats per token, of whole distributions; None for a recipe that
     compares single tokens."""
     kl = Figure("kl/reference")
     """KL(student‖teacher) of the completions in the last batch, nats per completion, estimated from their tokens."""
     dropped = Count("dropped")
-    """Prompts that were left out because no completion would have fitted."""
+    """Number of prompts dropped because no completion would fit."""
 
     def describe(self) -> list[str]:
-        """The distance from the teacher, per token and per completion."""
+        """Return the divergence from the teacher, per token and per completion."""
         lines = []
         if self.divergence is not None:
             lines.append(f"divergence from the teacher {self.divergence:.4f} nats per token")
@@ -224,15 +224,15 @@ class DistillResult(PolicyResult):
 
 @dataclass(frozen=True)
 class RejectionResult(PolicyResult):
-    """The result of rejection-sampling fine-tuning."""
+    """Result of rejection-sampling fine-tuning."""
 
     score = Figure("held_out/score")
-    """Mean score of a fresh completion of the held-out prompts."""
+    """Mean score of a new completion of the held-out prompts."""
     dropped = Count("dropped")
-    """Prompts that were left out because no completion would have fitted."""
+    """Number of prompts dropped because no completion would fit."""
 
     def describe(self) -> list[str]:
-        """The score of a fresh completion."""
+        """Return the score of a new completion."""
         return [] if self.score is None else [f"held-out score {self.score:.3f}"]
 
 

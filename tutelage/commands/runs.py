@@ -1,5 +1,5 @@
-"""Parts of all commands that train: the open run, checks before the first step, the budget of tokens, completions
-written to be read, the final model and the summary."""
+"""Shared parts of training commands: opening of runs, checks before the first step, the token budget, samples, the
+final model and the summary."""
 
 import json
 import logging
@@ -41,14 +41,14 @@ from tutelage.train.run.trackers import start_tracker
 
 log = logging.getLogger(__name__)
 STATE = 3 * 4
-"""Bytes in a checkpoint for every trained weight, beside the model: the weight and its two moments in float32."""
+"""Bytes in a checkpoint per trained weight, in addition to the model: the weight and its two moments in float32."""
 SAMPLES = 4
-"""Completions of a step that are written to be read."""
+"""Completions of a step to write for inspection."""
 R = TypeVar("R", bound=TrainingResult)
 
 
 class TokenLimit(Protocol):
-    """Settings that bound the tokens of a forward pass, or say what a token needs."""
+    """Settings that determine the tokens of a forward pass."""
 
     @property
     def tokens_at_once(self) -> int | None: ...
@@ -57,17 +57,17 @@ class TokenLimit(Protocol):
 
 
 def remark(text: str) -> None:
-    """Log a remark for the person who runs the workflow; an empty one is left out."""
+    """Log a remark for the user of the workflow; an empty one is skipped."""
     if text:
         log.info(text)
 
 
 @contextmanager
 def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[Run]:
-    """The run directory of these settings: a new run, or one that goes on, which refuses other rows of data than those
-    that it began with. A run may be finished already.
+    """Open the run directory of these settings: a new run, or one to resume, which refuses data other than its own. The
+    run may already be finished.
 
-    With several ranks, rank 0 writes it. Raises TutelageError where the ranks were started with different settings.
+    With several ranks, rank 0 writes it. Raises TutelageError if the ranks were started with different settings.
     """
     ranks = join()
     _refuse_other_settings(settings, ranks)
@@ -88,8 +88,8 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
 def _opened(
     settings: RunSettings, data: Sequence[Iterable[Record | str]], ranks: Ranks, stack: ExitStack
 ) -> Run:
-    """The run directory, written by this process and closed with `stack`. Trackers and the profiler write into it: they
-    start once it is this run's, and not for a run that is finished."""
+    """Open the run directory, which this process writes and `stack` closes. Trackers and the profiler, which write into
+    it, start afterwards, and not for a finished run."""
     run = stack.enter_context(
         Run.open(
             settings.out,
@@ -112,7 +112,7 @@ def _opened(
 
 
 def _refuse_other_settings(settings: RunSettings, ranks: Ranks) -> None:
-    """Raise TutelageError where a rank has settings that differ from those of rank 0."""
+    """Raise TutelageError if the settings of a rank differ from those of rank 0."""
     theirs = ranks.shared(lambda: settings)
     differing = [one for one in config.difference(theirs, settings) if one.key != "quiet"]
     ranks.together(lambda: _refuse(differing, ranks))
@@ -121,7 +121,7 @@ def _refuse_other_settings(settings: RunSettings, ranks: Ranks) -> None:
 def _refuse(differing: Sequence[object], ranks: Ranks) -> None:
     if differing:
         raise TutelageError(
-            f"Rank {ranks.rank} was started with other settings than rank 0 (rank 0 against rank {ranks.rank}): "
+            f"The settings of rank {ranks.rank} differ from those of rank 0 (rank 0 against rank {ranks.rank}): "
             f"{', '.join(map(str, differing))}. Start all ranks with one command."
         )
 
@@ -133,8 +133,8 @@ def open_training(
     start: Callable[[Run], Training[R]],
     *data: Iterable[Record | str],
 ) -> Iterator[Training[R]]:
-    """The training that `start` makes of the run directory of these settings (see `open_run`); one without steps, with
-    the result of summary.json, where the run is finished already."""
+    """Open the training that `start` returns for the run directory of these settings (see `open_run`); for a finished
+    run, one without steps, with the result of summary.json."""
     with open_run(settings, *data) as run:
         if run.finished:
             remark(f"{run.path} is finished already.")
@@ -144,12 +144,10 @@ def open_training(
 
 
 def check_disk(run: Run, *models: Policy | ScalarModel) -> None:
-    """Refuse to begin a run whose first checkpoint and final model do not fit on the disk.
+    """Refuse to start a run whose first checkpoint and final model do not fit on the disk.
 
-    A checkpoint holds what is trained and the state of the optimiser, the final model all weights. A run that goes on
-    is not asked: it has its checkpoints.
-
-    Raises TutelageError with the room that there is and the room that is needed.
+    A checkpoint holds the trained weights and the optimiser state, the final model all weights. A resumed run is not
+    checked: it has its checkpoints. Raises TutelageError with the available and the required space.
     """
     if run.start:
         return
@@ -160,13 +158,13 @@ def check_disk(run: Run, *models: Policy | ScalarModel) -> None:
     free = shutil.disk_usage(run.path).free
     if free < needed:
         raise TutelageError(
-            f"The disk of {run.path} has {free / 1e6:,.1f} MB free, and a checkpoint with the final model takes at "
-            f"least {needed / 1e6:,.1f} MB: make room and begin with --resume, or choose another --out."
+            f"The disk of {run.path} has {free / 1e6:,.1f} MB free, but a checkpoint with the final model takes at "
+            f"least {needed / 1e6:,.1f} MB: free space and start with --resume, or choose another --out."
         )
 
 
 def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
-    """Remark that a batch is larger than the data, so that every step takes all rows."""
+    """Remark on a batch larger than the data, for which every step takes all rows."""
     if rows < batch_size:
         remark(
             f"--batch-size is {batch_size}, but there are only {rows} {what}: every step takes all of them."
@@ -174,25 +172,25 @@ def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
 
 
 def check_weights(preferences: Sequence[Preference], source: str) -> None:
-    """Refuse preferences whose weights are all 0, which would train nothing."""
+    """Refuse preferences whose weights are all 0, which would have no effect."""
     if preferences and not any(preference.weight for preference in preferences):
         raise TutelageError(
-            f"Every preference of {source} has the weight 0, so they would train nothing: correct the column "
-            "weight, or leave it out."
+            f"Every preference of {source} has the weight 0, so training would have no effect: correct the column "
+            "weight, or remove it."
         )
 
 
 def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int) -> list[EncodedPrompt]:
-    """The prompts that leave room for an answer of `limit` tokens; a remark counts the others.
+    """Return the prompts that leave room for a completion of `limit` tokens; a remark counts the others.
 
-    Raises TutelageError where none does.
+    Raises TutelageError if none does.
     """
     room = (policy.context or 1 << 30) - limit
     fitting = [each for each in prompts if len(each.tokens) <= room]
     if not fitting:
         raise TutelageError(
-            f"No prompt fits: the model has {counted(room + limit, 'position')}, and {limit} are kept for the "
-            "answer. Set a smaller --sampling.max-new-tokens."
+            f"No prompt fits: the model has {counted(room + limit, 'position')}, and {limit} are reserved for the "
+            "completion. Set a smaller --sampling.max-new-tokens."
         )
     if len(fitting) < len(prompts):
         missing = len(prompts) - len(fitting)
@@ -201,16 +199,16 @@ def fitting_prompts(policy: Policy, prompts: Sequence[EncodedPrompt], limit: int
 
 
 def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, group: int = 0) -> Budget:
-    """Tokens of one forward pass of `models`, which are trained together. `group` are the tokens of a prompt with its
-    responses, where they share it (see `engines.plans.token_budget.group_tokens`).
+    """Return the token budget of a forward pass of `models`, which are trained together.
 
-    A run that goes on keeps its budget, or takes that of the settings if it is smaller; a new one takes the settings',
-    or else what the memory allows. Raises TutelageError where the disk has no room for what the run will write.
+    `group`: tokens of a prompt with its responses, if they share it (see `engines.plans.token_budget.group_tokens`). A
+    resumed run keeps its budget, or takes that of the settings if it is smaller; a new one takes that of the settings,
+    or else as much as memory allows. Raises TutelageError if the disk has no space for the run.
     """
     check_disk(run, *models)
     first = models[0]
-    known = (settings.tokens_at_once, run.last.get("tokens_at_once"))
-    bounds = [int(bound) for bound in known if isinstance(bound, int | float)]
+    candidates = (settings.tokens_at_once, run.last.get("tokens_at_once"))
+    bounds = [int(bound) for bound in candidates if isinstance(bound, int | float)]
     ranks = run.ranks
     cost = _operations(models) if ranks.size > 1 else None
     if bounds:
@@ -229,7 +227,7 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
 def _automatic_tokens(
     settings: TokenLimit, run: Run, models: Sequence[Policy | ScalarModel], group: int
 ) -> int:
-    """Tokens of a pass by the memory that is left: the fewest of all ranks."""
+    """Return the tokens of a pass by the available memory: the minimum over ranks."""
     first = models[0]
     own = automatic_budget(
         first.device,
@@ -243,15 +241,18 @@ def _automatic_tokens(
 
 
 def _scoring_tokens(models: Sequence[Policy | ScalarModel], tokens: int) -> int:
-    """Tokens of a pass without gradients through each of `models`: see `engines.plans.token_budget.scoring_tokens`."""
+    """Return the tokens of a pass without gradients: see `engines.plans.token_budget.scoring_tokens`."""
     layers = min(outline_of(each.model).layers for each in models)
     half, on_cpu = models[0].dtype == torch.bfloat16, models[0].device.type == "cpu"
     return scoring_tokens(tokens, layers=layers, half=half, on_cpu=on_cpu)
 
 
 def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
-    """The operations of passes through all of `models` over a row. A token of a response costs more where it gets
-    logits, up to several times the layers of a small model with a large vocabulary."""
+    """Return the cost of passes through all of `models` over a row, in operations.
+
+    A response token, which gets logits, costs more: up to several times the layers of a small model with a large
+    vocabulary.
+    """
     outlines = [outline_of(each.model) for each in models]
 
     def cost(tokens: int, response: int) -> float:
@@ -262,24 +263,23 @@ def _operations(models: Sequence[Policy | ScalarModel]) -> RowCost:
 
 
 def write_samples(run: Run, step: Step, every: int, *, scores: bool = True) -> None:
-    """A few completions of every so many steps, and of the first, to read; with their scores where there are any."""
+    """Write a few completions of the first step and of every `every` steps, with their scores if any."""
     if step.sample is None or (step.index > 1 and step.index % max(1, every)):
         return
     rows = [{"prompt": prompt, "completion": text} for prompt, text in step.texts[:SAMPLES]]
     if scores:
-        known = step.sample.score[:SAMPLES].tolist()
-        rows = [row | {"score": score} for row, score in zip(rows, known, strict=True)]
+        values = step.sample.score[:SAMPLES].tolist()
+        rows = [row | {"score": score} for row, score in zip(rows, values, strict=True)]
     run.samples(step.index, rows)
 
 
 @phase("save")
 def finish_run(run: Run, model: Policy | ScalarModel, summary: Mapping[str, object], result: type[R]) -> R:
     """Write the final model, whose weights are gathered, to `model/`, then summary.json, which marks the run as
-    finished, then the model's card. Returns the result of the run.
+    finished, then the model card. Returns the result of the run.
 
-    The summary holds the newest value of every metric, what `summary` adds, and the peak memory of the process.
-
-    Raises TutelageError where what was written computes something else than `model`: then the run stays unfinished.
+    The summary holds the latest value of every metric, the entries of `summary`, and the peak memory of the process.
+    Raises TutelageError if the saved model computes differently from `model`: the run then stays unfinished.
     """
     return result(run.path, run.ranks.shared(lambda: _write_final(run, model, summary)))
 
@@ -287,7 +287,7 @@ def finish_run(run: Run, model: Policy | ScalarModel, summary: Mapping[str, obje
 def conclusion(
     run: Run, policy: Policy, result: type[R], figures: Callable[[], Mapping[str, object]]
 ) -> Callable[[], R]:
-    """What ends the run of a policy: its `figures` are measured, and the run is finished with them."""
+    """Return the function that finishes the run of a policy: it measures `figures` and calls `finish_run`."""
 
     def conclude() -> R:
         summary = figures()
@@ -302,12 +302,12 @@ def _write_final(run: Run, model: Policy | ScalarModel, summary: Mapping[str, ob
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         model.save_whole(unfinished)
-        release_memory()  # the saved model is loaded beside the trained one
+        release_memory()  # the saved model is loaded in addition to the trained one
         model.verify(unfinished)
     except TutelageError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise TutelageError(
-            f"{error} So the run is not finished; what was trained is kept in {run.latest()}."
+            f"{error} The run is therefore not finished; the trained weights are in {run.latest()}."
         ) from error
     shutil.rmtree(run.path / MODEL, ignore_errors=True)
     unfinished.rename(run.path / MODEL)
@@ -318,8 +318,8 @@ def _write_final(run: Run, model: Policy | ScalarModel, summary: Mapping[str, ob
 
 
 def _write_card(out: Path) -> None:
-    """Write the card of a run that is finished. It tells of other folders, which may be in any state: no fault in them
-    undoes a training."""
+    """Write the model card of a finished run. It reads other folders, in any state: an error there must not fail the
+    run."""
     try:
         write_model_card(out)
     except Exception as error:
@@ -327,7 +327,7 @@ def _write_card(out: Path) -> None:
 
 
 def last_metrics(out: Path) -> dict[str, Any]:
-    """The newest value of every metric in metrics.jsonl."""
+    """Return the latest value of every metric in metrics.jsonl."""
     newest: dict[str, Any] = {}
     for row in read_lines(out / "metrics.jsonl"):
         newest |= row
@@ -335,7 +335,7 @@ def last_metrics(out: Path) -> dict[str, Any]:
 
 
 def peak_memory_mb() -> float:
-    """The most memory that this process has held so far, in MiB."""
+    """Return the peak memory of this process so far, in MiB."""
     import resource
 
     scale = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere

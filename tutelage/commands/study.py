@@ -1,4 +1,4 @@
-"""The study that a command names, with its database, and the secrets of the environment."""
+"""The study and the database of a command, and secrets from the environment."""
 
 import getpass
 import os
@@ -21,26 +21,26 @@ PASSWORD = "TUTELAGE_DB_PASSWORD"
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings:
-    """The web application in which people compare answers."""
+    """The web application in which people compare responses."""
 
     study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
-    """The study: its database file, the folder that holds it as study.sqlite, or with --db its name."""
+    """Study: its database file, the folder that contains study.sqlite, or with --db its name."""
     db: str = ""
     """Database to use instead of a file: a postgresql:// URL."""
     name: str = ""
-    """The study's name, where a file holds several."""
+    """Name of the study, if a file holds several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteSettings(CollectSettings):
-    """A study, and where its site is reached."""
+    """A study, and the address of its site."""
 
     url: str = "http://127.0.0.1:8000"
-    """Where the site is reached."""
+    """Address of the site."""
 
 
 def database(settings: CollectSettings) -> str:
-    """The path or URL of the database that the settings name."""
+    """Return the path or URL of the database in the settings."""
     if settings.db:
         return with_password(settings.db)
     path = Path(settings.study).expanduser()
@@ -48,18 +48,18 @@ def database(settings: CollectSettings) -> str:
 
 
 def study_name(settings: CollectSettings) -> str:
-    """The name of the study that the settings name; empty for the only study of a file."""
+    """Return the name of the study in the settings; "" for the only study of a file."""
     return settings.study if settings.db else settings.name
 
 
 def new_name(settings: CollectSettings) -> str:
-    """The name of a new study: the one in the settings, else that of its file or folder."""
+    """Return the name of a new study: that in the settings, else that of its file or folder."""
     path = Path(settings.study).expanduser().absolute()
     return study_name(settings) or (path.parent.name if path.name == FILE else path.stem)
 
 
 def open_existing(settings: CollectSettings) -> "tuple[Store, Study]":
-    """The open database and the study. Raises TutelageError where there is none."""
+    """Open the database and the study. Raises TutelageError if either does not exist."""
     from tutelage.people import open_store, open_study
 
     store = open_store(database(settings), create=False)
@@ -67,15 +67,15 @@ def open_existing(settings: CollectSettings) -> "tuple[Store, Study]":
 
 
 def operator() -> str:
-    """Who runs this command, for the audit trail: the user of this machine."""
+    """Return the user of this machine, as the actor in the audit trail."""
     try:
         return f"{getpass.getuser()} (command line)"
     except (OSError, KeyError, ImportError):
-        return "command line"  # a user without a name, as in a container or on Windows
+        return "command line"  # an unnamed user, as in a container or on Windows
 
 
 def secret(name: str) -> str:
-    """A secret from the environment: the variable of that name, or the file that NAME_FILE names; empty without both.
+    """Return a secret from the environment variable `name`, or from the file in NAME_FILE; "" without both.
 
     Raises:
         TutelageError: the file cannot be read.
@@ -90,14 +90,14 @@ def secret(name: str) -> str:
 
 
 def mail_server(smtp: str, sender: str) -> "MailServer | None":
-    """The mail server at an address, with the password that the environment gives; None without an address."""
+    """Return the mail server at an address, with the password from the environment; None without an address."""
     from tutelage.people.mail import MailServer
 
     return MailServer(smtp, sender, secret("TUTELAGE_SMTP_PASSWORD")) if smtp else None
 
 
 def with_password(url: str) -> str:
-    """The URL of a database server with the password that the environment gives, where it has none of its own."""
+    """Add the password from the environment to the URL of a database server, if it has none."""
     parts = urlsplit(url)
     if not parts.hostname or not parts.username or parts.password or not (password := secret(PASSWORD)):
         return url

@@ -1,4 +1,4 @@
-"""`tutelage collect init`: make a study, or add questions to one."""
+"""`tutelage collect init`: create a study, or add questions to one."""
 
 import shlex
 from collections.abc import Mapping
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 
 def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
-    """Gather the questions first, so that nothing is made where something is wrong with them. `lineage` tells where
-    the round comes from; of answers that are sampled here, it is that of the model."""
+    """Create a study or add questions to it. The questions are gathered first, so that nothing is created if they are
+    invalid.
+
+    `lineage` is the provenance of the round; for completions sampled here, it defaults to that of the model.
+    """
     from tutelage.commands.display import display
     from tutelage.people import add_items, open_round, open_store
 
@@ -44,10 +47,10 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
         for line in questions.told:
             print(line)
         print(
-            f"{study.name}: {counted(added.items, 'new question')}, {added.known:,} known already, in {store.address}"
+            f"{study.name}: {counted(added.items, 'new question')}, {added.known:,} already present, in {store.address}"
         )
-    shown = shlex.join([settings.study, *(("--db", settings.db) if settings.db else ())])
-    print(f"Next: tutelage collect serve {shown}")
+    arguments = shlex.join([settings.study, *(("--db", settings.db) if settings.db else ())])
+    print(f"Next: tutelage collect serve {arguments}")
     return 0
 
 
@@ -75,8 +78,8 @@ def _study(store: "Store", settings: Init, presentation: "Presentation") -> "Stu
     study = open_study(store, name)
     if study.kind.name != settings.kind:
         raise TutelageError(
-            f"The study {name} {study.kind.traits.does}: add questions with --kind {study.kind.name}, or make another "
-            "study."
+            f"The study {name} {study.kind.traits.does}: add questions with --kind {study.kind.name}, or create "
+            "another study."
         )
     return set_languages(store, study.id, settings.language) if settings.language else study
 
@@ -86,7 +89,7 @@ def _overlap(settings: Init) -> int:
 
 
 def _live_models(settings: Init) -> "LiveModels | None":
-    """The models that raters are to talk to, if they are."""
+    """Return the models for live conversations, if any."""
     from tutelage.people.store.live_models import LiveModels
 
     if not settings.live:
@@ -102,7 +105,7 @@ def _live_models(settings: Init) -> "LiveModels | None":
 
 
 def _converse(store: "Store", study: "Study", live: "LiveModels") -> str:
-    """Let raters of the study talk to the models; says so."""
+    """Enable live conversations with the models in the study. Returns a sentence about them."""
     from tutelage.people.store.live_models import set_live_models
 
     live, new = set_live_models(store, study.id, live, actor=operator())
@@ -112,7 +115,7 @@ def _converse(store: "Store", study: "Study", live: "LiveModels") -> str:
 
 
 def _openings(settings: Init) -> tuple[str, ...]:
-    """The suggested first messages: prompts of one message."""
+    """Return the suggested first messages: prompts of one message."""
     if not settings.prompts:
         return ()
     from tutelage.data.formats import load_prompts
@@ -122,14 +125,14 @@ def _openings(settings: Init) -> tuple[str, ...]:
         if len(prompt.messages) != 1:
             raise TutelageError(
                 f"{settings.prompts}: the prompt '{prompt.id}' has {counted(len(prompt.messages), 'message')}; a "
-                "suggestion for a live conversation is the first message, and has nothing before it."
+                "suggestion for a live conversation must be a single first message."
             )
     return tuple(dict.fromkeys(prompt.messages[0].content for prompt in prompts))
 
 
 def _options(sampling: config.Sampling) -> dict[str, object]:
-    """The settings of sampling as requests to an endpoint have them. What is off is left out: not every server knows
-    it."""
+    """Return the sampling settings as request fields of an endpoint. Disabled ones are omitted, since not every server
+    supports them."""
     options: dict[str, object] = {"temperature": sampling.temperature, "max_tokens": sampling.max_new_tokens}
     more = {"top_p": (sampling.top_p, 1.0), "top_k": (sampling.top_k, 0), "min_p": (sampling.min_p, 0.0)}
     options |= {name: value for name, (value, off) in more.items() if value != off}
@@ -147,6 +150,6 @@ def _presentation(settings: Init) -> "Presentation":
         except (OSError, UnicodeDecodeError) as error:
             raise TutelageError(f"The guidelines {settings.guidelines} cannot be read: {error}.") from error
     traits = find_kind(settings.kind).traits
-    asked = settings.question or str(traits.question)
+    question = settings.question or str(traits.question)
     scale = settings.scale if settings.scale is not None else traits.scale
-    return Presentation(asked, scale, settings.criteria, guidelines, settings.corrections, settings.spans)
+    return Presentation(question, scale, settings.criteria, guidelines, settings.corrections, settings.spans)

@@ -1,5 +1,5 @@
-"""A study as training data: its preferences or demonstrations at one moment, and the votes that a reward model is
-compared with."""
+"""Studies as training data: preferences or demonstrations at one moment, and the votes that a reward model is compared
+with."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,15 +39,15 @@ from tutelage.stats.reward_quality import against_votes, by_strength
 from tutelage.stats.vote_codes import Votes
 
 RECORD = "study.json"
-"""File in a run directory: the study, the moment, and what became of its votes."""
+"""File in a run directory: the study, the moment, and the outcome of its votes."""
 TRUSTED = 0.6
-"""Reliability from which the single votes of a rater are compared with a reward model. In a small pool, a rater who
-guesses or votes for the worse answer would make the ceiling meaningless."""
+"""Minimum reliability of a rater whose single votes are compared with a reward model. In a small pool, a rater who
+guesses or votes for the worse response would make the ceiling meaningless."""
 
 
 @dataclass(frozen=True)
 class PairVotes:
-    """The votes on one pair: the mean strength in favour of the chosen side, and the trusted votes for each side."""
+    """Votes on one pair: mean strength in favour of the chosen side, and trusted votes for each side."""
 
     strength: float
     for_chosen: int
@@ -56,8 +56,11 @@ class PairVotes:
 
 @dataclass(frozen=True)
 class StudySnapshot:
-    """The preferences of a study at one moment. `votes` are those on each of them; `ceiling` is the accuracy that the
-    best predictor of single votes could reach, None without overlap; `record` is kept with the run."""
+    """Preferences of a study at one moment.
+
+    `votes` are the votes on each of them; `ceiling` is the accuracy of the best possible predictor of single votes,
+    None without overlap; `record` is saved with the run.
+    """
 
     train: tuple[Preference, ...]
     held_out: tuple[Preference, ...]
@@ -69,7 +72,7 @@ class StudySnapshot:
 
 @dataclass(frozen=True)
 class StudyDemonstrations:
-    """The demonstrations of a study at one moment; `record` is kept with the run."""
+    """Demonstrations of a study at one moment; `record` is saved with the run."""
 
     train: tuple[Demonstration, ...]
     held_out: tuple[Demonstration, ...]
@@ -79,7 +82,7 @@ class StudyDemonstrations:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A study as it stood at the moment of a run, and the rows that the run reads of it."""
+    """A study at the moment of a run, and the rows that the run uses."""
 
     name: str
     labelled: LabelledStudy
@@ -88,7 +91,7 @@ class _Reading:
 
 
 class EmptyStudyError(TutelageError):
-    """A study holds nothing of what was to be read."""
+    """A study has none of the requested rows."""
 
 
 def read_study(
@@ -101,27 +104,27 @@ def read_study(
     seed: int,
     run: Path,
 ) -> StudySnapshot:
-    """The preferences of a study: as they stood when the run in the folder `run` began, if it has begun, else now.
+    """Read the preferences of a study: at the moment when the run in the folder `run` began, or now for a new run.
 
-    Held out are the pairs of the prompts that the study keeps aside; where it keeps none aside, a share `held_out` of
-    the prompts.
+    Held out are the pairs of the prompts that the study holds out or, if there are none, a share `held_out` of the
+    prompts.
 
     Raises:
-        TutelageError: there is no such study, it has no preference yet, or the run belongs to another study.
+        TutelageError: the study does not exist, has no preferences yet, or is not the study of the run.
     """
     reading = _read(address, name, selection, rows, run)
-    found = training_pairs(reading.labelled, reading.rows)
-    if not found:
+    pairs = training_pairs(reading.labelled, reading.rows)
+    if not pairs:
         raise _nothing(reading, "preference", "none of which decides a pair")
-    kept, other = _divided(found, held_out, seed)
+    training, other = _divided(pairs, held_out, seed)
     votes = _trusted_votes(reading.labelled, selection)
     return StudySnapshot(
-        kept,
+        training,
         other,
         _pair_votes(reading.labelled, votes),
         _ceiling(reading.labelled, votes),
         reading.record,
-        _remarks(reading, found, len(other), "preferences", selection),
+        _remarks(reading, pairs, len(other), "preferences", selection),
     )
 
 
@@ -135,14 +138,14 @@ def read_demonstrations(
     seed: int,
     run: Path,
 ) -> StudyDemonstrations:
-    """`read_study` for demonstrations: better responses that raters wrote or chose, with their weights."""
+    """Like `read_study`, for demonstrations: better responses that raters wrote or chose, with their weights."""
     reading = _read(address, name, selection, rows, run)
-    found = training_demonstrations(reading.labelled, reading.rows)
-    if not found:
+    rows_found = training_demonstrations(reading.labelled, reading.rows)
+    if not rows_found:
         raise _nothing(reading, "demonstration", "none of which shows a better answer")
-    kept, other = _divided(found, held_out, seed)
-    remarks = _remarks(reading, found, len(other), "demonstrations", selection)
-    return StudyDemonstrations(kept, other, reading.record, remarks)
+    training, other = _divided(rows_found, held_out, seed)
+    remarks = _remarks(reading, rows_found, len(other), "demonstrations", selection)
+    return StudyDemonstrations(training, other, reading.record, remarks)
 
 
 def _read(address: str, name: str, selection: Selection, rows: tuple[StudyRows, ...], run: Path) -> _Reading:
@@ -160,7 +163,7 @@ def _read(address: str, name: str, selection: Selection, rows: tuple[StudyRows, 
 
 def _nothing(reading: _Reading, what: str, why: str) -> EmptyStudyError:
     others = [name for name in ALL_ROWS if name not in reading.rows]
-    advice = f" --study-rows {' '.join((*reading.rows, *others))} reads all that it holds." if others else ""
+    advice = f" --study-rows {' '.join((*reading.rows, *others))} reads all of its rows." if others else ""
     return EmptyStudyError(
         f"'{reading.name}' has no {what} to train on: {nouns.counted(len(reading.labelled.votes), 'judgement')}, "
         f"{why}.{advice}"
@@ -168,36 +171,36 @@ def _nothing(reading: _Reading, what: str, why: str) -> EmptyStudyError:
 
 
 def _divided(
-    found: Sequence[TrainingRow[T]], held_out: float, seed: int
+    rows: Sequence[TrainingRow[T]], held_out: float, seed: int
 ) -> tuple[tuple[T, ...], tuple[T, ...]]:
-    """The records to train on, and those held out."""
-    aside = {row.record for row in found if row.question.prompt.split == "held_out"}
-    every = [row.record for row in found]
-    kept, other = tuple(r for r in every if r not in aside), tuple(r for r in every if r in aside)
-    if kept and other:
-        return kept, other
+    """Split the records into training and held-out ones."""
+    aside = {row.record for row in rows if row.question.prompt.split == "held_out"}
+    every = [row.record for row in rows]
+    training, other = tuple(r for r in every if r not in aside), tuple(r for r in every if r in aside)
+    if training and other:
+        return training, other
     divided = split_by_prompt(every, held_out, seed)
     return tuple(divided[0]), tuple(divided[1])
 
 
 def _remarks(
-    reading: _Reading, found: Sequence[TrainingRow[T]], held_out: int, what: str, selection: Selection
+    reading: _Reading, rows: Sequence[TrainingRow[T]], held_out: int, what: str, selection: Selection
 ) -> tuple[str, ...]:
     moment = reading.labelled.snapshot.last_judgement
     return (
-        f"{reading.name} at judgement {moment:,}: {len(found):,} {what}, {held_out:,} held out",
-        f"{what}: {counted(found)}",
+        f"{reading.name} at judgement {moment:,}: {len(rows):,} {what}, {held_out:,} held out",
+        f"{what}: {counted(rows)}",
         *reconciliation(reading.labelled, selection),
     )
 
 
 def record_study(study: StudySnapshot | StudyDemonstrations, run: Path) -> None:
-    """Write into the run directory which study the run read, and at which moment."""
+    """Record in the run directory which study the run used, and at which moment."""
     write_atomically(run / RECORD, json.dumps(study.record, indent=2, ensure_ascii=False) + "\n")
 
 
 def _record_of(run: Path, study: str) -> dict[str, Any]:
-    """What an earlier start of the run wrote down; empty where there was none."""
+    """Return the record of an earlier start of the run; empty if there is none."""
     file = run / RECORD
     if not file.is_file():
         return {}
@@ -209,18 +212,18 @@ def _record_of(run: Path, study: str) -> dict[str, Any]:
 
 def _trusted_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
     votes = decided_votes(labelled, selection)
-    known = [labelled.labels.accuracy[name] >= TRUSTED for name in votes.raters]
-    return votes.keep(np.array(known)[votes.rater]) if any(known) else votes
+    trusted = [labelled.labels.accuracy[name] >= TRUSTED for name in votes.raters]
+    return votes.keep(np.array(trusted)[votes.rater]) if any(trusted) else votes
 
 
 def _pair_votes(labelled: LabelledStudy, votes: Votes) -> dict[Preference, PairVotes]:
     counts = dict(zip(votes.items, votes.counts().tolist(), strict=True))
-    found = {}
+    pair_votes = {}
     for row in labelled.rows:
         sides = counts.get(pair_name(row.label), [0, 0])
         for_chosen, for_rejected = sides if row.chosen == row.label.first else sides[::-1]
-        found[row.preference] = PairVotes(row.strength, for_chosen, for_rejected)
-    return found
+        pair_votes[row.preference] = PairVotes(row.strength, for_chosen, for_rejected)
+    return pair_votes
 
 
 def _ceiling(labelled: LabelledStudy, votes: Votes) -> VoteCeiling | None:
@@ -228,15 +231,15 @@ def _ceiling(labelled: LabelledStudy, votes: Votes) -> VoteCeiling | None:
     names = [prompts.get(item, item) for item in votes.items]
     try:
         return vote_ceiling(votes, np.unique(names, return_inverse=True)[1])
-    except TutelageError:  # no item with two votes: nothing tells how noisy they are
+    except TutelageError:  # no item with two votes: their noise is unknown
         return None
 
 
 def vote_figures(
     study: StudySnapshot, differences: Sequence[float], pairs: Sequence[Preference]
 ) -> dict[str, object]:
-    """The accuracy of a reward model on those of these pairs that votes decided: by strength, and against single votes
-    and the ceiling of their noise."""
+    """Return the accuracy of a reward model on the pairs decided by votes: by strength, and against single votes and
+    their noise ceiling."""
     voted = [place for place, pair in enumerate(pairs) if pair in study.votes]
     if not voted:
         return {}
@@ -249,7 +252,7 @@ def vote_figures(
         [each.for_rejected for each in pair_votes],
         prompts,
     )
-    found: dict[str, object] = {
+    figures: dict[str, object] = {
         "by_strength": by_strength(
             differences, [pair.p_chosen for pair in pairs], [each.strength for each in pair_votes], prompts
         ),
@@ -257,10 +260,10 @@ def vote_figures(
     }
     if study.ceiling is not None:
         best, agreement = study.ceiling.ceiling, study.ceiling.agreement
-        found["ceiling"] = {
+        figures["ceiling"] = {
             "value": best.value,
             "interval": [best.low, best.high],
             "agreement": agreement.value,
             "bounds": [study.ceiling.lowest, study.ceiling.highest],
         }
-    return found
+    return figures

@@ -1,4 +1,4 @@
-"""Where a model comes from, as far as the folders on this machine tell."""
+"""Provenance of a model, from the folders on this machine."""
 
 import hashlib
 import json
@@ -12,10 +12,10 @@ ENDS = 1 << 20
 
 
 def fingerprint(folder: Path) -> str:
-    """16 hexadecimal digits that tell the weights in a folder from others: a hash of the name, the size and the first
-    and last mebibyte of every file of weights."""
+    """Return 16 hexadecimal digits that identify the weights in a folder: a hash of the name, the size, and the first
+    and last mebibyte of every weights file."""
     digest = hashlib.sha256()
-    for path in sorted(found for pattern in WEIGHTS for found in folder.glob(pattern)):
+    for path in sorted(file_path for pattern in WEIGHTS for file_path in folder.glob(pattern)):
         size = path.stat().st_size
         digest.update(f"{path.name} {size} ".encode())
         with path.open("rb") as file:
@@ -26,26 +26,26 @@ def fingerprint(folder: Path) -> str:
 
 
 def lineage_of(model: str) -> dict[str, object]:
-    """The policy with its fingerprint; where a run of `tutelage` made it, what it was trained from and by which reward;
-    where that reward model learnt from a study, from which and how much of it."""
-    told: dict[str, object] = {"policy": model}
+    """Return the policy with its fingerprint; for a model trained by `tutelage`, its initial model and reward; for a
+    reward model trained on a study, that study and its last judgement."""
+    lineage: dict[str, object] = {"policy": model}
     folder = Path(model)
     if not folder.is_dir():
-        return told
-    told["fingerprint"] = fingerprint(folder)
+        return lineage
+    lineage["fingerprint"] = fingerprint(folder)
     settings = section(read_object(_run_of(folder) / "config.json")[0], "settings")
     start = settings.get("model")
     if isinstance(start, dict) and start.get("path"):
-        told["trained_from"] = start["path"]
+        lineage["trained_from"] = start["path"]
     rewards = settings.get("reward")
     if isinstance(rewards, list) and rewards:
-        told["reward"] = ", ".join(map(str, rewards))
-        told |= _studied([str(each).partition("=")[0] for each in rewards])
-    return told
+        lineage["reward"] = ", ".join(map(str, rewards))
+        lineage |= _studied([str(each).partition("=")[0] for each in rewards])
+    return lineage
 
 
 def _run_of(folder: Path) -> Path:
-    """The run whose final model the folder is."""
+    """Return the run folder whose final model is in `folder`."""
     return folder.parent if folder.name == "model" else folder
 
 

@@ -1,4 +1,5 @@
-"""Questions for a study: from ready pairs, from what `tutelage sample` wrote, by sampling, or with known answers."""
+"""Questions for a study: from existing pairs, from the output of `tutelage sample`, by sampling, or with known
+answers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Questions:
-    """Questions for a study, and a sentence about each of their sources."""
+    """Questions for a study, with a sentence about each source."""
 
     prompts: tuple[Prompt, ...] = ()
     completions: tuple[CompletionRecord, ...] = ()
@@ -48,19 +49,19 @@ def _ready_pairs(settings: Init) -> Questions:
     from tutelage.people.vote_import import pairs_to_judge
 
     loaded = load_preferences(settings.from_pairs)
-    found = pairs_to_judge(loaded.records[: settings.limit])
-    told = [loaded.describe()]
-    if found.identical:
-        told.append(f"left out: {counted(found.identical, 'pair')} of equal texts")
-    items = tuple(replace(item, round=settings.round) for item in found.items)
-    return Questions(found.prompts, found.completions, items, tuple(told))
+    judged = pairs_to_judge(loaded.records[: settings.limit])
+    notes = [loaded.describe()]
+    if judged.identical:
+        notes.append(f"omitted: {counted(judged.identical, 'pair')} of equal texts")
+    items = tuple(replace(item, round=settings.round) for item in judged.items)
+    return Questions(judged.prompts, judged.completions, items, tuple(notes))
 
 
 def _sampled_before(settings: Init) -> Questions:
     from tutelage.data.formats import load_comparisons, load_completions, load_prompts
 
     folder = settings.from_sample
-    assert folder is not None, "the caller has looked"
+    assert folder is not None, "the caller has checked"
     needed = ("prompts", "completions") if settings.answers else ("prompts", "completions", "comparisons")
     missing = [name for name in needed if not (folder / f"{name}.jsonl").is_file()]
     if missing:
@@ -69,15 +70,17 @@ def _sampled_before(settings: Init) -> Questions:
             f"--out {folder}` write it."
         )
     prompts = load_prompts(folder / "prompts.jsonl").records[: settings.limit]
-    kept = {prompt.id for prompt in prompts}
-    completions = [c for c in load_completions(folder / "completions.jsonl").records if c.prompt_id in kept]
+    prompt_ids = {prompt.id for prompt in prompts}
+    completions = [
+        c for c in load_completions(folder / "completions.jsonl").records if c.prompt_id in prompt_ids
+    ]
     if settings.answers is not None:
         items = _sets(settings, completions, str(folder))
     else:
         comparisons = load_comparisons(folder / "comparisons.jsonl").records
-        items = _items([c for c in comparisons if c.prompt_id in kept], settings.round)
-    told = f"{folder}: {_named(items, settings)} for {counted(len(prompts), 'prompt')}"
-    return Questions(prompts, _asked(completions, items), items, (told,))
+        items = _items([c for c in comparisons if c.prompt_id in prompt_ids], settings.round)
+    note = f"{folder}: {_named(items, settings)} for {counted(len(prompts), 'prompt')}"
+    return Questions(prompts, _asked(completions, items), items, (note,))
 
 
 def _sampled_now(settings: Init) -> Questions:
@@ -95,14 +98,14 @@ def _sampled_now(settings: Init) -> Questions:
         items = _sets(settings, every, " and ".join(paths))
     else:
         items = _items(_pairs(settings, answers), settings.round)
-    told = [loaded.describe(), f"{_named(items, settings)} by {' and '.join(paths)}"]
+    notes = [loaded.describe(), f"{_named(items, settings)} by {' and '.join(paths)}"]
     if silent:
-        told.append(f"left out: {counted(silent, 'answer')} without anything that could be shown")
-    return Questions(prompts, _asked(every, items), items, tuple(told))
+        notes.append(f"omitted: {counted(silent, 'response')} without a text to show")
+    return Questions(prompts, _asked(every, items), items, tuple(notes))
 
 
 def _pairs(settings: Init, answers: Sequence[Sequence[CompletionRecord]]) -> Sequence[Comparison]:
-    """Pairs of one model's answers, or of an answer of each of two."""
+    """Return pairs of one model's responses, or of one response of each of two models."""
     from tutelage.data.pairing import pair_completions
 
     if settings.against:
@@ -112,35 +115,35 @@ def _pairs(settings: Init, answers: Sequence[Sequence[CompletionRecord]]) -> Seq
     if not pairs:
         paths = " and ".join(path for path in (settings.model, settings.against) if path)
         raise TutelageError(
-            f"{paths} gave nothing but equal answers to these prompts, so there is nothing to compare. "
+            f"{paths} gave only equal responses to these prompts, so there is nothing to compare. "
             "Another --seed or a higher --sampling.temperature may help."
         )
     return pairs
 
 
 def _sets(settings: Init, completions: Sequence[CompletionRecord], source: str) -> "tuple[Item, ...]":
-    """Sets of different answers to one prompt, as questions."""
+    """Return questions with sets of different responses to one prompt."""
     from tutelage.data.pairing import group_completions
     from tutelage.data.records import stable_id
     from tutelage.people import Item
 
-    assert settings.answers is not None, "the caller has looked"
+    assert settings.answers is not None, "the caller has checked"
     groups = group_completions(
         completions, size=settings.answers, groups_per_prompt=settings.pairs, rng_seed=settings.seed
     )
     if not groups:
         raise TutelageError(
-            f"{source} gave no prompt {counted(settings.answers, 'different answer')} {_task(settings)}. Sample more "
-            "of them, or give a lower --answers."
+            f"{source} has no prompt with {counted(settings.answers, 'different response')} {_task(settings)}. Sample "
+            "more of them, or give a lower --answers."
         )
     return tuple(Item(stable_id(key, *ids), key, ids, round=settings.round) for key, ids in groups)
 
 
 def _named(items: "Sequence[Item]", settings: Init) -> str:
-    """How many questions of which kind."""
+    """Describe the number and the kind of the questions."""
     if settings.answers is None:
-        return f"{counted(len(items), 'pair')} of different answers"
-    return f"{counted(len(items), 'set')} of {counted(settings.answers, 'answer')} {_task(settings)}"
+        return f"{counted(len(items), 'pair')} of different responses"
+    return f"{counted(len(items), 'set')} of {counted(settings.answers, 'response')} {_task(settings)}"
 
 
 def _task(settings: Init) -> str:
@@ -150,9 +153,9 @@ def _task(settings: Init) -> str:
 
 
 def _asked(completions: Iterable[CompletionRecord], items: "Iterable[Item]") -> tuple[CompletionRecord, ...]:
-    """The answers that somebody is asked about."""
-    asked = {key for item in items for key in item.responses}
-    return tuple(completion for completion in completions if completion.id in asked)
+    """Return the completions that occur in a question."""
+    ids = {key for item in items for key in item.responses}
+    return tuple(completion for completion in completions if completion.id in ids)
 
 
 def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> list[CompletionRecord]:
@@ -161,12 +164,12 @@ def _answers(settings: Init, path: str, prompts: Sequence[Prompt], n: int) -> li
     from tutelage.rollout.inference.completion_records import records_of, sample_completions
 
     policy = Policy(load_backbone(config.Model(path=path, engine=settings.engine)))
-    answered = sample_completions(policy, prompts, n, settings.sampling, seed=settings.seed)
-    return records_of(answered, path, settings.sampling)
+    batch = sample_completions(policy, prompts, n, settings.sampling, seed=settings.seed)
+    return records_of(batch, path, settings.sampling)
 
 
 def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]) -> list[Comparison]:
-    """Each answer of one model beside one of the other to the same prompt, those with equal texts left out."""
+    """Pair each completion of one model with one of the other for the same prompt, without equal texts."""
     from tutelage.data.records import stable_id
 
     of_second: dict[str, list[CompletionRecord]] = {}
@@ -177,7 +180,7 @@ def across(first: Sequence[CompletionRecord], second: Sequence[CompletionRecord]
         rivals = of_second.get(one.prompt_id, [])
         other = rivals.pop(0) if rivals else None
         if other is not None and other.text.strip() != one.text.strip():
-            # which of the two is a must not tell which model it is of
+            # the order must not reveal the model
             a, b = sorted((one.id, other.id))
             pairs.append(Comparison(stable_id(one.prompt_id, a, b), one.prompt_id, a, b, "against"))
     return pairs
@@ -190,7 +193,7 @@ def _items(comparisons: Iterable[Comparison], number: int) -> "tuple[Item, ...]"
 
 
 def known_questions(source: str, pool: "Pool") -> Questions:
-    """Preferences as questions whose answer is known: the chosen one."""
+    """Convert preferences to questions with a known answer: the chosen one."""
     if not source:
         return Questions()
     from tutelage.data.formats import load_preferences
@@ -204,10 +207,10 @@ def known_questions(source: str, pool: "Pool") -> Questions:
         if row.values.get("explanation")
     }
     chosen = {preference.chosen for preference in loaded.records}
-    found = pairs_to_judge(loaded.records, origin=pool)
-    texts = {completion.id: completion.text for completion in found.completions}
+    judged = pairs_to_judge(loaded.records, origin=pool)
+    texts = {completion.id: completion.text for completion in judged.completions}
     items = []
-    for item in found.items:
+    for item in judged.items:
         right = [name for name, key in zip("ab", item.responses, strict=True) if texts[key] in chosen]
         if len(right) != 1:
             raise TutelageError(f"{source} chooses both sides of a pair: '{texts[item.responses[0]][:60]}'.")
@@ -217,4 +220,4 @@ def known_questions(source: str, pool: "Pool") -> Questions:
                 item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=explained.get(text, "")
             )
         )
-    return Questions(found.prompts, found.completions, tuple(items), (f"{loaded.describe()} ({pool})",))
+    return Questions(judged.prompts, judged.completions, tuple(items), (f"{loaded.describe()} ({pool})",))

@@ -1,9 +1,9 @@
-"""The table of commands: what each is called, what it is for, how it is used, and where it is.
+"""Table of commands: name, group, help, examples, and module of each.
 
-A command is a file with the class of its settings, named after it (`ReportSettings`), and `main(settings) -> int`; or a
-folder: `settings.py`, which imports nothing heavy, `run.py` with the function of the command, which is offered in
-Python too, and `show.py` with `main`, which calls it and prints, where there is something to print. `run.py` of a
-command that trains also has `prepare_<name>`; what its result describes is printed at the end.
+A command is a file with its settings class, named after it (`ReportSettings`), and `main(settings) -> int`; or a
+folder: `settings.py`, without heavy imports, `run.py` with the function of the command, which is also available in
+Python, and, if it has output, `show.py` with a `main` that calls it and prints. The `run.py` of a training command also
+has `prepare_<name>`; the description of its result is printed at the end.
 """
 
 import importlib
@@ -22,57 +22,57 @@ class Command:
     group: str
     help: str
     examples: tuple[str, ...] = ()
-    """What follows `tutelage <name>` in commands of everyday use, for help."""
+    """Arguments after `tutelage <name>` in everyday use, for the help."""
     computes: bool = False
-    """Whether it computes with a model, for which torch and transformers are imported."""
+    """Whether it runs a model, which requires torch and transformers."""
     parallel: bool = False
     """Whether several processes can share the work (`--processes`, torchrun)."""
     trains: bool = False
-    """Whether it trains, in a run directory: such a command can be planned and resumed."""
+    """Whether it trains in a run directory, and can be planned and resumed."""
     result: str | None = None
-    """The class that its function returns; empty where that is no class of its own, None where the command is not
-    offered in Python."""
+    """Class that its function returns; "" if that is not a class of its own, None if the command is not available in
+    Python."""
     place: str = ""
-    """Its module, where that is not `tutelage.commands.<name>`."""
+    """Module, if it is not `tutelage.commands.<name>`."""
 
     @property
     def module(self) -> str:
-        """The dotted name of its file or folder."""
+        """Dotted name of its file or folder."""
         return self.place or f"tutelage.commands.{self.name}"
 
     @property
     def class_name(self) -> str:
-        """The name of the class of its settings."""
+        """Name of its settings class."""
         return f"{self.name.capitalize()}Settings"
 
     @property
     def settings(self) -> type[Any]:
-        """The class of its settings; of a command with subcommands what they have in common."""
+        """Its settings class; for a command with subcommands, their common base."""
         settings: type[Any] = getattr(self._declarations(), self.class_name)
         return settings
 
     @property
     def subcommands(self) -> Mapping[str, type[Any]]:
-        """The classes of settings of its subcommands by their names; empty where it has none."""
+        """Settings classes of its subcommands by name; empty if there are none."""
         return getattr(self._declarations(), "SUBCOMMANDS", {})
 
     @property
     def variants(self) -> Mapping[tuple[str, str], type[Any]]:
-        """Other classes of settings, by a flag and its value."""
+        """Alternative settings classes, by a flag and its value."""
         return getattr(self._declarations(), "VARIANTS", {})
 
     @property
     def names(self) -> Mapping[str, str]:
-        """What Python is offered: its functions, its settings and its result, with their modules."""
+        """Names available in Python: its functions, settings and result, with their modules."""
         if self.result is None:
             return {}
         functions = (self.name, f"prepare_{self.name}") if self.trains else (self.name,)
         results = (self.result,) if self.result else ()
-        named = dict.fromkeys((*functions, *results), f"{self.module}.run")
-        return named | {self.class_name: f"{self.module}.settings"}
+        modules = dict.fromkeys((*functions, *results), f"{self.module}.run")
+        return modules | {self.class_name: f"{self.module}.settings"}
 
     def main(self, settings: Any) -> int:
-        """Do the work and print; returns the exit status."""
+        """Run the command and print its output. Returns the exit status."""
         main = getattr(self._part("show") or self._declarations(), "main", None)
         if main is not None:
             status: int = main(settings)
@@ -87,11 +87,11 @@ class Command:
         return 0
 
     def _declarations(self) -> ModuleType:
-        """The module of the settings, which imports nothing heavy."""
+        """Import the module of the settings, which has no heavy imports."""
         return self._part("settings") or importlib.import_module(self.module)
 
     def _part(self, name: str) -> ModuleType | None:
-        """A module of the command's folder; None where there is none."""
+        """Import a module of the command's folder; None if there is none."""
         if not hasattr(importlib.import_module(self.module), "__path__"):
             return None
         name = f"{self.module}.{name}"
@@ -99,7 +99,7 @@ class Command:
 
 
 def find(name: str) -> Command:
-    """The command of this name. Raises KeyError where there is none."""
+    """Return the command with this name. Raises KeyError if there is none."""
     for command in COMMANDS:
         if command.name == name:
             return command
@@ -118,7 +118,7 @@ COMMANDS = (
     Command(
         name="recipes",
         group="Get started",
-        help="the reinforcement-learning recipes and the pieces they are made of",
+        help="list the reinforcement-learning recipes and their pieces",
         examples=("", "--about grpo"),
     ),
     Command(
@@ -183,7 +183,7 @@ COMMANDS = (
     Command(
         name="rejection",
         group="Train",
-        help="a policy on the best of its own answers",
+        help="a policy on the best of its own completions",
         examples=(
             "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/rejection",
         ),
@@ -195,7 +195,7 @@ COMMANDS = (
     Command(
         name="distill",
         group="Train",
-        help="a policy on what a teacher would have written",
+        help="a policy towards a teacher's distribution",
         examples=(
             "--model path/to/student --teacher path/to/teacher --prompts prompts.jsonl --out runs/distilled",
         ),
@@ -216,7 +216,7 @@ COMMANDS = (
     Command(
         name="export",
         group="Train",
-        help="a run of improve for trainers of clusters (verl, OpenRLHF), or a model for llama.cpp",
+        help="a run of improve for cluster trainers (verl, OpenRLHF), or a model for llama.cpp",
         examples=(
             "--to gguf --model runs/ppo/model --out policy.gguf --weights q8_0",
             "--to verl --model path/to/model --prompts prompts.jsonl --reward rule:math --recipe grpo --out exported",
@@ -226,7 +226,7 @@ COMMANDS = (
     Command(
         name="sample",
         group="Human feedback",
-        help="answers to prompts, and pairs of them to compare",
+        help="completions of prompts, and pairs of them to compare",
         examples=("--model runs/sft/model --prompts prompts.jsonl --n 4 --pairs 2 --out runs/pairs",),
         computes=True,
         parallel=True,
@@ -235,7 +235,7 @@ COMMANDS = (
     Command(
         name="collect",
         group="Human feedback",
-        help="the web application in which people compare answers",
+        help="the web application in which people compare responses",
         examples=(
             "init runs/study --from-pairs pairs.jsonl",
             "serve runs/study",
@@ -245,7 +245,7 @@ COMMANDS = (
     Command(
         name="watch",
         group="Human feedback",
-        help="a command as soon as a study is far enough",
+        help="run a command when a study reaches a target",
         examples=(
             'runs/study --items-done all --then "tutelage reward --config reward.toml --data runs/study"',
             'https://rate.example.org --votes 500 --no-once --then "sh train.sh"',
@@ -254,14 +254,14 @@ COMMANDS = (
     Command(
         name="raters",
         group="Human feedback",
-        help="how reliable the raters are, and how well they agree",
+        help="reliability and agreement of raters",
         examples=("votes.csv", "votes.csv --diagram reliability.svg"),
         result="RatersResult",
     ),
     Command(
         name="iterate",
         group="Human feedback",
-        help="the next round of a study, about the policy that came of the last one",
+        help="the next round of a study, for the policy trained on the last one",
         examples=("runs/study --policy runs/ppo/model --prompts prompts.jsonl",),
         computes=True,
     ),
@@ -279,7 +279,7 @@ COMMANDS = (
     Command(
         name="lab",
         group="Evaluate and inspect",
-        help="experiments: what the KL does, how noisy gradients are, every recipe, over-optimisation",
+        help="experiments: effect of the KL, gradient noise, every recipe, over-optimisation",
         examples=("kl --out runs/lab",),
         computes=True,
         place="tutelage.demo.laboratory",
@@ -293,13 +293,13 @@ COMMANDS = (
     Command(
         name="push",
         group="Evaluate and inspect",
-        help="the model of a run with its card, on the hub",
+        help="upload the model of a run with its card to the hub",
         examples=("runs/ppo --repo me/my-model --list-only", "runs/ppo --repo me/my-model --public"),
     ),
     Command(
         name="doctor",
         group="Evaluate and inspect",
-        help="what this machine can do, or what is wrong in a run, a study or a server",
+        help="check this machine, a run, a study or a server",
         examples=("", "runs/ppo", "study", "--endpoint http://localhost:8000/v1"),
     ),
     Command(
@@ -312,7 +312,7 @@ COMMANDS = (
     Command(
         name="serve",
         group="Evaluate and inspect",
-        help="a model behind HTTP, in the formats of OpenAI and vLLM",
+        help="a model over HTTP, in the formats of OpenAI and vLLM",
         examples=("--model runs/ppo/model", "--model runs/ppo/model --port 9000"),
         computes=True,
         result="",
@@ -320,4 +320,4 @@ COMMANDS = (
 )
 
 ALIASES: dict[str, str] = {}
-"""Old names of commands, which go on working for one release: {"old": "new"}. For settings see `config.aliases`."""
+"""Old names of commands, which keep working for one release: {"old": "new"}. For settings see `config.aliases`."""

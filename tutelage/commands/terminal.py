@@ -1,4 +1,4 @@
-"""A command on a terminal: remarks and progress on standard error, and a polite stop of training at ctrl-C."""
+"""Commands on a terminal: remarks and progress on standard error, and a graceful stop of training at ctrl-C."""
 
 import logging
 import shlex
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Result(Protocol):
-    """The result of a finished run: its folder, that of its model, and its figures."""
+    """Result of a finished run: its folder, that of its model, and its figures."""
 
     @property
     def out(self) -> Path: ...
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Result)
 
 
 class StandardError(logging.Handler):
-    """Writes each message as a line of its own to whatever `sys.stderr` is at that moment."""
+    """Handler that writes each message as a line to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one message."""
@@ -39,14 +39,12 @@ class StandardError(logging.Handler):
 
 @contextmanager
 def remarks(*, quiet: bool) -> Iterator[None]:
-    """Show on standard error what the package logs, and how far it is; with `quiet` only trouble."""
+    """Show the package's log and progress on standard error; with `quiet` only warnings."""
     logger, handler = logging.getLogger("tutelage"), StandardError()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
-    logger.propagate = (
-        False  # a library that logs through the root logger gives it a handler, which would repeat all
-    )
+    logger.propagate = False  # a handler of the root logger would repeat every message
     try:
         with display(quiet=quiet):
             yield
@@ -57,7 +55,7 @@ def remarks(*, quiet: bool) -> Iterator[None]:
 
 
 def follow(loop: Loop, *, quiet: bool) -> None:
-    """Take the remaining steps of a loop, with their progress unless `quiet`.
+    """Run the remaining steps of a loop, with progress unless `quiet`.
 
     The first ctrl-C ends the step, writes a checkpoint and raises `Interrupted`.
     """
@@ -72,7 +70,7 @@ def follow(loop: Loop, *, quiet: bool) -> None:
                 loop.checkpoint(step)
                 raise Interrupted(
                     f"Stopped after step {step.index}; everything is saved. "
-                    f"Go on with: {loop.run.resume_command}"
+                    f"Continue with: {loop.run.resume_command}"
                 )
 
 
@@ -85,12 +83,12 @@ def complete(prepared: AbstractContextManager[Training[R]], *, quiet: bool) -> R
 
 
 def train(prepared: AbstractContextManager[Training[M]], *, quiet: bool) -> int:
-    """The whole of a command that trains: follow the run to its end, with its remarks, and print what its result
-    describes, where the model is, and which command shows the run. Returns the exit status, 0."""
+    """Run a training command: follow the run to its end with remarks, and print the description of its result, the path
+    of the model, and the command for its report. Returns the exit status, 0."""
     with remarks(quiet=quiet):
         result = complete(prepared, quiet=quiet)
     if not quiet:
-        shown = f"tutelage report {shlex.quote(str(result.out))}"
-        for line in (*result.describe(), f"The model is {result.model}. A page about the run: {shown}"):
+        report = f"tutelage report {shlex.quote(str(result.out))}"
+        for line in (*result.describe(), f"The model is {result.model}. A page about the run: {report}"):
             print(line, file=sys.stderr)
     return 0

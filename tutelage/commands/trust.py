@@ -1,4 +1,4 @@
-"""A reward that is to train, trusted as far as it agrees with the votes of a study: its record and weight."""
+"""Trust in a reward by its agreement with the votes of a study: its record and weight."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from tutelage.rewards.reward import Reward
 from tutelage.train.run.folder import Run
 
 RECORD = "trust.json"
-"""File in a run directory: how far the reward agrees with the study's votes, and the weight that follows."""
+"""File in a run directory: agreement of the reward with the study's votes, and the resulting weight."""
 
 
 class RewardedRun(Protocol):
@@ -29,17 +29,18 @@ class RewardedRun(Protocol):
 
 
 Record: TypeAlias = Mapping[str, object]
-"""What a run remembers: the study and the moment, the figures, and the weight."""
+"""Record of a run: the study and the moment, the figures, and the weight."""
 
 
 def measure_first(settings: RewardedRun, make: Callable[[], Reward]) -> Record:
-    """The record of the reward that `make` returns, held against --trust before a run begins; empty without --trust.
+    """Check the reward that `make` returns against --trust before a run begins, and return the record; empty without
+    --trust.
 
-    A run that has a record keeps it. Collective over ranks. Raises TutelageError as `measure` does.
+    A run with a record keeps it. Collective over ranks. Raises TutelageError as `measure` does.
     """
     if not settings.trust:
         return {}
-    from tutelage.commands.trust_measurement import measure  # a run that trusts nothing needs no database
+    from tutelage.commands.trust_measurement import measure  # imported here: other runs need no database
 
     def record() -> Record:
         if (settings.out / RECORD).is_file():
@@ -52,10 +53,7 @@ def measure_first(settings: RewardedRun, make: Callable[[], Reward]) -> Record:
 
 
 def trusted(reward: Reward, record: Record, run: Run) -> Reward:
-    """The reward with the weight of `record`, which is kept in the run; the reward as it is where that is empty.
-
-    Collective over ranks.
-    """
+    """Weight the reward by `record`, which is saved in the run; unchanged if it is empty. Collective over ranks."""
     if not record:
         return reward
     run.ranks.shared(lambda: keep_record(record, run.path))
@@ -68,14 +66,14 @@ def keep_record(record: Record, run: Path) -> None:
 
 
 def read_record(run: Path) -> Record:
-    """The record in the folder of a run."""
-    found: Record = json.loads((run / RECORD).read_text(encoding="utf-8"))
-    return found
+    """Read the record in the folder of a run."""
+    record: Record = json.loads((run / RECORD).read_text(encoding="utf-8"))
+    return record
 
 
 def weighed(reward: Reward, record: Record) -> Reward:
-    """The reward on the scale of people's preferences: a difference of 1 is a log-odds of 1 that they prefer an answer.
+    """Scale the reward to people's preferences: a difference of 1 is a log-odds of 1 that they prefer an answer.
 
-    One that people contradict has no such scale and stays as it is.
+    A reward that people contradict has no such scale and is unchanged.
     """
     return MeasuredReward.of(reward).weighted(float(str(record["weight"])))

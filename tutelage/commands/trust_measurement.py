@@ -1,4 +1,4 @@
-"""A reward held against the votes of a study: how far it agrees with people, and the scale of its scores."""
+"""Measurement of a reward against the votes of a study: its agreement with people, and the scale of its scores."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,37 +18,36 @@ from tutelage.stats.intervals import Interval
 from tutelage.stats.reward_quality import JudgedPair, Trust, measure_trust, position_bias
 
 MOST = 500
-"""Pairs of a study that a reward is measured on, at most: a judge is paid for each."""
+"""Maximum number of pairs to measure a reward on: a judge is paid for each."""
 LEAST = 10
-"""Pairs, with votes, below which nothing can be said."""
+"""Minimum number of pairs with votes for a measurement."""
 
 
 def measure(reward: Reward, data: str, name: str, run: Path, *, anyway: bool) -> Mapping[str, object]:
-    """The record of a reward held against the votes of a study, for the run in the folder `run`.
+    """Measure a reward against the votes of a study, and return the record for the run in the folder `run`.
 
-    With `anyway` a reward that falls short of the raters' own agreement passes.
-
-    Raises TutelageError where the reward agrees less with the study's raters than they do with each other, by more than
-    its interval, and where the study cannot tell.
+    With `anyway` a reward passes even if it falls short of the raters' own agreement. Raises TutelageError if the
+    reward agrees less with the study's raters than they do with each other, by more than its interval, or if the study
+    is insufficient.
     """
     parts = MeasuredReward.of(reward)
     address = study_address(data)
     if address is None:
-        raise TutelageError(f"--trust names a study: {data!r} is neither its database nor its folder.")
+        raise TutelageError(f"--trust needs a study: {data!r} is neither a database nor a folder of one.")
     try:
         study = read_study(address, name, Selection(), rows=VOTED, held_out=0.0, seed=0, run=run)
     except EmptyStudyError as error:
         raise TutelageError(_too_few(name or data, 0)) from error
     pairs = _pairs(study)
-    found = measure_trust(_judged(parts.measured, pairs, study))
-    for line in (*_described(found, parts), *_leanings(reward, pairs)):
+    result = measure_trust(_judged(parts.measured, pairs, study))
+    for line in (*_described(result, parts), *_leanings(reward, pairs)):
         remark(line)
-    _refuse(found, str(study.record["study"]), anyway)
-    return _record(found, study)
+    _refuse(result, str(study.record["study"]), anyway)
+    return _record(result, study)
 
 
 def _pairs(study: StudySnapshot) -> list[Preference]:
-    """Up to MOST pairs of the study with votes, drawn by their content."""
+    """Return up to MOST pairs of the study with votes, selected by a hash of their content."""
     voted = [pair for pair, votes in study.votes.items() if votes.for_chosen + votes.for_rejected]
     if len(voted) < LEAST:
         raise TutelageError(_too_few(str(study.record["study"]), len(voted)))
@@ -58,7 +57,7 @@ def _pairs(study: StudySnapshot) -> list[Preference]:
 def _too_few(study: str, pairs: int) -> str:
     return (
         f"'{study}' has {counted(pairs, 'pair')} that people's votes decide (models and simulated raters do not "
-        f"count); a reward can be held against {LEAST} or more. Let raters go on, or leave --trust out."
+        f"count); a reward is checked against {LEAST} or more. Let raters continue, or omit --trust."
     )
 
 
@@ -80,33 +79,33 @@ def _judged(reward: Reward, pairs: Sequence[Preference], study: StudySnapshot) -
     ]
 
 
-def _refuse(found: Trust, study: str, anyway: bool) -> None:
+def _refuse(trust: Trust, study: str, anyway: bool) -> None:
     if anyway:
         return
-    if found.raters.value is None or found.agreement.low is None:
+    if trust.raters.value is None or trust.agreement.low is None:
         raise TutelageError(
-            f"No two raters of '{study}' judged the same pair, so that their own agreement is not known and no reward "
-            "can be held against it. Ask with --overlap 2 or more, or train all the same with --trust-anyway."
+            f"No two raters of '{study}' judged the same pair, so that their agreement is unknown and no reward can be "
+            "checked against it. Use --overlap 2 or more, or train anyway with --trust-anyway."
         )
-    if found.falls_short:
+    if trust.falls_short:
         raise TutelageError(
-            f"The reward agrees with {_share(found.agreement)} of the votes of '{study}', and its raters with "
-            f"{_share(found.raters)} of each other's: it does not prefer what these people prefer. Change it (the "
-            "rubric of a judge, the rule), or train on it all the same with --trust-anyway."
+            f"The reward agrees with {_share(trust.agreement)} of the votes of '{study}', and its raters with "
+            f"{_share(trust.raters)} of each other's: it does not share their preferences. Change it (the "
+            "rubric of a judge, the rule), or train on it anyway with --trust-anyway."
         )
 
 
-def _described(found: Trust, parts: MeasuredReward) -> list[str]:
+def _described(trust: Trust, parts: MeasuredReward) -> list[str]:
     names = ", ".join(reward_name(part) for _, part in parts.measured.parts)
-    share = f"{_share(found.agreement)} of {counted(found.votes, 'vote')} on {counted(found.pairs, 'pair')}"
-    lines = [f"{names}: agrees with {share}; two raters agree with {_share(found.raters)} of each other's"]
-    if found.length.value is not None:
+    share = f"{_share(trust.agreement)} of {counted(trust.votes, 'vote')} on {counted(trust.pairs, 'pair')}"
+    lines = [f"{names}: agrees with {share}; two raters agree with {_share(trust.raters)} of each other's"]
+    if trust.length.value is not None:
         lines.append(
-            f"{names}: prefers the longer answer {_signed(found.length)} more often than the raters do"
+            f"{names}: prefers the longer answer {_signed(trust.length)} more often than the raters do"
         )
-    if found.weight > 0:
+    if trust.weight > 0:
         lines.append(
-            f"{names}: its scores are multiplied by {found.weight:.3g}, so that a difference of 1 is a log-odds of 1 "
+            f"{names}: its scores are multiplied by {trust.weight:.3g}, so that a difference of 1 is a log-odds of 1 "
             "that people prefer an answer"
         )
     if parts.others is not None:
@@ -116,7 +115,8 @@ def _described(found: Trust, parts: MeasuredReward) -> list[str]:
 
 
 def _leanings(reward: Reward, pairs: Sequence[Preference]) -> list[str]:
-    """Where judges of pairs lean by place. Their replies are known already, so that nothing is asked again."""
+    """Return remarks on the position bias of pairwise judges. Their replies are cached, so that nothing is requested
+    again."""
     return [_leaning(part, pairs) for part in made_of(reward) if isinstance(part, PairwiseJudgeReward)]
 
 
@@ -145,8 +145,8 @@ def _signed(interval: Interval) -> str:
     return f"{100 * interval.value:+.0f} points{bounds}"
 
 
-def _record(found: Trust, study: StudySnapshot) -> dict[str, object]:
-    measures = {name: getattr(found, name) for name in ("agreement", "raters", "length")}
+def _record(trust: Trust, study: StudySnapshot) -> dict[str, object]:
+    measures = {name: getattr(trust, name) for name in ("agreement", "raters", "length")}
     intervals = {name: [each.value, each.low, each.high] for name, each in measures.items()}
-    weight = found.weight if found.weight > 0 else 1.0
-    return {**study.record, "pairs": found.pairs, "votes": found.votes, **intervals, "weight": weight}
+    weight = trust.weight if trust.weight > 0 else 1.0
+    return {**study.record, "pairs": trust.pairs, "votes": trust.votes, **intervals, "weight": weight}

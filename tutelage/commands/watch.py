@@ -1,4 +1,4 @@
-"""`tutelage watch`: wait until a study is far enough, then run a command."""
+"""`tutelage watch`: wait until a study meets conditions, then run a command."""
 
 import contextlib
 import shlex
@@ -21,46 +21,46 @@ if TYPE_CHECKING:
     from tutelage.people.programs.study_progress import Condition, Progress, Source
 
 SHORTEST = 0.1
-"""Seconds between two looks, at least."""
+"""Minimum seconds between two checks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSettings:
-    """Wait until a study is far enough, then run a command, whose exit status becomes that of this one. All conditions
-    that are given have to hold at once. Without --then nothing is run, and the status is 0."""
+    """Wait until a study meets all given conditions at once, then run a command, whose exit status is returned. Without
+    --then nothing is run, and the status is 0."""
 
     study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
-    """The study: its database file, the folder that holds it as study.sqlite, with --db its name, or the address of its
-    site; that one needs a token with the right `read` in TUTELAGE_TOKEN."""
+    """Study: its database file, the folder that contains study.sqlite, with --db its name, or the address of its site,
+    which needs a token with the right `read` in TUTELAGE_TOKEN."""
     then: str = ""
-    """Command to run, with its arguments in one text; no shell reads it."""
+    """Command to run, with its arguments in one text; it is not run in a shell."""
     votes: int | None = None
-    """Wait for so many votes."""
+    """Wait for this many votes."""
     items_done: str = ""
-    """Wait for so many items that have all their answers, or `all`."""
+    """Wait for this many items with all their answers, or `all`."""
     agreement: float | None = None
-    """Wait for so much agreement, a share such as 0.7."""
+    """Wait for this agreement, a share such as 0.7."""
     every: float = 30.0
-    """Seconds between two looks."""
+    """Seconds between two checks."""
     once: bool = True
     """Run the command once; --no-once runs it again after every further --votes, until it fails."""
     db: str = ""
     """Database to use instead of a file: a postgresql:// URL."""
     name: str = ""
-    """The study's name, where a file holds several."""
+    """Name of the study, if a file holds several."""
 
     def __post_init__(self) -> None:
-        self.condition  # noqa: B018  # refuses what cannot be waited for
+        self.condition  # noqa: B018  # refuses invalid conditions
         if not self.every >= SHORTEST:
-            raise TutelageError(f"--every is {self.every:g}; look at most every {SHORTEST:g} seconds.")
+            raise TutelageError(f"--every is {self.every:g}; it must be at least {SHORTEST:g} seconds.")
         if not self.once and (self.votes is None or not self.then):
             raise TutelageError(
                 "--no-once needs --votes and --then: the command runs after every so many votes."
             )
         if self.then:
-            self.words  # noqa: B018  # refuses what cannot be run
+            self.words  # noqa: B018  # refuses invalid commands
         if self.is_remote and (self.db or self.name):
-            raise TutelageError("An address names the study by its token; leave out --db and --name.")
+            raise TutelageError("An address selects the study by its token: omit --db and --name.")
 
     @property
     def is_remote(self) -> bool:
@@ -69,31 +69,31 @@ class WatchSettings:
 
     @property
     def condition(self) -> "Condition":
-        """What is waited for. Raises TutelageError for what makes no sense."""
+        """Condition to wait for. Raises TutelageError for an invalid one."""
         from tutelage.people.programs.study_progress import Condition
 
-        done = self.items_done
-        number = int(done) if done.isascii() and done.isdecimal() and len(done) < 10 else done
+        items = self.items_done
+        number = int(items) if items.isascii() and items.isdecimal() and len(items) < 10 else items
         return Condition(self.votes, None if number == "" else number, self.agreement)
 
     @property
     def words(self) -> list[str]:
-        """The command. `tutelage` is that of this Python. Raises TutelageError where there is no such program."""
+        """The command; `tutelage` is that of this Python. Raises TutelageError if there is no such program."""
         try:
             words = shlex.split(self.then)
         except ValueError as error:
-            raise TutelageError(f"--then cannot be read ({error}); look at its quotation marks.") from error
+            raise TutelageError(f"--then cannot be read ({error}); check its quotation marks.") from error
         if not words:
-            raise TutelageError("--then is empty; name a command, or leave it out.")
+            raise TutelageError("--then is empty; give a command, or omit it.")
         if words[0] == "tutelage":
             return [sys.executable, "-m", *words]
         if shutil.which(words[0]) is None:
-            raise TutelageError(f"--then names '{words[0]}', and there is no such program here.")
+            raise TutelageError(f"--then names '{words[0]}', but there is no such program.")
         return words
 
 
 def main(settings: WatchSettings) -> int:
-    """Wait, run, and wait again where that is asked for."""
+    """Wait, run the command, and repeat with --no-once."""
     from tutelage.people.programs.study_progress import looks
 
     condition = settings.condition
@@ -105,7 +105,7 @@ def main(settings: WatchSettings) -> int:
                     if progress != before:
                         print(_line(progress, condition), file=sys.stderr, flush=True)
                     before = progress
-            assert before is not None, "a look comes before the end"
+            assert before is not None, "there is at least one check"
             if not settings.then:
                 return 0
             print(f"running {settings.then}", file=sys.stderr, flush=True)
@@ -117,7 +117,7 @@ def main(settings: WatchSettings) -> int:
 
 @contextlib.contextmanager
 def _source(settings: WatchSettings) -> "Iterator[Source]":
-    """Where the progress is read."""
+    """Open the source of the progress."""
     from tutelage.people.programs.study_progress import ClientSource, DatabaseSource
 
     if settings.is_remote:
@@ -135,22 +135,24 @@ def _source(settings: WatchSettings) -> "Iterator[Source]":
 
 
 def _line(progress: "Progress", condition: "Condition") -> str:
-    """How far the study is, as far as that is waited for."""
+    """Describe the progress of the study towards the condition."""
     parts = []
     if condition.votes is not None:
         parts.append(f"{progress.votes:,} of {counted(condition.votes, 'vote')}")
     if condition.items_done is not None:
-        wanted = progress.items if condition.items_done == "all" else int(condition.items_done)
-        parts.append(f"{progress.items_done:,} of {counted(wanted, 'item')} done")
+        target = progress.items if condition.items_done == "all" else int(condition.items_done)
+        parts.append(f"{progress.items_done:,} of {counted(target, 'item')} done")
     if condition.agreement is not None:
-        found = "unknown" if progress.agreement is None else f"{progress.agreement:.1%}"
-        parts.append(f"agreement {found}, waiting for {condition.agreement:.1%}")
+        agreement = "unknown" if progress.agreement is None else f"{progress.agreement:.1%}"
+        parts.append(f"agreement {agreement}, waiting for {condition.agreement:.1%}")
     return "; ".join(parts)
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command to its end and return its exit status, 128 and the number of the signal where one ended it. SIGINT
-    and SIGTERM are the command's: they are passed on, and what the command does about them counts."""
+    """Run a command to its end and return its exit status, or 128 plus the number of the signal that ended it.
+
+    SIGINT and SIGTERM are passed on to the command, which decides how to handle them.
+    """
     with _Forwarder().installed() as forwarder, subprocess.Popen(words) as child:
         forwarder.begin(child)
         status = child.wait()
@@ -159,8 +161,11 @@ def run(words: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[float], None]]:
-    """A sleep that SIGINT ends with KeyboardInterrupt. Inside, the signal is noted, and raised by the sleep alone:
-    Python loses an interrupt that comes while a finaliser runs. Only the main thread gets signals."""
+    """Yield a sleep function that SIGINT ends with KeyboardInterrupt.
+
+    Within the context the signal is recorded, and raised only by the sleep: Python loses an interrupt that arrives
+    while a finaliser runs. Only the main thread receives signals.
+    """
     noted = threading.Event()
 
     def sleep(seconds: float) -> None:
@@ -180,21 +185,21 @@ def interruptible() -> Iterator[Callable[[float], None]]:
 
 
 class _Forwarder:
-    """Passes signals on to a child; those that came before it had begun, as soon as it has."""
+    """Forwards signals to a child process, including those that arrive before it starts."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
 
     def begin(self, child: "subprocess.Popen[bytes]") -> None:
-        """Pass signals on to this child from now on."""
+        """Start forwarding signals to this child."""
         self._child = child
         for number in self._early:
             child.send_signal(number)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator["_Forwarder"]:
-        """Inside, this handles the signals. Only the main thread gets signals."""
+        """Handle the signals within the context. Only the main thread receives signals."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return

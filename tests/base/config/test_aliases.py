@@ -115,7 +115,9 @@ def test_an_old_flag_works_and_says_so(
     old = [word.partition("=")[0] for word in words.split() if word.startswith("--")]
     assert out == ""
     assert [line.split()[1] for line in err.splitlines()] == old
-    assert all(line.endswith("; the old name goes with the next release.") for line in err.splitlines())
+    assert all(
+        line.endswith("; the old name will be removed in the next release.") for line in err.splitlines()
+    )
 
 
 def test_keyword_arguments_take_old_names() -> None:
@@ -137,8 +139,8 @@ def test_an_old_file_works_and_flags_beat_it(tmp_path: Path, capsys: pytest.Capt
     found = settings_from(Settings, ["--config", str(path), "--filter.top-k", "5"], prog="p")
     assert found == Settings(seed=4, filter=Filter(top_k=5))
     assert capsys.readouterr().err.splitlines() == [
-        f"note: {path}: the setting random_state is now called seed; the old name goes with the next release.",
-        f"note: {path}: the setting filter.k is now called filter.top_k; the old name goes with the next release.",
+        f"note: {path}: the setting {old} is now called {new}; the old name will be removed in the next release."
+        for old, new in (("random_state", "seed"), ("filter.k", "filter.top_k"))
     ]
 
 
@@ -152,7 +154,7 @@ def test_the_old_name_of_a_command_runs_it_and_says_so(
     assert cli.main(["formulas"]) == 0
     assert capsys.readouterr() == (
         out,
-        "note: the command formulas is now called recipes; the old name goes with the next release.\n",
+        "note: the command formulas is now called recipes; the old name will be removed in the next release.\n",
     )
 
 

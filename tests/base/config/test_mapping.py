@@ -135,7 +135,7 @@ def test_the_identity_of_settings_outlives_new_names(
         ({"text": "x", "amount": "1"}, "amount must be a whole number or a number, not the text '1'."),
         ({"text": "x", "weights": {"a": "b"}}, "weights.a must be a number, not the text 'b'."),
         ({"text": "x", "limit": "None"}, "limit must be a whole number, not the text 'None'."),
-        ({}, "text is required and was not given."),
+        ({}, "text is required and has no value."),
     ]
 )
 def test_a_wrong_mapping_is_refused_by_name(mapping: dict[str, object], message: str) -> None:

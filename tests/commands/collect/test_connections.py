@@ -71,7 +71,7 @@ def test_webhooks_are_added_tested_and_removed(
     assert main([*webhook, "--remove", "2"]) == 2
     assert main(webhook) == 0
     told = capsys.readouterr().out
-    assert f"webhook 1: {url}/hook: round; no message yet; 0 on the way" in told
+    assert f"webhook 1: {url}/hook: round; no message yet; 0 pending" in told
     assert "least agreement: 60%" in told
     assert "whsec_" not in told
     assert main([*webhook, "--least-agreement", "0"]) == 0

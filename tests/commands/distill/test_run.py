@@ -125,7 +125,7 @@ def test_a_share_of_the_answers_is_the_students_own(tiny_model, teacher, demonst
     given = {"data": demonstrations, "on_policy": 0.25, "batch_size": 11, "sample_every": 1, "steps": 4}
     with caplog.at_level(logging.INFO, logger="tutelage"):
         tt.distill(settings(tiny_model("llama"), teacher, tmp_path / "run", **given))
-    assert "given answers cut at 8 tokens" in caplog.text
+    assert "offline completions cut at 8 tokens" in caplog.text
     texts = {row["completion"] for row in read_jsonl(demonstrations)}
     assert all("score" not in row for row in read_jsonl(tmp_path / "run" / "samples.jsonl"))
     own = [row["completion"] not in texts for row in read_jsonl(tmp_path / "run" / "samples.jsonl")]
@@ -142,13 +142,13 @@ def test_the_share_is_met_over_the_steps() -> None:
 
 def test_answers_with_weights_are_refused(tiny_model, teacher, tmp_path):
     data = write_jsonl(tmp_path / "d.jsonl", [{"prompt": "Why?", "completion": "So.", "weight": 2.0}])
-    with pytest.raises(TutelageError, match=r"a weight of 2, and distill counts every answer alike"):
+    with pytest.raises(TutelageError, match=r"a weight of 2, but distill weights all completions equally"):
         tt.distill(settings(tiny_model("llama"), teacher, tmp_path / "run", data=data, on_policy=0.5))
 
 
 def test_the_teacher_of_another_vocabulary_is_refused(tiny_model, prompts, tmp_path):
     other = tiny_model("qwen3")
-    with pytest.raises(TutelageError, match=r"(?s)another vocabulary.*teacher of the model's own family"):
+    with pytest.raises(TutelageError, match=r"(?s)vocabulary of the teacher.*differs.*the same model family"):
         tt.distill(settings(tiny_model("llama"), other, tmp_path / "run", prompts=prompts))
 
 
@@ -167,20 +167,20 @@ def test_a_teacher_with_more_rows_is_compared_by_tokens_alone(tiny_model, prompt
     ("changes", "told"),
     [
         ({"teacher": ""}, r"distill needs a --teacher.*tutelage rejection"),
-        ({"teacher": "base"}, "nothing to learn from itself"),
+        ({"teacher": "base"}, "give another teacher"),
         ({"prompts": ""}, "needs --prompts"),
-        ({"on_policy": 0.5}, "name a file with --data"),
-        ({"on_policy": 0.5, "data": "a.jsonl"}, "leave --prompts out"),
+        ({"on_policy": 0.5}, "name it with --data"),
+        ({"on_policy": 0.5, "data": "a.jsonl"}, "omit --prompts"),
         ({"data": "a.jsonl"}, "the student writes all of them"),
         ({"on_policy": 1.5}, "from 0 to 1"),
         ({"on_policy": 0.0, "data": "a", "prompts": "", "rollouts": "http://a"}, "nothing is sampled"),
-        ({"sampling": config.Sampling(top_k=5)}, "compares the distribution that it samples from"),
+        ({"sampling": config.Sampling(top_k=5)}, "compares the sampling distribution"),
         ({"sampling": config.Sampling(temperature=0.0)}, "no distribution to compare"),
         (
             {"teacher": "http://a", "sampling": config.Sampling(temperature=0.7)},
-            "at temperature 1, and --sampling.temperature is 0.7",
+            "at temperature 1, but --sampling.temperature is 0.7",
         ),
-        ({"lora": config.Lora(rank=2, dropout=0.1)}, "leave it out"),
+        ({"lora": config.Lora(rank=2, dropout=0.1)}, "omit it"),
     ],
 )
 def test_settings_that_contradict_each_other(changes, told):
@@ -192,20 +192,20 @@ def test_settings_that_contradict_each_other(changes, told):
     ("changes", "told"),
     [
         ({"recipe": "dapo"}, "has no penalty"),
-        ({"recipe": "ppo"}, r"a use for one \(critic\). Set critic=none"),
+        ({"recipe": "ppo"}, r"uses one \(critic\). Set critic=none"),
         ({"recipe": "grpo"}, r"Set shaping.missing_end=none"),
         ({"recipe": "reverse_kl", "set": ("ptx=1",)}, "Set ptx=none or 0"),
         (
             {"teacher": "http://a"},
-            "a server tells the probabilities of single tokens: use --recipe reverse_kl",
+            "a server returns probabilities of single tokens: use --recipe reverse_kl",
         ),
         (
             {"on_policy": 0.5, "data": "d", "prompts": "", "recipe": "reverse_kl"},
-            "answers are given that the student did not draw",
+            "some completions are not sampled from the student",
         ),
         (
             {"on_policy": 0.5, "data": "d", "prompts": "", "set": ("samples=2",)},
-            "one answer to each prompt: use --recipe gkd",
+            "one completion per prompt: use --recipe gkd",
         ),
         ({"set": ("penalty.mixture=2",)}, "must be from 0"),
         ({"recipe": "reverse_kl", "set": ("penalty.mixture=0.5",)}, "penalty.kind=exact, and the kind is k1"),

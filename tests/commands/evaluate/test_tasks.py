@@ -14,7 +14,7 @@ from tutelage.commands import line as cli
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "nothing to evaluate on: give --prompts, --tasks, or both"),
+        ({}, "evaluate needs --prompts, --tasks, or both"),
         ({"tasks": ("arc",), "reward": ("rule:number",)}, "--reward has no effect without --prompts"),
         ({"tasks": ("arc",), "n": 2}, "--n has no effect without --prompts"),
         ({"tasks": ("arc",), "sampling": tt.Sampling(temperature=0.5)}, "--sampling has no effect without"),

@@ -99,7 +99,7 @@ def test_a_reward_model_alone_is_the_trainers_own(given, tiny_model):
 
 
 def test_a_model_without_a_chat_template_is_refused(given, tiny_model):
-    with pytest.raises(TutelageError, match="no chat template, by which verl writes prompts"):
+    with pytest.raises(TutelageError, match="no chat template, which verl needs for prompts"):
         export(**given | {"model": tiny_model("llama")}, to="verl")
 
 

@@ -50,20 +50,21 @@ def run(tiny_model, tmp_path, capsys, monkeypatch):
 def test_a_model_that_never_ends_is_trained_on_the_reward_and_this_is_said(run):
     said, first = run()
     assert (
-        "Of the first 16 answers 100% were cut at 8 tokens (--sampling.max-new-tokens); they keep the" in said
+        "Of the first 16 completions 100% were cut at 8 tokens (--sampling.max-new-tokens); they keep the"
+        in said
     )
     assert "shaping.missing_end_penalty=1" in said
     assert said.count("Of the first") == 1
     assert first["score/shaped"] == first["score/mean"]
     assert first["groups/dead"] < 1
-    assert "taught nothing" not in said
+    assert "gave no signal" not in said
     assert "score/shaped" in said, "on the terminal"
     assert "ended 0" in said
 
 
 def test_a_model_that_mostly_ends_learns_to_end_and_this_is_said(run):
     said, first = run(ends=ENDS, sampling=SHORT)
-    assert "instead of what the reward gives, since most answers end by themselves" in said
+    assert "instead of the reward, since most completions end by themselves" in said
     assert "--set shaping.missing_end=none keeps" in said
     assert first["score/shaped"] < first["score/mean"]
 
@@ -72,7 +73,7 @@ def test_scores_below_minus_one_are_not_replaced_by_a_better_one(run):
     said, first = run(
         ends=ENDS, sampling=SHORT, reward=("given_rewards:vowels=100", "given_rewards:length=-100")
     )
-    assert "finished answers score less than the −1" in said
+    assert "finished completions score less than the −1" in said
     assert first["score/shaped"] == first["score/mean"]
 
 
@@ -80,7 +81,7 @@ def test_groups_that_are_dead_because_they_are_cut(run):
     said, first = run(set=("samples=4", "shaping.missing_end=-1"), quiet=True)
     assert first["groups/dead"] == 1
     assert (
-        "In the first 3 steps 100% of the prompts taught nothing: all 4 answers to one got the same score"
+        "In the first 3 steps 100% of the prompts gave no signal: all 4 completions of one got the same score"
         in said
     )
     assert "cut at 8 tokens and score -1 instead" in said
@@ -89,26 +90,26 @@ def test_groups_that_are_dead_because_they_are_cut(run):
 
 def test_a_reward_that_is_constant(run):
     said, _ = run(reward=("given_rewards:nothing_but_one",))
-    assert "because the reward gives one score to everything" in said
+    assert "because the reward is constant" in said
 
 
 def test_a_reward_that_is_constant_with_one_answer_to_a_prompt(run):
     said, _ = run(reward=("given_rewards:nothing_but_one",), recipe="ppo", set=())
-    assert "In the first 3 steps all answers got the same score, from which nothing can be learnt" in said
+    assert "In the first 3 steps all completions got the same score, which gives no signal" in said
 
 
 def test_a_reward_that_tells_prompts_apart_but_not_their_answers(run):
     said, first = run(reward=("given_rewards:of_the_prompt",), steps=1)
     assert first["groups/dead"] == 1
     assert "In the first step 100%" in said
-    assert "the reward does not tell them apart" in said
-    assert "more answers (--set samples=8)" in said
+    assert "the reward does not distinguish them" in said
+    assert "more completions (--set samples=8)" in said
     assert "dynamic_sampling=3" in said
 
 
 def test_answers_that_are_all_the_same(run):
     said, _ = run(sampling=config.Sampling(temperature=1e-3, max_new_tokens=8))
-    assert "because they are the same answer. Use a higher --sampling.temperature than 0.001" in said
+    assert "because they are the same text. Use a higher --sampling.temperature than 0.001" in said
 
 
 def test_the_parts_of_a_constant_reward_are_not_told_again(run):
@@ -116,16 +117,16 @@ def test_the_parts_of_a_constant_reward_are_not_told_again(run):
     constant = ("given_rewards:nothing_but_one=2", "given_rewards:of_the_prompt=0.5")
     said, first = run(reward=constant, steps=PART_STEPS + 1)
     assert first["score/nothing_but_one/dead"] == first["score/of_the_prompt/dead"] == 1
-    assert said.count("taught nothing") == 1
+    assert said.count("gave no signal") == 1
     assert "apart (the parts 'nothing_but_one' and 'of_the_prompt' never did). A reward" in said
 
 
 def test_a_part_that_never_varies_is_named_once(run):
     said, _ = run(reward=("given_rewards:vowels", "given_rewards:nothing_but_one=2"), steps=PART_STEPS + 2)
-    assert said.count("taught nothing") == 1
+    assert said.count("gave no signal") == 1
     assert (
-        f"In each of {PART_STEPS} steps the part 'nothing_but_one' of the reward taught nothing: all 4 answers "
-        "to one prompt got the same score. Look at a few answers in samples.jsonl" in said
+        f"In each of {PART_STEPS} steps the part 'nothing_but_one' of the reward gave no signal: all 4 "
+        "completions of one prompt got the same score. Read a few in samples.jsonl" in said
     )
 
 
@@ -143,7 +144,7 @@ def remarks(*dead: dict[str, float]) -> list[str]:
 def test_parts_that_never_varied_are_named_together():
     (line,) = remarks(*[{"format": 1.0, "math": 0.9, "length": 1.0}] * (2 * PART_STEPS))
     assert (
-        f"In each of {PART_STEPS} steps the parts 'format' and 'length' of the reward taught nothing" in line
+        f"In each of {PART_STEPS} steps the parts 'format' and 'length' of the reward gave no signal" in line
     )
 
 
@@ -173,12 +174,12 @@ class Sample:
     ("kinds", "share", "cause"),
     [
         ({"equal": 2, "live": 2}, None, ""),
-        ({"equal": 3, "live": 2}, "60%", "does not tell them apart"),
+        ({"equal": 3, "live": 2}, "60%", "does not distinguish them"),
         ({"half cut": 3, "live": 1}, None, ""),
         ({"equal": 1, "cut": 3}, "100%", "because they were cut"),
-        ({"cut": 1, "equal": 3, "same": 2}, "100%", "does not tell them apart"),
-        ({"cut": 1, "equal": 1, "same": 2, "live": 1}, "80%", "because they are the same answer"),
-        ({"cut and equal": 2, "live": 1}, "67%", "does not tell them apart"),
+        ({"cut": 1, "equal": 3, "same": 2}, "100%", "does not distinguish them"),
+        ({"cut": 1, "equal": 1, "same": 2, "live": 1}, "80%", "because they are the same text"),
+        ({"cut and equal": 2, "live": 1}, "67%", "does not distinguish them"),
     ],
 )
 def test_the_warning_names_the_cause_of_most_groups(caplog, kinds, share, cause):
@@ -190,7 +191,7 @@ def test_the_warning_names_the_cause_of_most_groups(caplog, kinds, share, cause)
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == (share is not None)
     for line in said:
-        assert line.startswith(f"In the first 3 steps {share} of the prompts taught nothing")
+        assert line.startswith(f"In the first 3 steps {share} of the prompts gave no signal")
         assert cause in line
 
 

@@ -145,5 +145,5 @@ def test_without_data_or_lengths_the_missing_file_is_named(bare, tmp_path):
     settings = tt.SftSettings(model=tt.Model(bare), data=str(tmp_path / "none.jsonl"), out=tmp_path)
     with pytest.raises(TutelageError, match=r"none\.jsonl"):
         run_of(settings, Lengths())
-    with pytest.raises(TutelageError, match="no plan for int"):
+    with pytest.raises(TutelageError, match="int cannot be planned"):
         run_of(3, Lengths())

@@ -117,7 +117,7 @@ def test_the_default_says_which_model_it_chose_and_why(votes, capsys):
     out = capsys.readouterr().out
     assert "rater model: coin, the simplest within two standard errors" in out
     assert "coin         log-likelihood of a vote -0.6" in out
-    assert "came true within 0.0" in out
+    assert "expected calibration error of its predictions of these votes: 0.0" in out
 
 
 def test_the_reliability_diagram_is_drawn_or_says_what_it_lacks(votes, tmp_path, capsys):
@@ -138,7 +138,7 @@ def test_the_majority_shares_draws_and_says_so(tmp_path, capsys):
     run(path, "--gold", "truth")
     out = capsys.readouterr().out
     assert "majority  0.750" in out
-    assert "a draw of n choices counts 1/n for the majority" in out
+    assert "a tie of n choices counts 1/n for the majority" in out
 
 
 def test_items_judged_again_tell_how_consistent_a_rater_is(tmp_path, capsys):

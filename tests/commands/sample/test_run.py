@@ -58,7 +58,7 @@ def test_a_reward_that_tells_nothing_apart_chooses_nothing(tiny_model, data, tmp
     for reward, told in (("nothing_but_one", True), ("length", False)):
         more = {"best_of": 4, "reward": (f"given_rewards:{reward}",)}
         assert sample.main(settings(tiny_model("llama"), data, tmp_path / reward, **more)) == 0
-        assert ("to 8 of 8 prompts all got one score" in capsys.readouterr().err) is told
+        assert ("For 8 of 8 prompts all completions got the same score" in capsys.readouterr().err) is told
 
 
 def test_a_small_model_is_told_that_it_cannot_follow(tiny_model, data, tmp_path, capsys):
@@ -71,7 +71,7 @@ def test_a_small_model_is_told_that_it_cannot_follow(tiny_model, data, tmp_path,
     rows = read_jsonl(tmp_path / "run" / "searches.jsonl")
     assert len(rows) == 8
     assert all(row["best"] >= row["best_sampled"] for row in rows)
-    assert "compare with these" in capsys.readouterr().err
+    assert "compare with it" in capsys.readouterr().err
     assert len(read_jsonl(tmp_path / "run" / "completions.jsonl")) == 8
 
 
@@ -122,8 +122,8 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
     ("changes", "told"),
     [
         ({"best_of": 4}, "name it with --reward"),
-        ({"reward": ("m:f",)}, "nothing is chosen"),
-        ({"best_of": 2, "n": 3, "reward": ("m:f",)}, "fewer answers than the --n 3"),
+        ({"reward": ("m:f",)}, "needs completions to select from"),
+        ({"best_of": 2, "n": 3, "reward": ("m:f",)}, "fewer completions than the --n 3"),
         ({"best_of": 4, "test_time": SearchSettings(1), "reward": ("m:f",)}, "one of the two"),
         ({"test_time": SearchSettings(width=9)}, "without --test-time.rounds"),
         (

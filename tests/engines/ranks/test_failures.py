@@ -139,7 +139,7 @@ def test_a_launcher_that_is_told_to_stop_saves_first(given, tmp_path):
 def test_ranks_with_other_settings_are_refused(tiny_model, worlds, tmp_path):
     told = worlds(2).run(message_of_own_rate, tiny_model("llama"), tmp_path)
     assert told[0] == "rank 1 of 2 failed"
-    assert told[1].startswith("Rank 1 was started with other settings than rank 0")
+    assert told[1].startswith("The settings of rank 1 differ from those of rank 0")
     assert "lr" in told[1]
 
 

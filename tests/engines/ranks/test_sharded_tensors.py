@@ -82,9 +82,9 @@ def refusal(tmp_path, counts, shard="hybrid", engine="auto", **changes):
 
 def test_layouts_that_cannot_be(tmp_path):
     assert "add --processes N" in refusal(tmp_path, [1])
-    assert "plain engine alone" in refusal(tmp_path, [2], shard="full", engine="cpu")
+    assert "needs the plain engine" in refusal(tmp_path, [2], shard="full", engine="cpu")
     assert "use --shard full" in refusal(tmp_path, [4])
-    assert "there is one on each" in refusal(tmp_path, [1, 1])
+    assert "but each has one" in refusal(tmp_path, [1, 1])
     assert "there are 2 on one and 3 on another" in refusal(tmp_path, [2, 3])
 
 

@@ -232,7 +232,7 @@ def test_making_a_study_again_adds_what_is_new(
     more.write_text(pairs.read_text() + json.dumps({"prompt": "New?", "chosen": "x", "rejected": "y"}) + "\n")
     status, out, _ = run(capsys, "init", made, "--from-pairs", more)
     assert status == 0
-    assert "1 new question, 12 known already" in out
+    assert "1 new question, 12 already present" in out
 
 
 def test_the_labels_of_ready_pairs_cannot_be_guessed(made: Path) -> None:
@@ -344,7 +344,7 @@ def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
         capsys, "init", folder / "study", "--from-sample", asked, "--kind", "ranking", "--answers", "4"
     )
     assert status == 0
-    assert "2 sets of 4 answers to be put in order" in out
+    assert "2 sets of 4 responses to be put in order" in out
     store = open_store(folder / "study" / "study.sqlite")
     study = open_study(store)
     assert study.kind.name == "ranking"
@@ -354,7 +354,7 @@ def test_answers_to_be_put_in_order(folder: Path, capsys: Captured) -> None:
         capsys, "init", folder / "other", "--from-sample", asked, "--kind", "ranking", "--answers", "6"
     )
     assert status == 2
-    assert "no prompt 6 different answers" in err
+    assert "no prompt with 6 different responses" in err
     pair = Comparison("c", prompts[0].id, completions[0].id, completions[1].id, "random")
     write_jsonl(asked / "comparisons.jsonl", [to_row(pair)])
     status, _, err = run(capsys, "init", folder / "study", "--from-sample", asked)
@@ -471,8 +471,8 @@ def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
     [
         ("serve nowhere", "There is no database"),
         ("status nowhere", "There is no database"),
-        ("serve x --smtp smtp://y", "Mail takes --smtp, the server, and --mail-to"),
-        ("serve x --mail-from a@b", "Mail takes --smtp, the server, and --mail-to"),
+        ("serve x --smtp smtp://y", "Mail needs --smtp, the server, and --mail-to"),
+        ("serve x --mail-from a@b", "Mail needs --smtp, the server, and --mail-to"),
         ("invite x --email a@b --smtp smtp://y --mail-from c@d", "--email is the address of --rater"),
         ("invite x --rater anna --email a@b", "mailed with --smtp and --mail-from"),
         ("invite x --names n.csv --smtp smtp://y", "mailed with --smtp and --mail-from"),

@@ -281,7 +281,7 @@ def test_a_run_in_another_format_is_refused_and_stays_as_it_is(
     names = [file for file in (tmp_path / "r").rglob("*") if file.is_file() and file.name != ".lock"]
     before = {file: file.read_bytes() for file in names}
     for resume in (False, True):
-        with pytest.raises(TutelageError, match=r"tutelage-run/1.*use the version that began the run"):
+        with pytest.raises(TutelageError, match=r"tutelage-run/1.*use the version that started the run"):
             Run.open(tmp_path / "r", Settings(), resume=resume)
     assert {file: file.read_bytes() for file in before} == before
 

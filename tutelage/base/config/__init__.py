@@ -1,8 +1,9 @@
-"""Settings: frozen dataclasses with documented fields, filled from files, flags or code, and checked exactly.
+"""Settings: frozen dataclasses with documented fields, read from files, flags or code, and validated exactly.
 
-`pieces` are sections that commands share (which model, which optimiser, ...), `bases` classes that their settings
-inherit. `mapping` turns any nested frozen dataclass into plain mappings and back, by its type `hints`; `aliases` keeps
-old names readable; `files` reads and writes settings, and `flags` reads them from the command line.
+`sections` holds groups of settings that commands share (model, optimiser, ...) and `bases` the classes that the
+settings of commands inherit. `mapping` converts nested frozen dataclasses to plain mappings and back, by their type
+`hints`; `aliases` keeps old names readable; `files` reads and writes settings, and `flags` reads them from the command
+line.
 """
 
 from tutelage.base.config.files import load, resolve, save

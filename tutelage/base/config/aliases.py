@@ -1,11 +1,11 @@
-"""Old names of settings: a setting that was renamed is still read under its old name, for one release.
+"""Aliases of settings: a renamed setting is still read under its old name, for one release.
 
-A class of settings names them in a class variable, old name to present name, in dotted keys below the class:
+A settings class declares them in a class variable that maps old names to present ones, as dotted keys below the class:
 
     ALIASES: ClassVar[Mapping[str, str]] = {"max_tokens": "max_new_tokens", "batch": "batch_size"}
 
-They hold wherever the class is a section: for flags, for TOML files, and for the config.json of a run.
-Fingerprints go on naming the setting by its old name (of several, the first), so that an old round is recognised.
+They apply wherever the class is a section: to flags, to TOML files, and to the config.json of a run. Fingerprints keep
+the old name of a setting (of several, the first), so that an old round is still recognised.
 """
 
 import sys
@@ -17,30 +17,31 @@ from tutelage.base.errors import TutelageError
 
 
 class Alias(NamedTuple):
-    """The old and the present name of a setting, as dotted keys."""
+    """Old and present name of a setting, as dotted keys."""
 
     old: str
     new: str
 
 
 def aliases(cls: type, section: str = "") -> list[Alias]:
-    """The aliases of `cls`, of its bases and of its sections; `section` leads every key, and ends with a dot."""
-    found = [Alias(section + old, section + new) for old, new in _own_aliases(cls).items()]
+    """Return the aliases of `cls`, its bases and its sections. `section` is a prefix of every key, ending with a
+    dot."""
+    result = [Alias(section + old, section + new) for old, new in _own_aliases(cls).items()]
     hints = get_type_hints(cls)
     for field in settable(cls):
         inner = section_of(hints[field.name])
         if inner is not None:
-            found += aliases(inner, f"{section}{field.name}.")
-    return found
+            result += aliases(inner, f"{section}{field.name}.")
+    return result
 
 
 def used_aliases(cls: type, mapping: Mapping[str, object]) -> list[Alias]:
-    """The aliases whose old name has a value in a mapping of settings."""
+    """Return the aliases whose old name has a value in a mapping of settings."""
     return [alias for alias in aliases(cls) if _holds(mapping, alias.old.split("."))]
 
 
 def without_aliases(cls: type, mapping: Mapping[str, object]) -> dict[str, Any]:
-    """A mapping of settings with present names in place of old ones; the argument itself stays as it is.
+    """Return a copy of a mapping of settings with old names replaced by present ones.
 
     Raises TutelageError when a setting has a value under both names.
     """
@@ -58,9 +59,9 @@ def without_aliases(cls: type, mapping: Mapping[str, object]) -> dict[str, Any]:
 
 
 def under_first_names(cls: type, mapping: Mapping[str, object]) -> dict[str, Any]:
-    """A complete mapping of settings with the first names of those that `cls` and its bases renamed.
+    """Return a complete mapping of settings in which settings that `cls` and its bases renamed have their first names.
 
-    What the classes of sections renamed stays as it is.
+    Renamed settings of sections are unchanged.
     """
     first = _copied(mapping)
     for old, new in _own_aliases(cls).items():
@@ -73,17 +74,19 @@ def under_first_names(cls: type, mapping: Mapping[str, object]) -> dict[str, Any
 
 
 def first_name(cls: type, name: str) -> str:
-    """The first name of a setting of `cls`, by its present one."""
+    """Return the first name of a setting of `cls`, given its present name."""
     return next((old for old, new in _own_aliases(cls).items() if new == name), name)
 
 
 def note_old_name(old: str, new: str) -> None:
-    """Tell on stderr that a name on the command line is an old one."""
-    print(f"note: {old} is now called {new}; the old name goes with the next release.", file=sys.stderr)
+    """Print a note on stderr that a name on the command line is deprecated."""
+    print(
+        f"note: {old} is now called {new}; the old name will be removed in the next release.", file=sys.stderr
+    )
 
 
 def _own_aliases(cls: type) -> dict[str, str]:
-    """The present names by the old ones, of a class and its bases."""
+    """Return present names by old names, of a class and its bases."""
     classes = reversed(cls.__mro__)
     return {old: new for part in classes for old, new in vars(part).get("ALIASES", {}).items()}
 
@@ -101,7 +104,7 @@ def _holds(mapping: object, keys: list[str]) -> bool:
 
 
 def _section(mapping: dict[str, Any], keys: list[str]) -> dict[str, Any]:
-    """The section at `keys`, made where it is absent."""
+    """Return the section at `keys`, creating it if absent."""
     for key in keys:
         mapping = mapping.setdefault(key, {})
     return mapping

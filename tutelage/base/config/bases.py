@@ -1,4 +1,4 @@
-"""Settings that several commands have at their top level, as classes that they inherit."""
+"""Base classes for top-level settings that several commands share."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,26 +9,26 @@ from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, L
 from tutelage.base.errors import TutelageError
 
 SyncName = Literal["lora", "disk", "nccl"]
-"""How servers get new weights: as an adapter, as a whole model by a folder, or from GPU to GPU."""
+"""How servers receive new weights: as an adapter, as a whole model in a folder, or from GPU to GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Where a run is written, and how it is kept."""
+    """Output folder of a run, its seed and its records."""
 
     out: Path
-    """Folder of the run: settings, metrics, samples, checkpoints, the final model."""
+    """Folder of the run: settings, metrics, samples, checkpoints and the final model."""
     seed: int = 0
-    """Seed of every random choice; the same seed on the same machine gives the same run."""
+    """Random seed; the same seed on the same machine reproduces the run."""
     resume: bool = False
-    """Go on with an unfinished run in this folder from its latest checkpoint."""
+    """Continue an unfinished run in this folder from its latest checkpoint."""
     quiet: bool = False
-    """Show no progress and no tables."""
+    """Hide progress and tables."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     trackers: tuple[str, ...] = ()
-    """Where else the metrics go: wandb, tensorboard, trackio, mlflow, or module:NAME of your own."""
+    """Additional metric trackers: wandb, tensorboard, trackio, mlflow, or a custom module:NAME."""
     profile: bool = False
-    """Record where the time of three steps goes: profile.txt, a table, and trace.json, for Perfetto."""
+    """Profile three steps: write profile.txt, a table, and trace.json, for Perfetto."""
 
     def __post_init__(self) -> None:
         a_seed(self)
@@ -36,49 +36,49 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
-    """How much a training run holds in memory at once. The result is the same."""
+    """Memory use of a training run. The result does not depend on it."""
 
     tokens_at_once: int | None = None
-    """Padded tokens of one forward pass; if omitted, as many as memory allows. Smaller needs less memory and gives the
-    same result. If it still runs out of memory, it is halved."""
+    """Micro-batch: padded tokens per forward pass; if omitted, as many as memory allows. Smaller values need less
+    memory and give the same result. If it still runs out of memory, it is halved."""
 
     activation_checkpointing: bool = False
-    """Keep one hidden state per layer and token, and compute each layer again in the backward pass: much less memory,
-    about a third more time. Computed by the plain engine."""
+    """Keep one hidden state per layer and token, and recompute each layer in the backward pass: much less memory, about
+    a third more time. Uses the plain engine."""
 
     def check_memory(self) -> None:
-        """Raise TutelageError for a pass without tokens."""
+        """Raise TutelageError if `tokens_at_once` is below 1."""
         if self.tokens_at_once is not None:
             at_least(self, tokens_at_once=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """How models compute."""
+    """Engine that computes models."""
 
     engine: EngineName = "auto"
-    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this CPU; auto: cpu on a CPU,
-    else plain."""
+    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; auto: cpu on a CPU, else plain.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSettings:
-    """Where the weights of a run over several processes lie."""
+    """Sharding of the weights in a run over several processes."""
 
     shard: Literal["none", "full", "hybrid"] = "none"
-    """none: every process holds all weights, gradients and moments; full: its share of them, and layers are gathered
-    from all while they compute (FSDP); hybrid: the processes of a machine share them, and every machine has a copy.
-    Computed by the plain engine."""
+    """none: every process holds all weights, gradients and moments; full: each holds its shard, and layers are gathered
+    from all while they compute (FSDP); hybrid: sharded among the processes of a machine and replicated across machines.
+    Uses the plain engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings(RunSettings, MemorySettings, ShardSettings):
-    """Steps of examples: how many make one, and how long they are."""
+    """Batch size and sequence length of training steps."""
 
     batch_size: int = 16
-    """Examples of one optimiser step."""
+    """Examples per optimiser step."""
     max_length: int = 1024
-    """Tokens of prompt and response together; longer ones are cut and counted."""
+    """Maximum tokens of prompt and response together; longer examples are truncated and counted."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,26 +88,27 @@ class BatchSettings(RunSettings, MemorySettings, ShardSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerServers:
-    """Servers that write answers with a model that stays as it is."""
+    """Servers that generate completions with a fixed model."""
 
     rollouts: str = ""
-    """Addresses of vLLM or SGLang servers that write the answers, joined by commas, such as http://localhost:8000; when
-    empty they are written in this process. A key, if the servers want one, is read from TUTELAGE_ENDPOINT_KEY."""
+    """Addresses of vLLM or SGLang servers that generate the completions, separated by commas, such as
+    http://localhost:8000; by default they are generated in this process. If the servers need a key, it is read from
+    TUTELAGE_ENDPOINT_KEY."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutServers(AnswerServers):
-    """Servers that write answers with a policy that is being trained."""
+    """Servers that generate completions with a policy in training."""
 
     sync: Literal["auto", SyncName] = "auto"
-    """How the servers of --rollouts get new weights: lora, as an adapter; disk, as a whole model; nccl, as a whole
-    model from GPU to GPU; auto takes lora where --lora.rank is set, else disk."""
+    """How the servers of --rollouts receive new weights: lora, as an adapter; disk, as a whole model; nccl, as a whole
+    model from GPU to GPU; auto: lora if --lora.rank is set, else disk."""
     sync_folder: str = ""
-    """Folder in which new weights wait for the servers, which see it at the same path; one in --out when empty."""
+    """Folder for new weights, which the servers see at the same path; by default, one in --out."""
 
     @property
     def sync_by(self) -> SyncName:
-        """How new weights get to the servers."""
+        """Method by which the servers receive new weights."""
         if self.sync != "auto":
             return self.sync
         return "lora" if self._rank else "disk"
@@ -118,58 +119,58 @@ class RolloutServers(AnswerServers):
         return int(lora.rank)
 
     def check_servers(self) -> None:
-        """Raise TutelageError for settings that contradict each other or do nothing."""
+        """Raise TutelageError for settings that contradict each other or have no effect."""
         if not self.rollouts and (self.sync != "auto" or self.sync_folder):
             raise TutelageError(
-                "--sync and --sync-folder say how weights get to the servers of --rollouts, and there are none: leave "
-                "them out."
+                "--sync and --sync-folder set how the servers of --rollouts receive weights, and there are none: "
+                "omit them."
             )
         if self.sync == "lora" and not self._rank:
             raise TutelageError(
-                "--sync lora hands an adapter over, but --lora.rank is 0, which trains every weight. Use --sync disk."
+                "--sync lora sends an adapter, but --lora.rank is 0, which trains every weight. Use --sync disk."
             )
         if self.sync == "nccl" and self._rank:
             raise TutelageError(
-                "--sync nccl sends every weight, and --lora.rank trains an adapter: use --sync lora, which sends that "
-                "alone."
+                "--sync nccl sends every weight, but --lora.rank trains an adapter: use --sync lora, which sends only "
+                "the adapter."
             )
         if self.sync == "nccl" and self.sync_folder:
-            raise TutelageError("--sync nccl writes no folder: leave --sync-folder out.")
+            raise TutelageError("--sync nccl writes no folder: omit --sync-folder.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustSettings:
-    """A study that says how far a reward can be trusted."""
+    """Check of a reward against the votes of a study."""
 
     trust: str = ""
-    """A study (its database file, its folder, or a postgresql:// URL) whose votes the reward is held against before it
-    trains: it is refused where it agrees less with the raters than they do with each other."""
+    """Study (database file, folder, or postgresql:// URL) whose votes the reward is checked against before training:
+    training is refused if the reward agrees less with the raters than they do with each other."""
     trust_study: str = ""
-    """The study's name, where a database holds several."""
+    """Name of the study, if the database holds several."""
     trust_anyway: bool = False
     """Train on a reward that --trust would refuse."""
 
     def check_trust(self) -> None:
-        """Raise TutelageError for settings that do nothing."""
+        """Raise TutelageError for settings that have no effect."""
         if not self.trust and (self.trust_study or self.trust_anyway):
-            raise TutelageError("--trust-study and --trust-anyway go with --trust, which names a study.")
+            raise TutelageError("--trust-study and --trust-anyway need --trust, which names a study.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSettings(RolloutServers, TrustSettings):
-    """Rounds of answering, scoring and learning from that."""
+    """Rounds of generating completions, scoring them and training on them."""
 
     prompts: str = ""
-    """Prompts to answer: a file or hub data set; any format of demonstrations or preferences serves too."""
+    """Prompts: a file or hub data set; any format of demonstrations or preferences works too."""
     reward: tuple[str, ...] = ()
-    """What scores the answers: reward-model folders or module:function(prompts, answers) -> scores, each with an
-    optional =weight; several add up."""
+    """Rewards of the completions: reward-model folders or module:function(prompts, answers) -> scores, each with an
+    optional =weight; several are summed."""
     rounds: int = 1
-    """Rounds; each begins with answers of the policy as it is then."""
+    """Number of rounds; each begins with completions of the current policy."""
     prompts_per_round: int = 0
-    """Prompts that are answered in a round; 0 for all."""
+    """Prompts per round; 0 for all."""
     samples: int = 8
-    """Answers to each of them."""
+    """Completions per prompt."""
     sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
@@ -178,22 +179,22 @@ class RoundSettings(RolloutServers, TrustSettings):
         self.check_trust()
         if self.sampling.temperature == 0:
             raise TutelageError(
-                "At temperature 0 all answers to a prompt are the same, and none is better: use 0.7 or 1."
+                "At temperature 0 all completions of a prompt are the same, and none is better: use 0.7 or 1."
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeSettings(RolloutServers, RunSettings, MemorySettings, ShardSettings):
-    """Steps of a recipe: a rollout, then an update."""
+    """Steps of a recipe: a rollout followed by an update."""
 
     steps: int = 100
-    """Rollouts, each followed by the recipe's update."""
+    """Number of rollouts, each followed by the update of the recipe."""
     batch_size: int = 64
-    """Prompts of one rollout; the recipe says how many answers each gets."""
+    """Prompts per rollout; the recipe sets the number of completions of each."""
     lora: Lora = field(default_factory=Lora)
     optimiser: Optimiser = field(default_factory=lambda: Optimiser(eps=POLICY_EPS))
     sample_every: int = 10
-    """Steps between the answers that are written to samples.jsonl."""
+    """Write completions to samples.jsonl every N steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,10 +1,10 @@
-"""Bounds on plain numbers, with one sentence for all of them."""
+"""Bounds on numeric settings, with uniform error messages."""
 
 from tutelage.base.errors import TutelageError
 
 
 def at_least(settings: object, **least: float) -> None:
-    """Refuse settings in which a number is below its bound: `at_least(self, steps=1, epochs=0.0)`."""
+    """Raise TutelageError if a number is below its bound: `at_least(self, steps=1, epochs=0.0)`."""
     for name, bound in least.items():
         value = getattr(settings, name)
         if not value >= bound:
@@ -12,7 +12,7 @@ def at_least(settings: object, **least: float) -> None:
 
 
 def above_zero(settings: object, *names: str) -> None:
-    """Refuse settings in which a number is 0 or below."""
+    """Raise TutelageError if a number is 0 or below."""
     for name in names:
         value = getattr(settings, name)
         if not value > 0:
@@ -20,7 +20,7 @@ def above_zero(settings: object, *names: str) -> None:
 
 
 def within(settings: object, low: float, high: float, *names: str) -> None:
-    """Refuse settings in which a number is not between two bounds, which it may be."""
+    """Raise TutelageError if a number is outside the closed interval [low, high]."""
     for name in names:
         value = getattr(settings, name)
         if not low <= value <= high:
@@ -28,12 +28,12 @@ def within(settings: object, low: float, high: float, *names: str) -> None:
 
 
 def a_seed(settings: object) -> None:
-    """Refuse settings whose seed is not a whole number from 0 to 2³² − 1, which every random generator takes."""
+    """Raise TutelageError if the seed is not in 0 … 2³² − 1, the range that every random generator accepts."""
     within(settings, 0, 2**32 - 1, "seed")
 
 
 def a_share(settings: object, *names: str) -> None:
-    """Refuse settings in which a share is not at least 0 and below 1."""
+    """Raise TutelageError if a share is outside [0, 1)."""
     for name in names:
         value = getattr(settings, name)
         if not 0 <= value < 1:

@@ -1,4 +1,4 @@
-"""Settings in files: TOML or JSON by suffix, written atomically, read back exactly."""
+"""Settings files: TOML or JSON by suffix, written atomically, read back exactly."""
 
 import json
 import os
@@ -13,17 +13,17 @@ from tutelage.base.errors import TutelageError
 S = TypeVar("S")
 
 NONE_IN_TOML = "None"
-"""TOML has no null: this text stands for it where a setting may be None, as it does on the command line."""
+"""Text for None in TOML, which has no null; the same as on the command line."""
 
 RUN_FORMAT = "tutelage-run/1"
-"""The format of the folders of runs, which their config.json names."""
+"""Format of run folders, recorded in their config.json."""
 
 
 def resolve(cls: type[S], path: Path | str | None = None, overrides: Mapping[str, object] | None = None) -> S:
-    """Settings from defaults, then a file (if any), then overrides (nested or dotted keys).
+    """Return settings from defaults, then a file (if any), then overrides (nested or dotted keys).
 
-    Raises TutelageError for an unreadable file, an unknown key, a wrong type, a missing required value, or
-    settings that contradict each other.
+    Raises TutelageError for an unreadable file, an unknown key, a wrong type, a missing required value, or settings
+    that contradict each other.
     """
     settings = read_onto(cls, path) if path is not None else overlay(cls, {})
     for key, value in (overrides or {}).items():
@@ -32,14 +32,14 @@ def resolve(cls: type[S], path: Path | str | None = None, overrides: Mapping[str
 
 
 def load(cls: type[S], path: Path | str) -> S:
-    """The settings in a file that `save` wrote, or a person."""
+    """Read settings from a file, whether `save` or a person wrote it."""
     return resolve(cls, path)
 
 
 def save(settings: object, path: Path | str) -> None:
-    """Write settings to `path`, as JSON or TOML by its suffix; the file is complete or not there.
+    """Write settings to `path`, as JSON or TOML by its suffix, atomically.
 
-    Raises TutelageError for settings that TOML cannot hold (see NONE_IN_TOML).
+    Raises TutelageError for settings that TOML cannot represent (see NONE_IN_TOML).
     """
     path = Path(path)
     mapping = to_mapping(settings)
@@ -58,14 +58,14 @@ def save(settings: object, path: Path | str) -> None:
 
 
 def read_onto(cls: type[S], path: Path | str, *, unset: object = UNSET) -> S:
-    """The defaults of `cls` with the file on top, not yet complete (see `mapping.overlay`)."""
+    """Return the defaults of `cls` overlaid with the file, not yet complete (see `mapping.overlay`)."""
     path = Path(path)
     none = NONE_IN_TOML if path.suffix == ".toml" else None
     return overlay(cls, read_mapping(path), source=str(path), none=none, unset=unset)
 
 
 def read_mapping(path: Path) -> dict[str, object]:
-    """A TOML or JSON file as a mapping; of a run's config.json, the settings in it."""
+    """Read a TOML or JSON file as a mapping; of a run's config.json, return the settings in it."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -88,23 +88,23 @@ def read_mapping(path: Path) -> dict[str, object]:
 
 
 def check_run_format(config: Mapping[str, object], folder: Path) -> None:
-    """Check that a run is in the format of this version. `config` is the config.json of its folder.
+    """Check that the config.json of a run folder has the format of this version.
 
-    Raises TutelageError where it is in another one.
+    Raises TutelageError for any other format.
     """
-    told = config.get("format")
-    if told != RUN_FORMAT:
+    version = config.get("format")
+    if version != RUN_FORMAT:
         raise TutelageError(
-            f"The run in {folder} is in {f'the format {told!r}' if told else 'a format without a number'}, and this "
-            f"version of Tutelage reads {RUN_FORMAT!r}: use the version that began the run, or begin it anew in "
-            "another folder (--out)."
+            f"The run in {folder} is in {f'the format {version!r}' if version else 'a format without a number'}, "
+            f"and this version of Tutelage reads {RUN_FORMAT!r}: use the version that started the run, or start it "
+            "again in another folder (--out)."
         )
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a whole file or nothing: a reader, or a crash, never meets half of it. Text is written as UTF-8.
+    """Write a file atomically: neither a reader nor a crash leaves half of it. Text is encoded as UTF-8.
 
-    Raises TutelageError when it cannot be written; what was there before stays.
+    Raises TutelageError when it cannot be written; the previous file is kept.
     """
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -120,13 +120,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def _opened(key: str, value: object) -> dict[str, object]:
-    """A dotted key as nested sections: "lora.rank" -> {"lora": {"rank": value}}."""
+    """Expand a dotted key into nested sections: "lora.rank" -> {"lora": {"rank": value}}."""
     section, dot, inner = key.partition(".")
     return {section: _opened(inner, value)} if dot else {section: value}
 
 
 def _without_none(value: Plain) -> Plain:
-    """A value with NONE_IN_TOML for every None in it."""
+    """Replace every None in a value with NONE_IN_TOML."""
     if isinstance(value, dict):
         return {name: _without_none(item) for name, item in value.items()}
     if isinstance(value, list):

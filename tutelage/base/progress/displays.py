@@ -1,6 +1,6 @@
-"""Displays of phases on a stream: one line that is drawn again and again, or lines now and then.
+"""Displays of phases on a stream: a status line that is redrawn, or log lines at intervals.
 
-Whatever else the process writes to the stream goes through `Display.write`, so that no line gets into another.
+All other output of the process to the stream goes through `Display.write`, so that lines do not mix.
 """
 
 import os
@@ -15,19 +15,19 @@ from tutelage.base.progress.phases import Phase, now
 from tutelage.base.progress.status import ASCII, Marks, StatusLine, loop_of
 
 STEPS_APART = 10.0
-"""The fewest seconds between the lines of two steps."""
+"""Minimum seconds between the lines of two steps."""
 SILENCE = 15.0
-"""The most seconds without a line."""
+"""Maximum seconds without a line."""
 AT_ONCE = 0.1
-"""Seconds after which a step draws the line anew by itself."""
+"""Minimum seconds between two redraws by steps."""
 ERASE_REST, ERASE_BELOW = "\x1b[K", "\x1b[J"
 
 
 class Display(ABC):
-    """Watches `phases`, those of a thread, and writes about them to `stream` until it is closed."""
+    """Observer of `phases`, those of a thread, that writes their progress to `stream` until it is closed."""
 
     every: float
-    """Seconds between two looks."""
+    """Seconds between two updates."""
 
     def __init__(self, stream: TextIO, phases: Sequence[Phase]) -> None:
         self.stream, self.phases = stream, phases
@@ -38,35 +38,35 @@ class Display(ABC):
 
     @abstractmethod
     def look(self) -> None:
-        """Write whatever is due by now."""
+        """Write the output that is due."""
 
     @abstractmethod
     def advance(self, phase: Phase) -> None:
-        """Write about a step that was taken, if it is due."""
+        """Report a completed step, if due."""
 
     @abstractmethod
     def end(self, phase: Phase) -> None:
-        """Write about the end of a phase, if it is due."""
+        """Report the end of a phase, if due."""
 
     @abstractmethod
     def make_room(self) -> None:
-        """Take away what stands where others write."""
+        """Clear the status line before other output is written."""
 
     def write(self, stream: TextIO, text: str) -> int:
-        """Write the text of somebody else to a stream of the same terminal or file."""
+        """Write other output to a stream of the same terminal or file."""
         with self.lock:
             if self.closed or not text:
                 return stream.write(text)
             self.make_room()
-            written = stream.write(text)
+            count = stream.write(text)
             self.midline, self.heard = not text.endswith("\n"), now()
             if not self.midline:
                 stream.flush()
                 self.look()
-            return written
+            return count
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         with self.lock:
             self.make_room()
             self.stream.flush()
@@ -74,14 +74,14 @@ class Display(ABC):
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Have a thread `look` every now and then."""
+        """Run `look` periodically in a thread."""
         over = threading.Event()
 
         def run() -> None:
             try:
                 while not over.wait(self.every):
                     self.look()
-            except (OSError, ValueError):  # the stream is closed, or has no reader: the run goes on
+            except (OSError, ValueError):  # the stream is closed or has no reader: the run continues
                 return
 
         thread = threading.Thread(target=run, name="progress", daemon=True)
@@ -93,12 +93,12 @@ class Display(ABC):
             thread.join()
 
     def encodable(self, text: str) -> str:
-        """The text with question marks for what the stream cannot hold."""
+        """Replace characters that the stream cannot encode with question marks."""
         return text.encode(self.encoding, "replace").decode(self.encoding)
 
 
 class LogLines(Display):
-    """A line for the first step, the last one and those between that are `STEPS_APART`, and after each `SILENCE`."""
+    """A line for the first step, the last one and steps at least `STEPS_APART` apart, and after each `SILENCE`."""
 
     every = 1.0
 
@@ -110,14 +110,14 @@ class LogLines(Display):
         self._step_written = 0.0
 
     def look(self) -> None:
-        """A line where there was none for so long. Who is in the middle of another one may go on for as long."""
+        """Write a line after `SILENCE` without one; an unfinished line of other output delays it by as long."""
         with self.lock:
             last = max(self._written, self.heard) if self.midline else self._written
             if not self.closed and now() - last >= SILENCE:
                 self._write_line()
 
     def advance(self, phase: Phase) -> None:
-        """A line about a step of the loop."""
+        """Write a line about a step of the loop."""
         with self.lock:
             if phase is loop_of(self.phases):
                 is_first, self._loop = phase is not self._loop, phase
@@ -125,13 +125,13 @@ class LogLines(Display):
                     self._write_step(phase)
 
     def end(self, phase: Phase) -> None:
-        """A line about the last step of a loop, which may be another than the last one of all."""
+        """Write a line about the last step of a loop, which may end before its total."""
         with self.lock:
             if phase is self._loop and phase.done != self._step:
                 self._write_step(phase)
 
     def make_room(self) -> None:
-        """Lines stay."""
+        """Keep lines; there is nothing to clear."""
 
     def _write_step(self, loop: Phase) -> None:
         self._step, self._step_written = loop.done, now()
@@ -148,7 +148,7 @@ class LogLines(Display):
 
 
 class Bar(Display):
-    """One line at the bottom of a terminal."""
+    """A status line at the bottom of a terminal."""
 
     every = 0.25
 
@@ -159,7 +159,7 @@ class Bar(Display):
         self._drawn, self._at = "", 0.0
 
     def look(self) -> None:
-        """Draw the line, where it has changed."""
+        """Redraw the line if it has changed."""
         with self.lock:
             if self.closed or self.midline:
                 return
@@ -171,12 +171,12 @@ class Bar(Display):
                 self._drawn = line
 
     def advance(self, phase: Phase) -> None:
-        """Draw the line, unless that was done a moment ago."""
+        """Redraw the line, unless it was redrawn within `AT_ONCE`."""
         if now() - self._at >= AT_ONCE:
             self.look()
 
     def end(self, phase: Phase) -> None:
-        """Leave the last line of a loop where it is."""
+        """Keep the last line of a loop on the terminal."""
         with self.lock:
             if phase is loop_of(self.phases):
                 self.look()
@@ -195,7 +195,7 @@ class Bar(Display):
         self.stream.flush()
 
     def _to_start(self, columns: int) -> str:
-        """Moves to the start of the line that is drawn. A terminal that became narrower has broken it into several."""
+        """Return the escape codes that move to the start of the line, which a narrowed terminal wraps into several."""
         above = (len(self._drawn) - 1) // columns if self._drawn and _breaks_lines() else 0
         return "\r" + (f"\x1b[{above}A{ERASE_BELOW}" if above else "")
 
@@ -206,25 +206,25 @@ class Bar(Display):
 
     def _columns(self) -> int:
         try:
-            found = os.get_terminal_size(self.stream.fileno()).columns
+            width = os.get_terminal_size(self.stream.fileno()).columns
         except (OSError, ValueError):
-            found = 0
-        given = os.environ.get("COLUMNS", "")
-        return found or (int(given) if given.isdecimal() and int(given) else 80)
+            width = 0
+        variable = os.environ.get("COLUMNS", "")
+        return width or (int(variable) if variable.isdecimal() and int(variable) else 80)
 
 
 class Stream:
-    """A stream of the terminal that a display is on, for other writers."""
+    """A stream of the terminal that a display uses, for other writers."""
 
     def __init__(self, display: Display, stream: TextIO) -> None:
         self.display, self.stream = display, stream
 
     def write(self, text: str) -> int:
-        """Write, with room made for the text."""
+        """Write a text after clearing the status line."""
         return self.display.write(self.stream, text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write one text after the other."""
+        """Write each text."""
         for line in lines:
             self.write(line)
 
@@ -233,9 +233,8 @@ class Stream:
 
 
 def _breaks_lines() -> bool:
-    """Whether the terminal breaks lines anew when it becomes narrower; xterm, screen and the console of Linux cut
-    them."""
-    known = os.environ
-    return bool(known.get("TMUX")) or not (
-        known.get("XTERM_VERSION") or known.get("STY") or known.get("TERM") == "linux"
+    """Whether the terminal rewraps lines when it becomes narrower; xterm, screen and the Linux console cut them."""
+    environ = os.environ
+    return bool(environ.get("TMUX")) or not (
+        environ.get("XTERM_VERSION") or environ.get("STY") or environ.get("TERM") == "linux"
     )

@@ -1,4 +1,4 @@
-"""The phases of a process: what it does at the moment, reported where it happens and drawn by a watcher.
+"""Phases of a process: its current work, reported where it happens and shown by an observer.
 
     with phase("generate", total=64) as generating:
         for rows in batches:
@@ -8,7 +8,7 @@
     @phase("load")
     def load_backbone(...): ...
 
-Phases lie within each other, each thread has its own, and nothing happens without a watcher.
+Phases nest, each thread has its own, and without an observer they have no effect.
 """
 
 import threading
@@ -22,26 +22,26 @@ T = TypeVar("T")
 
 
 def now() -> float:
-    """The seconds of a clock that never goes back, by which phases are timed."""
+    """Return the seconds of a monotonic clock, which times phases."""
     return time.monotonic()
 
 
 class Observer(Protocol):
-    """What watches the phases of a thread. `advance` is called from whichever thread advances a phase."""
+    """Observer of the phases of a thread. Any thread that advances a phase may call `advance`."""
 
     def advance(self, phase: "Phase") -> None:
-        """More of a phase is done."""
+        """Called after progress of a phase."""
 
     def end(self, phase: "Phase") -> None:
-        """A phase ends; it is still among those of its thread."""
+        """Called when a phase ends, while it is still in the list of its thread."""
 
 
 @dataclass(eq=False)
 class Phase:
-    """A part of the work, and where its amount is known (`total`), how much of it is done.
+    """A part of the work with its progress, if its amount (`total`) is known.
 
-    The steps of a `loop` are what a run is about: they are announced one by one, with the metrics that `show` names, in
-    the order of their importance.
+    The steps of a `loop` are the main work of a run: they are reported one by one, with the metrics named in `show`,
+    most important first.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Phase:
     loop: bool = False
     observer: Observer | None = None
     metrics: dict[str, float] = field(default_factory=dict)
-    """The newest value of every metric of `show`, in the order in which they first came."""
+    """Latest value of every metric in `show`, in order of first appearance."""
     began: float = field(default_factory=now)
 
     def __post_init__(self) -> None:
@@ -59,39 +59,39 @@ class Phase:
         self._first = self._last = (self.done or 0, self.began)
 
     def advance(self, done: int, metrics: Mapping[str, float] | None = None) -> None:
-        """So much is done in all, with these metrics."""
+        """Record the total progress so far and its metrics."""
         self.done, self._steps = done, self._steps + 1
         self._last = (done, now())
         if self._steps == 1:
             self._first = self._last
-        given = metrics or {}
-        self.metrics |= {name: given[name] for name in self.show if name in given}
+        values = metrics or {}
+        self.metrics |= {name: values[name] for name in self.show if name in values}
         if self.observer is not None:
             self.observer.advance(self)
 
     def counted(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, each of which is done when the next one is asked for."""
+        """Yield the items; each counts as done when the next one is requested."""
         for number, item in enumerate(items, 1):
             yield item
             self.advance(number)
 
     @property
     def elapsed(self) -> float:
-        """The seconds since it began."""
+        """Seconds since the phase began."""
         return now() - self.began
 
     @property
     def pace(self) -> float | None:
-        """The mean seconds of one of `total`, over the steps after the first, which pays for what is done once; None
-        while there is no second one."""
+        """Mean seconds per unit of `total`, without the first step, which includes one-off costs; None before the
+        second step."""
         (first, began), (last, ended) = self._first, self._last
         return (ended - began) / (last - first) if last > first else None
 
     @property
     def left(self) -> float | None:
-        """The seconds until the end, by the pace; None where it is unknown.
+        """Estimated seconds until the end; None if unknown.
 
-        Within a step they run down to what the steps after it will take, and stay there: they never rise.
+        Within a step the estimate falls to the time of the steps after it, and stays there: it never rises.
         """
         pace = self.pace
         if pace is None or self.total is None:
@@ -103,7 +103,7 @@ class Phase:
 
 
 class _Thread(threading.local):
-    """The phases of a thread, the outermost first, and who watches them."""
+    """Phases of a thread, the outermost first, and their observer."""
 
     def __init__(self) -> None:
         self.phases: list[Phase] = []
@@ -111,7 +111,7 @@ class _Thread(threading.local):
 
 
 HERE = _Thread()
-"""The phases of the present thread. Another thread may read the list, not this name."""
+"""Phases of the current thread. Another thread may read the list, but not through this name."""
 
 
 @contextmanager
@@ -123,13 +123,13 @@ def phase(
     show: tuple[str, ...] = (),
     loop: bool = False,
 ) -> Iterator[Phase]:
-    """A phase of this thread, from here to the end of the context; see `Phase`. It decorates functions, too."""
+    """Open a phase of this thread for the duration of the context; see `Phase`. Also usable as a decorator."""
     phases, observer = HERE.phases, HERE.observer
-    begun = Phase(name, total, done if total is None else done or 0, show, loop, observer)
-    phases.append(begun)
+    current = Phase(name, total, done if total is None else done or 0, show, loop, observer)
+    phases.append(current)
     try:
-        yield begun
+        yield current
     finally:
         if observer is not None:
-            observer.end(begun)
-        phases.remove(begun)
+            observer.end(current)
+        phases.remove(current)

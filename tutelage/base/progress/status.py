@@ -1,10 +1,9 @@
-"""The status of a thread's phases as one line: within a width and in fixed columns for a terminal, in full for a file.
+"""Status of a thread's phases as one line: limited width and fixed columns for a terminal, in full for a file.
 
     ppo ━━━━━━━───  12/40  0:01:24 left   score/mean  -0.123  kl/reference 0.04512  generate
 
-Label, bar, count and time come first, then as many metrics as fit, each in a column of its own for good, then the
-phase. Where the terminal is narrow there is no phase, then there are fewer metrics, then the bar is shorter, then the
-label is cut.
+Label, bar, count and time come first, then as many metrics as fit, each in a fixed column, then the phase. In a narrow
+terminal the phase is omitted first, then metrics, then the bar is shortened, then the label is truncated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +14,19 @@ from rich.cells import cell_len, set_cell_size
 from tutelage.base.progress.phases import Phase
 
 VALUE = 7
-"""Columns of the value of a metric."""
+"""Width of the value of a metric in columns."""
 SHORTEST_BAR, LONGEST_BAR = 3, 30
 PHASE = len("  compile kernels")
-"""Columns of a phase, which the bar leaves free until there are metrics."""
+"""Width of a phase in columns, which the bar leaves free until there are metrics."""
 SHORTEST_PHASE = 5
-"""Columns of a phase that is cut."""
+"""Minimum width of a truncated phase in columns."""
 CLOCK = 8
-"""Columns of a time."""
+"""Width of a time in columns."""
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The characters that draw a line: of a bar where it is done and where not, and where a text was cut."""
+    """Characters of a status line: done and remaining parts of a bar, and the truncation mark."""
 
     done: str = "━"
     rest: str = "─"
@@ -39,7 +38,7 @@ ASCII = Marks("#", "-", "~")
 
 @dataclass(frozen=True)
 class StatusLine:
-    """The state of the work at a moment: `label`, what it is; `phase`, its innermost part, "" where it has none."""
+    """State of the work at a moment. `label` is its name; `phase` its innermost part, or ""."""
 
     label: str
     phase: str
@@ -51,9 +50,10 @@ class StatusLine:
 
     @classmethod
     def of(cls, phases: Sequence[Phase]) -> "StatusLine":
-        """The status of phases, at least one, the outermost first.
+        """Return the status of phases (at least one, the outermost first).
 
-        It is that of the outermost loop, else that of the outermost phase, whose count is then the first one within.
+        The main phase is the outermost loop, else the outermost phase; the count is that of the first counted phase
+        from there.
         """
         main = loop_of(phases) or phases[0]
         inner = phases[phases.index(main) :]
@@ -67,31 +67,31 @@ class StatusLine:
 
     @property
     def count(self) -> str:
-        """How much is done, of how much where that is known, in a width that does not change."""
+        """Progress, with the total if known, in constant width."""
         if self.done is None:
             return ""
         return str(self.done) if self.total is None else f"{self.done:>{len(str(self.total))}}/{self.total}"
 
     @property
     def time(self) -> str:
-        """The time left, or the time spent while that is unknown and at the end; in a width that does not change."""
+        """Time left, or elapsed time if that is unknown or at the end, in constant width."""
         seconds, word = (self.elapsed, "spent") if self.left is None else (self.left, "left")
         return f"{clock(seconds):>{CLOCK}} {word:<5}"
 
     def full_line(self) -> str:
-        """Everything, for a file."""
+        """Return the line in full, for a file."""
         times = [f"{clock(self.elapsed)} spent", *([] if self.left is None else [f"{clock(self.left)} left"])]
         values = (f"{name} {number(value)}" for name, value in self.metrics.items())
         parts = (f"{self.label} {self.count.strip()}".rstrip(), self.phase, ", ".join(times), *values)
         return "  ".join(part for part in parts if part)
 
     def line(self, columns: int, marks: Marks = Marks()) -> str:
-        """Label, bar, count and time, and as much of the rest as fits into so many columns."""
+        """Return label, bar, count and time, and as much of the rest as fits into `columns`."""
         bar, end = "", " ".join(part for part in (self.count, self.time) if part)
         if self.total is not None:
-            wanted = min(max(SHORTEST_BAR, columns // 8), LONGEST_BAR)
+            length = min(max(SHORTEST_BAR, columns // 8), LONGEST_BAR)
             room = columns - cell_len(self.label) - len(end) - 2 - (0 if self.metrics else PHASE)
-            bar = self._bar(max(SHORTEST_BAR, min(wanted, room)), marks) + " "
+            bar = self._bar(max(SHORTEST_BAR, min(length, room)), marks) + " "
         room = columns - len(bar) - len(end) - 1
         line = f"{cut(self.label, room, marks)} {bar}{end}" if room > 0 else cut(end, columns, marks)
         for name, value in self.metrics.items():
@@ -104,24 +104,24 @@ class StatusLine:
         return line.rstrip()
 
     def _bar(self, width: int, marks: Marks) -> str:
-        done = min(width, width * (self.done or 0) // self.total) if self.total else width
-        return marks.done * done + marks.rest * (width - done)
+        filled = min(width, width * (self.done or 0) // self.total) if self.total else width
+        return marks.done * filled + marks.rest * (width - filled)
 
 
 def loop_of(phases: Sequence[Phase]) -> Phase | None:
-    """The outermost loop."""
+    """Return the outermost loop, or None."""
     return next((one for one in phases if one.loop), None)
 
 
 def number(value: float) -> str:
-    """A number in at most `VALUE` characters, with four significant digits where they fit."""
+    """Format a number in at most `VALUE` characters, with four significant digits where they fit."""
     whole = [f"{value:.0f}"] if 1e4 <= abs(value) < 10 ** (VALUE - 1) else []
     texts = (f"{value:.{digits}g}" for digits in (4, 3, 2, 1))
     return next(text for text in (*whole, *texts) if len(text) <= VALUE)
 
 
 def clock(seconds: float) -> str:
-    """Hours, minutes and seconds, or days and hours, in at most `CLOCK` characters."""
+    """Format a duration as hours, minutes and seconds, or as days and hours, in at most `CLOCK` characters."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours < 100:
@@ -131,7 +131,7 @@ def clock(seconds: float) -> str:
 
 
 def cut(text: str, columns: int, marks: Marks) -> str:
-    """The text in at most so many columns."""
+    """Truncate a text to `columns`."""
     if cell_len(text) <= columns:
         return text
     return set_cell_size(text, columns - 1) + marks.cut if columns > 0 else ""

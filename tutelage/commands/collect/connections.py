@@ -1,4 +1,4 @@
-"""`tutelage collect token` and `webhook`: programs that use a study, and addresses that are told about it."""
+"""`tutelage collect token` and `webhook`: API tokens of a study, and webhooks that receive its events."""
 
 import time
 from contextlib import closing
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenActions(CollectSettings):
-    """What becomes of a token that there is."""
+    """Actions on an existing token."""
 
     revoke: str = ""
     """Name of a token to revoke."""
@@ -24,36 +24,35 @@ class TokenActions(CollectSettings):
     def __post_init__(self) -> None:
         values = given_values(self)
         if values and "name" not in values:
-            raise TutelageError("--rights and --days are those of a new token; name it with --new.")
+            raise TutelageError("--rights and --days belong to a new token; name it with --new.")
         if values and self.revoke:
-            raise TutelageError("Make a token or revoke one: give --new or --revoke.")
+            raise TutelageError("Create a token or revoke one: give --new or --revoke.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookActions(CollectSettings):
-    """What becomes of a webhook that there is, and the least agreement."""
+    """Actions on an existing webhook, and the agreement threshold."""
 
     least_agreement: float | None = None
-    """Share below which agreement is told of, for the whole study; 0 for never."""
+    """Agreement below which webhooks are notified, for the whole study; 0 for never."""
     remove: int | None = None
-    """Number of a webhook to remove."""
+    """Number of the webhook to remove."""
     rotate: int | None = None
-    """Number of a webhook to give a new secret, which is printed."""
+    """Number of the webhook to give a new secret, which is printed."""
     overlap_hours: int = 24
-    """Hours for which messages are signed with the former secret as well, with --rotate; 0 where somebody else has
-    learnt it."""
+    """Hours during which messages are also signed with the former secret, with --rotate; 0 if it has leaked."""
     test: int | None = None
-    """Number of a webhook to send a test to; the status is 1 where it does not arrive."""
+    """Number of the webhook to send a test message to; exits with status 1 if delivery fails."""
 
     def __post_init__(self) -> None:
         values = given_values(self)
         if values and "url" not in values:
-            raise TutelageError("--topics are those of a new webhook; name its address with --add.")
+            raise TutelageError("--topics belong to a new webhook; give its address with --add.")
         if bool(values) + sum(each is not None for each in (self.remove, self.rotate, self.test)) > 1:
             raise TutelageError("Do one thing at a time: give --add, --remove, --rotate or --test.")
         if self.rotate is None and self.overlap_hours != 24:
             raise TutelageError(
-                "--overlap-hours is for the former secret of a webhook; name it with --rotate."
+                "--overlap-hours applies to the former secret of a webhook; name the webhook with --rotate."
             )
 
 
@@ -66,7 +65,7 @@ Webhook = settings_of(
 
 
 def manage_tokens(settings: TokenActions) -> int:
-    """Make a token, revoke one, or list them."""
+    """Create, revoke or list tokens."""
 
     store, study = open_existing(settings)
     with closing(store):
@@ -88,16 +87,16 @@ def manage_tokens(settings: TokenActions) -> int:
 def _list_tokens(store: "Store", study: "Study") -> None:
     tokens = TOKEN.list(store, study.id)
     for token in tokens:
-        end = _day(token.expires) if token.expires else "no end"
+        end = _day(token.expires) if token.expires else "no expiry"
         used = f"last used {_day(token.used)}" if token.used else "never used"
         parts = (", ".join(token.rights), end, used, token.problem)
         print(f"{token.name}: {'; '.join(filter(None, parts))}")
     if not tokens:
-        print("There are no tokens; make one with --new NAME.")
+        print("There are no tokens; create one with --new NAME.")
 
 
 def manage_webhooks(settings: WebhookActions) -> int:
-    """Add a webhook; remove, test or give a new secret to one; or list them. And set the least agreement."""
+    """Add, remove, test, rotate or list webhooks, and set the agreement threshold."""
     from tutelage.people.delivery import send_test
     from tutelage.people.store.occasions import set_alarm
     from tutelage.people.store.webhooks import rotate_secret
@@ -118,7 +117,7 @@ def manage_webhooks(settings: WebhookActions) -> int:
             print(f"webhook {settings.rotate}: secret {secret}")
         elif settings.test is not None:
             problem = send_test(store, study.id, settings.test)
-            print(f"webhook {settings.test} {problem or 'took the message'}")
+            print(f"webhook {settings.test} {problem or 'accepted the message'}")
             return int(bool(problem))
         else:
             _list_webhooks(store, study)
@@ -134,7 +133,7 @@ def _list_webhooks(store: "Store", study: "Study") -> None:
         both = (
             f"signed with the former secret too until {_day(hook.former_until)}" if hook.former_until else ""
         )
-        parts = (", ".join(hook.topics), last, f"{hook.waiting} on the way", both, hook.error)
+        parts = (", ".join(hook.topics), last, f"{hook.waiting} pending", both, hook.error)
         print(f"webhook {hook.id}: {hook.url}: {'; '.join(filter(None, parts))}")
     if not hooks:
         print("There are no webhooks; add one with --add ADDRESS.")

@@ -1,5 +1,5 @@
-"""`tutelage collect simulate`: simulated raters over HTTP, for demonstrations, load tests, and votes whose truth is
-known."""
+"""`tutelage collect simulate`: simulated raters over HTTP, for demonstrations, load tests, and votes with known ground
+truth."""
 
 import importlib
 import threading
@@ -35,17 +35,17 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class RaterTimes:
-    """The seconds until the server acknowledged each answer of one simulated rater."""
+    """Latencies of one simulated rater: seconds until the server acknowledged each answer."""
 
     name: str
     seconds: tuple[float, ...]
 
 
 def simulate(settings: Simulate) -> int:
-    """Let the raters answer, all at once, and print how long the server took."""
+    """Let all raters answer concurrently, and print the latencies of the server."""
     store, study = open_existing(settings)
     if settings.answers is None and find_live_models(store, study.id) is not None:
-        raise TutelageError("Live conversations never end by themselves: say how many with --answers.")
+        raise TutelageError("Live conversations never end by themselves: limit the answers with --answers.")
     from tutelage.commands.display import progress
 
     raters, utility = crowd(settings.seed, settings.raters), find_utility(settings.gold)
@@ -56,17 +56,17 @@ def simulate(settings: Simulate) -> int:
         progress("answers", most) as advance,
         ThreadPoolExecutor(settings.raters) as pool,
     ):
-        given, one_by_one = count(1), threading.Lock()
+        number, one_by_one = count(1), threading.Lock()
 
         def answered() -> None:
             with one_by_one:
-                advance(next(given), {})
+                advance(next(number), {})
 
         work = [pool.submit(_work, store, study, url, rater, utility, settings, answered) for rater in raters]
-        done = [each.result() for each in work]
-    for each in done:
+        results = [each.result() for each in work]
+    for each in results:
         print(f"{each.name:<12} {len(each.seconds):>7,} answers")
-    times = sorted(second for each in done for second in each.seconds)
+    times = sorted(second for each in results for second in each.seconds)
     if times:
         print(
             f"{counted(len(times), 'answer')}; half were acknowledged within {1000 * times[len(times) // 2]:.0f} ms, "
@@ -76,8 +76,10 @@ def simulate(settings: Simulate) -> int:
 
 
 def crowd(seed: int, count: int) -> list[SimulatedRater]:
-    """`count` simulated raters, in as few panels (see `simulate.raters.panel`) of about equal size as will do. The
-    names of later panels carry a number."""
+    """Create `count` simulated raters in as few panels (see `simulate.raters.panel`) of about equal size as possible.
+
+    The names in later panels end with a number.
+    """
     panels = max(1, -(-count // len(NAMES)))
     sizes = [count // panels + (number < count % panels) for number in range(panels)]
     return [
@@ -88,17 +90,17 @@ def crowd(seed: int, count: int) -> list[SimulatedRater]:
 
 
 def find_utility(name: str) -> Utility:
-    """The function `module:function`. Raises TutelageError where there is none."""
+    """Import the function `module:function`. Raises TutelageError if there is none."""
     module, colon, function = name.partition(":")
     try:
-        found: Utility = getattr(importlib.import_module(module), function)
+        utility: Utility = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise TutelageError(
             f"--gold '{name}' names no function ({error}); write it as module:function."
         ) from error
-    if not colon or not callable(found):
+    if not colon or not callable(utility):
         raise TutelageError(f"--gold '{name}' names no function; write it as module:function.")
-    return found
+    return utility
 
 
 def _work(
@@ -113,28 +115,29 @@ def _work(
     times: list[float] = []
     with closing(sign_in(store, study, url, rater.name)) as client:
         while settings.answers is None or len(times) < settings.answers:
-            talking = Random(f"{settings.seed}/{rater.name}/{len(times)}")
-            question, _ = client.next(say=lambda openings, rng=talking: message(openings, rng))  # type: ignore[misc]
+            message_rng = Random(f"{settings.seed}/{rater.name}/{len(times)}")
+            question, _ = client.next(say=lambda openings, rng=message_rng: message(openings, rng))  # type: ignore[misc]
             if question is None:
                 break
             chance = Random(f"{settings.seed}/{rater.name}/{question.id}")
-            said = choose(study, question, rater, utility, chance, len(times))
+            answer = choose(study, question, rater, utility, chance, len(times))
             if settings.think:
                 time.sleep(chance.expovariate(1 / settings.think))
             began = time.perf_counter()
-            client.answer(question.id, said)
+            client.answer(question.id, answer)
             times.append(time.perf_counter() - began)
             answered()
     return RaterTimes(rater.name, tuple(times))
 
 
 def message(openings: Sequence[str], rng: Random) -> str:
-    """What a simulated rater says in a live conversation: a suggestion, else a prompt of the embedded world."""
+    """Return the message of a simulated rater in a live conversation: a suggestion, else a prompt of the built-in
+    world."""
     return rng.choice(openings or [prompt.messages[-1].content for prompt in World().prompts("train")])
 
 
 def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient":
-    """A client signed in as the simulated rater of that name, who is made where there is none."""
+    """Return a client signed in as the simulated rater with this name, who is created if absent."""
     from tutelage.people import add_rater, find_rater, start_session
     from tutelage.people.web.client import RaterClient
     from tutelage.people.web.site import cookie_name
@@ -142,7 +145,7 @@ def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient
     rater = find_rater(store, study.id, name) or add_rater(store, study.id, name, kind="simulated")
     if rater.kind != "simulated":
         raise TutelageError(
-            f"'{study.name}' has a rater '{name}' who is {rater.kind}; nobody else answers as them."
+            f"'{study.name}' has a rater '{name}' who is {rater.kind}: only simulated raters can be simulated."
         )
     parts = urlsplit(url)
     cookie = cookie_name(store, secure=parts.scheme == "https", root=parts.path.rstrip("/"))
@@ -157,18 +160,18 @@ def choose(
     rng: Random,
     answered: int,
 ) -> Answer:
-    """The answer of a simulated rater to a question, by the rules of the study's kind."""
+    """Return the simulated rater's answer to a question, by the rules of the study's kind."""
     values = utility([question.prompt] * len(question.texts), list(question.texts))
     words = tuple(len(text.split()) for text in question.texts)
-    shown = study.presentation
-    screen = Screen(len(question.texts), shown.scale, shown.criteria)
+    presentation = study.presentation
+    screen = Screen(len(question.texts), presentation.scale, presentation.criteria)
     answer = study.kind.simulate(ResponseValues(tuple(values), words), screen, rater, rng, answered)
     return replace(answer, client="simulated")
 
 
 @contextmanager
 def _site(store: "Store", url: str) -> Iterator[str]:
-    """The address of a server: the one that is named, or one for the time."""
+    """Yield the address of the given server, or of a temporary one."""
     if url:
         yield url.rstrip("/")
         return

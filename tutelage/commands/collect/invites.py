@@ -1,4 +1,4 @@
-"""`tutelage collect invite`: links that let people in."""
+"""`tutelage collect invite`: invitation and personal links."""
 
 import csv
 import sys
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalLinks(SiteSettings):
-    """Personal links of raters in place of an invitation."""
+    """Personal links for raters, instead of an invitation."""
 
     rater: str = ""
-    """Bring back this rater, who is known already, instead of inviting somebody new."""
+    """Existing rater to make a link for, instead of inviting a new one."""
     names: Path | None = None
-    """File with one name on each line, or a table (CSV) with the columns name and email: print a table of their
-    personal links, which work as often as needed. With --smtp each is mailed, and the table says which were sent."""
+    """File with one name per line, or a table (CSV) with the columns name and email: print a table of personal links,
+    which can be used repeatedly. With --smtp they are mailed, and the table shows which were sent."""
     email: str = ""
-    """Mail the personal link of --rater to this address instead of printing it. Addresses are kept nowhere."""
+    """Mail the personal link of --rater to this address instead of printing it. Addresses are not stored."""
     smtp: str = ""
     """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
     mail_from: str = ""
-    """Sender of the mails."""
+    """Sender address."""
 
     def __post_init__(self) -> None:
         if self.rater and self.names is not None:
             raise TutelageError("Personal links are for --rater or for --names; give one of them.")
         if self.email and not self.rater:
-            raise TutelageError("--email is the address of --rater; those of --names stand in its file.")
+            raise TutelageError("--email is the address of --rater; addresses of --names belong in its file.")
         if len({bool(self.smtp), bool(self.mail_from), bool(self.email or (self.smtp and self.names))}) > 1:
             raise TutelageError(
                 "A link is mailed with --smtp and --mail-from, to --email or to the addresses of --names."
@@ -50,7 +50,7 @@ Invite = settings_of(INVITE, PersonalLinks)
 
 
 def invite(settings: PersonalLinks) -> int:
-    """Print a link for a new rater, reviewer or owner, or for one who comes back."""
+    """Print a link for a new rater, reviewer or owner, or for a returning one."""
     from tutelage.people import find_rater, personal_link, start_session
     from tutelage.people.store.raters import DECIDING
 
@@ -89,7 +89,7 @@ def invite(settings: PersonalLinks) -> int:
 def _print_links(
     settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str]
 ) -> None:
-    """Print a personal link for each name as CSV, with the address where there is one."""
+    """Print a personal link for each name as CSV, with addresses if there are any."""
     from tutelage.people.export import safe_cell
 
     mailed = any(addresses.values())
@@ -103,7 +103,7 @@ def _print_links(
 def _mail_links(
     settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str]
 ) -> None:
-    """Mail a personal link to each of the names, and print as CSV what was sent. One that fails keeps up no other."""
+    """Mail a personal link to each address, and print the results as CSV. Failures do not stop the others."""
     from tutelage.people.export import safe_cell
     from tutelage.people.mail import MAILED, check_address, send_link
 
@@ -115,12 +115,12 @@ def _mail_links(
     table, failed = csv.writer(sys.stdout, lineterminator="\n"), 0
     table.writerow(("name", "email", "mail"))
     for name, address, token in links:
-        told = "sent"
+        status = "sent"
         try:
             send_link(store, server, token, address, _base(settings), actor=operator())
         except TutelageError as error:
-            failed, told = failed + 1, str(error)
-        table.writerow((safe_cell(name), safe_cell(address), safe_cell(told)))
+            failed, status = failed + 1, str(error)
+        table.writerow((safe_cell(name), safe_cell(address), safe_cell(status)))
         sys.stdout.flush()
     if failed:
         raise TutelageError(
@@ -132,7 +132,7 @@ def _mail_links(
 def _personal(
     settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str], note: str
 ) -> list[tuple[str, str, str]]:
-    """The name, the address and the token of a new personal link for each of the names."""
+    """Return name, address and token of a new personal link for each name."""
     from tutelage.people import personal_links
     from tutelage.people.store.raters import folded
 
@@ -144,7 +144,7 @@ def _personal(
 
 
 def _read_names(file: Path) -> dict[str, str]:
-    """The names of a file, one on each line, without addresses; or those of a table with the columns name and email."""
+    """Read names from a file, one per line, without addresses; or from a table with the columns name and email."""
     from tutelage.people.store.raters import folded
 
     try:
@@ -155,17 +155,17 @@ def _read_names(file: Path) -> dict[str, str]:
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     if not {"name", "email"} <= set(header):
         return {line.strip(): "" for line in lines}
-    found: dict[str, str] = {}
-    known: dict[str, str] = {}
+    result: dict[str, str] = {}
+    address_of: dict[str, str] = {}
     for number, row in enumerate(rows[1:], 2):
         cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
         name, address = cells.get("name", ""), cells.get("email", "")
         if not name or not address:
             raise TutelageError(f"Row {number} of {file} lacks a name or an address; give both.")
-        if known.setdefault(folded(name), address) != address:
-            raise TutelageError(f"'{name}' stands in {file} with two addresses; give one.")
-        found[name] = address
-    return found
+        if address_of.setdefault(folded(name), address) != address:
+            raise TutelageError(f"'{name}' has two addresses in {file}; give one.")
+        result[name] = address
+    return result
 
 
 def _new(settings: PersonalLinks) -> NewInvitation:

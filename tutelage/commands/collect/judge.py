@@ -1,4 +1,4 @@
-"""`tutelage collect judge`: a model behind an endpoint, or a reward model, as a rater of its own."""
+"""`tutelage collect judge`: a language model behind an endpoint, or a reward model, as a rater."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Score = Callable[[Sequence[Messages], Sequence[str]], list[float]]
 
 
 def judge(settings: Judge) -> int:
-    """Let the judge answer, and print how many questions it answered."""
+    """Let the judge answer, and print the number of its answers."""
     from tutelage.commands.display import display
     from tutelage.people import list_votes
     from tutelage.people.model_judges import judge_study
@@ -34,11 +34,11 @@ def judge(settings: Judge) -> int:
     with closing(store), display():
         compare, detail = _endpoint(settings, study) if settings.endpoint else _reward(settings)
         count = judge_study(store, study.id, name, compare, detail=detail, most=settings.limit)
-        said = [vote.verdict for vote in list_votes(store, study.id) if vote.rater == name]
-    ties = said.count("tie")
+        verdicts = [vote.verdict for vote in list_votes(store, study.id) if vote.rater == name]
+    ties = verdicts.count("tie")
     print(
-        f"{name}: {counted(count, 'question')} answered, {len(said):,} in all, {ties:,} of them equal or inconsistent. "
-        "It counts apart from people; `tutelage reward` and `collect export` take it with --kinds."
+        f"{name}: {counted(count, 'question')} answered, {len(verdicts):,} in all, {ties:,} of them equal or "
+        "inconsistent. It is counted apart from people; `tutelage reward` and `collect export` include it with --kinds."
     )
     return 0
 
@@ -53,12 +53,12 @@ def _endpoint(settings: Judge, study: "Study") -> "tuple[Compare, Mapping[str, o
             template = settings.template.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise TutelageError(f"The prompt {settings.template} cannot be read: {error}.") from error
-    asked = study.presentation
+    presentation = study.presentation
     endpoint = Endpoint(settings.endpoint, settings.model, os.environ.get(KEY, ""))
-    found = EndpointPairJudge(
-        PaidEndpoint(endpoint, settings.temperature), asked.question, asked.guidelines, template
+    pair_judge = EndpointPairJudge(
+        PaidEndpoint(endpoint, settings.temperature), presentation.question, presentation.guidelines, template
     )
-    return found, found.detail
+    return pair_judge, pair_judge.detail
 
 
 def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
@@ -71,7 +71,7 @@ def _reward(settings: Judge) -> "tuple[Compare, Mapping[str, object]]":
 
 
 def scoring(name: str, engine: EngineName) -> Score:
-    """The scores that a reward model or function gives to responses in their conversations."""
+    """Return a function that scores responses in their conversations with a reward model or function."""
     from tutelage.base import config
     from tutelage.data.records import Prompt, prompt_id
     from tutelage.rewards.factory import make_reward
@@ -81,8 +81,8 @@ def scoring(name: str, engine: EngineName) -> Score:
     reward = make_reward([name], None, config.Model(path=name, engine=engine))
 
     def score(conversations: Sequence[Messages], responses: Sequence[str]) -> list[float]:
-        asked = [Prompt(prompt_id(messages), messages) for messages in conversations]
-        scores: list[float] = scores_of(reward, Completions(asked, responses)).tolist()
+        prompts = [Prompt(prompt_id(messages), messages) for messages in conversations]
+        scores: list[float] = scores_of(reward, Completions(prompts, responses)).tolist()
         return scores
 
     return score

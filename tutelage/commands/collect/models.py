@@ -1,8 +1,8 @@
-"""The models of live conversations: endpoints by their address, folders by a `tutelage serve` of their own.
+"""Models of live conversations: endpoints by address, folders through a `tutelage serve` process each.
 
-The application for people never computes: each folder is served by a process that `collect serve` starts and ends, on a
-free port of this machine and with a key that only it knows. A process that ended is started again with the next
-request. Each ends with `collect serve`, even where that is killed: it watches a pipe that only `collect serve` holds.
+The application for raters never runs models: `collect serve` starts a process for each folder, on a free port of this
+machine and with a secret key, restarts it with the next request if it has ended, and stops it in the end. The process
+also ends if `collect serve` is killed: it watches a pipe that only `collect serve` holds.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from tutelage.data.transport import Unanswered
 from tutelage.people.chat_models import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
 
 ADDRESS = "address"
-"""The word before the address in what `tutelage serve` prints."""
+"""Word before the address in the output of `tutelage serve`."""
 NAME = "model"
-"""What requests call a folder's model."""
+"""Model name in requests to a served folder."""
 GRACE = 10.0
-"""Seconds that a process has to end."""
+"""Seconds that a process has to terminate."""
 
 
 @dataclass
 class ServedFolder:
-    """The model in a folder, behind a `tutelage serve` that is started when it is needed."""
+    """Model in a folder, behind a `tutelage serve` process that is started on demand."""
 
     folder: str
     engine: EngineName = "auto"
@@ -55,8 +55,8 @@ class ServedFolder:
                 yield piece
 
     def start(self) -> str:
-        """The address of the running server, which is started unless it runs. Raises Unanswered where it ends at once:
-        it has said why."""
+        """Return the address of the server, starting it if it is not running. Raises Unanswered if it ends at once; its
+        error has been printed."""
         with self._turn:
             if self._process is not None and self._process.poll() is None:
                 return self._url
@@ -86,7 +86,7 @@ class ServedFolder:
             return self._url
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         if self._process is None:
             return
         self._process.terminate()
@@ -98,8 +98,10 @@ class ServedFolder:
 
 
 def _address(process: "subprocess.Popen[str]") -> str:
-    """The address that a server prints once it listens; what it prints later is read by a thread, so that it never
-    waits for a reader. Empty where it ended before."""
+    """Return the address that a server prints once it listens, or "" if it ends before.
+
+    A thread reads later output, so that the server never blocks on the pipe.
+    """
     assert process.stdout is not None, "it is a pipe"
     for line in process.stdout:
         word, _, url = line.strip().partition(" ")
@@ -110,7 +112,7 @@ def _address(process: "subprocess.Popen[str]") -> str:
 
 
 class ServedModels:
-    """All models of a study's live conversations, by name."""
+    """Models of a study's live conversations, by name."""
 
     def __init__(self, engine: EngineName = "auto") -> None:
         self._engine = engine
@@ -118,7 +120,7 @@ class ServedModels:
         self._known: dict[str, ChatModel] = {}
 
     def __call__(self, name: str) -> ChatModel:
-        """The model of that name; a folder's is started with the first request."""
+        """Return the model with this name; a folder is served from the first request."""
         if name not in self._known:
             if is_address(name):
                 self._known[name] = EndpointModel(endpoint_of(name, self._key))
@@ -127,7 +129,7 @@ class ServedModels:
         return self._known[name]
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Start the models that are folders, and wait for them. Raises TutelageError where one does not start."""
+        """Start the models that are folders, and wait for them. Raises TutelageError if one does not start."""
         for name in dict.fromkeys(names):
             model = self(name)
             if isinstance(model, ServedFolder):
@@ -140,7 +142,7 @@ class ServedModels:
                     ) from error
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         for model in self._known.values():
             if isinstance(model, ServedFolder):
                 model.close()

@@ -1,4 +1,4 @@
-"""`tutelage collect payments`: the table by which raters from a platform are paid."""
+"""`tutelage collect payments`: table for paying raters from a platform."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from tutelage.commands.study import CollectSettings, open_existing
 
 @dataclass(frozen=True, kw_only=True)
 class Payments(CollectSettings):
-    """Write time and counts of every visit as CSV, to pay by: with the names of raters and the identifiers of the
-    platform, so keep it apart from exports."""
+    """Write time and counts of every visit as CSV, for payment. It contains names and platform identifiers of raters:
+    keep it apart from exports."""
 
     out: Path | None = None
-    """File to write; it must not exist. Without one the table is printed."""
+    """File to write; it must not exist. By default the table is printed."""
 
 
 def write_payments(settings: Payments) -> int:
-    """Write the table, or print it."""
+    """Write the table to a file, or print it."""
     from tutelage.people.remuneration import payment_csv
 
     store, study = open_existing(settings)

@@ -1,4 +1,4 @@
-"""`tutelage collect next`: the order in which new questions are asked."""
+"""`tutelage collect next`: the order of new questions."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -43,37 +43,37 @@ def choose(settings: Next) -> int:
 
 
 def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
-    """The production pairs of the study that no rater was asked yet. Raises TutelageError where there is none."""
+    """Return the production pairs of the study that were not yet assigned. Raises TutelageError if there are none."""
     from tutelage.people import list_questions
 
     if not study.kind.traits.sides:
         raise TutelageError(f"'{study.name}' {study.kind.traits.does}; priorities are for studies of pairs.")
-    found = [
+    fresh = [
         q
         for q in list_questions(store, study.id)
         if q.item.pool == "production" and not (q.answered or q.leased or q.skipped or q.excluded)
     ]
-    if not found:
+    if not fresh:
         raise TutelageError(
             f"'{study.name}' has no new question left; add some with `tutelage collect init`."
         )
-    return found
+    return fresh
 
 
 def _by_uncertainty(
     fresh: "Sequence[Question]", rewards: Sequence[str], engine: EngineName
 ) -> tuple[dict[str, float], str]:
-    """By how close the scores of one model are, or how much several disagree (`stats.acquisition`)."""
+    """Prioritise pairs with close scores (one model), or with disagreement (several; `stats.acquisition`)."""
     import numpy as np
 
     from tutelage.commands.collect.judge import scoring
     from tutelage.stats.acquisition import closeness, disagreement
 
-    asked = [q.messages for q in fresh]
+    conversations = [q.messages for q in fresh]
     chances = []
     for name in rewards:
         score = scoring(name, engine)
-        first, second = (score(asked, [q.texts[side] for q in fresh]) for side in (0, 1))
+        first, second = (score(conversations, [q.texts[side] for q in fresh]) for side in (0, 1))
         chances.append([_sigmoid(a - b) for a, b in zip(first, second, strict=True)])
     worth = (closeness if len(chances) == 1 else disagreement)(np.array(chances)).tolist()
     return dict(zip((q.key for q in fresh), worth, strict=True)), (
@@ -98,12 +98,12 @@ def _by_models(
     for question in fresh:
         models = {completion.sampler for completion in question.completions}
         rivals = models - {new}
-        wanted = len(models) == 2 and len(rivals) == 1 and (not settings.old or rivals == {settings.old})
-        between[question.key] = float(wanted)
+        matches = len(models) == 2 and len(rivals) == 1 and (not settings.old or rivals == {settings.old})
+        between[question.key] = float(matches)
     if not any(between.values()):
-        known = sorted({c.sampler for q in fresh for c in q.completions})
+        names = sorted({c.sampler for q in fresh for c in q.completions})
         raise TutelageError(
             f"No new question is between {new} and {settings.old or 'another model'}; the models of the new questions "
-            f"are {', '.join(known)}."
+            f"are {', '.join(names)}."
         )
     return between, f"first between {new} and {settings.old or 'older models'}"

@@ -1,4 +1,4 @@
-"""`tutelage collect serve`: serve a study, or several, to browsers."""
+"""`tutelage collect serve`: serve one or several studies to browsers."""
 
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -49,7 +49,7 @@ def serve(settings: Serve) -> int:
             _announce(store, study, url, settings)
             _watch(stack, store, study, url, settings, mail)
         print(
-            "Invite raters from the owner's page. ctrl-C stops the server; what was answered is on the disk.",
+            "Invite raters from the owner's page. ctrl-C stops the server; all answers are on disk.",
             flush=True,
         )
         stack.enter_context(signals_handled())
@@ -58,32 +58,33 @@ def serve(settings: Serve) -> int:
 
 
 def open_each(settings: Serve) -> "tuple[list[tuple[Store, Study]], bool]":
-    """The open databases with the studies that are to be served, and whether they are several: more than one is named,
-    or a folder that holds folders of studies. Studies of one database share it.
+    """Open the studies to serve; also return whether there are several: more than one name, or a folder of studies.
+
+    Studies of one database share its store.
 
     Raises:
-        TutelageError: there is no study at one of them.
+        TutelageError: there is no study at one of the names.
     """
     from tutelage.people import open_store, open_study
 
     places = [place for name in (settings.study, *settings.more) for place in _studies_at(settings, name)]
     stores: dict[str, Store] = {}
-    found: list[tuple[Store, Study]] = []
+    opened: list[tuple[Store, Study]] = []
     try:
         for place in places:
             address = database(place)
             if address not in stores:
                 stores[address] = open_store(address, create=False)
-            found.append((stores[address], open_study(stores[address], study_name(place) or None)))
+            opened.append((stores[address], open_study(stores[address], study_name(place) or None)))
     except BaseException:
         for store in stores.values():
             store.close()
         raise
-    return found, len(places) > 1 or places[0].study != settings.study
+    return opened, len(places) > 1 or places[0].study != settings.study
 
 
 def _studies_at(settings: Serve, name: str) -> list[CollectSettings]:
-    """The study of that name, or those in the folder of that name."""
+    """Return the study with this name, or those in the folder with this name."""
     one = CollectSettings(study=name, db=settings.db, name=settings.name)
     folder = Path(name).expanduser()
     if settings.db or not folder.is_dir() or (folder / FILE).exists():
@@ -109,7 +110,7 @@ def _announce(store: "Store", study: "Study", url: str, settings: Serve) -> None
 def _watch(
     stack: ExitStack, store: "Store", study: "Study", url: str, settings: Serve, mail: "MailServer | None"
 ) -> None:
-    """Begin what goes on beside the requests of a study: messages to the owners, and forgetting who is due."""
+    """Start the background tasks of a study: notifications of the owners, and erasure of raters who are due."""
     from tutelage.people.notification import Notifier
     from tutelage.people.store.rater_erasure import Retention
 
@@ -122,13 +123,13 @@ def _watch(
 
 
 def _doors(settings: Serve) -> "Doors":
-    """The ways to sign in without a link."""
+    """Return the sign-in methods other than links."""
     from tutelage.people.web.signing.doors import Doors, Proxy, Roles
     from tutelage.people.web.signing.oidc import Provider
 
     provider = None
     if settings.oidc_issuer:
-        import authlib  # noqa: F401  # missing, it is told now and not to the first who signs in
+        import authlib  # noqa: F401  # fail now if it is missing, not at the first sign-in
 
         provider = Provider(settings.oidc_issuer, settings.oidc_client, secret("TUTELAGE_OIDC_SECRET"))
     header = settings.proxy_user_header
@@ -137,7 +138,7 @@ def _doors(settings: Serve) -> "Doors":
 
 
 def _channels(settings: Serve, mail: "MailServer | None") -> "list[Channel]":
-    """How the owners are told what comes into the inbox."""
+    """Return the channels that notify the owners of new inbox entries."""
     from tutelage.people.notification import MailChannel, WebhookChannel
 
     channels: list[Channel] = []
@@ -149,10 +150,11 @@ def _channels(settings: Serve, mail: "MailServer | None") -> "list[Channel]":
 
 
 def owner_link(store: "Store", study: "Study", name: str = "") -> str:
-    """The token of a link that signs an owner in, once: the one of that name, or the first. Who is not there is made.
+    """Return a single-use sign-in token of the owner with this name, or of the first owner; the owner is created if
+    absent.
 
     Raises:
-        TutelageError: the name is that of somebody who is no owner, or whose access was taken away.
+        TutelageError: the name belongs to a member who is not an owner, or whose access was removed.
     """
     from tutelage.base.errors import TutelageError
     from tutelage.people import add_rater, find_rater, start_session
@@ -163,14 +165,16 @@ def owner_link(store: "Store", study: "Study", name: str = "") -> str:
     ]
     owner = find_rater(store, study.id, name) if name else next(iter(owners), None)
     if owner is not None and owner.role != "owner":
-        raise TutelageError(f"'{owner.name}' is a {owner.role} of '{study.name}' and no owner; name another.")
+        raise TutelageError(
+            f"'{owner.name}' is a {owner.role} of '{study.name}', not an owner; name another."
+        )
     if owner is None:
         owner = add_rater(store, study.id, name or OWNER, role="owner", actor=operator())
     return start_session(store, owner.id, days=1)
 
 
 def describe(store: "Store", study: "Study") -> str:
-    """One line with the numbers of questions, judgements and raters of the study."""
+    """Return one line with the numbers of questions, judgements and raters of the study."""
     from tutelage.people import count_study, list_raters
 
     counts = count_study(store, study.id)

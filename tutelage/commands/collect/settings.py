@@ -1,4 +1,4 @@
-"""The settings of `tutelage collect`: its subcommands, and the settings of those whose modules are slow to import."""
+"""Settings of `tutelage collect`: its subcommands, and the settings of those whose modules are slow to import."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,64 +22,63 @@ from tutelage.commands.study import CollectSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Init(CollectSettings):
-    """Make a study, or add questions to one: from ready pairs, from what `tutelage sample` wrote, or by sampling. With
-    --live raters talk to two models, and every turn is a question."""
+    """Create a study or add questions to one: from existing pairs, from the output of `tutelage sample`, or by
+    sampling. With --live raters talk to two models, and every turn is a question."""
 
     from_pairs: str = ""
-    """Ready pairs: a file or hub data set of preferences, whose labels are left aside."""
+    """Existing pairs: a file or hub data set of preferences; their labels are ignored."""
     from_sample: Path | None = None
-    """Folder that `tutelage sample --pairs` wrote."""
+    """Output folder of `tutelage sample --pairs`."""
     prompts: str = ""
-    """Prompts to sample answers to: a file or hub data set. With --live: suggested first messages."""
+    """Prompts to sample completions for: a file or hub data set. With --live: suggested first messages."""
     model: str = ""
     """Model to sample from: a folder or hub name; with --live also the address of an endpoint, such as
-    http://localhost:8000/v1#MODEL (without #MODEL the only one that it serves)."""
+    http://localhost:8000/v1#MODEL (#MODEL may be omitted if it serves only one)."""
     against: str = ""
-    """A second model; every pair then has one answer of each. With --live it is --model itself when left out."""
+    """A second model; every pair then has one completion of each. With --live, by default the same as --model."""
     live: bool = False
-    """Let raters hold conversations with both models: they write, two answers come, they choose, and the conversation
-    goes on from the better one. Again on the same study, other models or settings are in force from the next message
-    on."""
+    """Let raters talk to both models: they write, choose the better of two responses, and the conversation continues
+    from there. If repeated on the same study, new models or settings apply from the next message."""
     turns: int = 4
-    """Messages of a rater in a live conversation at most."""
+    """Maximum number of rater messages in a live conversation."""
     pairs: int = 1
-    """Questions per prompt, when sampling: pairs of answers, or with --answers so many sets of them."""
+    """Questions per prompt when sampling: pairs of completions or, with --answers, sets of them."""
     kind: str = "pair"
-    """What raters do with answers: pair (say which of two is better), or another kind of `tutelage.people.kinds`."""
+    """Task of the raters: pair (choose the better of two responses), or another kind of `tutelage.people.kinds`."""
     answers: int | None = None
-    """Answers in a question, where the kind takes more than two (up to 6). Pairs unless given."""
+    """Responses per question, if the kind takes more than two (up to 6). [default: 2]"""
     sampling: config.Sampling = field(default_factory=config.Sampling)
     seed: int = 0
-    """Seed of the sampling."""
+    """Random seed of sampling."""
     engine: config.EngineName = "auto"
-    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
-    processor, else plain."""
+    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; auto: cpu on a CPU, else
+    plain."""
     limit: int | None = None
-    """Prompts or ready pairs at most."""
+    """Maximum number of prompts or existing pairs."""
     round: int = 1
-    """The round that the questions belong to."""
+    """Round of the questions."""
     golds: str = ""
-    """Questions with a known answer, mixed in to see who pays attention: preferences that are beyond doubt."""
+    """Attention checks with a known answer, mixed in with the questions: preferences that are beyond doubt."""
     training: str = ""
-    """Questions to practise on before the real ones: preferences, with a column `explanation` if there is one."""
+    """Practice questions before the real ones: preferences, optionally with a column `explanation`."""
     language: tuple[str, ...] = ()
-    """Languages in which raters see the pages: en, de, es, zh, ar. The first is the usual one; of several, each rater
-    gets the one that the browser asks for, and may choose. [default: en]"""
+    """Languages of the pages: en, de, es, zh, ar. The first is the default; with several, each rater gets the browser's
+    preferred one, and can change it. [default: en]"""
     question: str = ""
-    """What raters are asked, in your own words. [default: one that fits --kind, in the rater's language]"""
+    """Question that raters are asked. [default: one for --kind, in the rater's language]"""
     criteria: tuple[str, ...] = ()
-    """Rows below the overall verdict, for example: accurate clear engaging."""
+    """Additional criteria below the overall verdict, for example: accurate clear engaging."""
     scale: int | None = None
-    """Steps of the scale. Of a pair: those to each side of the bar, 3 for seven points (the default) to 1 for plain
-    better or worse."""
+    """Steps of the scale. For pairs, the steps to each side of the bar: 3 for seven points (the default) to 1 for
+    better or worse only."""
     guidelines: Path | None = None
-    """File in Markdown that raters read first and may open at any time."""
+    """Markdown file with guidelines, which raters read first and can open at any time."""
     corrections: bool = False
-    """Let raters write a better response, by editing one or anew."""
+    """Let raters write a better response, by editing one or from scratch."""
     spans: tuple[str, ...] = ()
-    """Let raters mark words that are wrong; these are the categories, for example: fact reasoning tone."""
+    """Let raters mark wrong words, with these categories, for example: fact reasoning tone."""
     overlap: int | None = None
-    """Raters per question. [default: 2; with --live 1, the rater who talks]"""
+    """Raters per question. [default: 2; with --live 1, the rater in the conversation]"""
 
     def __post_init__(self) -> None:
         a_seed(self)
@@ -89,7 +88,7 @@ class Init(CollectSettings):
             self._check_live()
             return
         if self.turns != 4:
-            raise TutelageError("--turns is for live conversations: give --live too.")
+            raise TutelageError("--turns applies to live conversations: give --live too.")
         sources = [bool(self.from_pairs), self.from_sample is not None, bool(self.prompts)]
         if sum(sources) > 1:
             raise TutelageError(
@@ -116,17 +115,17 @@ class Init(CollectSettings):
             raise TutelageError(
                 "--live needs --model, and usually --against: the models that raters talk to."
             )
-        given = {
+        flags = {
             "--from-pairs": self.from_pairs,
             "--from-sample": self.from_sample,
             "--answers": self.answers,
             "--kind": self.kind != DEFAULT.name,
             "--pairs": self.pairs != 1,
         }
-        other = next((name for name, value in given.items() if value), None)
+        other = next((name for name, value in flags.items() if value), None)
         if other is not None:
             raise TutelageError(
-                f"{other} does not go with --live: every turn of a conversation is a pair, and comes from the models."
+                f"{other} cannot be used with --live: every turn of a conversation is a pair from the models."
             )
 
     def _check_kind(self) -> None:
@@ -150,73 +149,72 @@ class Init(CollectSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(CollectSettings):
-    """Serve a study to browsers until ctrl-C, or several, each below /s/NAME."""
+    """Serve one study to browsers until ctrl-C, or several, each below /s/NAME."""
 
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[STUDY ...]")] = ()
-    """More studies. A folder of studies stands for all that lie in it."""
+    """More studies. For a folder of studies, all studies in it."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 lets other machines in."""
+    """Address to listen on; 0.0.0.0 accepts connections from other machines."""
     port: int = PORT
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 for a free one."""
     public_url: str = ""
-    """Where browsers reach the site, if a proxy stands in between: https://rate.example.org, or https://example.org/rating."""
+    """Public address of the site, if behind a proxy: https://rate.example.org, or https://example.org/rating."""
     owner: str = ""
-    """Name of the owner whom the printed link signs in; made where there is none of that name. [default: the first
-    owner]"""
+    """Name of the owner whom the printed link signs in, created if absent. [default: the first owner]"""
     oidc_issuer: str = ""
     """OpenID provider at which owners and reviewers sign in: https://id.example.org."""
     oidc_client: str = ""
-    """Client id of this server there; the secret is read from TUTELAGE_OIDC_SECRET, or from the file that
-    TUTELAGE_OIDC_SECRET_FILE names. The provider sends people back to PUBLIC-URL/sign-in/callback,
-    whether one study is served or several."""
+    """Client id of this server at the provider; the secret is read from TUTELAGE_OIDC_SECRET, or from the file in
+    TUTELAGE_OIDC_SECRET_FILE. The provider redirects to PUBLIC-URL/sign-in/callback, whether one study is served or
+    several."""
     proxy_user_header: str = ""
-    """Header in which a proxy says who signed in there, such as X-Forwarded-User; needs --trusted-proxy."""
+    """Header in which a proxy passes the signed-in user, such as X-Forwarded-User; needs --trusted-proxy."""
     trusted_proxy: tuple[str, ...] = ()
-    """Addresses or networks of that proxy; from any other the header counts for nothing."""
+    """Addresses or networks of that proxy; from any other the header is ignored."""
     owners: tuple[str, ...] = ()
-    """Owners among those who sign in: e-mail addresses, domains (@example.org), or names of the proxy."""
+    """Users who sign in as owners: e-mail addresses, domains (@example.org), or user names of the proxy."""
     reviewers: tuple[str, ...] = ()
-    """Reviewers among them."""
+    """Users who sign in as reviewers, in the same forms."""
     webhook: str = ""
-    """Address that is told as JSON what comes into the inbox, every minute where there is something; signed with
-    TUTELAGE_WEBHOOK_SECRET, if that is set."""
+    """Address that receives new inbox entries as JSON, at most once a minute; signed with TUTELAGE_WEBHOOK_SECRET, if
+    set."""
     mail_to: str = ""
-    """E-mail address that is told the same; needs --smtp."""
+    """E-mail address that receives new inbox entries; needs --smtp."""
     mail_from: str = ""
-    """Sender of mails: of these, and of personal links that owners mail from the page of a rater, which needs --smtp
-    too. [default: the address of --mail-to]"""
+    """Sender of these mails, and of personal links that owners mail from the page of a rater, which needs --smtp too.
+    [default: the address of --mail-to]"""
     mail_language: str = ""
-    """Language of these mails: en, de, es, zh or ar; the usual one of the study when empty."""
+    """Language of these mails: en, de, es, zh or ar; by default that of the study."""
     engine: config.EngineName = "auto"
-    """How models of live conversations compute that are folders: plain, by transformers' modules; cpu, by kernels
-    compiled for this processor; auto: cpu on a processor, else plain."""
+    """Engine for models of live conversations that are folders: plain, the modules of transformers; cpu, kernels
+    compiled for this CPU; auto: cpu on a CPU, else plain."""
     smtp: str = ""
     """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
 
     def __post_init__(self) -> None:
         if bool(self.mail_to or self.mail_from) != bool(self.smtp):
             raise TutelageError(
-                "Mail takes --smtp, the server, and --mail-to, who is told of the inbox, or --mail-from, who sends "
-                "raters their links."
+                "Mail needs --smtp, the server, and --mail-to, which receives inbox entries, or --mail-from, the "
+                "sender of raters' links."
             )
         if self.mail_language and not self.mail_to:
-            raise TutelageError("--mail-language is that of the mails to --mail-to; give that too.")
+            raise TutelageError("--mail-language applies to mails to --mail-to; give that too.")
         if bool(self.oidc_issuer) != bool(self.oidc_client):
-            raise TutelageError("Signing in at a provider takes both --oidc-issuer and --oidc-client.")
+            raise TutelageError("Signing in at a provider needs both --oidc-issuer and --oidc-client.")
         if bool(self.proxy_user_header) != bool(self.trusted_proxy):
-            raise TutelageError("Signing in by a proxy takes both --proxy-user-header and --trusted-proxy.")
+            raise TutelageError("Signing in by a proxy needs both --proxy-user-header and --trusted-proxy.")
         if bool(self.owners or self.reviewers) != bool(self.oidc_issuer or self.proxy_user_header):
             raise TutelageError(
-                "Signing in takes --owners or --reviewers, who may, and --oidc-issuer or --proxy-user-header."
+                "Signing in needs --owners or --reviewers, and --oidc-issuer or --proxy-user-header."
             )
         if self.more and self.name:
-            raise TutelageError("--name names one study of a file; leave it out beside several.")
+            raise TutelageError("--name selects one study of a file; omit it when serving several.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status(CollectSettings):
-    """Print how far the study is, how well its raters agree, and who stands out."""
+    """Print the progress of the study, the agreement of its raters, and conspicuous raters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,17 +222,17 @@ class Simulate(CollectSettings):
     """Let simulated raters answer over HTTP, as browsers would."""
 
     url: str = ""
-    """Server to use; without one it is started for the time."""
+    """Server to use; by default a temporary one is started."""
     raters: int = 6
-    """How many raters; of every dozen or less, one is careless, one adversarial, the others ordinary."""
+    """Number of raters; in every dozen or fewer, one is careless, one adversarial, the others ordinary."""
     answers: int | None = None
-    """Answers of each rater at most."""
+    """Maximum number of answers per rater."""
     think: float = 0.0
-    """Mean seconds that a rater takes to answer (drawn anew each time); 0 answers at once, as no person does."""
+    """Mean seconds until a rater answers (exponentially distributed); 0 for no delay."""
     gold: str = "tutelage.data.worlds:gold"
-    """What the raters value, as module:function of prompts and completions."""
+    """Utility of the raters, as module:function of prompts and completions."""
     seed: int = 0
-    """Seed of the raters."""
+    """Random seed of the raters."""
 
     def __post_init__(self) -> None:
         a_seed(self)
@@ -242,32 +240,33 @@ class Simulate(CollectSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(CollectSettings):
-    """Let a model judge everything as one more rater, counted apart from people: a language model behind an
-    OpenAI-compatible endpoint, asked about both orders of each pair, or a reward model."""
+    """Add a model as a rater, counted apart from people: a language model behind an OpenAI-compatible endpoint, asked
+    about both orders of each pair, or a reward model."""
 
     rater: str = ""
-    """Name of the rater; that of the model when empty. One name is one judge: another model or prompt needs another."""
+    """Name of the rater, by default that of the model. A name belongs to one judge: another model or prompt needs
+    another name."""
     endpoint: str = ""
-    """Address of the endpoint that serves --model, such as http://localhost:8000/v1; its key, if it wants one, is read
-    from TUTELAGE_ENDPOINT_KEY."""
+    """Address of the endpoint that serves --model, such as http://localhost:8000/v1; if it needs a key, it is read from
+    TUTELAGE_ENDPOINT_KEY."""
     model: str = ""
-    """The endpoint's model."""
+    """Name of the model at the endpoint."""
     temperature: float = 0.0
-    """Of the endpoint's model."""
+    """Sampling temperature of the model at the endpoint."""
     template: Path | None = None
-    """File with the prompt, if not the built-in one: {question}, {guidelines}, {conversation}, {first} and {second} are
-    filled in, and the reply has to end with [[A]], [[B]] or [[C]]."""
+    """Prompt file that replaces the built-in prompt: {question}, {guidelines}, {conversation}, {first} and {second} are
+    filled in, and the reply must end with [[A]], [[B]] or [[C]]."""
     reward: str = ""
     """Reward model (folder) or module:function of prompts and answers, instead of an endpoint."""
     engine: config.EngineName = "auto"
-    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
-    processor, else plain."""
+    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; auto: cpu on a CPU, else
+    plain."""
     tie: float = 0.0
-    """Scores no further apart than this are equal."""
+    """Maximum score difference of a tie."""
     step: float = 1.0
-    """Scores further apart by this are one step of strength more."""
+    """Score difference per step of strength."""
     limit: int | None = None
-    """Questions at most; the next call goes on."""
+    """Maximum number of questions; the next call continues."""
 
     def __post_init__(self) -> None:
         if bool(self.endpoint) == bool(self.reward):
@@ -275,34 +274,34 @@ class Judge(CollectSettings):
         if self.endpoint and not self.model:
             raise TutelageError("--endpoint needs --model, the name by which it serves the judge.")
         if self.step <= 0 or self.tie < 0 or self.temperature < 0:
-            raise TutelageError("--step has to be above 0, --tie and --temperature at least 0.")
+            raise TutelageError("--step must be above 0, --tie and --temperature at least 0.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Next(CollectSettings):
-    """Say which questions are asked next. At least 30 % of the new ones are always drawn at random, so that there is an
-    unbiased sample of the study whatever else is asked."""
+    """Set the order of new questions. At least 30 % of them are always chosen at random, so that the study keeps an
+    unbiased sample."""
 
     by: Literal["finish-first", "random", "uncertainty", "models"] = "finish-first"
-    """finish-first: questions that were begun, then new ones at random; random: any open one at random; uncertainty:
-    new ones that --reward cannot tell apart; models: new ones between --new and --old. All but random ask about the
-    newest round first."""
+    """finish-first: started questions, then new ones at random; random: any open one at random; uncertainty: new ones
+    whose responses --reward scores similarly; models: new ones between --new and --old. All but random prefer the
+    newest round."""
     reward: tuple[str, ...] = ()
-    """Reward models (folders) or module:function: one is unsure of pairs with close scores, several of those that they
-    disagree about."""
+    """Reward models (folders) or module:function: one is uncertain about pairs with close scores, several about pairs
+    on which they disagree."""
     engine: config.EngineName = "auto"
-    """How models compute: plain, by transformers' modules; cpu, by kernels compiled for this processor; auto: cpu on a
-    processor, else plain."""
+    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; auto: cpu on a CPU, else
+    plain."""
     new: str = ""
-    """The newer model, as the study names it; the policy of the last round when empty."""
+    """The newer model, as named in the study; by default the policy of the last round."""
     old: str = ""
-    """The older model; any other than the newer one when empty."""
+    """The older model; by default any other than the newer one."""
 
     def __post_init__(self) -> None:
         if (self.by == "uncertainty") != bool(self.reward):
-            raise TutelageError("--by uncertainty needs --reward, and nothing else does.")
+            raise TutelageError("--by uncertainty needs --reward; the other orders do not use it.")
         if (self.new or self.old) and self.by != "models":
-            raise TutelageError("--new and --old go with --by models.")
+            raise TutelageError("--new and --old need --by models.")
 
 
 SUBCOMMANDS: Mapping[str, type[CollectSettings]] = {
@@ -323,4 +322,4 @@ SUBCOMMANDS: Mapping[str, type[CollectSettings]] = {
     "backup": Backup,
     "restore": Restore,
 }
-"""The classes of settings of the subcommands, by their names."""
+"""Settings classes of the subcommands, by name."""

@@ -1,4 +1,4 @@
-"""`tutelage collect`: a study of people comparing answers, from the questions to the preferences."""
+"""`tutelage collect`: a study in which people compare responses, from questions to preferences."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -25,11 +25,11 @@ RUNNERS: Mapping[str, str] = {
     "backup": "collect.transfer:back_up",
     "restore": "collect.transfer:restore",
 }
-"""The function that runs each subcommand, as module:function of `tutelage.commands`; imported when it is called."""
+"""Function of each subcommand, as module:function of `tutelage.commands`; imported when called."""
 
 
 def main(settings: CollectSettings) -> int:
-    """Run the subcommand that these settings belong to."""
+    """Run the subcommand of these settings."""
     name = next(name for name, kind in SUBCOMMANDS.items() if type(settings) is kind)
     module, _, function = RUNNERS[name].partition(":")
     run: Callable[[CollectSettings], int] = getattr(import_module(f"tutelage.commands.{module}"), function)

@@ -1,4 +1,4 @@
-"""`tutelage collect status`: the state of a study on the terminal."""
+"""`tutelage collect status`: state of a study on the terminal."""
 
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tell(settings: Status) -> int:
-    """Print the statistics that the owner's page shows."""
+    """Print the statistics of the owner's page."""
     from rich.console import Console
 
     from tutelage.people import list_raters
@@ -53,24 +53,24 @@ def tell(settings: Status) -> int:
     return 0
 
 
-def _agreement(found: "PairAgreement") -> str:
-    if found.value is None or found.low is None or found.high is None:
-        return f"unknown: {found.note}"
-    interval = f"{found.low:.1%} to {found.high:.1%}"
-    return f"{found.value:.1%} ({interval}) on {counted(found.items, 'item')} with two raters or more"
+def _agreement(agreement: "PairAgreement") -> str:
+    if agreement.value is None or agreement.low is None or agreement.high is None:
+        return f"unknown: {agreement.note}"
+    interval = f"{agreement.low:.1%} to {agreement.high:.1%}"
+    return f"{agreement.value:.1%} ({interval}) on {counted(agreement.items, 'item')} with two raters or more"
 
 
 def _print_rounds(console: "Console", rounds: "tuple[Round, ...]") -> None:
-    """Print a line for each round, where there is more than one or a lineage."""
+    """Print a line for each round, if there are several or any has a lineage."""
     if len(rounds) < 2 and not any(each.lineage for each in rounds):
         return
     for each in rounds:
         shares = (("agreement", each.agreement), ("ties", each.tie_share), ("wins", each.win_rate))
-        said = ", ".join(f"{name} {share:.0%}" for name, share in shares if share is not None)
+        figures = ", ".join(f"{name} {share:.0%}" for name, share in shares if share is not None)
         about = f"{each.policy or ', '.join(filter(None, each.samplers))}"
         console.print(
-            f"round {each.number:<8}{each.complete:,} of {counted(each.items, 'item')}{', ' if said else ''}{said}"
-            f"{f'; {about}' if about else ''}",
+            f"round {each.number:<8}{each.complete:,} of {counted(each.items, 'item')}{', ' if figures else ''}"
+            f"{figures}{f'; {about}' if about else ''}",
             markup=False,
         )
 
@@ -85,18 +85,20 @@ def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyStatis
     for name in ("rater", "answers", "reliability", "interval", "golds", "repeats", "remarks"):
         table.add_column(name, justify="left" if name in ("rater", "remarks") else "right")
     for rater in raters:
-        found = whole.statistics.raters[rater.id]
-        known = found.reliability is not None and found.low is not None and found.high is not None
+        statistics = whole.statistics.raters[rater.id]
+        is_known = (
+            statistics.reliability is not None and statistics.low is not None and statistics.high is not None
+        )
         tallies = rater.tallies
         excluded = (f"excluded: {rater.excluded}",) if rater.excluded else ()
         table.add_row(
             Text(rater.name),
             f"{tallies.answered:,}",
-            f"{found.reliability:.2f}" if known else "–",
-            f"{found.low:.2f} – {found.high:.2f}" if known else "–",
+            f"{statistics.reliability:.2f}" if is_known else "–",
+            f"{statistics.low:.2f} – {statistics.high:.2f}" if is_known else "–",
             f"{tallies.gold_right}/{tallies.gold_seen}",
             f"{tallies.repeat_same}/{tallies.repeat_seen}",
-            Text("; ".join((*excluded, *found.flags))),
+            Text("; ".join((*excluded, *statistics.flags))),
         )
     console.print()
     console.print(table)

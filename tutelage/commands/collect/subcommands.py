@@ -1,4 +1,4 @@
-"""Subcommands of `tutelage collect` for the operations of a study: their settings, and what is printed afterwards."""
+"""Subcommands of `tutelage collect` for study operations: their settings and their output."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 def settings_of(
     operation: Operation[Any], base: type[CollectSettings] = CollectSettings, more: str = ""
 ) -> type[CollectSettings]:
-    """The settings of the subcommand of an operation: those of `base`, and each field of the operation, in an amendment
-    None where it stays as it is. They name their operation in `OPERATION`; `more` ends their description."""
+    """Create the settings class of an operation's subcommand: fields of `base`, and the parameters of the operation.
+
+    In an amendment, None keeps the value in force. `OPERATION` of the class is the operation; `more` is appended to the
+    description.
+    """
     return dataclasses.make_dataclass(
         f"{operation.name.capitalize()}Settings",
         [_field(each, amends=isinstance(operation, Amendment)) for each in operation.parameters],
@@ -42,7 +45,7 @@ def settings_of(
 
 
 def _field(parameter: Parameter, *, amends: bool) -> tuple[str, Any, Any]:
-    """The name of a flag, its type with its help, and its default."""
+    """Return the name of a flag, its type with its help, and its default."""
     kind: Any = Path if parameter.file else parameter.type
     text = f"{'File: ' if parameter.file else ''}{parameter.text}"
     default = None if amends or parameter.required else parameter.default
@@ -57,7 +60,7 @@ def _field(parameter: Parameter, *, amends: bool) -> tuple[str, Any, Any]:
 
 
 def given_values(settings: CollectSettings) -> dict[str, Any]:
-    """The values of the operation that the command line gives, by their fields; of a file, its text."""
+    """Return the parameters of the operation that the command line sets, by field; for a file, its text."""
     operation: Operation[Any] = settings.OPERATION  # type: ignore[attr-defined]  # `settings_of` names it
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     values = {}
@@ -75,15 +78,15 @@ def given_values(settings: CollectSettings) -> dict[str, Any]:
 
 
 BASES: Mapping[str, type[CollectSettings]] = {RECRUIT.name: SiteSettings}
-"""What the settings of a subcommand have beside those of its operation, where that is more than the study."""
+"""Base classes of subcommand settings that need more than the study, by operation."""
 SETTINGS: Mapping[str, type[CollectSettings]] = {
     each.name: settings_of(each, BASES.get(each.name, CollectSettings)) for each in AMENDMENTS
 }
-"""The settings of the subcommands that change settings in force, by the names of the operations."""
+"""Settings classes of the subcommands that amend settings in force, by operation."""
 
 
 def amend(settings: CollectSettings) -> int:
-    """Change the settings in force by the values that are given, and print them."""
+    """Change the given settings in force, and print all of them."""
     operation: Amendment[Any] = settings.OPERATION  # type: ignore[attr-defined]  # `settings_of` names it
     values = given_values(settings)
     for each in operation.parameters:
@@ -120,7 +123,7 @@ def _show_consent(settings: CollectSettings, store: "Store", study: "Study", aft
 
 
 def _show_recruitment(settings: SiteSettings, store: "Store", study: "Study", after: "Recruitment") -> None:
-    """Print the link for the platform, and what the study will cost."""
+    """Print the link for the platform, and the estimated cost of the study."""
     from tutelage.people.recruitment import estimate
     from tutelage.people.store.visits import entry_of, work_in
 
@@ -142,4 +145,4 @@ def _cost(cost: "Cost", currency: str) -> str:
 
 
 SHOWN: Mapping[str, Callable[..., None]] = {"recruit": _show_recruitment, "consent": _show_consent}
-"""What is printed after an operation, where that is more than its values."""
+"""Functions that print the result of an operation whose output is more than its values."""

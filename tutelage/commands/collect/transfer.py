@@ -1,4 +1,4 @@
-"""`tutelage collect export` and `import`: a study as files, and files as a study."""
+"""`tutelage collect export`, `import`, `backup` and `restore`: a study as files, and files as a study."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportFiles(CollectSettings):
-    """The files of an export."""
+    """Output files of an export."""
 
     out: Path
     """Folder to write; it must not exist."""
     redact: bool = False
-    """Write [email], [phone], [iban], [card], [ip], [name] or [address] in place of what looks like personal data in
-    texts that people wrote."""
+    """Replace apparent personal data in texts by people with [email], [phone], [iban], [card], [ip], [name] or
+    [address]."""
     names: bool = False
-    """Write the names of raters into raters.jsonl, the file about raters. Everywhere else, and without this everywhere,
-    a pseudonym such as rater-7 stands for each: 7 is the rater's number in the study."""
+    """Include the names of raters in raters.jsonl. Otherwise, and in all other files, a rater appears under a pseudonym
+    such as rater-7, where 7 is the rater's number in the study."""
 
 
 Export = settings_of(EXPORT, ExportFiles)
@@ -41,79 +41,80 @@ Export = settings_of(EXPORT, ExportFiles)
 
 @dataclass(frozen=True, kw_only=True)
 class Import(CollectSettings):
-    """Take in what exists elsewhere: a folder that `collect export` wrote (as a new study), or a table of votes."""
+    """Import data from elsewhere: a folder that `collect export` wrote (as a new study), or a table of votes."""
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
     """The folder, or a table of votes: csv, tsv, json, jsonl or parquet."""
     prompt: tuple[str, ...] = ("prompt",)
-    """Column with the prompt; several are joined by blank lines."""
+    """Column of the prompt; several are joined by blank lines."""
     a: str = "completion_a"
-    """Column with the first response."""
+    """Column of the first response."""
     b: str = "completion_b"
-    """Column with the second response."""
+    """Column of the second response."""
     choice_column: str = "preference"
-    """Column with the choice: a, b, tie, both_bad, a-is-better, b-is-slightly-better, …"""
+    """Column of the choice: a, b, tie, both_bad, a-is-better, b-is-slightly-better, …"""
     choice: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """What another word for a choice means, such as 1=a; once for each word."""
+    """Meaning of another word for a choice, such as 1=a; once per word."""
     rater: str = "evaluator"
-    """Column with the rater."""
+    """Column of the rater."""
     annotators: tuple[str, ...] = ()
-    """Columns that each hold the choices of one rater, after whom they are named, in place of --choice-column and
-    --rater; an empty cell is no vote."""
+    """Columns with the choices of one rater each, named after the column, instead of --choice-column and --rater; an
+    empty cell is no vote."""
     model_a: str = ""
-    """Column with the model of the first response, if there is one."""
+    """Column of the model of the first response, if any."""
     model_b: str = ""
-    """Column with the model of the second response, if there is one."""
+    """Column of the model of the second response, if any."""
     time: str = ""
-    """Column with the time of the vote, if there is one."""
+    """Column of the time of the vote, if any."""
     reason: str = ""
-    """Column with the rater's reason, if there is one."""
+    """Column of the rater's reason, if any."""
     partial: bool = False
-    """Leave out the votes that cannot be used; else nothing is imported where there is one."""
+    """Skip unusable votes; by default nothing is imported if there are any."""
 
     def __post_init__(self) -> None:
         for each in self.choice:
             if "=" not in each:
                 raise TutelageError(
-                    f"--choice {each} does not say what it means: write --choice {each}=a for a choice, or "
+                    f"--choice {each} has no meaning: write --choice {each}=a for a choice, or "
                     f"--choice-column {each} for a column."
                 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backup(CollectSettings):
-    """Write the whole database into one file, from which `collect restore` makes it again, in SQLite or PostgreSQL.
-    Answers may go on arriving meanwhile."""
+    """Write the whole database into one file, which `collect restore` restores into SQLite or PostgreSQL. Raters can
+    continue answering meanwhile."""
 
     out: Path
-    """File to write, such as study.backup; it must not exist. It holds everything, also names and hashes of links."""
+    """File to write, such as study.backup; it must not exist. It contains all data, including names and hashes of
+    links."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Restore(CollectSettings):
-    """Make the database of a study again from a file that `collect backup` wrote. Where there is one already, nothing
-    is done."""
+    """Restore the database of a study from a file that `collect backup` wrote. Nothing is changed if the database
+    already exists."""
 
     source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="BACKUP")]
-    """The file."""
+    """Backup file."""
 
 
 FEW = 5
-"""Places with personal data that are shown."""
+"""Maximum number of examples of personal data to print."""
 
 
 def write(settings: ExportFiles) -> int:
-    """Export, and print what became of every vote."""
+    """Export a study, and print the outcome of every vote."""
     from tutelage.people.export import export_study
 
     store, study = open_existing(settings)
     selection = EXPORT.settings(**given_values(settings))
     with closing(store):
-        made = export_study(
+        export = export_study(
             store, study.id, settings.out, selection,
             redact=settings.redact, names=settings.names, actor=operator(),
         )  # fmt: skip
-    manifest = made.manifest
+    manifest = export.manifest
     fates = dict(manifest["judgements"])
     total = fates.pop("total")
     rows, corrections = manifest["rows"], dict(manifest["corrections"])
@@ -130,13 +131,13 @@ def write(settings: ExportFiles) -> int:
     print(f"{counted(total, 'judgement')} = {parts}" if parts else "no judgements yet")
     for note in manifest["notes"]:
         print(note)
-    for line in _told(made.hints, redacted=settings.redact):
+    for line in _told(export.hints, redacted=settings.redact):
         print(line)
     return 0
 
 
 def _told(hints: "Hints", *, redacted: bool) -> Iterator[str]:
-    """What looks like personal data in the export: how much, the first places, and what to do."""
+    """Yield lines about apparent personal data in the export: amount, examples, and remedy."""
     if hints.problem:
         yield f"Nothing was looked for that is personal data. {hints.problem}"
     elif hints.places and redacted:
@@ -149,8 +150,7 @@ def _told(hints: "Hints", *, redacted: bool) -> Iterator[str]:
 
 
 def read(settings: Import) -> int:
-    """Import a folder as a study of its own, or the votes of a table into the named study, which is made where there is
-    none."""
+    """Import a folder as a new study, or a table of votes into the named study, which is created if absent."""
     source = Path(settings.source).expanduser()
     if source.is_dir():
         _restore(settings, source)
@@ -164,8 +164,8 @@ def _restore(settings: Import, source: Path) -> None:
     from tutelage.people.restoration import import_export
 
     with closing(open_store(database(settings))) as store:
-        named = study_name(settings) or json.loads((source / "manifest.json").read_text())["study"]["name"]
-        study = import_export(store, source, name=named, actor=operator())
+        name = study_name(settings) or json.loads((source / "manifest.json").read_text())["study"]["name"]
+        study = import_export(store, source, name=name, actor=operator())
         print(f"{study.name} was restored from {source} into {store.address}")
 
 
@@ -177,16 +177,16 @@ def _read_table(settings: Import) -> None:
     table, columns = read_table(settings.source), _columns(settings)
     address = database(settings)
     if "://" not in address and not Path(address).exists():
-        _check(table, columns, settings)  # a file that is of no use makes no database
+        _check(table, columns, settings)  # an unusable file must not create a database
     with closing(open_store(address)) as store:
         study = _study(store, table, columns, settings)
-        done = import_votes(store, study.id, table, columns, partial=settings.partial, actor=operator())
+        imported = import_votes(store, study.id, table, columns, partial=settings.partial, actor=operator())
     print(
-        f"{study.name}: {counted(done.votes, 'new vote')} by {counted(done.raters, 'new rater')} on "
-        f"{counted(done.items, 'new question')}; "
-        f"{done.revised:,} replaced an earlier one, {done.known:,} were known already."
+        f"{study.name}: {counted(imported.votes, 'new vote')} by {counted(imported.raters, 'new rater')} on "
+        f"{counted(imported.items, 'new question')}; "
+        f"{imported.revised:,} replaced an earlier one, {imported.known:,} were known already."
     )
-    for reason, (count, places) in done.dropped.items():
+    for reason, (count, places) in imported.dropped.items():
         print(f"  left out {count:,}: {reason} ({', '.join(places)}{', …' if count > len(places) else ''})")
 
 
@@ -209,7 +209,7 @@ def _columns(settings: Import) -> "Columns":
 
 
 def _study(store: "Store", table: "Table", columns: "Columns", settings: Import) -> "Study":
-    """The named study, made where there is none and the table is fit to be imported."""
+    """Return the named study, created if absent and the table is usable."""
     from tutelage.people import create_study, list_studies, open_study
 
     name = new_name(settings)
@@ -229,7 +229,7 @@ def _check(table: "Table", columns: "Columns", settings: Import) -> None:
 
 
 def _meanings(choices: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """The meanings of words, from WORD=MEANING; a word may hold the sign itself."""
+    """Parse WORD=MEANING; a word may contain the equals sign itself."""
     from tutelage.people.vote_tables import meaning_of
 
     pairs = [each.rpartition("=") for each in choices]
@@ -237,34 +237,34 @@ def _meanings(choices: Sequence[str]) -> dict[str, tuple[str, int]]:
 
 
 def back_up(settings: Backup) -> int:
-    """Write the database into a file, and print what it holds."""
+    """Write the database into a file, and print its contents."""
     from tutelage.people import list_studies, open_store
     from tutelage.people.store.archive import write_archive
     from tutelage.people.store.backup import record_archive
 
     with closing(open_store(database(settings), create=False)) as store:
-        written = write_archive(store, settings.out.expanduser())
+        archive = write_archive(store, settings.out.expanduser())
         record_archive(store, settings.out.expanduser(), actor=operator())
         print(
             f"{settings.out}: {', '.join(list_studies(store))} from {store.address}\n"
-            f"  {counted(sum(written.rows.values()), 'row')} in {counted(len(written.rows), 'table')} of version "
-            f"{written.revision}, {counted(written.rows['judgement'], 'judgement')}\nIt holds names, answers and "
-            "hashes of links: keep it where nobody else can read it."
+            f"  {counted(sum(archive.rows.values()), 'row')} in {counted(len(archive.rows), 'table')} of version "
+            f"{archive.revision}, {counted(archive.rows['judgement'], 'judgement')}\nIt holds names, answers and "
+            "hashes of links: keep it private."
         )
     return 0
 
 
 def restore(settings: Restore) -> int:
-    """Make the database again, and print what it holds."""
+    """Restore the database, and print its contents."""
     from tutelage.people import list_studies, open_store
     from tutelage.people.store.archive import restore_archive
 
     address = database(settings)
-    found = restore_archive(address, settings.source.expanduser())
+    restored = restore_archive(address, settings.source.expanduser())
     with closing(open_store(address, create=False)) as store:
         print(
             f"{', '.join(list_studies(store))} restored into {store.address}: "
-            f"{counted(sum(found.rows.values()), 'row')}, "
-            f"{counted(found.rows['judgement'], 'judgement')}"
+            f"{counted(sum(restored.rows.values()), 'row')}, "
+            f"{counted(restored.rows['judgement'], 'judgement')}"
         )
     return 0

@@ -1,4 +1,4 @@
-"""Distillation: a student learns what a teacher would have written, on the student's own answers."""
+"""Distillation: a student is trained towards a teacher's distribution, on the student's own completions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -53,20 +53,20 @@ from tutelage.train.run.loop import Loop, Monitor, Training, load_state, recipe_
 from tutelage.train.supervised.batches import Order
 
 Given = dict[str, OfflineCompletion]
-"""Given responses by the id of their prompt."""
+"""Offline completions by prompt id."""
 
 
 def no_score(completions: Sequence[Completion]) -> Tensor:
-    """The score 0 for every answer: all that is learnt comes from the teacher. Float[B]"""
+    """Return the score 0 for every completion: the training signal comes from the teacher. Float[B]"""
     return torch.zeros(len(completions))
 
 
 @workflow(DistillSettings)
 def distill(settings: DistillSettings) -> DistillResult:
-    """Distil a teacher into a model: on its own answers, on given ones, or on both.
+    """Distil a teacher into a model, on its own completions, on offline ones, or on both.
 
     Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
-    goes on from its latest checkpoint, and a finished one returns its result at once.
+    continues from its latest checkpoint, and a finished one returns its result.
 
     Raises:
         TutelageError: the settings, the prompts, the model or the teacher cannot be used.
@@ -77,7 +77,7 @@ def distill(settings: DistillSettings) -> DistillResult:
 
 @workflow(DistillSettings)
 def prepare_distill(settings: DistillSettings) -> AbstractContextManager[Training[DistillResult]]:
-    """A distillation run, open and ready to be iterated over step by step; `distill` runs it to its end."""
+    """Open a distillation run for iteration step by step; `distill` runs it to its end."""
     recipe = distillation_recipe(settings)
     for line in remarks(recipe):
         remark(line)
@@ -88,13 +88,16 @@ def prepare_distill(settings: DistillSettings) -> AbstractContextManager[Trainin
 
 
 def distillation_recipe(settings: DistillSettings) -> Recipe:
-    """The recipe of the settings. Raises TutelageError for one that learns nothing from a teacher, or that needs what
-    the teacher or the given answers do not tell."""
+    """Return the recipe of the settings.
+
+    Raises TutelageError for a recipe without a training signal from a teacher, or one that needs more than the teacher
+    or the offline completions provide.
+    """
     recipe = override(recipe_named(settings.recipe), settings.set)
     name, shaping = recipe.name, recipe.shaping
     if recipe.penalty is None:
         raise TutelageError(
-            f"The recipe {name!r} has no penalty, and the penalty is what is learnt from a teacher: use gkd or "
+            f"The recipe {name!r} has no penalty, which is the training signal from a teacher: use gkd or "
             "reverse_kl, or --set penalty=Penalty."
         )
     for slot, is_set in {
@@ -106,22 +109,21 @@ def distillation_recipe(settings: DistillSettings) -> Recipe:
         if is_set:
             what = "shaping.missing_end" if slot == "shaping" else slot
             raise TutelageError(
-                f"In distillation there is no score, and the recipe {name!r} has a use for one ({slot}). Set "
+                f"Distillation has no score, but the recipe {name!r} uses one ({slot}). Set "
                 f"{what}=none{' or 0' if slot in ('ptx', 'dynamic_sampling') else ''}, or use gkd or reverse_kl."
             )
     whole = needs_divergence(recipe) is not None
     if settings.is_served and whole:
         raise TutelageError(
-            f"The recipe {name!r} compares whole distributions, and a server tells the probabilities of single tokens: "
+            f"The recipe {name!r} compares whole distributions, but a server returns probabilities of single tokens: "
             "use --recipe reverse_kl, or give the teacher's folder."
         )
     if settings.on_policy < 1 and not (
         whole and recipe.samples == 1 and isinstance(recipe.update, GradientSteps)
     ):
         raise TutelageError(
-            f"With --on-policy {settings.on_policy:g} answers are given that the student did not draw. From these only "
-            "a divergence of whole distributions can be learnt, by gradient steps, with one answer to each prompt: use "
-            "--recipe gkd."
+            f"With --on-policy {settings.on_policy:g} some completions are not sampled from the student. They need a "
+            "divergence of whole distributions, gradient steps, and one completion per prompt: use --recipe gkd."
         )
     return recipe
 
@@ -132,10 +134,10 @@ def _training(
     policy = trained_policy(settings, run)
     if not settings.is_served:
         refer_to_teacher(settings, policy, whole=needs_divergence(recipe) is not None)
-    encoded, given = _encoded(settings, policy, records)
+    encoded, offline = _encoded(settings, policy, records)
     fitting = fitting_prompts(policy, encoded, settings.sampling.max_new_tokens)
     remark_batch(settings.batch_size, len(fitting), "prompts")
-    loop = _loop(settings, run, recipe, policy, fitting, given)
+    loop = _loop(settings, run, recipe, policy, fitting, offline)
 
     figures = {"recipe": str(recipe), "dropped": len(encoded) - len(fitting)}
     return Training(loop, conclusion(run, policy, DistillResult, lambda: figures))
@@ -147,9 +149,9 @@ def _loop(
     recipe: Recipe,
     policy: Policy,
     prompts: Sequence[EncodedPrompt],
-    given: Given,
+    offline: Given,
 ) -> Loop:
-    """The loop of the recipe, from wherever the run was left."""
+    """Return the loop of the recipe, from the latest checkpoint of the run."""
     learner = Learner(
         {"policy": policy.parameters()},
         settings.optimiser,
@@ -169,7 +171,7 @@ def _loop(
     )
     steps = rl.improve(
         policy,
-        _generator(settings, run, policy, budget, given),
+        _generator(settings, run, policy, budget, offline),
         Order(prompts, settings.batch_size, settings.seed),
         no_score,
         recipe,
@@ -197,50 +199,53 @@ def _loop(
 
 
 def _measures_kl(recipe: Recipe) -> bool:
-    """Whether the teacher's log-probabilities of the tokens are needed beside the divergence: for a penalty by an
-    estimator, or for a controller. Otherwise they would cost another pass of the teacher."""
+    """Whether the teacher's token log-probabilities are needed in addition to the divergence: for a penalty by an
+    estimator, or for a controller. Otherwise they would cost another forward pass of the teacher."""
     assert recipe.penalty is not None
     exact = needs_divergence(recipe) is not None and isinstance(recipe.update, GradientSteps)
     return not exact or not isinstance(recipe.penalty.controller, Fixed)
 
 
 def _without_score(recipe: Recipe, step: Step) -> Step:
-    """The step without what is measured of scores, of which there are none, and of the KL where it was not measured."""
+    """Remove the metrics of scores, which do not exist here, and of the KL if it was not measured."""
     absent = ("score/", "groups/") if _measures_kl(recipe) else ("score/", "groups/", "kl/reference")
     metrics = {name: value for name, value in step.metrics.items() if not name.startswith(absent)}
     return replace(step, metrics=metrics)
 
 
 def _generator(
-    settings: DistillSettings, run: Run, policy: Policy, budget: Budget, given: Given
+    settings: DistillSettings, run: Run, policy: Policy, budget: Budget, offline: Given
 ) -> Generator:
     generator = training_generator(settings, policy, settings.sampling, run)
-    return OfflineMixture(generator, given, settings.on_policy, policy, budget) if given else generator
+    return OfflineMixture(generator, offline, settings.on_policy, policy, budget) if offline else generator
 
 
 def _encoded(
     settings: DistillSettings, policy: Policy, records: Sequence[Prompt] | Sequence[Demonstration]
 ) -> tuple[list[EncodedPrompt], Given]:
-    """The prompts as tokens and, of demonstrations, their responses up to the limit; a remark counts what was cut."""
+    """Tokenise the prompts and, of demonstrations, their responses up to the limit; a remark counts the truncated
+    ones."""
     if not settings.data:
         return encode_prompts([each for each in records if isinstance(each, Prompt)], policy.tokenizer), {}
-    prompts, given, seen = [], {}, Counter[str]()
+    prompts, offline, counts = [], {}, Counter[str]()
     limit = settings.sampling.max_new_tokens
     for record in records:
         assert isinstance(record, Demonstration)
         if record.weight != 1:
             raise TutelageError(
-                f"{settings.data} has a weight of {record.weight:g}, and distill counts every answer alike: leave the "
-                "column weight out, or use tutelage sft."
+                f"{settings.data} has a weight of {record.weight:g}, but distill weights all completions equally: "
+                "remove the column weight, or use tutelage sft."
             )
         name = prompt_id(record.messages)
-        seen[name] += 1
-        prompt = Prompt(f"{name}-{seen[name]}", record.messages)  # a prompt with two responses comes twice
-        asked, answer = encode(record.messages, record.response, policy.tokenizer)
-        prompts.append(EncodedPrompt(prompt, tuple(asked)))
-        given[prompt.id] = OfflineCompletion(tuple(answer[:limit]), record.response, len(answer) <= limit)
-    if cut := sum(not one.terminated for one in given.values()):
-        remark(
-            f"{counted(cut, 'given answer')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens)."
+        counts[name] += 1
+        prompt = Prompt(f"{name}-{counts[name]}", record.messages)  # a prompt with two responses occurs twice
+        prompt_ids, completion_ids = encode(record.messages, record.response, policy.tokenizer)
+        prompts.append(EncodedPrompt(prompt, tuple(prompt_ids)))
+        offline[prompt.id] = OfflineCompletion(
+            tuple(completion_ids[:limit]), record.response, len(completion_ids) <= limit
         )
-    return prompts, given
+    if cut := sum(not one.terminated for one in offline.values()):
+        remark(
+            f"{counted(cut, 'offline completion')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens)."
+        )
+    return prompts, offline

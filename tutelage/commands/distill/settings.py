@@ -11,27 +11,27 @@ from tutelage.base.errors import TutelageError
 
 @dataclass(frozen=True, kw_only=True)
 class DistillSettings(RecipeSettings):
-    """Distil a teacher into a model: the student answers, and every token of its answers is compared with what the
-    teacher would have written there (on-policy distillation). With --data a share of the answers is given."""
+    """Distil a teacher into a model: every token of the student's completions is compared with the teacher's
+    distribution (on-policy distillation). With --data some completions come from a file."""
 
     model: config.Model
     teacher: str = ""
-    """The teacher, with the vocabulary of --model: the folder or hub name of a causal language model, an adapter, a
-    .gguf file; or for --recipe reverse_kl the address of a server of it (vLLM or tutelage serve), such as
-    http://localhost:8000. A key, if the server wants one, is read from TUTELAGE_ENDPOINT_KEY."""
+    """Teacher with the vocabulary of --model: folder or hub name of a causal language model, an adapter, a .gguf file;
+    or, for --recipe reverse_kl, the address of a server (vLLM or tutelage serve), such as http://localhost:8000. If the
+    server needs a key, it is read from TUTELAGE_ENDPOINT_KEY."""
     prompts: str = ""
-    """Prompts that the student answers: a file or hub data set; any format of demonstrations or preferences serves."""
+    """Prompts for the student: a file or hub data set; any format of demonstrations or preferences works."""
     data: str = ""
-    """Demonstrations, with --on-policy below 1: their prompts are answered by the student in that share, and have their
-    given responses in the rest."""
+    """Demonstrations, with --on-policy below 1: the student completes that share of the prompts; the others keep their
+    responses."""
     on_policy: float = 1.0
-    """Share of the answers that the student writes itself (λ of GKD, TRL's lmbda); the others are those of --data. 0
-    writes none: supervised distillation."""
+    """Share of completions sampled from the student (λ of GKD, TRL's lmbda); the others come from --data. 0: supervised
+    distillation."""
     recipe: str = "gkd"
-    """What is minimised: gkd, a divergence between whole distributions; reverse_kl, the KL of whole answers from their
-    own tokens; any other recipe with a penalty, or module:NAME of your own."""
+    """Objective: gkd, a divergence between whole distributions; reverse_kl, the KL of completions estimated from their
+    tokens; any other recipe with a penalty, or a custom module:NAME."""
     set: tuple[str, ...] = ()
-    """Changes to the recipe, such as penalty.mixture=1, with which the divergence of gkd is KL(student‖teacher); 0 is
+    """Changes to the recipe, such as penalty.mixture=1, for which the divergence of gkd is KL(student‖teacher); 0 is
     KL(teacher‖student)."""
     sampling: config.Sampling = field(
         default_factory=lambda: config.Sampling(temperature=1.0, max_new_tokens=64)
@@ -51,51 +51,49 @@ class DistillSettings(RecipeSettings):
         within(self, 0, 1, "on_policy")
         if not self.teacher:
             raise TutelageError(
-                "distill needs a --teacher to learn from. To learn the best of the model's own completions by a "
-                "reward, use tutelage rejection."
+                "distill needs a --teacher. To train on the model's own completions with the highest reward, use "
+                "tutelage rejection."
             )
         if self.teacher == self.model.path:
-            raise TutelageError(
-                f"--teacher and --model are both {self.teacher!r}: a model has nothing to learn from itself."
-            )
+            raise TutelageError(f"--teacher and --model are both {self.teacher!r}: give another teacher.")
         _check_sources(self)
         sampling = self.sampling
         if sampling.top_k or sampling.top_p < 1 or sampling.min_p:
             raise TutelageError(
-                "distill compares the distribution that it samples from with the teacher's; top_k, top_p or min_p "
-                "would make it another. Use the temperature."
+                "distill compares the sampling distribution with the teacher's, and top_k, top_p or min_p would "
+                "change it. Use the temperature."
             )
         if sampling.temperature == 0:
             raise TutelageError(
-                "At temperature 0 there is no distribution to compare; use 1, at which the models are as they are."
+                "At temperature 0 there is no distribution to compare; use 1, which leaves the models unchanged."
             )
         if self.is_served and sampling.temperature != 1:
             raise TutelageError(
-                f"A server tells a teacher's probabilities at temperature 1, and --sampling.temperature is "
-                f"{sampling.temperature:g}: leave it at 1, or give the teacher's folder."
+                f"A server returns a teacher's probabilities at temperature 1, but --sampling.temperature is "
+                f"{sampling.temperature:g}: set it to 1, or give the teacher's folder."
             )
         if self.lora.dropout:
             raise TutelageError(
-                "--lora.dropout would make the model that learns another than the one that answered; leave it out."
+                "--lora.dropout would make the trained model differ from the sampled one; omit it."
             )
 
 
 def _check_sources(settings: DistillSettings) -> None:
-    """Refuse prompts and data that do not go with the share of the student's own answers."""
+    """Refuse combinations of prompts and data that contradict the on-policy share."""
     if settings.on_policy == 1:
         if settings.data:
             raise TutelageError(
-                "--data gives answers, but with --on-policy 1 the student writes all of them: set --on-policy 0.5, or "
-                "give the file as --prompts."
+                "--data contains completions, but with --on-policy 1 the student writes all of them: set --on-policy "
+                "0.5, or give the file as --prompts."
             )
         if not settings.prompts:
-            raise TutelageError("distill needs --prompts that the student answers.")
+            raise TutelageError("distill needs --prompts for the student.")
         return
     if not settings.data:
         raise TutelageError(
-            f"--on-policy {settings.on_policy:g} leaves a share of the answers to be given: name a file with --data."
+            f"--on-policy {settings.on_policy:g} takes the other completions from a file: name it with --data."
         )
     if settings.prompts:
-        raise TutelageError("With --on-policy below 1 the prompts are those of --data: leave --prompts out.")
+        raise TutelageError("With --on-policy below 1 the prompts come from --data: omit --prompts.")
     if settings.rollouts and not settings.on_policy:
-        raise TutelageError("With --on-policy 0 nothing is sampled, so --rollouts would do nothing.")
+        raise TutelageError("With --on-policy 0 nothing is sampled, so --rollouts has no effect.")

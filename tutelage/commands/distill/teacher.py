@@ -20,14 +20,15 @@ from tutelage.models.policy import Policy
 from tutelage.rollout.server.teacher_server import connect_teacher
 
 Teacher = Callable[[Rows], Tensor]
-"""Rows -> the log-probabilities of their response tokens, Float[B, R]"""
+"""Function from rows to the log-probabilities of their response tokens, Float[B, R]."""
 
 
 def refer_to_teacher(settings: DistillSettings, policy: Policy, *, whole: bool) -> None:
-    """Put the teacher of a folder in the place of the policy's reference, laid out over the ranks as the policy is.
+    """Use a teacher from a folder as the policy's reference, laid out over the ranks as the policy is.
+
     `whole`: whole distributions are compared.
 
-    Raises TutelageError where it has another vocabulary.
+    Raises TutelageError if its vocabulary differs.
     """
 
     def load(model: config.Model) -> Policy:
@@ -36,21 +37,21 @@ def refer_to_teacher(settings: DistillSettings, policy: Policy, *, whole: bool) 
     teacher = lay_out_beside(policy, replace(settings.model, path=settings.teacher), load)
     if not same_vocabulary(policy.tokenizer, teacher.tokenizer):
         raise TutelageError(
-            f"The teacher {settings.teacher!r} has another vocabulary than {settings.model.path!r}, and distillation "
-            "compares the probabilities of the same tokens. Give a teacher of the model's own family; what another one "
-            "writes can be learnt as demonstrations: tutelage sample, then tutelage sft."
+            f"The vocabulary of the teacher {settings.teacher!r} differs from that of {settings.model.path!r}, and "
+            "distillation compares the probabilities of the same tokens. Give a teacher of the same model family, or "
+            "train on the completions of another one as demonstrations: tutelage sample, then tutelage sft."
         )
     if whole and teacher.vocabulary != policy.vocabulary:
         raise TutelageError(
-            f"The teacher {settings.teacher!r} gives a probability to {counted(teacher.vocabulary, 'token')} and "
-            f"{settings.model.path!r} to {policy.vocabulary:,}, so that their distributions cannot be compared as a "
-            "whole, although their tokenizers agree. --recipe reverse_kl compares the tokens of the answers alone."
+            f"The teacher {settings.teacher!r} has an output layer of {counted(teacher.vocabulary, 'token')} and "
+            f"{settings.model.path!r} one of {policy.vocabulary:,}, so that whole distributions cannot be compared, "
+            "although the tokenizers agree. --recipe reverse_kl compares only the tokens of the completions."
         )
     policy.refer_to(teacher)
 
 
 def served_teacher(settings: DistillSettings, policy: Policy, ranks: Ranks) -> Teacher:
-    """The teacher behind an address, which rank 0 asks. Raises TutelageError where it cannot be used."""
+    """Return the teacher at an address, queried by rank 0. Raises TutelageError if it cannot be used."""
     key = os.environ.get(KEY, "")
 
     def connect() -> Teacher | None:

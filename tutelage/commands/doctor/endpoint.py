@@ -1,4 +1,4 @@
-"""Checks of an OpenAI-compatible server: its models, an answer, and log-probabilities."""
+"""Checks of an OpenAI-compatible server: its models, a completion, and log-probabilities."""
 
 import os
 import time
@@ -11,14 +11,16 @@ from tutelage.data.records import user
 from tutelage.data.transport import HttpRefusal, Transport
 
 TIMEOUT = 60.0
-"""Seconds that the server has for an answer of one token; the first one may load a model."""
+"""Timeout in seconds for a completion of one token; the first request may load a model."""
 SHOWN = 5
-"""Names of models that are printed."""
+"""Maximum number of model names to print."""
 
 
 def check_endpoint(url: str) -> tuple[Check, ...]:
-    """The checks of the server at `url`, which ends before `/chat/completions`; the first of its models is asked for a
-    token, and every request is sent once."""
+    """Check the server at `url`, up to `/chat/completions`.
+
+    Its first model is asked for one token, and no request is retried.
+    """
     return tuple(_checks(url.rstrip("/").removesuffix("/chat/completions")))
 
 
@@ -46,7 +48,7 @@ def _checks(url: str) -> Iterator[Check]:
 
 
 def _names(answer: object, url: str) -> list[str]:
-    """The names in the answer to a request for models."""
+    """Return the model names in the response to a request for models."""
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, list) or not all(isinstance(each, dict) and "id" in each for each in data):
         raise TutelageError(f"The server at {url} answered without a list of models.")
@@ -54,14 +56,14 @@ def _names(answer: object, url: str) -> list[str]:
 
 
 def _log_probabilities(server: Transport, url: str, model: str) -> Check:
-    asked = {
+    request = {
         "model": model,
         "messages": [{"role": "user", "content": "Hi"}],
         "max_tokens": 1,
         "logprobs": True,
     }
     try:
-        answer = server.post(f"{url}/chat/completions", asked)
+        answer = server.post(f"{url}/chat/completions", request)
         offered = bool(answer["choices"][0]["logprobs"]["content"])
         why = ""
     except (KeyError, TypeError, IndexError):
@@ -75,11 +77,11 @@ def _log_probabilities(server: Transport, url: str, model: str) -> Check:
 
 
 def _advice(error: Exception, url: str) -> str:
-    """What the server or the client said, and what to do about it."""
+    """Return the error of the server or the client, with advice."""
     if isinstance(error, HttpRefusal) and error.status in (401, 403):
         return f"{error} Set {KEY} to its key."
     if isinstance(error, HttpRefusal) and error.status == 404:
         return f"{error} Give the address up to /chat/completions, such as http://localhost:8000/v1."
     if isinstance(error, TutelageError):
         return str(error)
-    return f"{url!r} is no address; give one such as http://localhost:8000/v1."
+    return f"{url!r} is not an address; give one such as http://localhost:8000/v1."

@@ -1,4 +1,4 @@
-"""Checks of the machine that Tutelage runs on: what is there, what is missing, and what would change it."""
+"""Checks of this machine: available features, missing ones, and advice."""
 
 import os
 import platform
@@ -22,17 +22,19 @@ from tutelage.rollout.serving.asgi_server import listen
 State: TypeAlias = Literal["ok", "warning", "fault"]
 GIB = 2.0**30
 LITTLE_MEMORY, LITTLE_DISK = 3.0, 5.0
-"""GiB below which a warning is due: the demonstration takes 1 GiB, a LoRA run of 135 million parameters about 3."""
+"""GiB below which a warning is given: the demonstration needs 1 GiB, a LoRA run of 135 million parameters about 3."""
 
 BUSY = 2.0
-"""Load of a core, averaged over a minute, above which a warning is due. At 4, two threads took 16 s for a step of the
-demonstration that takes .2 s of the CPU."""
+"""Load per core, averaged over a minute, above which a warning is given. At 4, two threads took 16 s for a step of the
+demonstration that needs .2 s of CPU time."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One property of the machine, of a study or of a server. A `warning` costs time, votes or a feature; with a
-    `fault` some command cannot run, or a promise is not kept."""
+    """Result of one check of the machine, a study or a server.
+
+    A `warning` costs time, votes or a feature; with a `fault` a command cannot run, or a guarantee is violated.
+    """
 
     subject: str
     found: str
@@ -41,15 +43,15 @@ class Check:
 
     @classmethod
     def warning(cls, subject: str, found: str, advice: str, *, when: bool = True) -> "Check":
-        """A warning with its advice when it is due; else the check is ok."""
+        """Return a warning with its advice if `when`, else a check that is ok."""
         return cls(subject, found, "warning", advice) if when else cls(subject, found)
 
 
 def check_machine(folder: Path | None = None) -> tuple[Check, ...]:
-    """The checks of this machine; the disk is that of `folder`, by default of the current folder.
+    """Check this machine; disk space is that of `folder`, by default of the current folder.
 
-    Devices, the engine and memory concern models alone: without torch they are left out, and the extra `train` is
-    named as missing.
+    Devices, the engine and memory matter only for models: without torch they are skipped, and the extra `train` is
+    reported as missing.
     """
     models = (_devices, _engine, _memory) if find_spec("torch") else ()
     parts: tuple[Callable[[], Iterator[Check]], ...] = (
@@ -75,18 +77,18 @@ def _devices() -> Iterator[Check]:
     import torch
 
     cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    found = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
+    cpu = f"{platform.machine()}, {counted(torch.get_num_threads(), 'thread')} for torch"
     if load > BUSY * cores:
         yield Check.warning(
             "CPU",
-            f"{found}; busy: on {counted(cores, 'core')}, {load:.0f} programs want to compute",
-            "Training waits for them, most of all with several threads, which wait for each other at each operation: "
+            f"{cpu}; busy: on {counted(cores, 'core')}, {load:.0f} programs are running",
+            "Training slows down, especially with several threads, which synchronise at each operation: "
             "end other programs, or set OMP_NUM_THREADS=1.",
         )
     else:
-        yield Check("CPU", found)
+        yield Check("CPU", cpu)
     if not torch.cuda.is_available():
-        yield Check("GPU", "none that torch can use; models compute on the CPU")
+        yield Check("GPU", "none that torch can use; models run on the CPU")
         return
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -101,14 +103,12 @@ def _engine() -> Iterator[Check]:
     except TutelageError as error:
         yield Check("engine", "none", "fault", str(error))
         return
-    found = f"{engine.name} on the CPU"
+    text = f"{engine.name} on the CPU"
     if engine.missing:
-        yield Check.warning(
-            "engine", f"{found}, without compiled kernels, which takes longer", engine.missing
-        )
+        yield Check.warning("engine", f"{text}, without compiled kernels, which is slower", engine.missing)
         return
     why = f"kernels {engine.kernels}" if engine.kernels else f"{VARIABLE} is {engine.name}"
-    yield Check("engine", f"{found} ({why})")
+    yield Check("engine", f"{text} ({why})")
     if engine.products:
         libraries = ", ".join(f"{kind} {library}" for kind, library in engine.products.items())
         yield Check("products", f"float32: {libraries}")
@@ -130,11 +130,11 @@ def _disk(folder: Path) -> Iterator[Check]:
     except OSError as error:
         yield Check("disk", f"{folder}: {error.strerror}", "fault", "Give a folder that exists.")
         return
-    found, advice = (
+    text, advice = (
         f"{disk:,.1f} GiB free in {folder.resolve()}",
-        "Checkpoints take 16 bytes for each trained weight.",
+        "Checkpoints take 16 bytes per trained weight.",
     )
-    yield Check.warning("disk", found, advice, when=disk < LITTLE_DISK)
+    yield Check.warning("disk", text, advice, when=disk < LITTLE_DISK)
 
 
 def _databases() -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""What `tutelage doctor` prints: checks of a machine, a study or a server, and findings about a run."""
+"""Output of `tutelage doctor`: checks of a machine, a study or a server, and findings about a run."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(settings: DoctorSettings) -> int:
-    """Check, and print what was found."""
+    """Run the checks, and print their results."""
     checks, findings = _checks(settings), _findings(settings.target)
     if settings.json:
         print(json.dumps(_as_json(checks, findings), indent=2))
@@ -26,7 +26,7 @@ def main(settings: DoctorSettings) -> int:
 
 
 def _checks(settings: DoctorSettings) -> "list[Check]":
-    """The checks of what the settings name, of the machine where they name nothing."""
+    """Return the checks of the targets in the settings, of the machine if there are none."""
     study = study_address(settings.target)
     checks: list[Check] = []
     if not (settings.target or settings.endpoint):
@@ -45,7 +45,7 @@ def _checks(settings: DoctorSettings) -> "list[Check]":
 
 
 def _findings(target: str) -> "tuple[RunFinding, ...] | None":
-    """The findings of a run; None where the target is none, such as a study. Some folders hold both."""
+    """Return the findings of a run; None if the target is not a run, such as a study. Some folders contain both."""
     from tutelage.report.folders import holds_run
     from tutelage.report.stage_figures import findings_in
 
@@ -56,13 +56,13 @@ def _findings(target: str) -> "tuple[RunFinding, ...] | None":
 
 
 def _as_json(checks: "Sequence[Check]", findings: "Sequence[RunFinding] | None") -> dict[str, object]:
-    found = {} if findings is None else {"findings": [asdict(finding) for finding in findings]}
-    return found | ({"checks": [asdict(check) for check in checks]} if checks else {})
+    output = {} if findings is None else {"findings": [asdict(finding) for finding in findings]}
+    return output | ({"checks": [asdict(check) for check in checks]} if checks else {})
 
 
 def _print_findings(target: str, findings: "Sequence[RunFinding] | None") -> None:
     if findings == ():
-        print(f"{target}: No known training problems found. Shown in full: tutelage report {target}")
+        print(f"{target}: No known training problems found. Full report: tutelage report {target}")
     for finding in findings or ():
         print(f"{' '.join(filter(None, (finding.stage, '·', finding.subject)))}: {finding.sentence}")
 

@@ -1,4 +1,4 @@
-"""Checks of a study: its database, and what its owner would want to know before the next rater comes."""
+"""Checks of a study: its database, and problems its owner should know before the next rater arrives."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -34,22 +34,24 @@ MIGRATION = (
     "The next command that opens it, such as `tutelage collect status`, makes a backup and migrates it."
 )
 LITTLE_DISK = 1.0
-"""GiB below which a warning is due; a backup, which a migration begins with, takes as much as the database."""
+"""GiB below which a warning is given; a backup, which precedes a migration, takes as much as the database."""
 DAY_MS = 86_400_000
 OLD_BACKUP = 7
-"""Days after which a backup no longer counts as one, where answers have come."""
+"""Days after which a backup is too old if new answers have arrived."""
 AWAY = 14
-"""Days without a sign of life after which a rater is inactive."""
+"""Days without activity after which a rater is inactive."""
 
 
 def check_study(address: str) -> tuple[Check, ...]:
-    """The checks of the database at an address, and of every study in it. Nothing is changed: a database of an older
-    version is not migrated, and its studies are not looked at."""
+    """Check the database at an address, and every study in it.
+
+    Nothing is changed: an older database is not migrated, and its studies are not checked.
+    """
     try:
         where, revision = database_revision(address)
         if revision != newest():
-            found = f"{where}, tables of version {revision}; the newest is {newest()}"
-            return (Check.warning("database", found, MIGRATION),)
+            text = f"{where}, tables of version {revision}; the newest is {newest()}"
+            return (Check.warning("database", text, MIGRATION),)
         store = open_store(address, create=False)
     except TutelageError as error:
         return (Check("database", "cannot be used", "fault", str(error)),)
@@ -86,27 +88,27 @@ def _disk(store: Store) -> Iterator[Check]:
     size = store.path.stat().st_size / GIB
     little = free < max(LITTLE_DISK, size)
     advice = "Free some space: a full disk refuses answers, and a backup takes as much as the database."
-    found = f"{free:,.1f} GiB free, the database takes {size:,.3f}"
-    yield Check.warning("disk", found, advice, when=little)
+    text = f"{free:,.1f} GiB free, the database takes {size:,.3f}"
+    yield Check.warning("disk", text, advice, when=little)
 
 
 def _backups(store: Store, studies: Sequence[Study]) -> Iterator[Check]:
-    made = newest_backup(store)
-    days = None if made is None else (store.now() - made[1]) / DAY_MS
-    found = (
+    backup = newest_backup(store)
+    days = None if backup is None else (store.now() - backup[1]) / DAY_MS
+    text = (
         "none beside the database"
-        if made is None or days is None
-        else f"{made[0]}, {counted(round(days), 'day')} old"
+        if backup is None or days is None
+        else f"{backup[0]}, {counted(round(days), 'day')} old"
     )
     answered = any(rater.tallies.answered for study in studies for rater in list_raters(store, study.id))
     due = answered and (days is None or days > OLD_BACKUP)
     copying = "pg_dump copies it" if store.path is None else f"sqlite3 {store.path} '.backup FILE' copies it"
     advice = f"Keep a copy on another disk; {copying} while raters go on."
-    yield Check.warning("backup", found, advice, when=due)
+    yield Check.warning("backup", text, advice, when=due)
 
 
 def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
-    """The checks of one study; where it is not the only one of its database, their subjects begin with its name."""
+    """Check one study; if its database holds others, subjects begin with its name."""
     whole = Keeper(store).compute(study)
     raters = [
         rater
@@ -132,7 +134,7 @@ def _study(store: Store, study: Study, *, alone: bool) -> Iterator[Check]:
 
 def _items(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check]:
     counts = whole.survey.counts
-    found = f"{counts.complete:,} of {counts.items:,} have all their answers, the study is {study.state}"
+    text = f"{counts.complete:,} of {counts.items:,} have all their answers, the study is {study.state}"
     state: State = "ok"
     advice = ""
     if study.state == "open" and not counts.items and find_live_models(store, study.id) is None:
@@ -147,15 +149,15 @@ def _items(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check
         )
     elif study.state == "paused" and counts.complete < counts.items:
         state, advice = "warning", "Raters are asked nothing: open the study on the page Settings."
-    yield Check("items", found, state, advice)
+    yield Check("items", text, state, advice)
 
 
 def _quotas(store: Store, study: Study) -> Iterator[Check]:
     shortage = find_shortage(store, study)
     if shortage is not None:
-        found = f"they ask for {counted(shortage.asked, 'more answer')}, and the items take {shortage.left:,}"
+        text = f"they ask for {counted(shortage.asked, 'more answer')}, and the items take {shortage.left:,}"
         advice = "Add items (`tutelage collect next`), raise the raters for an item, or lower the quotas."
-        yield Check.warning("quotas", found, advice)
+        yield Check.warning("quotas", text, advice)
 
 
 def _overlap(study: Study, whole: StudyStatistics) -> Iterator[Check]:
@@ -204,17 +206,17 @@ def _inactive(store: Store, study: Study, raters: list[Rater], whole: StudyStati
         rater.name for rater in people if max(rater.seen or 0, rater.created) < store.now() - AWAY * DAY_MS
     ]
     if away:
-        found = f"{len(away):,} of {len(people):,} not seen for {counted(AWAY, 'day')}: {', '.join(away[:5])}"
+        text = f"{len(away):,} of {len(people):,} not seen for {counted(AWAY, 'day')}: {', '.join(away[:5])}"
         advice = "`tutelage collect invite --rater NAME` prints a link back; without a name, one for others."
-        yield Check.warning("inactive", found + (", …" if len(away) > 5 else ""), advice)
+        yield Check.warning("inactive", text + (", …" if len(away) > 5 else ""), advice)
 
 
 def _inbox(store: Store, study: Study) -> Iterator[Check]:
     waiting = {kind: n for kind, n in count_notices(store, study.id).items() if kind not in QUIET}
     names = {kind: SINGULAR[kind] if n == 1 else KINDS[kind][0].lower() for kind, n in waiting.items()}
-    told = ", ".join(f"{waiting[kind]:,} {names[kind]}" for kind in KINDS if kind in waiting)
-    found = f"waiting: {told}" if told else "nothing waits"
-    yield Check.warning("inbox", found, "Read and close them on the page Inbox.", when=bool(told))
+    contents = ", ".join(f"{waiting[kind]:,} {names[kind]}" for kind in KINDS if kind in waiting)
+    text = f"waiting: {contents}" if contents else "nothing waits"
+    yield Check.warning("inbox", text, "Read and close them on the page Inbox.", when=bool(contents))
 
 
 def _consent(study: Study, raters: list[Rater]) -> Iterator[Check]:
@@ -234,6 +236,6 @@ def _retention(store: Store, study: Study) -> Iterator[Check]:
     if not due:
         yield Check("retention", "no rater is overdue")
         return
-    found = f"overdue for {len(due):,}: {', '.join(rater.name for rater in due[:5])}"
+    text = f"overdue for {len(due):,}: {', '.join(rater.name for rater in due[:5])}"
     advice = "`tutelage collect forget --due` forgets them; a running `collect serve` does so every hour."
-    yield Check("retention", found, "fault", advice)
+    yield Check("retention", text, "fault", advice)

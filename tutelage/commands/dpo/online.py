@@ -1,7 +1,6 @@
-"""Preferences made as the policy learns: its own answers, compared by a reward or a judge (online, or iterative, DPO).
+"""Online preferences: the policy's own completions, compared by a reward or a judge (online, or iterative, DPO).
 
-After Guo et al. 2024 (arXiv 2402.04792) and Xiong et al. 2024 (arXiv 2312.11456); the reference stays the policy as it
-was at the start.
+After Guo et al. 2024 (arXiv 2402.04792) and Xiong et al. 2024 (arXiv 2312.11456); the reference is the initial policy.
 """
 
 import os
@@ -36,8 +35,8 @@ from tutelage.train.supervised.completion_rounds import (
 from tutelage.train.supervised.preference_job import DRIFT, ReferencePair, paired_job, refer
 
 CUT = (
-    "more than half of the answers were cut at the length limit, so the scores alone say which is better. If answers "
-    "are to end, allow longer ones (--sampling.max-new-tokens)."
+    "more than half of the completions were cut at the length limit, so only the scores say which is better. To let "
+    "completions end, allow longer ones (--sampling.max-new-tokens)."
 )
 
 
@@ -50,8 +49,9 @@ def online_job(
     budget: Budget,
     trust: Record,
 ) -> PreferenceJob:
-    """The job of learning from the policy's own answers, compared round by round. The policy has its reference."""
-    named = reference_of(settings, policy)
+    """Return the job that trains on the policy's own completions, compared round by round. The policy has its
+    reference."""
+    reference = reference_of(settings, policy)
     reward: Reward = (
         _judge(settings) if settings.judge else reward_beside(policy, settings.reward, settings.model)
     )
@@ -66,8 +66,8 @@ def online_job(
         if mostly_cut(groups):
             remark(f"Round {round + 1}: {CUT}")
         pairs = pair_up(best_and_worst(groups))
-        with policy.reference() if named is policy else nullcontext():
-            return refer(named, pairs, budget, drift=drift, max_length=longest(settings, policy))
+        with policy.reference() if reference is policy else nullcontext():
+            return refer(reference, pairs, budget, drift=drift, max_length=longest(settings, policy))
 
     steps = steps_per_round(settings, answers, 1)
 
@@ -87,7 +87,7 @@ def online_job(
 
 
 def measured_first(settings: DpoSettings) -> Record:
-    """The record of the reward or the judge held against --trust, before a run begins; empty without --trust."""
+    """Check the reward or the judge against --trust before a run begins; the record is empty without --trust."""
     return measure_first(
         settings,
         lambda: _judge(settings) if settings.judge else make_reward(settings.reward, None, settings.model),

@@ -1,4 +1,4 @@
-"""Jobs that learn from the preferences of a file: pairs, or single answers labelled good or bad."""
+"""Jobs that train on preferences from a file: pairs, or single answers labelled good or bad."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,22 +22,22 @@ from tutelage.train.supervised.unpaired_job import encode_unpaired, label, unpai
 
 @dataclass(frozen=True)
 class PreferenceJob:
-    """A job over preferences, with the counts of what it learns from, for summary.json."""
+    """Job on preferences, with the counts of its data for summary.json."""
 
     job: Job
     counts: Mapping[str, int]
 
 
 def reference_of(settings: DpoSettings, policy: Policy) -> Policy:
-    """The model that the settings name as the reference, or the policy itself, which has learnt nothing yet."""
+    """Return the reference model of the settings, by default the policy, which is still untrained."""
     if not settings.reference:
         return policy
-    named = replace(settings.model, path=settings.reference)
-    reference = lay_out_beside(policy, named, lambda model: Policy(load_backbone(model)))
+    reference_settings = replace(settings.model, path=settings.reference)
+    reference = lay_out_beside(policy, reference_settings, lambda model: Policy(load_backbone(model)))
     if not same_vocabulary(policy.tokenizer, reference.tokenizer):
         raise TutelageError(
-            f"The reference {settings.reference!r} has another vocabulary than {settings.model.path!r}: their "
-            "log-probabilities would be of different tokens."
+            f"The vocabulary of the reference {settings.reference!r} differs from that of {settings.model.path!r}: "
+            "their log-probabilities would be of different tokens."
         )
     return reference
 
@@ -49,21 +49,21 @@ def pairs_job(
     pairs: tuple[Sequence[Preference], Sequence[Preference]],
     budget: Budget,
 ) -> PreferenceJob:
-    """The job of learning from pairs: those to train on, and those held out."""
-    kept, aside = pairs
-    check_weights([*kept, *aside], settings.data)
+    """Return the job that trains on pairs; `pairs` are the training and the held-out pairs."""
+    training, aside = pairs
+    check_weights([*training, *aside], settings.data)
     max_length = min(settings.max_length, policy.context or settings.max_length)
-    train, cuts = encode_preferences(kept, policy.tokenizer, max_length)
+    train, cuts = encode_preferences(training, policy.tokenizer, max_length)
     remark(cuts.describe(max_length))
     held_out = encode_preferences(aside, policy.tokenizer, max_length)[0] if aside else []
     reference, drift = reference_of(settings, policy), DRIFT in getattr(loss, "needs", ())
-    known, known_aside = (
+    train_pairs, held_out_pairs = (
         refer(reference, part, budget, drift=drift, max_length=max_length) for part in (train, held_out)
     )
-    remark_batch(settings.batch_size, len(known), "pairs")
-    order = Order(known, settings.batch_size, settings.seed)
+    remark_batch(settings.batch_size, len(train_pairs), "pairs")
+    order = Order(train_pairs, settings.batch_size, settings.seed)
     steps = max(1, round(settings.epochs * order.steps_per_epoch))
-    job = paired_job(policy, loss, order, steps, budget=budget, held_out=known_aside)
+    job = paired_job(policy, loss, order, steps, budget=budget, held_out=held_out_pairs)
     counts = {"pairs": len(train), "held_out_pairs": len(held_out), "dropped": len(cuts.dropped)}
     return PreferenceJob(job, counts)
 
@@ -71,32 +71,32 @@ def pairs_job(
 def single_answers_job(
     settings: DpoSettings, policy: Policy, loss: Kto, records: Sequence[UnpairedAnswer], budget: Budget
 ) -> PreferenceJob:
-    """The job of learning from single labelled answers."""
+    """Return the job that trains on single labelled answers."""
     max_length = min(settings.max_length, policy.context or settings.max_length)
     prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
-    kept, aside = (
+    training, aside = (
         [records[int(prompt.id)] for prompt in part]
         for part in split_by_prompt(prompts, settings.held_out, settings.seed)
     )
-    train, cuts = encode_unpaired(kept, policy.tokenizer, max_length)
+    train, cuts = encode_unpaired(training, policy.tokenizer, max_length)
     remark(cuts.describe(max_length))
     held_out = encode_unpaired(aside, policy.tokenizer, max_length)[0] if aside else []
     good = sum(liked for _, liked in train)
     remark(_balance(good, len(train) - good, loss))
     reference = reference_of(settings, policy)
-    known, known_aside = (
+    train_answers, held_out_answers = (
         label(reference, answers, budget, max_length=max_length) for answers in (train, held_out)
     )
-    remark_batch(settings.batch_size, len(known), "answers")
-    order = Order(known, settings.batch_size, settings.seed)
+    remark_batch(settings.batch_size, len(train_answers), "answers")
+    order = Order(train_answers, settings.batch_size, settings.seed)
     steps = max(1, round(settings.epochs * order.steps_per_epoch))
-    job = unpaired_job(policy, loss, order, steps, budget=budget, held_out=known_aside)
+    job = unpaired_job(policy, loss, order, steps, budget=budget, held_out=held_out_answers)
     counts = {"good": good, "bad": len(train) - good, "held_out_answers": len(held_out)}
     return PreferenceJob(job, counts | {"dropped": len(cuts.dropped)})
 
 
 def _balance(good: int, bad: int, loss: Kto) -> str:
-    """A remark where one label outweighs the other: the paper keeps λ_d n_d / (λ_u n_u) between 1 and 4/3."""
+    """Return a remark if one label outweighs the other: the paper keeps λ_d n_d / (λ_u n_u) between 1 and 4/3."""
     weight = loss.desirable * good / max(1e-12, loss.undesirable * bad)
     if 1 <= weight <= 4 / 3 or not bad or not good:
         return ""

@@ -1,4 +1,4 @@
-"""Direct preference optimisation: a policy from preferences, without a reward model."""
+"""Direct preference optimisation: training a policy on preferences, without a reward model."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 def dpo(settings: DpoSettings) -> DpoResult:
     """Train a policy on preferences directly, by DPO or another loss over pairs (KTO: also over single answers).
 
-    The preferences come from a file, or are made as the policy learns: a reward or a judge compares its own answers.
-    Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
-    goes on from its latest checkpoint, and a finished one returns its result at once.
+    The preferences come from a file, or are made during training: a reward or a judge compares the policy's own
+    completions. Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an
+    unfinished run continues from its latest checkpoint, and a finished one returns its result.
 
     Raises:
         TutelageError: the settings, the preferences or the model cannot be used.
@@ -48,11 +48,11 @@ def dpo(settings: DpoSettings) -> DpoResult:
 
 @workflow(DpoSettings)
 def prepare_dpo(settings: DpoSettings) -> AbstractContextManager[Training[DpoResult]]:
-    """A run that learns from preferences, open and ready to be iterated over step by step; `dpo` runs it to its end."""
+    """Open a preference run for iteration step by step; `dpo` runs it to its end."""
     loss = _loss(settings)
     address = study_address(settings.data) if settings.data else None
     if address is not None:
-        study = join().shared(lambda: _study(settings, address))  # it may change while it is read
+        study = join().shared(lambda: _study(settings, address))  # read once: it may change meanwhile
         for line in study.remarks:
             remark(line)
         start = partial(_training, settings, loss, [], {}, study)
@@ -70,7 +70,7 @@ def prepare_dpo(settings: DpoSettings) -> AbstractContextManager[Training[DpoRes
 
 def _study(settings: DpoSettings, address: str) -> "StudySnapshot":
     from tutelage.commands.study_data import read_study
-    from tutelage.people import Selection  # here: other runs spare themselves the database
+    from tutelage.people import Selection  # imported here: other runs need no database
 
     return read_study(
         address,
@@ -95,8 +95,8 @@ def _training(
         from tutelage.commands.study_data import record_study
 
         record_study(study, run.path)
-    asked = bool(settings.prompts and not settings.reference)
-    policy = trained_policy(settings, run, with_reference=asked)
+    with_reference = bool(settings.prompts and not settings.reference)
+    policy = trained_policy(settings, run, with_reference=with_reference)
     budget = token_budget(settings, run, policy)
     if study is not None:
         prepared = pairs_job(settings, policy, loss, (study.train, study.held_out), budget)
@@ -117,7 +117,7 @@ def _job(
     budget: Budget,
     trust: Record,
 ) -> PreferenceJob:
-    """The job of learning from prompts, from single answers or from pairs, whichever the records are."""
+    """Return the job for prompts, for single answers or for pairs, by the settings."""
     if settings.prompts:
         return online_job(settings, run, policy, loss, records, budget, trust)
     if settings.unpaired:
@@ -131,6 +131,6 @@ def _loss(settings: DpoSettings) -> PreferenceLoss:
     loss = preference_loss(settings.loss, settings.set)
     if settings.unpaired and not isinstance(loss, Kto):
         raise TutelageError(
-            f"--loss {settings.loss} compares two answers to one prompt; of single labelled answers only kto learns."
+            f"--loss {settings.loss} compares two answers to one prompt; only kto trains on single labelled answers."
         )
     return loss

@@ -13,35 +13,36 @@ from tutelage.commands.study_settings import StudySettings, study_address
 @dataclass(frozen=True, kw_only=True)
 class DpoSettings(StudySettings, RoundSettings, BatchSettings):
     """Train a policy on preferences directly: DPO, cDPO, robust DPO, IPO, hinge, SLiC, KTO, ORPO or SimPO. The
-    preferences come from a file (--data), or are made as the policy learns (--prompts): in each of --rounds it answers,
-    a reward or a judge compares, and it learns from its best answer against its worst (online, or iterative, DPO)."""
+    preferences come from a file (--data), or are made during training (--prompts): in each of --rounds the policy
+    writes completions, a reward or a judge compares them, and it is trained on the best against the worst (online, or
+    iterative, DPO)."""
 
     model: config.Model
     data: str = ""
-    """Preferences: a file or hub data set with chosen and rejected answers, whose format is recognised; or a study: its
-    folder, its database file, or a postgresql:// URL. Soft labels, weights and margins count."""
+    """Preferences: a file or hub data set with chosen and rejected answers, whose format is detected; or a study: its
+    folder, its database file, or a postgresql:// URL. Soft labels, weights and margins are used."""
     loss: str = "dpo"
-    """What is minimised: dpo, cdpo, robust, ipo, hinge, slic, kto, orpo, simpo, or module:NAME of your own."""
+    """Loss: dpo, cdpo, robust, ipo, hinge, slic, kto, orpo, simpo, or a custom module:NAME."""
     set: tuple[str, ...] = ()
     """Changes to the loss, such as beta=0.05 or smoothing=0.1."""
     unpaired: bool = False
-    """The data are single answers labelled good or bad (prompt, completion, label); only kto learns from these."""
+    """The data are single answers labelled good or bad (prompt, completion, label), for kto."""
     judge: str = ""
-    """Instead of --reward, a model that compares two answers: the address of an OpenAI-compatible endpoint, such as
-    http://localhost:8000/v1. Its key, if it wants one, is read from TUTELAGE_ENDPOINT_KEY."""
+    """Model that compares two completions, instead of --reward: the address of an OpenAI-compatible endpoint, such as
+    http://localhost:8000/v1. If it needs a key, it is read from TUTELAGE_ENDPOINT_KEY."""
     judge_model: str = ""
-    """Name of the judge at that endpoint."""
+    """Name of the judge at the endpoint."""
     judge_question: str = "Which response is better?"
-    """What the judge is asked about two responses."""
+    """Question that the judge answers about two responses."""
     reference: str = ""
-    """Model that the policy is measured against; the model as it starts when empty."""
+    """Reference model; by default the initial model."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.1))
     epochs: float = 1.0
     """Passes over the preferences; with --prompts over those of a round."""
     held_out: float = 0.05
-    """Share of the prompts kept aside: to measure loss and accuracy, with --prompts the score of a fresh answer. With a
-    judge, none."""
+    """Share of held-out prompts, to measure loss and accuracy; with --prompts the score of a new completion. Unused
+    with a judge."""
     evaluate_every: int = 50
     """Evaluate on held-out data every N steps."""
 
@@ -57,47 +58,47 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
         a_share(self, "held_out")
         if bool(self.data) == bool(self.prompts):
             raise TutelageError(
-                "Give either --data, preferences that there are, or --prompts, to which the policy's own answers are "
-                "compared by --reward or --judge."
+                "Give either --data, existing preferences, or --prompts, for which --reward or --judge compares the "
+                "policy's own completions."
             )
         if self.data:
             _refuse_inert_rounds(self)
             if self.unpaired and study_address(self.data) is not None:
                 raise TutelageError(
-                    "A study gives pairs, and --unpaired wants single answers: leave --unpaired away, or name "
+                    "A study gives pairs, but --unpaired needs single answers: omit --unpaired, or name "
                     "unpaired.jsonl of an export."
                 )
             return
         if bool(self.reward) == bool(self.judge):
-            raise TutelageError(
-                "--prompts needs something that compares the answers: either --reward or --judge."
-            )
+            raise TutelageError("--prompts needs either --reward or --judge to compare the completions.")
         if bool(self.judge) != bool(self.judge_model):
             raise TutelageError(
                 "--judge is an address and --judge-model the name of the model there: give both."
             )
         if self.judge and self.samples != 2:
-            raise TutelageError(f"A judge compares two answers; set --samples 2 instead of {self.samples}.")
+            raise TutelageError(
+                f"A judge compares two completions; set --samples 2 instead of {self.samples}."
+            )
         usual = (DpoSettings.held_out, DpoSettings.evaluate_every)
         if self.judge and (self.held_out, self.evaluate_every) != usual:
             raise TutelageError(
-                "A judge gives no score that could be measured on held-out prompts, so with --judge --held-out and "
-                "--evaluate-every would do nothing."
+                "A judge gives no score to measure on held-out prompts, so --held-out and --evaluate-every have no "
+                "effect with --judge."
             )
         if self.unpaired:
             raise TutelageError(
-                "--unpaired is a form of --data; the policy's own answers always come in pairs."
+                "--unpaired is a form of --data; the policy's own completions always come in pairs."
             )
 
 
 def _refuse_inert_rounds(settings: DpoSettings) -> None:
-    """With preferences from a file, what belongs to rounds would do nothing."""
+    """Refuse settings of rounds, which have no effect with preferences from a file."""
     names = [*(f.name for f in fields(RoundSettings)), "judge", "judge_model", "judge_question"]
     usual = {f.name: f.default if f.default is not MISSING else None for f in fields(DpoSettings)}
     usual["sampling"] = config.Sampling()
-    given = [name for name in names if getattr(settings, name) != usual[name]]
-    if given:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    changed = [name for name in names if getattr(settings, name) != usual[name]]
+    if changed:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
         raise TutelageError(
-            f"With --data nothing is sampled, so {flags} would do nothing; --prompts is their place."
+            f"With --data nothing is sampled, so {flags} would have no effect; use --prompts."
         )

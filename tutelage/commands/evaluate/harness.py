@@ -1,8 +1,8 @@
-"""EleutherAI's evaluation harness on a policy: its tasks, our log-probabilities and our sampler.
+"""EleutherAI's evaluation harness on a policy: its tasks with our log-probabilities and our sampler.
 
-lm-evaluation-harness (https://github.com/EleutherAI/lm-evaluation-harness) asks a model for three things: how likely a
-continuation is after a context, how likely a whole text is, and a text until a stop string. Its few-shot prompts,
-metrics and standard errors are its own.
+lm-evaluation-harness (https://github.com/EleutherAI/lm-evaluation-harness) requests the log-likelihood of a
+continuation after a context, the log-likelihood of a whole text, and a generation until a stop string. Few-shot
+prompts, metrics and standard errors are computed by the harness.
 """
 
 import difflib
@@ -29,39 +29,37 @@ from tutelage.engines.plans.token_budget import CHUNK_ELEMENTS
 from tutelage.models.policy import Policy
 
 CONTEXT = 2048
-"""Tokens that a policy is asked about at once, where its configuration names no limit."""
+"""Context length in tokens if the configuration of the policy has none."""
 ANSWER = 256
-"""Tokens of an answer at most, where a task names no limit."""
+"""Maximum tokens of a generation if a task sets no limit."""
 
 
 @dataclass(frozen=True)
 class TaskFigures:
-    """What a policy reached on the tasks."""
+    """Results of a policy on tasks."""
 
     figures: Mapping[str, float]
     """Values by `task/metric`, and their standard errors by `task/metric_error`."""
     samples: tuple[Mapping[str, Any], ...]
-    """One row for each document: task, number, target, what the policy said, and its own metrics."""
+    """One row per document: task, number, target, generations, and metrics."""
     versions: Mapping[str, Any]
-    """The versions of the tasks, which numbers may only be compared within."""
+    """Versions of the tasks; results are comparable only within a version."""
 
 
 def run_tasks(policy: Policy, settings: EvaluateSettings) -> TaskFigures:
-    """The policy on the tasks of `settings`.
+    """Evaluate a policy on the tasks of `settings`.
 
-    Raises TutelageError for a task that does not exist, and where its data cannot be read.
+    Raises TutelageError for a task that does not exist or whose data cannot be read.
     """
     manager = _manager(settings.task_folder)
     _check_names(settings.tasks, manager)
     if settings.task_chat and not has_template(policy.tokenizer):
-        raise TutelageError(
-            f"The tokenizer of {settings.model.path} has no chat template: leave --task-chat out."
-        )
+        raise TutelageError(f"The tokenizer of {settings.model.path} has no chat template: omit --task-chat.")
     log = logging.getLogger("lm_eval")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        found = simple_evaluate(
+        results = simple_evaluate(
             PolicyLM(policy, settings.seed),
             tasks=list(settings.tasks),
             num_fewshot=settings.task_shots,
@@ -76,20 +74,20 @@ def run_tasks(policy: Policy, settings: EvaluateSettings) -> TaskFigures:
     except (
         OSError,
         ValueError,
-    ) as error:  # those of the hub, of data sets, and of tasks that contradict themselves
+    ) as error:  # errors of the hub, of data sets, and of inconsistent tasks
         reason = str(error).strip().split("\n")[0][:300] or type(error).__name__
         raise TutelageError(f"The tasks {', '.join(settings.tasks)} could not be run: {reason}") from error
     finally:
         log.setLevel(level)
-    assert found is not None  # None is for other ranks than the first
+    assert results is not None  # None only on ranks other than the first
     return TaskFigures(
-        dict(_figures(found["results"])), tuple(_samples(found["samples"])), dict(found["versions"])
+        dict(_figures(results["results"])), tuple(_samples(results["samples"])), dict(results["versions"])
     )
 
 
 @cache
 def _manager(folder: str) -> Any:
-    """The tasks of the harness and those of a folder; reading them all takes seconds."""
+    """Return the tasks of the harness and those of a folder; reading them takes seconds."""
     return TaskManager(include_path=folder or None)
 
 
@@ -101,27 +99,29 @@ def _check_names(names: Sequence[str], manager: Any) -> None:
                 f"; did you mean {' or '.join(near)}?" if near else ", such as arc_easy, hellaswag or gsm8k."
             )
             raise TutelageError(
-                f"lm-evaluation-harness has no task {name!r}{hint} --task-folder names a folder with tasks of your own."
+                f"lm-evaluation-harness has no task {name!r}{hint} --task-folder adds a folder of custom tasks."
             )
 
 
 def _figures(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
-    """The numbers of a table of results, whose keys are `metric,filter` and `metric_stderr,filter`."""
-    found = []
+    """Extract the numbers from a results table with keys `metric,filter` and `metric_stderr,filter`."""
+    figures = []
     for task, row in results.items():
         for key, value in row.items():
             metric, comma, kind = key.partition(",")
             if not comma or not isinstance(value, int | float):
                 continue
             name = metric.removesuffix("_stderr") + ("" if kind == "none" else f" ({kind})")
-            found.append((f"{task}/{name}" + ("_error" if metric.endswith("_stderr") else ""), float(value)))
-    return found
+            figures.append(
+                (f"{task}/{name}" + ("_error" if metric.endswith("_stderr") else ""), float(value))
+            )
+    return figures
 
 
 def _samples(samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     rows = []
-    for task, found in samples.items():
-        for one in found:
+    for task, documents in samples.items():
+        for one in documents:
             row = {"task": task, "number": one["doc_id"], "filter": one["filter"], "target": one["target"]}
             row |= {"answers": one["filtered_resps"], **{name: one[name] for name in one["metrics"]}}
             rows.append(row)
@@ -139,22 +139,22 @@ class PolicyLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        """The token that ends an answer."""
+        """Id of the end token."""
         return int(self.tokenizer.eos_token_id)
 
     @property
     def prefix_token_id(self) -> int:
-        """The token before the first of a text: the start token, or the end of a text before."""
+        """Id of the token before a text: the start token, else the end token."""
         first = self.tokenizer.bos_token_id
         return self.eot_token_id if first is None else int(first)
 
     @property
     def tokenizer_name(self) -> str:
-        """The name by which the harness tells tokenizers apart."""
+        """Name by which the harness distinguishes tokenizers."""
         return str(self.tokenizer.name_or_path).replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **more: object) -> list[int]:
-        """Token ids of a text, with the special tokens that the tokenizer puts around, unless the text has them."""
+        """Return the token ids of a text, with the special tokens of the tokenizer unless the text contains them."""
         start = self.tokenizer.bos_token
         if add_special_tokens is None:
             add_special_tokens = not (start and string.startswith(start))
@@ -164,7 +164,7 @@ class PolicyLM(TemplateLM):
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """A conversation as the tokenizer's chat template writes it."""
+        """Format a conversation with the tokenizer's chat template."""
         text: str = self.tokenizer.apply_chat_template(
             chat_history,
             tokenize=False,
@@ -177,16 +177,14 @@ class PolicyLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **more: object
     ) -> list[tuple[float, bool]]:
-        """Σ log π(token) of each continuation after its context, and whether every token is the likeliest."""
+        """Return Σ log π(token) of each continuation after its context, and whether every token is the greedy one."""
         rows = []
         for _, context, continuation in requests:
-            kept = (context + continuation)[-self.max_length :]
-            cut = max(
-                len(kept) - len(continuation), 1
-            )  # at least one token stands before the first that counts
-            rows.append(EncodedRow(tuple(kept[:cut]), tuple(kept[cut:])))
+            ids = (context + continuation)[-self.max_length :]
+            cut = max(len(ids) - len(continuation), 1)  # keep at least one token of context
+            rows.append(EncodedRow(tuple(ids[:cut]), tuple(ids[cut:])))
         batch = collate(rows, pad_token_id(self.tokenizer), self.policy.device)
-        found: list[tuple[float, bool]] = [(0.0, True)] * len(rows)
+        results: list[tuple[float, bool]] = [(0.0, True)] * len(rows)
         for index in self.policy.split(batch, max(1, CHUNK_ELEMENTS // self.policy.vocabulary)):
             part = batch.rows(index).trimmed()
             logp = self.policy.logits(part).log_softmax(-1)
@@ -195,11 +193,11 @@ class PolicyLM(TemplateLM):
             lengths = part.mask.sum(1).tolist()
             pieces = zip(own.split(lengths), (logp.argmax(-1) == tokens).split(lengths), strict=True)
             for number, (values, likeliest) in zip(index.tolist(), pieces, strict=True):
-                found[number] = (float(values.double().sum()), bool(likeliest.all()))
-        return found
+                results[number] = (float(values.double().sum()), bool(likeliest.all()))
+        return results
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Σ log π(token) of whole texts, in windows as long as the context where they are longer."""
+        """Return Σ log π(token) of whole texts, split into windows of the context length if longer."""
         windows: list[tuple[None, list[int], list[int]]] = []
         counts = []
         for request in requests:
@@ -217,7 +215,7 @@ class PolicyLM(TemplateLM):
         return [sum(next(values) for _ in range(count)) for count in counts]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """The answer to each context up to the first stop string, which is left out."""
+        """Generate a completion of each context up to the first stop string, which is removed."""
         texts = [""] * len(requests)
         groups: dict[config.Sampling, list[int]] = {}
         for number, request in enumerate(requests):
@@ -229,7 +227,7 @@ class PolicyLM(TemplateLM):
                 tuple(tuple(prompt or [self.prefix_token_id]) for prompt in prompts), tuple(map(str, numbers))
             )
             rollout = self.policy.generate(tokens, 1, sampling, seed=self.seed)
-            for row, number in enumerate(numbers):  # as it was written, with spaces before the first word
+            for row, number in enumerate(numbers):  # undecorated, with spaces before the first word
                 ids = rollout.response[row][rollout.mask[row]]
                 text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
                 texts[number] = min(
@@ -237,14 +235,14 @@ class PolicyLM(TemplateLM):
                 )
         return texts
 
-    def _sampling(self, wanted: Mapping[str, Any]) -> config.Sampling:
-        """How a task wants its answers sampled; greedily, unless it says otherwise."""
-        given = normalize_gen_kwargs(dict(wanted), ANSWER)
-        greedy = not given["do_sample"]
+    def _sampling(self, request: Mapping[str, Any]) -> config.Sampling:
+        """Return the sampling settings of a task; greedy by default."""
+        options = normalize_gen_kwargs(dict(request), ANSWER)
+        greedy = not options["do_sample"]
         return config.Sampling(
-            temperature=0.0 if greedy else given["temperature"],
-            top_k=0 if greedy else int(given.get("top_k") or 0),
-            top_p=1.0 if greedy else float(given.get("top_p") or 1.0),
-            max_new_tokens=min(int(given["max_gen_toks"]), max(1, self.max_length // 2)),
-            stop=tuple(text for text in given["until"] if text),
+            temperature=0.0 if greedy else options["temperature"],
+            top_k=0 if greedy else int(options.get("top_k") or 0),
+            top_p=1.0 if greedy else float(options.get("top_p") or 1.0),
+            max_new_tokens=min(int(options["max_gen_toks"]), max(1, self.max_length // 2)),
+            stop=tuple(text for text in options["until"] if text),
         )

@@ -1,4 +1,4 @@
-"""Evaluation: what the answers of a model are worth, alone or against another's, and what it reaches on tasks."""
+"""Evaluation of a model's completions, alone or against those of another model, and on tasks."""
 
 import json
 import math
@@ -44,44 +44,44 @@ if TYPE_CHECKING:
     from tutelage.commands.evaluate.harness import TaskFigures
 
 TOKENS_AT_ONCE = 8192
-"""Padded tokens of a forward pass that measures divergence or perplexity."""
+"""Padded tokens per forward pass when measuring divergence or perplexity."""
 
 _NAMED = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
-"""A reward with a name before it."""
+"""Pattern of a reward with a name before it."""
 
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """The results of an evaluation."""
+    """Results of an evaluation."""
 
     out: Path
     """Folder with summary.json, answers.jsonl and tasks.jsonl."""
     summary: Mapping[str, Any]
-    """The content of summary.json."""
+    """Content of summary.json."""
 
     @property
     def figures(self) -> Mapping[str, float]:
         """Figures of the model by name: <reward>_mean, <reward>_std, length, ended, kl, rouge1, ...; of tasks
-        <task>/<metric> and <task>/<metric>_error, its standard error."""
+        <task>/<metric> and its standard error <task>/<metric>_error."""
         figures: Mapping[str, float] = self.summary["model"]
         return figures
 
     @property
     def against(self) -> Mapping[str, float]:
-        """The same figures of the model that it was compared with; empty without one."""
+        """The same figures of the model compared with; empty if there is none."""
         figures: Mapping[str, float] = self.summary.get("against", {})
         return figures
 
     def win_rate(self, reward: str) -> float:
-        """Share of the prompts on which the model's answers score higher by this reward, ties half."""
+        """Share of the prompts on which the model's completions score higher by this reward; ties count half."""
         rate: float = self.summary["win_rate"][reward]["win_rate"]
         return rate
 
 
 @workflow(EvaluateSettings)
 def evaluate(settings: EvaluateSettings) -> EvaluateResult:
-    """Measure a model's answers to prompts: scores, text measures and, against a second model, win rates; and what it
-    reaches on tasks of lm-evaluation-harness.
+    """Measure a model's completions: scores, text measures and, against a second model, win rates; and its results on
+    tasks of lm-evaluation-harness.
 
     Writes summary.json, answers.jsonl and tasks.jsonl to `settings.out`.
 
@@ -89,9 +89,9 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
         TutelageError: the settings, the prompts, a reward, a task or a model cannot be used.
     """
     if settings.tasks:
-        import tutelage.commands.evaluate.harness as harness  # what is missing is missing before anything is loaded
+        import tutelage.commands.evaluate.harness as harness  # fail on a missing library before loading models
     prompts = _prompts(settings) if settings.prompts else []
-    if settings.text:  # read before anything is answered, so that a file that cannot be read costs no time
+    if settings.text:  # fail on an unreadable file before sampling
         remark(load_demonstrations(settings.text).describe())
     ranks = join()
     policy = _load(settings.model.path, settings)
@@ -120,9 +120,9 @@ def _write(
     sides: Sequence[Side],
     tasks: Sequence["TaskFigures"],
 ) -> EvaluateResult:
-    """Compare the sides, and write the files of the result."""
-    for side, found in zip(sides, tasks, strict=bool(tasks)):
-        side.figures.update(found.figures)
+    """Compare the sides, and write the result files."""
+    for side, task in zip(sides, tasks, strict=bool(tasks)):
+        side.figures.update(task.figures)
     summary: dict[str, Any] = {"prompts": len(prompts), "model": sides[-1].figures}
     if len(sides) == 2:
         summary |= {"against": sides[0].figures}
@@ -137,8 +137,8 @@ def _write(
     if prompts:
         write_jsonl(settings.out / "answers.jsonl", answer_rows(sides))
     if tasks:
-        named = zip(sides, tasks, strict=True)
-        rows = [{"model": side.name, **row} for side, found in named for row in found.samples]
+        pairs = zip(sides, tasks, strict=True)
+        rows = [{"model": side.name, **row} for side, task in pairs for row in task.samples]
         write_jsonl(settings.out / "tasks.jsonl", rows)
     (settings.out / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return EvaluateResult(settings.out, summary)
@@ -147,7 +147,7 @@ def _write(
 def _sides(
     settings: EvaluateSettings, prompts: Sequence[Prompt], policy: Policy, other: Policy | None, ranks: Ranks
 ) -> list[Side]:
-    """The model's answers, measured, as the last; before them those of the model it is compared with, if any."""
+    """Sample and measure the completions of the model, last, and before it of the model compared with, if any."""
     rewards = _rewards(settings, policy, ranks)
     base = _load(settings.base, settings) if settings.base else None
     generator = fixed_generator(settings.rollouts, policy, settings.sampling, ranks)
@@ -155,7 +155,7 @@ def _sides(
     if other is None:
         return [model]
     if not same_vocabulary(policy.tokenizer, other.tokenizer):
-        rewards = _rewards(settings, other, ranks)  # these may have to read the text, not the tokens
+        rewards = _rewards(settings, other, ranks)  # they may need the text instead of the tokens
     return [
         _side(
             settings.names[0],
@@ -183,16 +183,16 @@ def _load(path: str, settings: EvaluateSettings) -> Policy:
 
 
 def _named(settings: EvaluateSettings) -> list[tuple[str, str]]:
-    """Each reward with the name before it, "" where it has none."""
-    matches = [(_NAMED.fullmatch(given), given) for given in settings.reward]
-    return [(named[1], named[2]) if named else ("", given) for named, given in matches]
+    """Split each reward into its name, or "", and its source."""
+    matches = [(_NAMED.fullmatch(reward), reward) for reward in settings.reward]
+    return [(match[1], match[2]) if match else ("", reward) for match, reward in matches]
 
 
 def _rewards(settings: EvaluateSettings, policy: Policy, ranks: Ranks) -> dict[str, Reward]:
     rewards: dict[str, Reward] = {}
-    for given, source in _named(settings):
+    for own_name, source in _named(settings):
         reward = make_reward([source], policy, settings.model)
-        name = given or reward_name(reward)
+        name = own_name or reward_name(reward)
         if name in rewards:
             raise TutelageError(
                 f"Two rewards are called {name!r}; put a name before each, as in gold=module:function."
@@ -212,12 +212,12 @@ def _side(
     generator: Generator,
     ranks: Ranks,
 ) -> Side:
-    """Let one model answer, and measure its answers."""
-    answered = sample_completions(
+    """Sample and measure the completions of one model."""
+    batch = sample_completions(
         policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator
     )
-    rollout, texts = answered.rollout, list(answered.texts)
-    scores = {key: scores_of(reward, answered.completions).tolist() for key, reward in rewards.items()}
+    rollout, texts = batch.rollout, list(batch.texts)
+    scores = {key: scores_of(reward, batch.completions).tolist() for key, reward in rewards.items()}
     figures = {}
     for key, values in scores.items():
         mean = sum(values) / len(values)
@@ -231,15 +231,15 @@ def _side(
     varied = {"distinct_2": distinct(texts, 2), "repetition": repetition(texts)}
     figures |= {
         key: value for key, value in varied.items() if not math.isnan(value)
-    }  # answers may be too short
+    }  # completions may be too short
     references = _references(settings)
-    known = [
+    referenced = [
         (text, references[p.messages])
-        for p, text in zip(answered.prompts, texts, strict=True)
+        for p, text in zip(batch.prompts, texts, strict=True)
         if p.messages in references
     ]
-    if known:
-        figures |= rouge(*(list(column) for column in zip(*known, strict=True)))
+    if referenced:
+        figures |= rouge(*(list(column) for column in zip(*referenced, strict=True)))
     budget = Budget(TOKENS_AT_ONCE, ranks)
     if other is not None and _can_tell(policy, other, settings, "divergence"):
         temperature = settings.sampling.temperature
@@ -251,27 +251,27 @@ def _side(
     if settings.text:
         rows = _text_rows(settings.text, policy)
         figures["text_perplexity"] = perplexity(policy, rows, budget=budget)
-    return Side(name, answered, scores, figures)
+    return Side(name, batch, scores, figures)
 
 
 def _can_tell(policy: Policy, other: Policy, settings: EvaluateSettings, what: str) -> bool:
-    """Whether the figure means something; says so where not."""
+    """Whether the figure is meaningful; remarks on the reason otherwise."""
     sampling = settings.sampling
     if not same_vocabulary(policy.tokenizer, other.tokenizer):
-        remark(f"The {what} is left out: the two models have different vocabularies.")
+        remark(f"The {what} is omitted: the two models have different vocabularies.")
         return False
     if what == "divergence" and (
         not sampling.temperature or sampling.top_k or sampling.top_p < 1 or sampling.min_p
     ):
         remark(
-            "The divergence is left out: it needs answers from the whole distribution, at a temperature.",
+            "The divergence is omitted: it needs completions from the whole distribution, at a temperature.",
         )
         return False
     return True
 
 
 def _text_rows(path: str, policy: Policy) -> Rows:
-    """The texts of a file as a policy reads them; the end token after each is left out."""
+    """Tokenise the texts of a file for a policy, without the end token after each."""
     limit = policy.context or 1024
     encoded, cuts = encode_demonstrations(load_demonstrations(path).records, policy.tokenizer, limit)
     remark(cuts.describe(limit))

@@ -9,52 +9,53 @@ from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 
 ABOUT_PROMPTS = ("rollouts", "reward", "base", "text", "references", "n", "sampling")
-"""Settings that are about answers to prompts."""
+"""Settings that apply to prompts."""
 ABOUT_TASKS = ("task_folder", "task_shots", "task_chat")
-"""Settings that are about tasks."""
+"""Settings that apply to tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(AnswerServers):
-    """Measure a model's answers to prompts: scores, win rates against another model with prompt-clustered intervals,
-    divergence, perplexity, ROUGE, variety and length; or on the tasks of lm-evaluation-harness. Writes summary.json,
-    answers.jsonl and tasks.jsonl."""
+    """Measure a model's completions: scores, win rates against another model with prompt-clustered intervals,
+    divergence, perplexity, ROUGE, diversity and length; or its results on tasks of lm-evaluation-harness. Writes
+    summary.json, answers.jsonl and tasks.jsonl."""
 
     model: config.Model
     prompts: str = ""
-    """Prompts: a file or hub data set; demonstrations bring references for ROUGE. Empty runs the tasks alone."""
+    """Prompts: a file or hub data set; demonstrations include references for ROUGE. If omitted, only the tasks are
+    run."""
     tasks: tuple[str, ...] = ()
-    """Tasks of EleutherAI's lm-evaluation-harness, such as arc_easy or gsm8k (extra lm-eval). Their data come from the
-    hub."""
+    """Tasks of EleutherAI's lm-evaluation-harness, such as arc_easy or gsm8k (extra lm-eval). Their data are downloaded
+    from the hub."""
     task_folder: str = ""
-    """A folder with tasks of your own, as the harness reads them from YAML files."""
+    """Folder of custom tasks, as YAML files of the harness."""
     task_shots: int | None = None
-    """Examples before each question of a task; if omitted, as many as the task says."""
+    """Few-shot examples per question; by default those of the task."""
     task_chat: bool = False
-    """Put the questions of tasks into the chat template."""
+    """Apply the chat template to the questions of tasks."""
     out: Path
-    """Folder to write to."""
+    """Output folder."""
     against: str = ""
-    """A second model, answering the same prompts; win rates and the divergence are against it."""
+    """A second model for the same prompts, for win rates and the divergence."""
     reward: tuple[str, ...] = ()
-    """What scores the answers: reward-model folders, module:function, rule:name or judge:file, each with an optional
+    """Rewards of the completions: reward-model folders, module:function, rule:name or judge:file, each with an optional
     name= before it."""
     base: str = ""
-    """A model under which the perplexity of the answers is measured."""
+    """Model under which to measure the perplexity of the completions."""
     text: str = ""
-    """Texts or demonstrations that have nothing to do with the prompts; each model's perplexity on them shows what
-    training has done to its language elsewhere."""
+    """Texts or demonstrations unrelated to the prompts; each model's perplexity on them shows how training changed its
+    language elsewhere."""
     names: tuple[str, str] = ("against", "model")
-    """What to call the second model and the first in the tables."""
+    """Names of the second model and the first in the tables."""
     references: str = ""
-    """Demonstrations of the same prompts, with which the answers are compared by ROUGE."""
+    """Demonstrations of the same prompts, as references for ROUGE."""
     n: int = 1
-    """Answers to each prompt."""
+    """Completions per prompt."""
     limit: int = 0
-    """Prompts, and documents of each task, to use at most; 0 for all."""
+    """Maximum number of prompts, and of documents per task; 0 for all."""
     sampling: config.Sampling = field(default_factory=config.Sampling)
     seed: int = 0
-    """Seed of the sampling."""
+    """Random seed of sampling."""
     quiet: bool = False
     """Print nothing."""
 
@@ -64,18 +65,18 @@ class EvaluateSettings(AnswerServers):
         if self.task_shots is not None:
             at_least(self, task_shots=0)
         if not self.prompts and not self.tasks:
-            raise TutelageError("There is nothing to evaluate on: give --prompts, --tasks, or both.")
-        for given, names, flag in (
+            raise TutelageError("evaluate needs --prompts, --tasks, or both.")
+        for is_set, names, flag in (
             (self.prompts, ABOUT_PROMPTS, "prompts"),
             (self.tasks, ABOUT_TASKS, "tasks"),
         ):
-            for name in () if given else self._changed(names):
+            for name in () if is_set else self._changed(names):
                 raise TutelageError(
-                    f"--{name.replace('_', '-')} has no effect without --{flag}: give --{flag} too, or leave it out."
+                    f"--{name.replace('_', '-')} has no effect without --{flag}: give --{flag} too, or omit it."
                 )
 
     def _changed(self, names: tuple[str, ...]) -> list[str]:
-        """The settings that differ from their defaults."""
+        """Return the names of settings that differ from their defaults."""
         defaults = {
             one.name: one.default_factory() if one.default_factory is not MISSING else one.default
             for one in fields(self)

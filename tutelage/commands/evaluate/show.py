@@ -1,4 +1,4 @@
-"""What `tutelage evaluate` prints: the table of an evaluation."""
+"""Output of `tutelage evaluate`: the table of an evaluation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def main(settings: EvaluateSettings) -> int:
 
 
 def print_evaluation(summary: Mapping[str, Any]) -> None:
-    """Print the table of an evaluation's summary on standard output."""
+    """Print the table of an evaluation summary to standard output."""
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     for name in summary["columns"]:

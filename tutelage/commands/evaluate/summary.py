@@ -1,4 +1,4 @@
-"""What an evaluation found, as a table and as rows of a file."""
+"""Results of an evaluation as a table, and as rows of a file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,32 +20,32 @@ LABELS = {
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
 }
-"""What figures are called in the table."""
+"""Names of figures in the table."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One model's answers with all that was measured of each."""
+    """Completions of one model with their measurements."""
 
     name: str
     answered: SampledBatch | None
-    """None where the tasks alone are run."""
+    """None if only tasks are run."""
     scores: Mapping[str, list[float]]
     figures: dict[str, float]
 
 
 def table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the final table: one figure each, per model."""
+    """Return the rows of the final table: one figure each, per model."""
     rows = []
     for key in sides[-1].scores:
         rows.append(
             {"name": key, "values": [side.figures[f"{key}_mean"] for side in sides], "note": "mean score"}
         )
-        found = summary.get("win_rate", {}).get(key)
-        if found:
-            low, high = found["win_rate_ci"]
-            note = f"{low:.3f} to {high:.3f} over {counted(found['n'], 'answer')}, ties half"
-            rows.append({"name": f"win rate by {key}", "values": [None, found["win_rate"]], "note": note})
+        win_rate = summary.get("win_rate", {}).get(key)
+        if win_rate:
+            low, high = win_rate["win_rate_ci"]
+            note = f"{low:.3f} to {high:.3f} over {counted(win_rate['n'], 'answer')}, ties half"
+            rows.append({"name": f"win rate by {key}", "values": [None, win_rate["win_rate"]], "note": note})
     for key in summary.get("tasks", {}).get("figures", []):
         errors = [side.figures.get(f"{key}_error") for side in sides]
         note = ", ".join(f"± {error:.3f}" for error in errors if error is not None)
@@ -58,7 +58,7 @@ def table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, A
 
 
 def answer_rows(sides: Sequence[Side]) -> list[dict[str, object]]:
-    """answers.jsonl: the model's answers as `after`, the other's as `before`."""
+    """Return the rows of answers.jsonl: the model's completions as `after`, the other's as `before`."""
     suffixes = ["before", "after"] if len(sides) == 2 else ["after"]
     answered = [side.answered for side in sides if side.answered is not None]
     rows = []

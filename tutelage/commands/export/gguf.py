@@ -1,4 +1,4 @@
-"""A policy written for llama.cpp: one GGUF file with weights, tokenizer and chat template."""
+"""Export of a policy for llama.cpp: one GGUF file with weights, tokenizer and chat template."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,23 +14,23 @@ from tutelage.models.gguf_writer import write_gguf
 
 @dataclass(frozen=True)
 class ExportGgufResult:
-    """The file that was written."""
+    """The exported file."""
 
     file: Path
     size: int
-    """Its bytes."""
+    """Size in bytes."""
     parameters: int
-    """Weights of the model."""
+    """Number of weights."""
 
 
 @workflow(ExportGgufSettings)
 def export_gguf(settings: ExportGgufSettings) -> ExportGgufResult:
-    """Write a policy as the GGUF file `settings.out`; an adapter is merged into its base.
+    """Export a policy as the GGUF file `settings.out`; an adapter is merged into its base.
 
         tt.export_gguf(model="runs/ppo/model", out="policy.gguf", weights="q8_0")
 
     Raises:
-        TutelageError: llama.cpp does not compute this architecture, or would read other tokens than the tokenizer.
+        TutelageError: llama.cpp does not support this architecture, or would tokenise differently.
     """
     backbone = load_backbone(config.Model(settings.model, device="cpu"))
     model = inner(backbone.model)
@@ -42,6 +42,6 @@ def export_gguf(settings: ExportGgufSettings) -> ExportGgufResult:
 
 
 def _name(path: str) -> str:
-    """The name of the model in the file: that of the run, where the folder is a run's `model`."""
+    """Return the name of the model in the file: that of the run, if the folder is the `model` of a run."""
     whole = Path(path).resolve() if Path(path).exists() else Path(path)
     return whole.parent.name if whole.name == "model" else whole.stem

@@ -1,4 +1,4 @@
-"""A run of `improve` in the settings of OpenRLHF's PPO trainer (`openrlhf.cli.train_ppo_ray`, OpenRLHF 0.11)."""
+"""Translation of an `improve` run to OpenRLHF's PPO trainer (`openrlhf.cli.train_ppo_ray`, OpenRLHF 0.11)."""
 
 import math
 from dataclasses import asdict
@@ -32,7 +32,7 @@ from tutelage.rewards.single_score import prompt_text
 
 NAME = "OpenRLHF"
 KL = {"k1": "k1", "k2": "k2", "mse": "k2", "k3": "k3"}
-"""Names of KL estimators: ours and OpenRLHF's."""
+"""Names of KL estimators, ours to OpenRLHF's."""
 REDUCE = {"token_mean": "token-mean", "sequence_mean": "seq-mean-token-mean"}
 
 
@@ -67,10 +67,10 @@ def reward_func(queries, prompts, labels):  # OpenRLHF asks for one answer at a 
 def openrlhf(
     recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None
 ) -> Translation:
-    """The settings of OpenRLHF for a recipe and a run over prompts of these sizes.
+    """Return the OpenRLHF settings for a recipe and a run over prompts of these sizes.
 
-    `reward_model` is the folder of the reward model where it is the whole reward. Raises TutelageError where OpenRLHF
-    has no counterpart of a choice.
+    `reward_model` is the folder of the reward model if it is the whole reward. Raises TutelageError for a choice
+    without a counterpart in OpenRLHF.
     """
     refuse_what_none_has(recipe, NAME)
     if recipe.dynamic_sampling:
@@ -232,7 +232,7 @@ def _row(number: int, prompt: Prompt) -> dict[str, object]:
 
 
 def _words(settings: Settings) -> list[str]:
-    """Settings as flags: switches by their name alone, several values one after another, None left out."""
+    """Return settings as flags: switches by name only, several values in sequence, None omitted."""
     words = []
     for name, value in settings.items():
         match value:

@@ -1,4 +1,4 @@
-"""A run of `improve` written down for a trainer of clusters: prompts, reward and launch script."""
+"""Export of an `improve` run for a cluster trainer: prompts, reward and launch script."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,14 @@ from tutelage.rewards.single_score import refuse_groups
 from tutelage.rollout.generator import encode_prompts
 
 TRAINERS: Mapping[str, Trainer] = {"verl": VERL, "openrlhf": OPENRLHF}
-"""The trainers by the values of `ExportSettings.to`."""
+"""Trainers by the value of `ExportSettings.to`."""
 PROMPTS, REWARD, LAUNCH, DIFFERENCES = "prompts.jsonl", "reward.py", "launch.sh", "differences.txt"
-"""The files of an exported folder."""
+"""Files of an exported folder."""
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The folder that was written, its launch script, and in sentences what the trainer computes otherwise."""
+    """The exported folder, its launch script, and the differences of the trainer, in sentences."""
 
     folder: Path
     launch: Path
@@ -49,15 +49,15 @@ class ExportResult:
 
 @workflow(ExportSettings)
 def export(settings: ExportSettings) -> ExportResult:
-    """Write a run of `improve` for verl or OpenRLHF into `settings.out`.
+    """Export a run of `improve` for verl or OpenRLHF to `settings.out`.
 
-    prompts.jsonl      the prompts in the trainer's format, with their own columns
-    reward.py          the reward, where it is more than one reward model
-    launch.sh          the trainer with all settings; words behind it are further settings
-    differences.txt    what the trainer computes otherwise
+        prompts.jsonl      the prompts in the trainer's format, with their own columns
+        reward.py          the reward, unless it is a single reward model
+        launch.sh          the trainer with all settings; arguments are further settings
+        differences.txt    differences between the trainer and `improve`
 
     Nothing is trained and no weights are read. Raises TutelageError for a recipe with a choice that the trainer does
-    not have, and for a model that the trainer cannot load.
+    not support, and for a model that the trainer cannot load.
     """
     recipe = override(recipe_named(settings.recipe), settings.set)
     model = _model(settings)
@@ -68,29 +68,30 @@ def export(settings: ExportSettings) -> ExportResult:
     tokenizer = load_tokenizer(model)
     if not has_template(tokenizer):
         raise TutelageError(
-            f"The tokenizer of {settings.model.path} has no chat template, by which {settings.to} writes prompts."
+            f"The tokenizer of {settings.model.path} has no chat template, which {settings.to} needs for prompts."
         )
     longest = max(len(prompt.tokens) for prompt in encode_prompts(prompts, tokenizer))
-    given = _with_whole_paths(settings, model)
-    reward_model = _sole_reward_model(recipe, given)
+    absolute = _with_whole_paths(settings, model)
+    reward_model = _sole_reward_model(recipe, absolute)
     trainer = TRAINERS[settings.to]
-    translation = trainer.translate(recipe, given, PromptSizes(len(prompts), longest), reward_model)
-    return _write(recipe, given, prompts, trainer, translation, reward_model)
+    translation = trainer.translate(recipe, absolute, PromptSizes(len(prompts), longest), reward_model)
+    return _write(recipe, absolute, prompts, trainer, translation, reward_model)
 
 
 def _model(settings: ExportSettings) -> str:
-    """The folder or hub name of the model. Raises TutelageError for an adapter, which the trainers do not continue."""
+    """Return the folder or hub name of the model. Raises TutelageError for an adapter, which the trainers cannot
+    continue."""
     folder = model_folder(settings.model.path)
     if is_adapter(folder):
         raise TutelageError(
-            f"{settings.model.path!r} is an adapter, which {settings.to} cannot go on with: give a whole model, such "
-            "as the model/ of a finished run, in which the adapter is merged."
+            f"{settings.model.path!r} is an adapter, which {settings.to} cannot continue: give a whole model, such as "
+            "the model/ of a finished run, in which the adapter is merged."
         )
     return _whole_path(folder)
 
 
 def _whole_path(name: str) -> str:
-    """The absolute path of a folder that is there; other names, such as those of a hub, as they are."""
+    """Return the absolute path of an existing folder; other names, such as hub names, unchanged."""
     return str(Path(name).resolve()) if Path(name).exists() else name
 
 
@@ -104,7 +105,7 @@ def _with_whole_paths(settings: ExportSettings, model: str) -> ExportSettings:
 
 
 def _reward_with_whole_path(given: str) -> str:
-    """The name of a reward, where the folder of a reward model or the file of a judge has its whole path."""
+    """Make the path in the name of a reward absolute, whether the folder of a reward model or the file of a judge."""
     name, _ = split_weight(given)
     kind, _, file = name.partition(":")
     whole = name
@@ -116,7 +117,7 @@ def _reward_with_whole_path(given: str) -> str:
 
 
 def _sole_reward_model(recipe: Recipe, settings: ExportSettings) -> str | None:
-    """The folder of the reward model where its score, as it is, is the whole reward; else None."""
+    """Return the folder of the reward model if its unchanged score is the whole reward, else None."""
     shaping = score_shaping(recipe) if isinstance(recipe.shaping, ScoreShaping) else None
     as_it_is = shaping is not None and shaping.scale == 1.0 and shaping.clip is None
     if len(settings.reward) == 1 and as_it_is:

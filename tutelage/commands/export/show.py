@@ -1,11 +1,11 @@
-"""What `tutelage export` prints: the export, and how it is used."""
+"""Output of `tutelage export`: the export and its usage."""
 
 from tutelage.base.nouns import counted
 from tutelage.commands.export.settings import ExportGgufSettings, ExportSettings
 
 
 def main(settings: ExportSettings | ExportGgufSettings) -> int:
-    """Write the export, and print what it is and how to use it."""
+    """Write the export, and print a summary and its usage."""
     return _model(settings) if isinstance(settings, ExportGgufSettings) else _run(settings)
 
 

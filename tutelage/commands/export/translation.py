@@ -1,4 +1,4 @@
-"""A run in the settings of another trainer, and what that trainer computes otherwise."""
+"""Translation of a run to another trainer, and the differences of that trainer."""
 
 import shlex
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from tutelage.core.shaping import ScoreShaping
 from tutelage.data.records import Prompt
 
 UNBOUNDED = 1e9
-"""What a bound that a recipe has not is set to, where a trainer always has one."""
+"""Value of a bound that a recipe does not have but a trainer requires."""
 
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A file of the exported folder, by its name in it."""
+    """File in the exported folder, by name."""
 
     name: str
 
@@ -30,7 +30,7 @@ Settings: TypeAlias = dict[str, Value]
 
 @dataclass(frozen=True)
 class Translation:
-    """The settings of a trainer by name, and in sentences where its run differs from that of `improve`."""
+    """Settings of a trainer by name, and differences from a run of `improve`, in sentences."""
 
     settings: Settings
     differences: tuple[str, ...]
@@ -38,7 +38,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class PromptSizes:
-    """How many prompts a run has, and the tokens of the longest."""
+    """Number of prompts of a run, and tokens of the longest."""
 
     count: int
     longest: int
@@ -46,12 +46,12 @@ class PromptSizes:
 
 @dataclass(frozen=True)
 class Trainer:
-    """What an export for a trainer consists of.
+    """Components of an export for a trainer.
 
-    `translate` gives the settings for a recipe, a run over prompts of such sizes, and the folder of the reward model
-    where it is the whole reward (else None). `row` is the line of a prompt, by its number. `reward` is the text of the
-    file of a reward, with the places {arguments} and {model}. `program` is the module that is started, and `words` are
-    its settings as words of a shell script.
+    `translate` returns the settings for a recipe, a run over prompts of these sizes, and the folder of the reward model
+    if it is the whole reward (else None). `row` formats a prompt, given its number. `reward` is the template of the
+    reward file, with the placeholders {arguments} and {model}. `program` is the module to start, and `words` formats
+    the settings as arguments of a shell script.
     """
 
     program: str
@@ -62,7 +62,7 @@ class Trainer:
 
 
 def gradient_steps(recipe: Recipe, trainer: str) -> GradientSteps:
-    """The update of a recipe. Raises TutelageError for one that another trainer does not have."""
+    """Return the update of a recipe. Raises TutelageError for an update that another trainer does not support."""
     if not isinstance(recipe.update, GradientSteps):
         raise no_counterpart(recipe, f"its update, {type(recipe.update).__name__}", trainer)
     if recipe.update.max_kl is not None:
@@ -71,67 +71,67 @@ def gradient_steps(recipe: Recipe, trainer: str) -> GradientSteps:
 
 
 def refuse_what_none_has(recipe: Recipe, trainer: str) -> None:
-    """Raise TutelageError for choices of a recipe that exist in none of the trainers."""
+    """Raise TutelageError for choices of a recipe that no trainer supports."""
     if recipe.ptx:
         raise no_counterpart(recipe, "ptx, the loss on pretraining text", trainer)
     if not isinstance(recipe.entropy, float | int):
         raise no_counterpart(recipe, "a schedule of the entropy coefficient", trainer)
     if not isinstance(recipe.shaping, ScoreShaping) or recipe.shaping.normalise != "none":
-        raise no_counterpart(recipe, "a shaping that follows the scores of the run", trainer)
+        raise no_counterpart(recipe, "a shaping that depends on the scores of the run", trainer)
     if recipe.penalty is not None and recipe.penalty.kind == EXACT:
         raise no_counterpart(recipe, "the exact KL over the vocabulary", trainer)
 
 
 def score_shaping(recipe: Recipe) -> ScoreShaping:
-    """The shaping of a recipe that `refuse_what_none_has` let through."""
+    """Return the shaping of a recipe that passed `refuse_what_none_has`."""
     assert isinstance(recipe.shaping, ScoreShaping)
     return recipe.shaping
 
 
 def _shaping_differences(recipe: Recipe) -> list[str]:
-    """What becomes of the part of a recipe's shaping that looks at the end of an answer. Its scale and its clip belong
-    to the exported reward."""
+    """Return the differences from the part of a recipe's shaping that depends on the end of a completion. Its scale and
+    its clip belong to the exported reward."""
     shaping = score_shaping(recipe)
     if shaping.missing_end is None and not shaping.missing_end_penalty:
         return []
     return [
-        "An answer that is cut at the limit keeps the reward's score: shaping.missing_end is not exported."
+        "Completions that are cut at the limit keep the reward's score: shaping.missing_end is not exported."
     ]
 
 
 def run_differences(recipe: Recipe, given: ExportSettings, trainer: str) -> list[str]:
-    """What every trainer does otherwise for lack of a counterpart in the run's own settings."""
-    told = _shaping_differences(recipe)
+    """Return the differences of every trainer for settings of the run without a counterpart."""
+    differences = _shaping_differences(recipe)
     alpha = given.lora.alpha
     if given.lora.rank and alpha != int(alpha):
-        told.append(f"{trainer} takes whole numbers for lora.alpha: {alpha:g} became {round(alpha)}.")
+        differences.append(f"{trainer} takes whole numbers for lora.alpha: {alpha:g} became {round(alpha)}.")
     if recipe.critic is not None and given.critic == "trunk":
-        told.append(
-            f"The values come from a network of their own: {trainer} has no value head on the policy's trunk."
+        differences.append(
+            f"The values come from a separate network: {trainer} has no value head on the policy's trunk."
         )
-    return told
+    return differences
 
 
 def minibatch(batch_size: int, minibatches: int) -> int:
-    """Prompts of one optimiser step. Raises TutelageError where a batch cannot be divided evenly."""
+    """Return the prompts per optimiser step. Raises TutelageError if a batch cannot be divided evenly."""
     if batch_size % minibatches:
         raise TutelageError(
             f"--batch-size {batch_size} cannot be divided into {counted(minibatches, 'minibatch')} of equal size, "
-            f"which other trainers want: give a multiple of {minibatches}."
+            f"which other trainers need: give a multiple of {minibatches}."
         )
     return batch_size // minibatches
 
 
 def no_counterpart(recipe: Recipe, what: str, trainer: str) -> TutelageError:
-    """The error of a recipe with a choice that `trainer` does not have."""
+    """Return the error for a recipe with a choice that `trainer` does not support."""
     return TutelageError(
-        f"{trainer} has no counterpart of {what}, a choice of the recipe {recipe.name}. Change it with --set, take "
-        "another recipe (grpo and ppo have one in every trainer), or train with improve itself."
+        f"{trainer} has no counterpart of {what}, a choice of the recipe {recipe.name}. Change it with --set, use "
+        "another recipe (every trainer supports grpo and ppo), or train with improve itself."
     )
 
 
 def shell_word(value: Value) -> str:
-    """A value as a word of a shell script in which $HERE is the exported folder."""
+    """Format a value as a word of a shell script in which $HERE is the exported folder."""
     match value:
         case OwnFile(name):
             return f'"$HERE"/{name}'

@@ -1,4 +1,4 @@
-"""A run of `improve` in the settings of verl's PPO trainer (`verl.trainer.main_ppo`, verl 0.9)."""
+"""Translation of an `improve` run to verl's PPO trainer (`verl.trainer.main_ppo`, verl 0.9)."""
 
 from dataclasses import asdict
 
@@ -31,7 +31,7 @@ from tutelage.rewards.single_score import prompt_text
 
 NAME = "verl"
 KL = {"k1": "kl", "k2": "mse", "mse": "mse", "k3": "low_var_kl", "abs": "abs"}
-"""Names of KL estimators: ours and verl's."""
+"""Names of KL estimators, ours to verl's."""
 REDUCE: dict[Reduce, str] = {
     "token_mean": "token-mean",
     "sequence_mean": "seq-mean-token-mean",
@@ -59,10 +59,10 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 def verl(
     recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None
 ) -> Translation:
-    """The settings of verl for a recipe and a run over prompts of these sizes.
+    """Return the verl settings for a recipe and a run over prompts of these sizes.
 
-    `reward_model` is the folder of the reward model where it is the whole reward. Raises TutelageError where verl has
-    no counterpart of a choice.
+    `reward_model` is the folder of the reward model if it is the whole reward. Raises TutelageError for a choice
+    without a counterpart in verl.
     """
     refuse_what_none_has(recipe, NAME)
     update = gradient_steps(recipe, NAME)
@@ -107,7 +107,7 @@ def verl(
         settings["algorithm.filter_groups.metric"] = "reward"
         settings["algorithm.filter_groups.max_num_gen_batches"] = recipe.dynamic_sampling
     if score_shaping(recipe).overlong is not None:
-        differences.append("Answers near the limit cost nothing: shaping.overlong is not exported.")
+        differences.append("Completions near the limit are not penalised: shaping.overlong is not exported.")
     return Translation(settings, tuple(differences))
 
 
@@ -145,7 +145,7 @@ def _surrogate(recipe: Recipe) -> Settings:
 
 
 def _clip(mode: str, low: float, high: float) -> Settings:
-    """A policy loss with its bounds of the ratio."""
+    """Return a policy loss with the bounds of its ratio."""
     return {
         f"{ACTOR}.policy_loss.loss_mode": mode,
         f"{ACTOR}.clip_ratio": low,
@@ -249,7 +249,7 @@ def _row(number: int, prompt: Prompt) -> dict[str, object]:
 
 
 def _words(settings: Settings) -> list[str]:
-    """Settings as Hydra's overrides."""
+    """Return settings as Hydra overrides."""
     return [f"{name}={shell_word(value)}" for name, value in settings.items()]
 
 

@@ -1,5 +1,4 @@
-"""What the first steps of reinforcement learning show: answers that were cut, and rewards that teach nothing, whole or
-in part."""
+"""Early warnings in reinforcement learning: truncated completions, and rewards, or parts of them, without a signal."""
 
 import logging
 from collections import Counter
@@ -18,22 +17,22 @@ from tutelage.train.learner import Step
 log = logging.getLogger(__name__)
 
 STEPS = 3
-"""Steps after which it is said that most groups are dead."""
+"""Steps before the warning that most groups have no signal."""
 PART_STEPS = 10
-"""Steps after which parts of the reward that never told two answers apart are named."""
+"""Steps before the remark on parts of the reward that never distinguished completions."""
 MOST = 0.5
 
 CUT, CONSTANT, REPEATED, EQUAL = "cut", "constant", "repeated", "equal"
 
 
 class FirstSteps:
-    """Follows the first steps of a run, and logs what a user should know of them before hours are spent.
+    """Logs problems in the first steps of a run, before hours are spent on it.
 
-    After the first step a remark on the answers that were cut at the limit, and on what they score. After `STEPS` steps
-    a warning, if on average more than half of the prompts had answers that all got one shaped score (with one answer to
-    a prompt: if all answers of a step did), with the cause and the settings that change it. After `PART_STEPS` steps a
-    remark on the parts of the reward that gave all answers to each prompt one score in every one of them, unless the
-    warning has told it.
+    After the first step a remark on completions that were cut at the limit, and on their scores. After `STEPS` steps a
+    warning, if on average more than half of the prompts had completions with equal shaped scores (with one completion
+    per prompt: if all completions of a step had), with the cause and the settings that change it. After `PART_STEPS`
+    steps a remark on the parts of the reward that gave all completions of each prompt the same score in every one of
+    them, unless the warning has mentioned it.
     """
 
     def __init__(self, recipe: Recipe, sampling: config.Sampling, total: int) -> None:
@@ -43,7 +42,7 @@ class FirstSteps:
         self._parts = _ConstantParts()
 
     def look(self, step: Step) -> None:
-        """Look at a step, and log what it shows."""
+        """Check a step, and log problems."""
         self._parts = self._parts.after(step.metrics)
         if step.sample is not None and step.index <= self._last:
             self._look_at_scores(step, step.sample)
@@ -66,8 +65,8 @@ class FirstSteps:
 
     def _replacement(self, step: Step) -> float | None:
         shaping = self._recipe.shaping
-        known = isinstance(shaping, ScoreShaping) and step.recipe is not None
-        return shaping.replacement(step.recipe.shaping) if known else None  # type: ignore[union-attr]
+        is_known = isinstance(shaping, ScoreShaping) and step.recipe is not None
+        return shaping.replacement(step.recipe.shaping) if is_known else None  # type: ignore[union-attr]
 
     def _tell_cuts(self, sample: ScoredRollout, instead: float | None) -> None:
         cut = 1 - float(sample.terminated.float().mean())
@@ -75,27 +74,27 @@ class FirstSteps:
         if not cut or not isinstance(shaping, ScoreShaping):
             return
         head = (
-            f"Of the first {counted(len(sample), 'answer')} {cut:.0%} were cut at "
+            f"Of the first {counted(len(sample), 'completion')} {cut:.0%} were cut at "
             f"{counted(self._sampling.max_new_tokens, 'token')} (--sampling.max-new-tokens)"
         )
         if instead is not None:
-            why = ", since most answers end by themselves" if shaping.missing_end == "auto" else ""
+            why = ", since most completions end by themselves" if shaping.missing_end == "auto" else ""
             log.info(
-                f"{head}: these score {instead:g} instead of what the reward gives{why}. "
+                f"{head}: these score {instead:g} instead of the reward{why}. "
                 "--set shaping.missing_end=none keeps the reward's scores."
             )
         elif shaping.missing_end != "auto":
             log.info(f"{head}; they keep the reward's scores (shaping.missing_end=none).")
         elif cut > MOST:
             log.info(
-                f"{head}; they keep the reward's scores, because −1 instead would leave little of them. A longer limit "
+                f"{head}; they keep the reward's scores, because −1 instead would hide most of them. A longer limit "
                 "lets more of them end; --set shaping.missing_end=none shaping.missing_end_penalty=1 lowers their "
                 "scores."
             )
         else:
             log.info(
-                f"{head}; they keep the reward's scores, because finished answers score less than the −1 that they "
-                "would get instead. --set shaping.missing_end=NUMBER gives them another."
+                f"{head}; they keep the reward's scores, because finished completions score less than the −1 that "
+                "would replace them. --set shaping.missing_end=NUMBER sets another score."
             )
 
     def _warning(self, cause: str, instead: float | None) -> str:
@@ -103,59 +102,59 @@ class FirstSteps:
         steps = "step" if count == 1 else counted(count, "step")
         if self._recipe.samples > 1:
             head = (
-                f"In the first {steps} {share:.0%} of the prompts taught nothing: all "
-                f"{counted(self._recipe.samples, 'answer')} to one got the same score"
+                f"In the first {steps} {share:.0%} of the prompts gave no signal: all "
+                f"{counted(self._recipe.samples, 'completion')} of one got the same score"
             )
         else:
-            head = f"In the first {steps} all answers got the same score, from which nothing can be learnt"
+            head = f"In the first {steps} all completions got the same score, which gives no signal"
         return f"{head}, {self._because(cause, instead)}"
 
     def _because(self, cause: str, instead: float | None) -> str:
         if cause == CUT:
             return (
                 f"because they were cut at {counted(self._sampling.max_new_tokens, 'token')} and score {instead:g} "
-                "instead of what the reward gives. Use a larger --sampling.max-new-tokens, or --set "
-                "shaping.missing_end=none, which keeps the reward's scores."
+                "instead of the reward. Use a larger --sampling.max-new-tokens, or --set shaping.missing_end=none, "
+                "which keeps the reward's scores."
             )
         if cause == CONSTANT:
-            return "because the reward gives one score to everything. Check the reward on a few answers."
+            return "because the reward is constant. Check the reward on a few completions."
         if cause == REPEATED:
             return (
-                f"because they are the same answer. Use a higher --sampling.temperature than "
+                f"because they are the same text. Use a higher --sampling.temperature than "
                 f"{self._sampling.temperature:g}."
             )
         parts = f" ({_listed('part', self._parts.names)} never did)" if self._parts.names else ""
         return (
-            f"because the reward does not tell them apart{parts}. A reward with more grades does, or more answers "
+            f"because the reward does not distinguish them{parts}. Use a finer reward, more completions "
             f"(--set samples={2 * self._recipe.samples}), or prompts that are neither too easy nor too hard for the "
             "model; --set dynamic_sampling=3 replaces such prompts by others."
         )
 
     def _of_parts(self) -> str:
         return (
-            f"In each of {counted(PART_STEPS, 'step')} {_listed('part', self._parts.names)} of the reward taught "
-            f"nothing: all {counted(self._recipe.samples, 'answer')} to one prompt got the same score. Look at a few "
-            "answers in samples.jsonl: a rule that none of them fulfils needs a prompt or demonstrations that show "
-            "it, one that all fulfil can be left out."
+            f"In each of {counted(PART_STEPS, 'step')} {_listed('part', self._parts.names)} of the reward gave "
+            f"no signal: all {counted(self._recipe.samples, 'completion')} of one prompt got the same score. Read a "
+            "few in samples.jsonl: a rule that none of them fulfils needs a prompt or demonstrations that show it; one "
+            "that all fulfil can be removed."
         )
 
 
 @dataclass(frozen=True)
 class _ConstantParts:
-    """The parts of a reward that gave all answers to each prompt one score in each of so many steps."""
+    """Parts of a reward that gave all completions of each prompt the same score in each of `steps` steps."""
 
     steps: int = 0
     names: tuple[str, ...] = ()
 
     def after(self, metrics: Mapping[str, float]) -> "_ConstantParts":
-        """The parts that are left after one more step, by its metrics score/<part>/dead."""
+        """Return the parts that remain constant after another step, from its metrics score/<part>/dead."""
         constant = tuple(
             metric.removeprefix("score/").removesuffix("/dead")
             for metric, share in metrics.items()
             if metric.startswith("score/") and metric.endswith("/dead") and share == 1.0
         )
-        known = tuple(name for name in self.names if name in constant) if self.steps else constant
-        return _ConstantParts(self.steps + 1, known)
+        names = tuple(name for name in self.names if name in constant) if self.steps else constant
+        return _ConstantParts(self.steps + 1, names)
 
 
 def _listed(noun: str, names: Sequence[str]) -> str:
@@ -165,8 +164,8 @@ def _listed(noun: str, names: Sequence[str]) -> str:
 
 
 def _causes(sample: ScoredRollout, texts: Sequence[tuple[str, str]], instead: float | None) -> Iterator[str]:
-    """Why the answers to a prompt got one shaped score, for each prompt where they did; with one answer to a prompt,
-    of the whole batch."""
+    """Yield the cause of equal shaped scores for each prompt that has them; with one completion per prompt, for the
+    whole batch."""
     size = sample.group if sample.group > 1 else len(sample)
     for start in range(0, len(sample), size):
         rows = slice(start, start + size)

@@ -1,4 +1,4 @@
-"""Reinforcement learning: raise the expected score of a policy's own answers."""
+"""Reinforcement learning: maximise the expected score of a policy's own completions."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -58,10 +58,10 @@ from tutelage.train.supervised.batches import Order, encode_demonstrations
 
 @workflow(ImproveSettings)
 def improve(settings: ImproveSettings) -> ImproveResult:
-    """Improve a policy against a reward by reinforcement learning: sample answers, score them, update, repeat.
+    """Improve a policy against a reward by reinforcement learning: sample completions, score them, update, repeat.
 
     Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
-    goes on from its latest checkpoint, and a finished one returns its result at once.
+    continues from its latest checkpoint, and a finished one returns its result.
 
     Raises:
         TutelageError: the settings, the prompts, the reward or the model cannot be used.
@@ -72,7 +72,7 @@ def improve(settings: ImproveSettings) -> ImproveResult:
 
 @workflow(ImproveSettings)
 def prepare_improve(settings: ImproveSettings) -> AbstractContextManager[Training[ImproveResult]]:
-    """A reinforcement-learning run, open and ready to be iterated over step by step; `improve` runs it to its end."""
+    """Open a reinforcement-learning run for iteration step by step; `improve` runs it to its end."""
     recipe = _recipe(settings)
     for line in remarks(recipe):
         remark(line)
@@ -112,7 +112,7 @@ def _loop(
     mix: PretrainingMix | None,
     trust: Record,
 ) -> Loop:
-    """The loop of the recipe, from wherever the run was left."""
+    """Return the loop of the recipe, from the latest checkpoint of the run."""
     critic = _critic(settings, recipe, policy)
     learner = _learner(settings, policy, critic, run.ranks)
     extra = load_state(run, learner)
@@ -163,8 +163,8 @@ def _loop(
 def _group(
     settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]
 ) -> int:
-    """Tokens of a pass through the longest prompt and its responses at their limit; 0 for the reference engine, whose
-    rows on a CPU do not share their prompt."""
+    """Tokens of a forward pass through the longest prompt and its responses at their limit; 0 for the plain engine,
+    whose rows do not share their prompt on a CPU."""
     if policy.engine.name == "plain":
         return 0
     longest = max(len(prompt.tokens) for prompt in prompts)
@@ -172,7 +172,7 @@ def _group(
 
 
 def _watched(settings: ImproveSettings) -> dict[str, str]:
-    """The rewards to log and not to train on, by name."""
+    """Return the rewards that are logged but not trained on, by name."""
     parts = [name.partition("=") for name in settings.watch]
     return {name: reward for name, _, reward in parts}
 
@@ -180,21 +180,21 @@ def _watched(settings: ImproveSettings) -> dict[str, str]:
 def _look(
     settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward
 ) -> Callable[[Step], dict[str, float]]:
-    """The work beside a step: a few answers are written to be read, the first steps are remarked upon, and what the
-    reward counts is told."""
+    """Return the callback of a step: writes samples, remarks on the first steps, and returns the metrics of the
+    reward."""
     first = FirstSteps(recipe, settings.sampling, settings.steps)
 
     def look(step: Step) -> dict[str, float]:
         first.look(step)
         write_samples(run, step, settings.sample_every)
-        asked = reward_metrics(reward)
-        return run.ranks.totals(asked) if asked else {}
+        metrics = reward_metrics(reward)
+        return run.ranks.totals(metrics) if metrics else {}
 
     return look
 
 
 def _ahead(settings: ImproveSettings, recipe: Recipe, order: Order[EncodedPrompt]) -> Ahead:
-    """The rollouts that are written ahead of the steps: those that `collect` will ask for."""
+    """Return the generation schedule of rollouts ahead of training, matching the requests of `collect`."""
 
     def plan(step: int) -> RolloutRequest:
         seed = rollout_seed(settings.seed, step)
@@ -207,22 +207,21 @@ def _recipe(settings: ImproveSettings) -> Recipe:
     recipe = override(recipe_named(settings.recipe), settings.set)
     if bool(recipe.ptx) != bool(settings.ptx):
         raise TutelageError(
-            "--ptx names the text and --set ptx=... its weight; one without the other does nothing."
+            "--ptx names the text and --set ptx=... its weight; neither has an effect without the other."
         )
     if recipe.critic is None and (settings.critic_lr or settings.critic_from or settings.critic != "trunk"):
         raise TutelageError(
-            f"The recipe {recipe.name!r} has no critic, so --critic, --critic-lr and --critic-from do nothing."
+            f"The recipe {recipe.name!r} has no critic, so --critic, --critic-lr and --critic-from have no effect."
         )
     if settings.mismatched_by == "truncated" and getattr(recipe.surrogate, "per_response", False):
         raise TutelageError(
-            f"{type(recipe.surrogate).__name__} weighs a whole response by one ratio, and --mismatch truncated every "
-            "token by its own. Use --mismatch recompute, or a recipe with a ratio per token."
+            f"{type(recipe.surrogate).__name__} weights a whole response by one ratio, but --mismatch truncated "
+            "weights every token. Use --mismatch recompute, or a recipe with a ratio per token."
         )
     if settings.shard != "none" and isinstance(recipe.update, NaturalStep):
         raise TutelageError(
-            f"The recipe {recipe.name!r} takes a natural step: it needs second derivatives, and gradients in shards "
-            "(FSDP2) cannot be differentiated again. Leave --shard out, or take a recipe of gradient steps, such as "
-            "ppo."
+            f"The recipe {recipe.name!r} takes a natural step: it needs second derivatives, but sharded gradients "
+            "(FSDP2) cannot be differentiated again. Omit --shard, or use a recipe with gradient steps, such as ppo."
         )
     return recipe
 
@@ -234,7 +233,7 @@ def _critic(settings: ImproveSettings, recipe: Recipe, policy: Policy) -> TrunkC
         return make_critic(policy, "trunk", None, seed=settings.seed)
     path = settings.critic_source
     if is_adapter(path):
-        raise TutelageError(f"{path!r} is an adapter; a critic network begins as a whole model.")
+        raise TutelageError(f"{path!r} is an adapter; a critic network needs a whole model.")
     recomputes = settings.activation_checkpointing
     load = partial(critic_network, policy=policy, seed=settings.seed, checkpointing=recomputes)
     return NetworkCritic(lay_out_beside(policy, replace(settings.model, path=path), load))

@@ -1,4 +1,4 @@
-"""The plan of a run. Other commands take from it what would make a run fit, once its memory ran out."""
+"""Plan of a run. Other commands use it to suggest a change when a run is out of memory."""
 
 from tutelage.base.lazy import lazy_names
 

@@ -1,4 +1,4 @@
-"""What would make a run fit that ran out of memory, by its plan."""
+"""Change that makes a run fit after it ran out of memory, by its plan."""
 
 import torch
 
@@ -11,32 +11,32 @@ from tutelage.engines.plans.token_budget import FEWEST
 from tutelage.engines.plans.workload import Workload
 
 LENGTH = 512.0
-"""Tokens of a prompt and of a response that are assumed: what is compared differs little with them."""
+"""Assumed tokens of a prompt and of a response; the comparison hardly depends on them."""
 LESS = 0.9
-"""Share of the present need that a change must fall below to be worth naming."""
+"""Maximum share of the present memory for a change to be suggested."""
 
 
 def change_that_fits(settings: object, device: torch.device) -> str:
-    """A sentence with the flags of the least change by which a run needs clearly less memory; empty without one."""
+    """Return a sentence with the flags of the least change that clearly reduces memory, or "" if there is none."""
     try:
         work = run_of(settings, Lengths(LENGTH, LENGTH)).work
     except TutelageError:
         return ""
-    found = _change(work, on_gpu=device.type == "cuda")
-    if found is None:
+    change = _change(work, on_gpu=device.type == "cuda")
+    if change is None:
         return ""
-    flags, need, present = found
+    flags, need, present = change
     now, then = f"{present / GIB:.1f} GiB", f"{need / GIB:.1f} GiB"
-    return f"By its plan the run needs {now} and, with {flags}, {then} (see tutelage plan)."
+    return f"The plan of the run needs {now}, and {then} with {flags} (see tutelage plan)."
 
 
 def _change(work: Workload, *, on_gpu: bool) -> tuple[str, float, float] | None:
-    """The flags of the first change that needs clearly less, the bytes that it needs, and those needed now."""
+    """Return the flags of the first change that clearly reduces memory, the bytes it needs, and those needed now."""
     endless = Device("any", float("inf"), 1.0, 1.0, 1.0, 1.0, runtime=0.0, is_gpu=on_gpu)
     cluster = Cluster(endless)
     present = memory(work, cluster, PlanSetting(tokens=FEWEST)).peak
-    found: list[Change] = [change for change in changes(work, cluster) if change.peak < LESS * present]
-    named = next((change for change in found if f"--tokens-at-once {FEWEST}" in change.flags), None)
-    if named is None:
+    smaller: list[Change] = [change for change in changes(work, cluster) if change.peak < LESS * present]
+    first = next((change for change in smaller if f"--tokens-at-once {FEWEST}" in change.flags), None)
+    if first is None:
         return None
-    return named.flags.replace(f" --tokens-at-once {FEWEST}", ""), named.peak, present
+    return first.flags.replace(f" --tokens-at-once {FEWEST}", ""), first.peak, present

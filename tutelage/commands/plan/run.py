@@ -1,4 +1,4 @@
-"""The plan of a run: whether it fits, how long it takes and what bounds it, before anything is loaded."""
+"""Plan of a run: whether it fits, its duration and its bottleneck, without loading weights."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -26,16 +26,15 @@ from tutelage.models.backbone import pick_device
 
 ELSEWHERE = "the servers of --rollouts are not counted; --servers counts GPUs that serve"
 COPIES = 5.0
-"""Bytes per weight of the CPU engine's panels for decoding in float32, whose columns are padded. In bf16 they take, and
-decoding reads, half as much."""
+"""Bytes per weight of the CPU engine's padded panels for decoding in float32. In bf16 they take, and decoding reads,
+half as much."""
 IN_STEPS = ("llama", "qwen2", "qwen3")
-"""Families whose layers the CPU engine computes in steps, which round the weights of a product to bf16 while it is
-computed."""
+"""Families whose layers the CPU engine computes in steps, which round the weights of a product to bf16 on the fly."""
 
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A plan with the number of steps, and what to change where nothing fits."""
+    """Plan with the number of steps, and changes to make if nothing fits."""
 
     plan: RunPlan
     steps: int | None
@@ -43,17 +42,17 @@ class PlanResult:
     price: float = 0.0
     changes: tuple[Change, ...] = ()
     devices_needed: int | None = None
-    """The smallest number of devices on which the run fits, where it does not fit as it is."""
+    """Minimum number of devices on which the run fits, if it does not fit as it is."""
     devices_beside_servers: int | None = None
-    """The same where servers of their own generate the responses."""
+    """The same, if separate servers generate the responses."""
 
     @property
     def fits(self) -> bool:
-        """Whether some setting fits."""
+        """Whether any setting fits."""
         return self.plan.choice is not None
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain values: bytes, seconds, operations."""
+        """Return the plan as plain values: bytes, seconds, operations."""
         choice = self.plan.choice
         return {
             "device": asdict(self.plan.cluster.device),
@@ -69,7 +68,7 @@ class PlanResult:
         }
 
     def _estimate(self, estimate: CostEstimate) -> Mapping[str, Any]:
-        found = {
+        values = {
             "flags": setting_flags(estimate.setting),
             "fits": estimate.fits,
             "memory": asdict(estimate.memory) | {"peak": estimate.memory.peak, "room": estimate.room},
@@ -80,14 +79,14 @@ class PlanResult:
             "tokens_per_day": self.plan.tokens_per_day(estimate),
         }
         if self.price:
-            found["cost_of_step"] = self.plan.cost(estimate, self.price)
-        return found
+            values["cost_of_step"] = self.plan.cost(estimate, self.price)
+        return values
 
 
 def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
-    """Plan the run of a command's settings on the devices of `where`; on this machine, measured, without it.
+    """Plan the run of a command's settings on the devices of `where`, by default on this machine, which is measured.
 
-    Reads the configuration of the models, and the data where `where` leaves a length of its texts open. No weights are
+    Reads the configuration of the models, and the data if `where` leaves a length of its texts open. No weights are
     read, and nothing is written.
 
     Raises:
@@ -101,9 +100,9 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
         run = replace(run, work=replace(run.work, sampling=None), notes=(*run.notes, ELSEWHERE))
     cluster, servers = _clusters(run, where)
     work = _on(run, cluster)
-    found = plan_of(work, cluster, tokens=run.tokens_at_once, servers=servers)
-    result = PlanResult(found, run.steps, tuple(_notes(run, found)), where.price)
-    if found.choice is not None:
+    estimated = plan_of(work, cluster, tokens=run.tokens_at_once, servers=servers)
+    result = PlanResult(estimated, run.steps, tuple(_notes(run, estimated)), where.price)
+    if estimated.choice is not None:
         return result
     here = servers is None
     return replace(
@@ -115,28 +114,28 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
 
 
 def _on_gpus(settings: Any) -> object:
-    """The settings with what `--model.dtype auto` takes on the GPUs of the table, which all have bf16."""
-    held = settings.model if isinstance(getattr(settings, "model", None), config.Model) else settings
-    if getattr(held, "dtype", None) != "auto":
+    """Replace `--model.dtype auto` by its choice on the GPUs of the table, which all have bf16."""
+    holder = settings.model if isinstance(getattr(settings, "model", None), config.Model) else settings
+    if getattr(holder, "dtype", None) != "auto":
         return settings
-    held = replace(held, dtype="bf16")
-    return replace(settings, model=held) if isinstance(held, config.Model) else held
+    holder = replace(holder, dtype="bf16")
+    return replace(settings, model=holder) if isinstance(holder, config.Model) else holder
 
 
 def _clusters(run: PlannedRun, where: PlanSettings) -> tuple[Cluster, Cluster | None]:
-    """The devices that train, and those that serve."""
+    """Return the training devices and the serving devices."""
     if not where.gpu:
         shape = run.work.model
         return Cluster(this_device(pick_device(run.model.device), shape.hidden, shape.feed_forward)), None
     if where.servers and run.work.sampling is None:
-        raise TutelageError("--servers generate responses, and this run generates none: leave it out.")
+        raise TutelageError("--servers generate responses, but this run generates none: omit it.")
     device, network = gpu_named(where.gpu), where.network * 1e9 / 8
     trainers = Cluster(device, where.gpus - where.servers, where.gpus_per_node, network)
     return trainers, replace(trainers, count=where.servers) if where.servers else None
 
 
 def _on(run: PlannedRun, cluster: Cluster) -> Workload:
-    """The work as the engine of the device does it."""
+    """Adapt the workload to the engine of the device."""
     work, compiled = run.work, not cluster.device.is_gpu and run.model.engine != "plain"
     is_exact = compiled and work.half and work.model.family in IN_STEPS
     shared = compiled or (cluster.device.is_gpu and _packs(work))
@@ -154,7 +153,7 @@ def _on(run: PlannedRun, cluster: Cluster) -> Workload:
 
 
 def _packs(work: Workload) -> bool:
-    """Whether the reference engine packs the responses to a prompt on a GPU: where that saves 30 % of the tokens."""
+    """Whether the plain engine packs the responses of a prompt on a GPU: if that saves 30 % of the tokens."""
     batch = replace(work.batch, shared=True)
     return batch.tokens <= 0.7 * replace(batch, shared=False).tokens
 
@@ -170,16 +169,16 @@ def _notes(run: PlannedRun, plan: RunPlan) -> Iterator[str]:
         yield "training and serving devices wait for each other, as with --staleness 0"
     if choice is not None and choice.setting.sharding != "none":
         yield (
-            f"while a checkpoint is written, the machine of rank 0 holds {saving(work) / GIB:,.1f} GiB beside its "
-            "GPUs: the whole weights"
+            f"while a checkpoint is written, the machine of rank 0 holds {saving(work) / GIB:,.1f} GiB in CPU "
+            "memory: the whole weights"
         )
 
 
 def _first(work: Workload, cluster: Cluster, serves: bool) -> Iterator[Change]:
-    """The first change of every kind that makes the run fit."""
-    seen: set[tuple[bool, ...]] = set()
+    """Yield the first change of every kind that makes the run fit."""
+    kinds: set[tuple[bool, ...]] = set()
     for change in changes(work, cluster, serves=serves):
         kind = tuple(flag in change.flags for flag in ("lora", "bf16", SERVERS))
-        if kind not in seen:
-            seen.add(kind)
+        if kind not in kinds:
+            kinds.add(kind)
             yield change

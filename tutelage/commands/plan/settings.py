@@ -1,4 +1,4 @@
-"""Settings of a plan: of its devices, and with them those of the run of each command that trains."""
+"""Settings of a plan: its devices, combined with the settings of each training command."""
 
 import types
 from dataclasses import dataclass
@@ -12,24 +12,25 @@ from tutelage.commands.table import COMMANDS
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
-    """The devices that a run is planned for, and the lengths of its texts."""
+    """Devices that a run is planned for, and lengths of its texts."""
 
     gpu: str = ""
-    """GPU of the table: b200, h200, h100, a100-80, a100-40, mi300x, l40s, l4 or 4090. Empty measures this machine."""
+    """GPU of the table: b200, h200, h100, a100-80, a100-40, mi300x, l40s, l4 or 4090. If omitted, this machine is
+    measured."""
     gpus: int = 1
-    """GPUs, one process each; those of --servers count among them."""
+    """Number of GPUs, one process each, including those of --servers."""
     gpus_per_node: int = 8
-    """GPUs of one machine."""
+    """GPUs per machine."""
     network: float = 400.0
-    """Gbit/s between machines, for each GPU."""
+    """Gbit/s per GPU between machines."""
     servers: int = 0
-    """GPUs that generate responses as servers (vLLM or SGLang, in bf16) in place of the GPUs that train."""
+    """GPUs that generate responses as servers (vLLM or SGLang, in bf16) instead of the training GPUs."""
     price: float = 0.0
-    """Price of one GPU per hour, in any currency; 0 prints no cost."""
+    """Price per GPU and hour, in any currency; 0 prints no cost."""
     prompt_tokens: int = 0
-    """Mean tokens of a prompt; 0 counts them in the data, which takes the model's tokenizer."""
+    """Mean tokens of a prompt; 0 counts them in the data with the model's tokenizer."""
     response_tokens: int = 0
-    """Mean tokens of a response; 0 counts them in the data, or takes the limit where responses are generated."""
+    """Mean tokens of a response; 0 counts them in the data, or uses the limit for generated responses."""
 
     def __post_init__(self) -> None:
         at_least(self, gpus=1, gpus_per_node=1, servers=0, price=0, prompt_tokens=0, response_tokens=0)
@@ -45,17 +46,17 @@ class PlanSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags(PlanSettings):
-    """Plan a run: memory per GPU, time by phase, what bounds it, the cheapest setting that fits, cost. It takes the
-    flags of the run. `tutelage COMMAND ... --dry-run` is the same."""
+    """Plan a run: memory per GPU, time by phase, bottleneck, cheapest setting that fits, cost. Takes the flags of the
+    run. `tutelage COMMAND ... --dry-run` is equivalent."""
 
     out: Path = Path("unused")
-    """Not written to by a plan."""
+    """Unused by a plan."""
     json: bool = False
     """Print the plan as JSON: bytes, seconds, operations."""
 
 
 def _plan_of(name: str, run: type[Any]) -> type[Any]:
-    """The flags of a plan with those of a run of the command `name`."""
+    """Create the settings class of a plan for a run of the command `name`."""
 
     def check(self: Any) -> None:
         PlanSettings.__post_init__(self)

@@ -1,4 +1,4 @@
-"""What `tutelage plan` prints: the tables of a plan."""
+"""Output of `tutelage plan`: the tables of a plan."""
 
 import json
 
@@ -28,7 +28,7 @@ PARTS = (
 
 
 def main(settings: PlanFlags) -> int:
-    """Print the plan; the status is 1 where no setting fits."""
+    """Print the plan. Returns status 1 if no setting fits."""
     result = plan(settings, settings)
     if settings.json:
         print(json.dumps(result.to_json(), indent=1, allow_nan=False))
@@ -38,7 +38,7 @@ def main(settings: PlanFlags) -> int:
 
 
 def print_plan(result: PlanResult) -> None:
-    """Print memory by part for every setting, the time of the chosen one by phase, and the sum."""
+    """Print memory by part for every setting, the time of the chosen one by phase, and a summary."""
     console = Console(highlight=False, soft_wrap=True)
     plan = result.plan
     device, model = plan.cluster.device, plan.work.model
@@ -51,16 +51,16 @@ def print_plan(result: PlanResult) -> None:
     )
     console.print(_memory_table(result))
     if not all(one.setting.is_available(plan.work) for one in plan.estimates):
-        console.print("† computed for comparison: distill and natural steps are not taken in shards.")
-    shown = plan.choice or min(plan.estimates, key=lambda one: one.memory.peak)
-    console.print(_time_table(shown))
-    _print_sum(console, result, shown)
+        console.print("† computed for comparison: distill and natural steps do not support shards.")
+    estimate = plan.choice or min(plan.estimates, key=lambda one: one.memory.peak)
+    console.print(_time_table(estimate))
+    _print_sum(console, result, estimate)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
 
 
 def _memory_table(result: PlanResult) -> Table:
-    """Memory of one device by part, a column for each setting."""
+    """Return a table of memory per device by part, with a column for each setting."""
     estimates = result.plan.estimates
     table = Table(title="Memory of one device, GiB", title_justify="left")
     table.add_column("")
@@ -81,7 +81,7 @@ def _memory_table(result: PlanResult) -> Table:
 
 
 def _time_table(estimate: CostEstimate) -> Table:
-    """The phases of a step on one device."""
+    """Return a table of the phases of a step on one device."""
     table = Table(title="Time of a step, one device", title_justify="left")
     for column in ("phase", "TFLOP", "GB read", "GB sent", "seconds", "bound by"):
         table.add_column(column, justify="left" if column in ("phase", "bound by") else "right")
@@ -97,29 +97,29 @@ def _time_table(estimate: CostEstimate) -> Table:
     return table
 
 
-def _print_sum(console: Console, result: PlanResult, shown: CostEstimate) -> None:
-    """Whether it fits, the time and the cost of the run, or what to change."""
+def _print_sum(console: Console, result: PlanResult, estimate: CostEstimate) -> None:
+    """Print whether it fits, the time and the cost of the run, or changes to make."""
     plan = result.plan
     if result.fits:
-        flags = setting_flags(shown.setting)
+        flags = setting_flags(estimate.setting)
         console.print(f"It fits{' with ' + flags if flags else ''}.", markup=False)
         total = (
             ""
             if result.steps is None
-            else f", {duration(result.steps * shown.seconds)} for {counted(result.steps, 'step')}"
+            else f", {duration(result.steps * estimate.seconds)} for {counted(result.steps, 'step')}"
         )
         console.print(
-            f"{shown.seconds:,.3g} s a step{total}; {plan.tokens_per_day(shown):,.3g} tokens a day; most of it is "
-            f"{shown.slowest.name}, bound by {shown.slowest.bound}.",
+            f"{estimate.seconds:,.3g} s a step{total}; {plan.tokens_per_day(estimate):,.3g} tokens a day; most of it "
+            f"is {estimate.slowest.name}, bound by {estimate.slowest.bound}.",
             markup=False,
         )
         if result.price:
-            cost = plan.cost(shown, result.price)
+            cost = plan.cost(estimate, result.price)
             of_run = "" if result.steps is None else f", {cost * result.steps:,.2f} for the run"
             console.print(f"Cost: {cost:,.4f} a step{of_run}, at {result.price:g} per device and hour.")
         return
     console.print(
-        f"It does not fit: at least {shown.memory.peak / GIB:,.2f} GiB of {shown.room / GIB:,.2f} GiB are needed."
+        f"It does not fit: at least {estimate.memory.peak / GIB:,.2f} GiB of {estimate.room / GIB:,.2f} GiB are needed."
     )
     for change in result.changes:
         console.print(f"  fits with {change.flags}: {change.peak / GIB:,.2f} GiB", markup=False)
@@ -131,11 +131,11 @@ def _print_sum(console: Console, result: PlanResult, shown: CostEstimate) -> Non
             "(--servers)"
         )
     elif not result.changes:
-        console.print("  more such devices do not help: each would hold the whole model")
+        console.print("  more such devices do not help: each would need the whole model")
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it: 95 s, 12.3 min, 4.5 h, 3.2 days."""
+    """Format a time in a suitable unit: 95 s, 12.3 min, 4.5 h, 3.2 days."""
     for unit, size in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Workloads: one step of a command, in numbers, from the settings of the command alone."""
+"""Workloads: one step of a command in numbers, computed from the settings of the command."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from tutelage.commands.sft.settings import SftSettings
 
 SAMPLE = 256
-"""Rows of the data whose tokens are counted."""
+"""Rows of the data in which tokens are counted."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Mean tokens of prompts and responses; 0 where they are to be counted in the data."""
+    """Mean tokens of prompts and responses; 0 to count them in the data."""
 
     prompt: float = 0.0
     response: float = 0.0
@@ -45,9 +45,9 @@ class Lengths:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run in numbers: one step of it, how many there are, and what the numbers leave out.
+    """A run in numbers: one step, the number of steps, and notes on what the numbers omit.
 
-    `steps` is None where the data were not read.
+    `steps` is None if the data were not read.
     """
 
     model: config.Model
@@ -58,11 +58,11 @@ class PlannedRun:
 
 
 def run_of(settings: Any, lengths: Lengths) -> PlannedRun:
-    """The run of a command's settings. Reads configurations, and the data where `lengths` leaves a length open."""
+    """Return the run of a command's settings. Reads configurations, and the data if `lengths` leaves a length open."""
     for cls in type(settings).__mro__:
         if cls.__name__ in RUNS:
             return RUNS[cls.__name__](settings, lengths)
-    raise TutelageError(f"There is no plan for {type(settings).__name__}.")
+    raise TutelageError(f"{type(settings).__name__} cannot be planned.")
 
 
 def _sft(settings: "SftSettings", lengths: Lengths) -> PlannedRun:
@@ -81,9 +81,9 @@ def _pretrain(settings: "PretrainSettings", lengths: Lengths) -> PlannedRun:
     model = outline(settings.model) if settings.model else outline_of_shape(settings.shape)
     window = lengths.response or min(settings.max_length, settings.shape.context)
     batch = BatchShape(settings.batch_size, 1, 0.0, window)
-    held = config.Model(settings.model or "new", settings.dtype, settings.device, settings.engine)
-    work = Workload(model, batch, half=_half(held, model))
-    return PlannedRun(held, work, settings.tokens_at_once, None)
+    model_settings = config.Model(settings.model or "new", settings.dtype, settings.device, settings.engine)
+    work = Workload(model, batch, half=_half(model_settings, model))
+    return PlannedRun(model_settings, work, settings.tokens_at_once, None)
 
 
 def _reward(settings: "RewardSettings", lengths: Lengths) -> PlannedRun:
@@ -165,7 +165,7 @@ RUNS: Mapping[str, Callable[[Any, Lengths], PlannedRun]] = {
     "DistillSettings": _distill,
     "ImproveSettings": _improve,
 }
-"""What makes the run of settings, by their class: nothing but the class that is planned need be imported."""
+"""Functions that plan a run, by the name of its settings class, so that only the planned class is imported."""
 
 
 class _WeightSettings(Protocol):
@@ -180,7 +180,7 @@ class _WeightSettings(Protocol):
 
 
 def _work(settings: _WeightSettings, batch: BatchShape) -> Workload:
-    """A step that trains the model of the settings on a batch."""
+    """Return the workload of a training step on a batch."""
     model = outline(settings.model.path)
     return Workload(model, batch, settings.lora.rank, _half(settings.model, model))
 
@@ -190,17 +190,18 @@ def _run(settings: _WeightSettings, work: Workload, steps: int | None, *notes: s
 
 
 def _half(model: config.Model, shape: Transformer) -> bool:
-    """Whether products are in bf16 on the device that the settings name on this machine."""
+    """Whether matrix products are in bf16 on the device of the settings on this machine."""
     return choose_dtype(model.dtype, pick_device(model.device), model.engine, shape.hidden) == torch.bfloat16
 
 
 def _sampling(work: Workload, sampling: config.Sampling, rounds: float) -> SamplingLoad:
-    """Under autocast every decoded token reads the float32 weights, writes them in bf16 and reads those."""
+    """Return the sampling load. Under autocast every decoded token reads the float32 weights, writes them in bf16 and
+    reads those."""
     return SamplingLoad(sampling.max_new_tokens, rounds, weights=8.0 if work.half else 4.0)
 
 
 def _rewards(names: Sequence[str]) -> tuple[Any, ...]:
-    """The reward models among the rewards of a run; functions cost nothing here."""
+    """Return the outlines of the reward models of a run; reward functions are free here."""
     return tuple(map(outline, reward_models(names)))
 
 
@@ -209,7 +210,7 @@ def _steps(count: int | None, epochs: float, batch_size: int) -> int | None:
 
 
 def _batch(prompts: float, samples: float, rows: Sequence[EncodedRow], lengths: Lengths) -> BatchShape:
-    """A batch with the mean lengths of some rows where none are given."""
+    """Return a batch with the given mean lengths, by default those of some rows."""
     prompt = lengths.prompt or fmean(len(row.prompt) for row in rows)
     response = lengths.response or fmean(len(row.response) for row in rows)
     return BatchShape(prompts, samples, prompt, response)
@@ -218,7 +219,7 @@ def _batch(prompts: float, samples: float, rows: Sequence[EncodedRow], lengths: 
 def _pairs(
     settings: "RewardSettings | DpoSettings", data: str, lengths: Lengths
 ) -> tuple[BatchShape, int | None]:
-    """A batch of pairs, and the number of steps where the data were read."""
+    """Return a batch of pairs, and the number of steps if the data were read."""
     rows: list[EncodedRow] = []
     count = None
     if not (lengths.prompt and lengths.response):
@@ -234,7 +235,7 @@ def _pairs(
 def _prompts(
     source: str, model: config.Model, sampling: config.Sampling, lengths: Lengths
 ) -> tuple[Lengths, int | None]:
-    """Mean tokens of the prompts of a file, with responses up to their limit, and the number of prompts."""
+    """Return the mean tokens of the prompts of a file, with responses at their limit, and the number of prompts."""
     response = lengths.response or float(sampling.max_new_tokens)
     if lengths.prompt:
         return Lengths(lengths.prompt, response), None

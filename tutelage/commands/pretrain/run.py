@@ -1,4 +1,4 @@
-"""Pretraining: a language model from plain text."""
+"""Pretraining of a language model on plain text."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -27,10 +27,10 @@ from tutelage.train.supervised.language import divide, language_job
 
 @workflow(PretrainSettings)
 def pretrain(settings: PretrainSettings) -> PretrainResult:
-    """Train a language model on plain text: a new small Llama with its own tokenizer, or a model that exists.
+    """Train a language model on plain text: a new small Llama with its own tokenizer, or an existing model.
 
     Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
-    goes on from its latest checkpoint, and a finished one returns its result at once.
+    continues from its latest checkpoint, and a finished one returns its result.
 
     Raises:
         TutelageError: the settings, the text or the model cannot be used.
@@ -41,7 +41,7 @@ def pretrain(settings: PretrainSettings) -> PretrainResult:
 
 @workflow(PretrainSettings)
 def prepare_pretrain(settings: PretrainSettings) -> AbstractContextManager[Training[PretrainResult]]:
-    """A pretraining run, open and ready to be iterated over step by step; `pretrain` runs it to its end."""
+    """Open a pretraining run for iteration step by step; `pretrain` runs it to its end."""
     loaded = load_texts(settings.data)
     remark(loaded.describe())
     start = partial(_training, settings, loaded.records)
@@ -80,7 +80,7 @@ def _training(settings: PretrainSettings, texts: Sequence[str], run: Run) -> Tra
 
 
 def _start(settings: PretrainSettings, texts: list[str], ranks: Ranks) -> config.Model:
-    """The model that the run begins with, which is made where none is named."""
+    """Return the initial model of the run, created if none is named."""
     path = settings.model
     if not path:
         start = settings.out / "start"
@@ -93,7 +93,7 @@ def _start(settings: PretrainSettings, texts: list[str], ranks: Ranks) -> config
 def _rows(
     settings: PretrainSettings, policy: Policy, texts: Sequence[str]
 ) -> tuple[list[EncodedRow], list[EncodedRow]]:
-    """Windows of the text, to train on and held out."""
+    """Return windows of the text for training, and held-out ones."""
     end = policy.end_ids[0]
     tokens = policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     context = min(settings.max_length, policy.context or settings.max_length)
@@ -102,5 +102,5 @@ def _rows(
         stream = [end] + [token for i in side for token in (*tokens[i], end)]
         sides.append(windows(stream, context))
     if not sides[0]:
-        raise TutelageError(f"{settings.data} holds no text to train on.")
+        raise TutelageError(f"{settings.data} has no text to train on.")
     return sides[0], sides[1]

@@ -10,18 +10,17 @@ from tutelage.base.errors import TutelageError
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(BatchSettings, EngineSettings):
-    """Train a language model on plain text: a new small Llama with its own tokenizer, or further training of a model
-    that exists."""
+    """Train a language model on plain text: a new small Llama with its own tokenizer, or an existing model."""
 
     data: str
-    """Text: a .txt file with documents between blank lines, a file with a `text` column, or a hub data set."""
+    """Text: a .txt file with documents separated by blank lines, a file with a `text` column, or a hub data set."""
     model: str = ""
-    """Folder or hub name of a model to train further; empty makes a new one of the size in --shape."""
+    """Folder or hub name of a model to train further; if omitted, a new one of the size in --shape."""
     dtype: config.DtypeName = "float32"
-    """Precision of matrix products: float32, bf16, or auto, which takes bf16 where the device multiplies it faster and
-    the model is large enough to gain by it. Weights, sums and log-probabilities are float32 either way."""
+    """Precision of matrix products: float32, bf16, or auto: bf16 if the device multiplies it faster and the model is
+    large enough to benefit. Weights, sums and log-probabilities are always float32."""
     device: str = "auto"
-    """Where it runs: auto (a GPU when there is one), cpu, cuda, ..."""
+    """Device: auto (a GPU if there is one), cpu, cuda, ..."""
     shape: config.Shape = field(default_factory=config.Shape)
     optimiser: config.Optimiser = field(
         default_factory=lambda: config.Optimiser(
@@ -31,9 +30,9 @@ class PretrainSettings(BatchSettings, EngineSettings):
     epochs: float = 1.0
     """Passes over the text."""
     held_out: float = 0.02
-    """Share of the documents kept aside to measure perplexity."""
+    """Share of held-out documents, to measure perplexity."""
     evaluate_every: int = 50
-    """Steps between looks at the held-out text."""
+    """Evaluate on the held-out text every N steps."""
 
     def __post_init__(self) -> None:
         BatchSettings.__post_init__(self)
@@ -42,5 +41,5 @@ class PretrainSettings(BatchSettings, EngineSettings):
         a_share(self, "held_out")
         if self.model and self.shape != config.Shape():
             raise TutelageError(
-                f"--shape describes a new model, but --model {self.model} names one that exists. Leave one of them out."
+                f"--shape describes a new model, but --model {self.model} names an existing one. Omit one of them."
             )

@@ -1,4 +1,4 @@
-"""Statistics of a table of votes: agreement, the reliability of each rater, and the probable truth of each item."""
+"""Statistics of a table of votes: agreement, reliability of each rater, and probable truth of each item."""
 
 from dataclasses import dataclass
 
@@ -21,58 +21,58 @@ class RatersResult:
     """Statistics of a table of votes on I items by R raters."""
 
     file: VoteFile
-    """The votes, and the known answers and repeated votes in the table."""
+    """Votes, known answers and repeated votes of the table."""
     model: Reliability
     """Reliability of each rater and posterior of each item."""
     model_name: str
     """The rater model, as in `RatersSettings.model`."""
     choice: Choice | None
-    """Why it was chosen, with `auto`."""
+    """Reason for the choice of the model, with `auto`."""
     majority: Floats
-    """[I, classes]: 1 for the class with most votes, equal shares for a draw."""
+    """[I, classes]: 1 for the class with most votes, equal shares for ties."""
     learnt_gold: bool
-    """Whether the known answers were given to the model."""
+    """Whether the model was fitted to the known answers."""
     flags: tuple[tuple[RaterFlag, ...], ...]
-    """What is odd about each rater."""
+    """Anomalies of each rater."""
     agreement: PairAgreement
     """Probability that two raters of an item choose the same class."""
     alpha: Alpha
     """Krippendorff's alpha."""
 
     def label_calibration(self) -> Calibration | None:
-        """How often the probabilities of classes came true, on items with a known answer from which the model did not
-        learn; None without any."""
+        """Return the calibration of class probabilities on items with a known answer that the model was not fitted to;
+        None if there are none."""
         gold = self.file.gold
         if gold is None or self.learnt_gold or not (gold >= 0).any():
             return None
-        known = np.flatnonzero(gold >= 0)
-        right = (gold[known, None] == np.arange(self.model.posterior.shape[1])).astype(float)
-        return calibration(self.model.posterior[known].ravel(), right.ravel())
+        gold_items = np.flatnonzero(gold >= 0)
+        right = (gold[gold_items, None] == np.arange(self.model.posterior.shape[1])).astype(float)
+        return calibration(self.model.posterior[gold_items].ravel(), right.ravel())
 
     def calibration(self) -> Calibration:
-        """That of the labels where answers are known, else that of the predictions of held-out votes.
+        """Return the calibration of the labels if answers are known, else of the predictions of held-out votes.
 
         Raises:
-            TutelageError: there is neither.
+            TutelageError: neither is available.
         """
-        found = self.label_calibration() or (self.choice.calibration if self.choice else None)
-        if found is None:
+        result = self.label_calibration() or (self.choice.calibration if self.choice else None)
+        if result is None:
             raise TutelageError(
-                "Calibration needs known answers from which the model does not learn (--gold), or --model auto, which "
+                "Calibration needs known answers that the model is not fitted to (--gold), or --model auto, which "
                 "holds votes out."
             )
-        return found
+        return result
 
     def gold_answers(self) -> tuple[Ints, Ints]:
-        """[R] each: right choices, and choices, on items with a known answer."""
+        """Return [R] each: numbers of right choices and of choices, on items with a known answer."""
         votes = self.file.votes
         answers = np.full(len(votes), -1) if self.file.gold is None else self.file.gold[votes.item]
         raters = len(votes.raters)
-        asked = np.bincount(votes.rater[answers >= 0], minlength=raters)
-        return np.bincount(votes.rater[answers == votes.choice], minlength=raters), asked
+        totals = np.bincount(votes.rater[answers >= 0], minlength=raters)
+        return np.bincount(votes.rater[answers == votes.choice], minlength=raters), totals
 
     def by_interest(self) -> list[int]:
-        """Rater codes: the flagged first (being new is no flag here), then by votes."""
+        """Return rater codes: flagged raters first (being new does not count as a flag), then by votes."""
         counts = self.file.votes.per_rater()
         flagged = [any(flag.kind != "too_few" for flag in flags) for flags in self.flags]
         return sorted(range(len(counts)), key=lambda r: (not flagged[r], -counts[r]))
@@ -80,9 +80,9 @@ class RatersResult:
 
 @workflow(RatersSettings)
 def raters(settings: RatersSettings) -> RatersResult:
-    """Measure how well the raters of a table of votes agree and how reliable each of them is.
+    """Measure the agreement of the raters of a table of votes and the reliability of each.
 
-    Writes the label of each item to `settings.out` and the raters to `settings.raters_out`, where these are given.
+    Writes the label of each item to `settings.out` and the raters to `settings.raters_out`, if set.
 
     Raises:
         TutelageError: the table cannot be read, or has too few choices.
@@ -113,12 +113,12 @@ def raters(settings: RatersSettings) -> RatersResult:
 
 
 def flag_text(flags: tuple[RaterFlag, ...]) -> str:
-    """The flags of a rater with their evidence, in one line."""
+    """Format the flags of a rater with their evidence on one line."""
     return "; ".join(f"{flag.kind.replace('_', ' ')}: {flag.evidence}" for flag in flags)
 
 
 def _numbers(choices: tuple[str, ...]) -> list[float] | None:
-    """The choices as numbers, if all are."""
+    """Convert the choices to numbers, if all are numeric."""
     try:
         return [float(choice) for choice in choices]
     except ValueError:
@@ -126,7 +126,8 @@ def _numbers(choices: tuple[str, ...]) -> list[float] | None:
 
 
 def _label_table(result: RatersResult) -> tuple[list[str], list[list[object]]]:
-    """item, label, its posterior, number of votes, majority (empty for a draw), known answer, P of each class."""
+    """Return the label table: item, label, posterior, number of votes, majority (empty for ties), known answer, P of
+    each class."""
     votes, posterior, gold = result.file.votes, result.model.posterior, result.file.gold
     header = ["item", "label", "posterior", "votes", "majority", *(["gold"] if gold is not None else [])]
     labels, number, leader = (
@@ -145,18 +146,18 @@ def _label_table(result: RatersResult) -> tuple[list[str], list[list[object]]]:
 
 
 def _rater_table(result: RatersResult) -> tuple[list[str], list[list[object]]]:
-    """One row per rater, most interesting first."""
+    """Return the rater table: one row per rater, most interesting first."""
     votes, model = result.file.votes, result.model
     header = ["rater", "votes", "reliability", "low", "high", "evidence", "gold_right", "gold_asked"]
     header += ["repeats_same", "repeats", "flags"]
     counts = votes.per_rater()
-    right, asked = result.gold_answers()
+    right, totals = result.gold_answers()
     rows: list[list[object]] = []
     for r in result.by_interest():
         figures = (model.accuracy[r], model.low[r], model.high[r], model.evidence[r])
         rounded = [f"{figure:.4f}" for figure in figures]
         again = result.file.repeats.get(votes.raters[r])
         twice = [again.same, again.seen] if again else [0, 0]
-        known = [right[r], asked[r], *twice, flag_text(result.flags[r])]
-        rows.append([votes.raters[r], counts[r], *rounded, *known])
+        remaining = [right[r], totals[r], *twice, flag_text(result.flags[r])]
+        rows.append([votes.raters[r], counts[r], *rounded, *remaining])
     return header, rows

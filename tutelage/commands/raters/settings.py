@@ -10,39 +10,39 @@ from tutelage.base.config.bounds import a_seed
 
 @dataclass(frozen=True, kw_only=True)
 class RatersSettings:
-    """How well the raters of a table of votes agree, how reliable each of them is, and what the truth of each item
-    probably is (after Dawid and Skene 1979)."""
+    """Measure the agreement of the raters of a table of votes, the reliability of each, and the probable truth of each
+    item (after Dawid and Skene 1979)."""
 
     votes: tyro.conf.Positional[str]
-    """The table, one vote per row: .csv, .tsv, .json, .jsonl or .parquet."""
+    """Table with one vote per row: .csv, .tsv, .json, .jsonl or .parquet."""
     item: str = "item"
-    """The column that says what was judged."""
+    """Column of the judged item."""
     rater: str = "rater"
-    """The column that says who judged."""
+    """Column of the rater."""
     choice: str = ""
-    """The column with the choice: two or more classes, text or numbers. Without it `choice`; in the `votes.csv` of a
-    study's export `verdict`, without what was skipped or excluded."""
+    """Column of the choice: two or more classes, text or numbers. [default: `choice`; in the `votes.csv` of a study's
+    export `verdict`, without skipped or excluded votes]"""
     gold: str = ""
-    """A column with known answers, where there are any; the labels are measured against them."""
+    """Column of known answers, if any; the labels are measured against them."""
     use_gold: bool = False
-    """Learn from the known answers too, instead of only measuring against them."""
+    """Fit the model to the known answers too, instead of only measuring against them."""
     model: Literal["auto", "majority", "coin", "biased", "hierarchical", "matrix"] = "auto"
-    """How raters err. majority: all alike. coin: each with an accuracy. biased: and with favourite choices.
-    hierarchical: and in a pattern that all share. matrix: each with a confusion matrix that shares nothing (Dawid and
-    Skene). How much raters differ is estimated, except in matrix. auto: what predicts held-out votes best."""
+    """Error model of raters. majority: no errors, all alike. coin: an accuracy each. biased: also preferred choices.
+    hierarchical: also a shared confusion pattern. matrix: independent confusion matrices (Dawid and Skene). The
+    variance between raters is estimated, except in matrix. auto: the best predictor of held-out votes."""
     level: Literal["nominal", "ordinal", "interval"] = "nominal"
-    """What alpha takes the choices for: names, an order, or numbers with distances."""
+    """Scale of the choices for alpha: names, an order, or numbers with distances."""
     out: str = ""
-    """CSV file for the label of each item, with its posterior probability."""
+    """CSV file of the label of each item, with its posterior probability."""
     raters_out: str = ""
-    """CSV file for all raters."""
+    """CSV file of all raters."""
     show: int = 20
-    """Raters to print: the flagged ones first, then those with the most votes."""
+    """Number of raters to print: flagged ones first, then those with the most votes."""
     diagram: str = ""
-    """SVG file for the reliability diagram: of the labels where answers are known, else of the predictions of held-out
+    """SVG file of the reliability diagram: of the labels if answers are known, else of the predictions of held-out
     votes (with model auto)."""
     seed: int = 0
-    """Seed of the bootstrap behind the interval of the agreement, and of the votes held out by auto."""
+    """Random seed of the bootstrap of the agreement's interval, and of the votes held out by auto."""
 
     def __post_init__(self) -> None:
         a_seed(self)

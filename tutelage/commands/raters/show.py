@@ -1,4 +1,4 @@
-"""What `tutelage raters` prints: the tables about the raters of a table of votes."""
+"""Output of `tutelage raters`: tables about the raters of a table of votes."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from tutelage.stats.intervals import wilson
 
 
 def main(settings: RatersSettings) -> int:
-    """Measure, write and print."""
+    """Compute, write and print the statistics."""
     with display():
         result = raters(settings)
     print_raters(settings, result, show=settings.show)
@@ -26,7 +26,7 @@ def main(settings: RatersSettings) -> int:
 
 
 def print_raters(settings: RatersSettings, result: RatersResult, *, show: int) -> None:
-    """Print the votes, `show` raters, the accuracy on known answers, and which files were written."""
+    """Print the votes, `show` raters, the accuracy on known answers, and the files that were written."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     _print_votes(console, settings, result)
     _print_model(console, result)
@@ -48,7 +48,9 @@ def _print_votes(console: Console, settings: RatersSettings, result: RatersResul
         console.print(f"note: {printable(note)}")
     agreement, alpha = result.agreement, result.alpha
     if agreement.value is None:
-        console.print(f"agreement {agreement.note}; the reliabilities below are assumptions, not findings")
+        console.print(
+            f"agreement {agreement.note}; the reliabilities below are assumptions, not measurements"
+        )
     else:
         console.print(
             f"agreement {agreement.value:.3f}{_interval(agreement.low, agreement.high)}: two raters of an item choose "
@@ -60,7 +62,7 @@ def _print_votes(console: Console, settings: RatersSettings, result: RatersResul
 
 
 def _print_model(console: Console, result: RatersResult) -> None:
-    """Which model it is, why, and how its predictions of votes came true."""
+    """Print the chosen model, the reason, and the calibration of its predictions of votes."""
     choice = result.choice
     if choice is None:
         console.print(f"rater model: {result.model_name}")
@@ -74,22 +76,22 @@ def _print_model(console: Console, result: RatersResult) -> None:
             note = below if choice.deficit[name] else "the best"
             console.print(f"  {name:<12} log-likelihood of a vote {value:.3f}, {note}")
         console.print(
-            f"  its predicted chances of these votes came true within {choice.calibration.ece:.3f} on average"
+            f"  expected calibration error of its predictions of these votes: {choice.calibration.ece:.3f}"
         )
         for link in choice.links:
             one, other = (printable(result.file.votes.raters[code]) for code in (link.follower, link.leader))
             console.print(f"note: {one} and {other} {_link_text(link.share, link in choice.evident)}")
     if not result.model.converged:
-        console.print("note: the rater model has not settled; its figures may still move in the third digit")
+        console.print("note: the rater model has not converged; its figures may change in the third digit")
 
 
 def _link_text(share: float, evident: bool) -> str:
-    """What is said of two raters whose votes in common count as one."""
+    """Return the note on two raters whose common votes count as one."""
     if evident:
-        return f"seem to copy or to share a source ({share:.0%} of their votes in common); these count as one"
+        return f"seem to copy or to share a source ({share:.0%} of their common votes); these count as one"
     return (
-        f"agree where the others differ ({share:.0%} of their votes in common count as one); whether they share a "
-        "source or the others were misled, votes cannot say"
+        f"agree where the others differ ({share:.0%} of their common votes count as one); votes cannot tell whether "
+        "they share a source or the others were misled"
     )
 
 
@@ -103,13 +105,13 @@ def _print_raters(console: Console, settings: RatersSettings, result: RatersResu
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("flags", overflow="fold")
     counts = votes.per_rater()
-    right, asked = result.gold_answers()
+    right, totals = result.gold_answers()
     order = result.by_interest()
     for r in order[:show]:
         cells = [printable(votes.raters[r]), f"{counts[r]:,}", f"{model.accuracy[r]:.2f}"]
         cells.append(f"{model.low[r]:.2f}-{model.high[r]:.2f}")
         if settings.gold:
-            cells.append(f"{right[r]}/{asked[r]}")
+            cells.append(f"{right[r]}/{totals[r]}")
         if repeats:
             again = repeats.get(votes.raters[r])
             cells.append(f"{again.same}/{again.seen}" if again else "")
@@ -127,17 +129,19 @@ def _print_raters(console: Console, settings: RatersSettings, result: RatersResu
 
 
 def _print_gold(console: Console, settings: RatersSettings, result: RatersResult) -> None:
-    """How often the majority and the model give the known answer."""
+    """Print how often the majority and the model give the known answer."""
     gold = result.file.gold
     if gold is None:
         return
-    known = np.flatnonzero(gold >= 0)
+    gold_items = np.flatnonzero(gold >= 0)
     console.print()
-    console.print(f"accuracy on the {counted(len(known), 'item')} with a known answer, with 95 % interval:")
-    measured = {"majority": float(result.majority[known, gold[known]].sum())}
+    console.print(
+        f"accuracy on the {counted(len(gold_items), 'item')} with a known answer, with 95 % interval:"
+    )
+    measured = {"majority": float(result.majority[gold_items, gold[gold_items]].sum())}
     if not settings.use_gold:
-        measured["model"] = float((result.model.posterior.argmax(axis=1) == gold)[known].sum())
-    _print_measured(console, settings, result, measured, len(known))
+        measured["model"] = float((result.model.posterior.argmax(axis=1) == gold)[gold_items].sum())
+    _print_measured(console, settings, result, measured, len(gold_items))
 
 
 def _print_measured(
@@ -145,19 +149,19 @@ def _print_measured(
     settings: RatersSettings,
     result: RatersResult,
     measured: Mapping[str, float],
-    known: int,
+    total: int,
 ) -> None:
     for name, right in measured.items():
-        share = wilson(right, known)
+        share = wilson(right, total)
         console.print(f"  {name:<9} {share.value:.3f}{_interval(share.low, share.high)}")
-    console.print("  (a draw of n choices counts 1/n for the majority)")
+    console.print("  (a tie of n choices counts 1/n for the majority)")
     labels = result.label_calibration()
     if labels is not None:
         console.print(
-            f"  the model's probabilities came true within {labels.ece:.3f} on average (Brier score {labels.brier:.3f})"
+            f"  the model's expected calibration error is {labels.ece:.3f} (Brier score {labels.brier:.3f})"
         )
     if settings.use_gold:
-        console.print("  (the model learnt from these answers, so they cannot measure it)")
+        console.print("  (the model was fitted to these answers, so they cannot measure it)")
 
 
 def _interval(low: float | None, high: float | None) -> str:
@@ -165,7 +169,7 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from a file without characters that steer a terminal."""
+    """Replace characters that control a terminal in a text from a file."""
     return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
     )

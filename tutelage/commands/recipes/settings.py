@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class RecipesSettings:
-    """List the reinforcement-learning recipes and the pieces they are made of, or tell about one."""
+    """List the reinforcement-learning recipes and their pieces, or describe one recipe."""
 
     about: str | None = None
-    """Name of one recipe (or a recipe of your own as module:NAME): its equation, what it differs in, its slots."""
+    """Name of one recipe (or a custom module:NAME): its equation, its differences, its slots."""
     json: bool = False
-    """Print everything as JSON, for other programs."""
+    """Print the output as JSON, for other programs."""

@@ -1,4 +1,4 @@
-"""Rejection-sampling fine-tuning: a policy learns the best of many of its own answers."""
+"""Rejection-sampling fine-tuning: a policy is trained on the best of its own completions."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,15 +27,15 @@ from tutelage.train.supervised.fit import WeightedRows, imitate
 from tutelage.train.supervised.job import Job, job_loop
 
 MOST = 0.5
-"""Share of a round's prompts that may have answers of one score before it is said."""
+"""Maximum share of a round's prompts whose completions have equal scores, without a remark."""
 
 
 @workflow(RejectionSettings)
 def rejection(settings: RejectionSettings) -> RejectionResult:
-    """Sample answers to each prompt, keep those that score best, and fine-tune on them, round by round.
+    """Sample completions of each prompt, keep the best, and fine-tune on them, round by round.
 
     Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
-    goes on from its latest checkpoint, and a finished one returns its result at once.
+    continues from its latest checkpoint, and a finished one returns its result.
 
     Raises:
         TutelageError: the settings, the prompts, the reward or the model cannot be used.
@@ -46,13 +46,13 @@ def rejection(settings: RejectionSettings) -> RejectionResult:
 
 @workflow(RejectionSettings)
 def prepare_rejection(settings: RejectionSettings) -> AbstractContextManager[Training[RejectionResult]]:
-    """A rejection-sampling run, open and ready to be iterated over step by step; `rejection` runs it to its end."""
+    """Open a rejection-sampling run for iteration step by step; `rejection` runs it to its end."""
     loaded = load_prompts(settings.prompts)
     remark(loaded.describe())
     require_columns(settings.reward, loaded)
     if not settings.overall and settings.keep == 1:
         nats = best_of_n_kl(settings.samples)
-        remark(f"Best of {settings.samples}: a round aims at most {nats:.2f} nats from where it begins.")
+        remark(f"Best of {settings.samples}: a round targets a KL of at most {nats:.2f} nats from its start.")
     trust = measure_first(settings, lambda: make_reward(settings.reward, None, settings.model))
     start = partial(_training, settings, loaded.records, trust)
     return open_training(settings, RejectionResult, start, loaded.records)
@@ -73,7 +73,7 @@ def _training(
 
 
 def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, source: AnswerSource) -> Job:
-    """The job of imitating the best answers of every round."""
+    """Return the job that imitates the best completions of every round."""
     share = settings.overall * settings.samples if settings.overall else settings.keep
     steps = steps_per_round(settings, source.answers, share)
 
@@ -84,9 +84,9 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
         if step % steps:
             return {}
         groups = source.answers.of(step // steps)
-        kept = keep_best(groups, settings.keep, settings.overall)
-        _write_samples(run, step, kept)
-        round, figures = step // steps + 1, statistics(groups, kept)
+        best = keep_best(groups, settings.keep, settings.overall)
+        _write_samples(run, step, best)
+        round, figures = step // steps + 1, statistics(groups, best)
         if figures["groups/dead"] > MOST:
             remark(_told_nothing_apart(round, figures["groups/dead"]))
         return figures | reward_metrics(reward) | {"round": float(round)}
@@ -106,16 +106,16 @@ def _job(settings: RejectionSettings, run: Run, policy: Policy, reward: Reward, 
 
 def _told_nothing_apart(round: int, share: float) -> str:
     return (
-        f"Round {round}: the answers to {share:.0%} of the prompts all got one score, so those that are learnt are no "
-        "better than the others. Check the reward on a few answers. A reward with more grades may tell them apart, "
-        "more answers (--samples) or a higher --sampling.temperature."
+        f"Round {round}: for {share:.0%} of the prompts all completions got the same score, so the kept ones are no "
+        "better than the others. Check the reward on a few completions. A finer reward, more completions (--samples) "
+        "or a higher --sampling.temperature may distinguish them."
     )
 
 
-def _write_samples(run: Run, step: int, kept: Sequence[OwnCompletion]) -> None:
-    """A few of the answers that a round learns from, to read."""
+def _write_samples(run: Run, step: int, best: Sequence[OwnCompletion]) -> None:
+    """Write a few of the completions that a round trains on, for inspection."""
     rows = [
         {"prompt": one.prompt.messages[-1].content, "completion": one.text, "score": one.score}
-        for one in kept[:4]
+        for one in best[:4]
     ]
     run.samples(step + 1, rows)

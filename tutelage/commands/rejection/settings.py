@@ -11,23 +11,23 @@ from tutelage.base.errors import TutelageError
 
 @dataclass(frozen=True, kw_only=True)
 class RejectionSettings(RoundSettings, BatchSettings):
-    """Rejection sampling (RAFT, Dong et al. 2023, arXiv 2304.06767): sample answers to each prompt, keep those that
-    score best, fine-tune on them; in --rounds, each with the answers of the policy as it has become."""
+    """Rejection sampling (RAFT, Dong et al. 2023, arXiv 2304.06767): sample completions of each prompt, keep the best,
+    fine-tune on them; in --rounds, each with completions of the current policy."""
 
     model: config.Model
     keep: int = 1
-    """Best answers to each prompt that are learnt."""
+    """Best completions per prompt to train on."""
     overall: float = 0.0
-    """Instead of --keep, the share of all answers of a round that are learnt, the best of all prompts together; prompts
-    whose answers score high then count for more."""
+    """Instead of --keep, share of all completions of a round to train on, the best across prompts; prompts with high
+    scores then weigh more."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03))
     epochs: float = 1.0
-    """Passes over the answers of a round."""
+    """Passes over the completions of a round."""
     held_out: float = 0.05
-    """Share of the prompts kept aside to measure the score of a fresh answer."""
+    """Share of held-out prompts, to measure the score of a new completion."""
     evaluate_every: int = 50
-    """Steps between looks at these."""
+    """Evaluate on the held-out prompts every N steps."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
     """Learning rates if --optimiser.lr is omitted."""
@@ -40,12 +40,10 @@ class RejectionSettings(RoundSettings, BatchSettings):
         at_least(self, keep=1, evaluate_every=1)
         a_share(self, "held_out", "overall")
         if not self.prompts or not self.reward:
-            raise TutelageError("rejection needs --prompts to answer and a --reward that scores the answers.")
+            raise TutelageError("rejection needs --prompts, and a --reward that scores the completions.")
         if self.keep >= self.samples:
             raise TutelageError(
                 f"--keep {self.keep} of --samples {self.samples} rejects nothing: keep fewer, or sample more."
             )
         if self.overall and self.keep != type(self).keep:
-            raise TutelageError(
-                "--keep counts per prompt and --overall over all of them: give one of the two."
-            )
+            raise TutelageError("--keep counts per prompt and --overall across prompts: give one of the two.")

@@ -1,4 +1,4 @@
-"""Reward modelling: a scalar model from preferences."""
+"""Reward modelling: training a scalar model on preferences."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -38,16 +38,16 @@ from tutelage.train.supervised.job import job_loop, restore_best
 from tutelage.train.supervised.reward_model import pair_scores, reward_job, row_states
 
 MARGIN_LOSSES = ("margin", "scaled")
-"""Losses that read how strong a preference is."""
+"""Losses that use the strength of a preference."""
 
 
 @workflow(RewardSettings)
 def reward(settings: RewardSettings) -> RewardResult:
-    """Train a reward model on preferences from a file or from a study.
+    """Train a reward model on preferences from a file or a study.
 
-    Writes a run directory at `settings.out`, with the final model in `model/`: the weights of the best held-out loss,
-    centred to a mean score of 0. With `resume=True` an unfinished run goes on from its latest checkpoint, and a
-    finished one returns its result at once.
+    Writes a run directory at `settings.out`, with the final model in `model/`: the weights with the lowest held-out
+    loss, centred to a mean score of 0. With `resume=True` an unfinished run continues from its latest checkpoint, and a
+    finished one returns its result.
 
     Raises:
         TutelageError: the settings, the preferences or the model cannot be used.
@@ -58,8 +58,8 @@ def reward(settings: RewardSettings) -> RewardResult:
 
 @workflow(RewardSettings)
 def prepare_reward(settings: RewardSettings) -> AbstractContextManager[Training[RewardResult]]:
-    """A reward-model run, open and ready to be iterated over step by step; `reward` runs it to its end."""
-    data = join().shared(lambda: read_data(settings))  # a study may change while it is read
+    """Open a reward-model run for iteration step by step; `reward` runs it to its end."""
+    data = join().shared(lambda: read_data(settings))  # read once: a study may change meanwhile
     for line in (*data.remarks, *inert_columns(settings, data)):
         remark(line)
     return open_training(
@@ -69,7 +69,7 @@ def prepare_reward(settings: RewardSettings) -> AbstractContextManager[Training[
 
 @dataclass(frozen=True)
 class RewardData:
-    """The pairs to learn and those held out; with the study that they come from, if they do."""
+    """Training and held-out pairs, with their study, if any."""
 
     train: Sequence[Preference]
     held_out: Sequence[Preference]
@@ -120,13 +120,13 @@ def _training(settings: RewardSettings, data: RewardData, run: Run) -> Training[
 
 
 def read_data(settings: RewardSettings) -> RewardData:
-    """The pairs of a file, or of a study at the moment when this run began."""
+    """Read the pairs of a file, or of a study at the moment when this run began."""
     address = study_address(settings.data)
     if address is None:
         refuse_inert_study(settings, settings.data)
         loaded = load_preferences(settings.data)
-        kept, aside = split_by_prompt(loaded.records, settings.held_out, settings.seed)
-        return RewardData(kept, aside, (loaded.describe(),))
+        training, held_out = split_by_prompt(loaded.records, settings.held_out, settings.seed)
+        return RewardData(training, held_out, (loaded.describe(),))
     selection = Selection(
         kinds=settings.kinds,
         ties="keep" if settings.loss == "davidson" else "drop",
@@ -146,25 +146,25 @@ def read_data(settings: RewardSettings) -> RewardData:
 
 
 def inert_columns(settings: RewardSettings, data: RewardData) -> tuple[str, ...]:
-    """Remarks on columns that the loss does not read. Raises TutelageError where the loss could learn nothing."""
+    """Return remarks on columns that the loss does not use. Raises TutelageError if the loss has no signal."""
     check_weights(data.train, settings.data)
     strong = sum(pair.margin > 0 for pair in data.train)
     if settings.loss in MARGIN_LOSSES and not strong:
         raise TutelageError(
-            f"The loss {settings.loss} reads how strong each preference is, but {settings.data} does not say: every "
-            "margin is 0. Use --loss soft."
+            f"The loss {settings.loss} uses the strength of each preference, but every margin in {settings.data} is 0: "
+            "use --loss soft."
         )
     if settings.loss == "scaled" and strong < len(data.train):
-        return (f"{counted(len(data.train) - strong, 'pair', 'has')} no strength and weighs nothing.",)
+        return (f"{counted(len(data.train) - strong, 'pair', 'has')} no strength and zero weight.",)
     if settings.loss not in MARGIN_LOSSES and strong:
-        return (f"{counted(strong, 'pair', 'has')} a margin, which the loss {settings.loss} does not read.",)
+        return (f"{counted(strong, 'pair', 'has')} a margin, which the loss {settings.loss} does not use.",)
     if settings.loss == "davidson" and not any(pair.p_chosen == 0.5 for pair in data.train):
-        return ("No pair is a tie, so the loss davidson is the loss soft.",)
+        return ("No pair is a tie, so the loss davidson equals the loss soft.",)
     return ()
 
 
 def _ties(loss: ScoringLoss) -> dict[str, float]:
-    """ν where it was learnt: 2 P(tie)/(1 − P(tie)) between answers of equal score."""
+    """Return ν if it was learned: 2 P(tie)/(1 − P(tie)) between answers of equal score."""
     return {"davidson/nu": float(loss.log_ties.detach().exp())} if isinstance(loss, LearnedDavidson) else {}
 
 
@@ -175,7 +175,7 @@ def _centre(
     max_length: int,
     budget: Budget,
 ) -> dict[str, float]:
-    """Make the mean score 0 on the demonstrations of `centre`, or on the chosen answers."""
+    """Shift the mean score to 0 on the demonstrations of `centre`, by default on the chosen answers."""
     rows = [pair.chosen for pair in train]
     if settings.centre:
         records = load_demonstrations(settings.centre).records
@@ -193,8 +193,8 @@ def _quality(
     budget: Budget,
     study: StudySnapshot | None,
 ) -> dict[str, object]:
-    """Accuracy with its interval, beside that of the lengths alone, and calibration, on the test or held-out pairs; on
-    those of a study also by strength and against single votes."""
+    """Return the accuracy with its interval, the length baseline, and the calibration on the test or held-out pairs;
+    for a study also by strength and against single votes."""
     if settings.test:
         study = None
         held_out = encode_preferences(load_preferences(settings.test).records, model.tokenizer, max_length)[0]
@@ -204,13 +204,13 @@ def _quality(
     prompts = [str(pair.chosen.prompt) for pair in held_out]
     p_chosen = _labels(held_out)
     differences = (chosen - rejected).tolist()
-    found: dict[str, object] = dict(reward_quality(differences, p_chosen, prompts))
-    found["length"] = length_baseline(
+    figures: dict[str, object] = dict(reward_quality(differences, p_chosen, prompts))
+    figures["length"] = length_baseline(
         _lengths(held_out), p_chosen, prompts, trained=_lengths(train), p_trained=_labels(train)
     )
     if study is not None:
-        found |= vote_figures(study, differences, [pair.source for pair in held_out])
-    return found
+        figures |= vote_figures(study, differences, [pair.source for pair in held_out])
+    return figures
 
 
 def _labels(pairs: Sequence[EncodedPair]) -> list[float]:
@@ -218,5 +218,5 @@ def _labels(pairs: Sequence[EncodedPair]) -> list[float]:
 
 
 def _lengths(pairs: Sequence[EncodedPair]) -> list[float]:
-    """How many tokens longer each chosen answer is than the rejected one."""
+    """Return the difference in tokens between each chosen answer and the rejected one."""
     return [len(pair.chosen.response) - len(pair.rejected.response) for pair in pairs]

@@ -13,26 +13,26 @@ LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSettings(StudySettings, BatchSettings):
-    """Train a reward model: a language model with one linear output at the last token, fitted to preferences by
-    −log σ(score of the chosen − score of the rejected)."""
+    """Train a reward model: a language model with one linear output at the last token, fitted to preferences by −log
+    σ(score of the chosen − score of the rejected)."""
 
     model: config.Model
     data: str
-    """Preferences: a file or hub data set with chosen and rejected answers, whose format is recognised; or a study: its
+    """Preferences: a file or hub data set with chosen and rejected answers, whose format is detected; or a study: its
     folder, its database file, or a postgresql:// URL."""
     loss: LossName = "soft"
-    """soft: labels as likely as they are; bt: as if certain; margin: asks for a lead by strength; scaled: weighs by
-    strength; davidson: pairs found equal are kept, and how readily raters call it a tie is learnt."""
+    """soft: labels as probabilities; bt: labels as certain; margin: requires a margin by strength; scaled: weights by
+    strength; davidson: keeps ties, and fits the raters' tendency to declare them."""
     test: str = ""
-    """Preferences to measure accuracy on at the end, such as single votes; the held-out pairs when empty."""
+    """Preferences for the final accuracy, such as single votes; by default the held-out pairs."""
     centre: str = ""
-    """Demonstrations on which the mean score becomes 0; the chosen answers when empty."""
+    """Demonstrations on which the mean score is set to 0; by default the chosen answers."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.05))
     epochs: float = 1.0
-    """Passes over the preferences; more than one or two over-fits."""
+    """Passes over the preferences; more than one or two overfit."""
     held_out: float = 0.1
-    """Share of the prompts kept aside to measure loss and accuracy."""
+    """Share of held-out prompts, to measure loss and accuracy."""
     evaluate_every: int = 20
     """Evaluate on the held-out pairs every N steps; the model with the lowest loss is kept."""
     patience: int = 5

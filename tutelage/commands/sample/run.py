@@ -1,4 +1,4 @@
-"""Sampling: answers to prompts, and pairs of them to compare."""
+"""Sampling of completions, and pairs of them to compare."""
 
 import json
 import os
@@ -34,48 +34,48 @@ from tutelage.rollout.samplers import GeneratorSampler, HttpSampler, Sampler
 from tutelage.rollout.vocabulary import load_vocabulary
 
 DEMONSTRATIONS = "demonstrations.jsonl"
-"""File of the chosen answers, with their prompts."""
+"""File of the selected completions, with their prompts."""
 
 
 @dataclass(frozen=True)
 class SampleResult:
-    """The results of sampling and the files in its folder."""
+    """Result of sampling, with the files in its folder."""
 
     out: Path
     prompts: int
     answers: int
     finished: float
-    """Share of the answers that ended by themselves."""
+    """Share of the completions that ended by themselves."""
     pairs: int
-    """Pairs to compare, in comparisons.jsonl; 0 without `pairs` in the settings."""
+    """Number of pairs in comparisons.jsonl; 0 without `pairs` in the settings."""
 
     @property
     def completions(self) -> Path:
-        """The file of the answers."""
+        """File of the completions."""
         return self.out / "completions.jsonl"
 
     @property
     def demonstrations(self) -> Path | None:
-        """The file of the chosen answers as demonstrations, where a reward chose them."""
+        """File of the selected completions as demonstrations, if a reward selected them."""
         file = self.out / DEMONSTRATIONS
         return file if file.is_file() else None
 
     def load(self) -> Sequence[CompletionRecord]:
-        """The answers, prompt by prompt."""
+        """Load the completions, prompt by prompt."""
         return load_completions(self.completions).records
 
     @property
     def comparisons(self) -> Path | None:
-        """The file of the pairs to compare, if there are any."""
+        """File of the pairs to compare, if any."""
         return self.out / "comparisons.jsonl" if self.pairs else None
 
 
 @workflow(SampleSettings)
 def sample(settings: SampleSettings) -> SampleResult:
-    """Sample answers to prompts, with a reward only the best of many, and pair them for comparison.
+    """Sample completions of prompts, with a reward only the best of many, and pair them for comparison.
 
     Writes prompts.jsonl, completions.jsonl and, with `pairs`, comparisons.jsonl to `settings.out`; with a reward also
-    demonstrations.jsonl, the chosen answers that ended by themselves, to learn from.
+    demonstrations.jsonl, the selected completions that ended by themselves, for training.
 
     Raises:
         TutelageError: the settings, the prompts or the model cannot be used.
@@ -84,7 +84,7 @@ def sample(settings: SampleSettings) -> SampleResult:
     remark(loaded.describe())
     require_columns(settings.reward, loaded)
     if not loaded.records:
-        raise TutelageError("There is no prompt to answer.")
+        raise TutelageError(f"{settings.prompts} has no prompts.")
     ranks = join()
     if settings.endpoint:
         rows = ranks.shared(lambda: _completions(settings, loaded.records, ALONE))
@@ -94,7 +94,7 @@ def sample(settings: SampleSettings) -> SampleResult:
 
 
 def _write(settings: SampleSettings, prompts: Sequence[Prompt], rows: "Rows") -> SampleResult:
-    """Write the files of the result."""
+    """Write the result files."""
     settings.out.mkdir(parents=True, exist_ok=True)
     config.save(settings, settings.out / "config.json")
     write_jsonl(settings.out / "prompts.jsonl", map(to_row, prompts))
@@ -104,41 +104,45 @@ def _write(settings: SampleSettings, prompts: Sequence[Prompt], rows: "Rows") ->
         _write_demonstrations(settings.out / DEMONSTRATIONS, prompts, records)
     ended = sum(record.finished for record in records) / len(records)
     remark(
-        f"{counted(len(records), 'answer')} to {counted(len(prompts), 'prompt')}, {ended:.0%} ended by themselves."
+        f"{counted(len(records), 'completion')} of {counted(len(prompts), 'prompt')}, {ended:.0%} ended by themselves."
     )
     pairs = _write_pairs(settings, records) if settings.pairs else 0
     return SampleResult(settings.out, len(prompts), len(records), ended, pairs)
 
 
 def _write_demonstrations(file: Path, prompts: Sequence[Prompt], records: Sequence[CompletionRecord]) -> None:
-    """Write the chosen answers that ended by themselves with their prompts, for sft and distill to learn from."""
-    known = {prompt.id: prompt.messages for prompt in prompts}
-    ended = [Demonstration(known[one.prompt_id], one.text) for one in records if one.finished]
+    """Write the selected completions that ended by themselves with their prompts, as training data for sft and
+    distill."""
+    messages = {prompt.id: prompt.messages for prompt in prompts}
+    ended = [Demonstration(messages[one.prompt_id], one.text) for one in records if one.finished]
     write_jsonl(file, map(to_row, ended))
-    remark(f"{len(ended)} of the chosen answers ended by themselves: {file} has them as demonstrations.")
+    remark(
+        f"{len(ended)} of the selected completions ended by themselves: {file} has them as demonstrations."
+    )
 
 
 def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) -> int:
-    """Write the questions that people can be asked; returns how many there are."""
-    shown = [record for record in records if record.text.strip() and "\0" not in record.text]
-    if len(shown) < len(records):
+    """Write the questions for raters. Returns their number."""
+    usable = [record for record in records if record.text.strip() and "\0" not in record.text]
+    if len(usable) < len(records):
         remark(
-            f"{counted(len(records) - len(shown), 'answer')} without a text to show left out of the pairs."
+            f"{counted(len(records) - len(usable), 'completion')} without a text to show omitted from the pairs."
         )
-    pairs = pair_completions(shown, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
+    pairs = pair_completions(usable, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
     write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
     remark(
-        f"{counted(len(pairs), 'pair')} to compare ({counted(count_repeated(records), 'answer', 'repeats')} another)."
+        f"{counted(len(pairs), 'pair')} to compare "
+        f"({counted(count_repeated(records), 'completion', 'repeats')} another)."
     )
     return len(pairs)
 
 
 Rows = list[tuple[CompletionRecord, dict[str, object]]]
-"""Completions, each with the further columns of its line."""
+"""Completions, each with the additional columns of its line."""
 
 
 def _completions(settings: SampleSettings, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
-    """The answers to write, sampled as the settings say."""
+    """Sample the completions to write, as the settings require."""
     sampler, sampling = _sampler(settings, ranks), settings.sampling
     if settings.test_time.rounds:
         return _searched(settings, sampler, prompts, ranks)
@@ -155,11 +159,16 @@ def _completions(settings: SampleSettings, prompts: Sequence[Prompt], ranks: Ran
 def _completion(
     settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool
 ) -> CompletionRecord:
-    """An answer as a record. Its id depends on the sampler, the prompt, its number and its text."""
+    """Return a completion as a record. Its id depends on the sampler, the prompt, its number and its text."""
     name = settings.name or settings.model.path
-    asked = " ".join(f"{key}={value}" for key, value in asdict(settings.sampling).items())
+    settings_text = " ".join(f"{key}={value}" for key, value in asdict(settings.sampling).items())
     return CompletionRecord(
-        stable_id(name, prompt.id, str(number), text), prompt.id, text, name, asked + _how(settings), finished
+        stable_id(name, prompt.id, str(number), text),
+        prompt.id,
+        text,
+        name,
+        settings_text + _how(settings),
+        finished,
     )
 
 
@@ -188,42 +197,44 @@ def _reward(settings: SampleSettings, ranks: Ranks) -> Reward:
 
 
 def _kept(
-    settings: SampleSettings, prompts: Sequence[Prompt], found: Sequence[Sequence[ScoredReply]]
+    settings: SampleSettings, prompts: Sequence[Prompt], candidates: Sequence[Sequence[ScoredReply]]
 ) -> Rows:
-    """The first `n` candidates of each prompt, with their scores."""
+    """Return the first `n` candidates of each prompt, with their scores."""
     return [
         (
             _completion(settings, prompt, number, one.text, one.finished),
             dict[str, object](score=one.score, **({"round": one.round} if settings.test_time.rounds else {})),
         )
-        for prompt, group in zip(prompts, found, strict=True)
+        for prompt, group in zip(prompts, candidates, strict=True)
         for number, one in enumerate(group[: settings.n])
     ]
 
 
 def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
-    """The `n` best of `best_of` samples to each prompt."""
+    """Return the `n` best of `best_of` completions of each prompt."""
     n = settings.best_of
-    found = best_of_n(sampler, _reward(settings, ranks), prompts, n, settings.sampling, seed=settings.seed)
-    best = _mean([group[0].score for group in found])
-    every = _mean([one.score for group in found for one in group])
+    candidates = best_of_n(
+        sampler, _reward(settings, ranks), prompts, n, settings.sampling, seed=settings.seed
+    )
+    best = _mean([group[0].score for group in candidates])
+    every = _mean([one.score for group in candidates for one in group])
     remark(
         f"Best of {n}: mean score {every:.3f} of all, {best:.3f} of the best; "
         f"at most {best_of_n_kl(n):.2f} nats from the model.",
     )
-    equal = sum(len({one.score for one in group}) == 1 for group in found)
-    if 2 * equal > len(found):
+    equal = sum(len({one.score for one in group}) == 1 for group in candidates)
+    if 2 * equal > len(candidates):
         remark(
-            f"The answers to {equal:,} of {counted(len(found), 'prompt')} all got one score: the chosen ones are no "
-            "better than the others. Check the reward on a few answers."
+            f"For {equal:,} of {counted(len(candidates), 'prompt')} all completions got the same score: the selected "
+            "ones are no better than the others. Check the reward on a few completions."
         )
-    return _kept(settings, prompts, found)
+    return _kept(settings, prompts, candidates)
 
 
 def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
-    """The best answers that test-time preference optimisation found."""
+    """Return the best completions of test-time preference optimisation."""
     search = settings.test_time
-    found = optimise_at_test_time(
+    results = optimise_at_test_time(
         sampler,
         _reward(settings, ranks),
         prompts,
@@ -232,38 +243,39 @@ def _searched(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prom
         seed=settings.seed,
         done=lambda number: remark(f"test-time search {number}/{search.rounds}"),
     )
-    ranks.shared(lambda: _write_searches(settings.out, found))
-    remark(_summary(found, search))
-    return _kept(settings, prompts, [one.candidates for one in found])
+    ranks.shared(lambda: _write_searches(settings.out, results))
+    remark(_summary(results, search))
+    return _kept(settings, prompts, [one.candidates for one in results])
 
 
-def _write_searches(out: Path, found: Sequence[SearchResult]) -> None:
+def _write_searches(out: Path, results: Sequence[SearchResult]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with (out / "searches.jsonl").open("w", encoding="utf-8") as file:
-        for one in found:
+        for one in results:
             row = {"prompt_id": one.prompt.id, "advice": one.advice, "best": one.best.score}
             file.write(json.dumps(row | {"best_sampled": one.best_sampled.score}, ensure_ascii=False) + "\n")
 
 
-def _summary(found: Sequence[SearchResult], search: SearchSettings) -> str:
-    """The scores before and after the search, and whether this model follows its own advice."""
+def _summary(results: Sequence[SearchResult], search: SearchSettings) -> str:
+    """Describe the scores before and after the search, and whether this model follows its own advice."""
     before, after = (
-        _mean([one.best_sampled.score for one in found]),
-        _mean([one.best.score for one in found]),
+        _mean([one.best_sampled.score for one in results]),
+        _mean([one.best.score for one in results]),
     )
-    better = sum(one.best.round > 0 for one in found)
+    better = sum(one.best.round > 0 for one in results)
     spent = search.width * (search.rounds + 1)
     text = (
         f"Test-time preference optimisation: best score {before:.3f} before, {after:.3f} after, a revision is best for "
-        f"{better} of {counted(len(found), 'prompt')}. As many plain answers are --best-of {spent}: compare with these."
+        f"{better} of {counted(len(results), 'prompt')}. The same number of plain samples is "
+        f"--best-of {spent}: compare with it."
     )
-    match followed(found):
+    match followed(results):
         case None:
-            text += "\nAll answers to a prompt scored the same, so nothing could be said about them."
+            text += "\nAll completions of a prompt scored the same, so the search had no signal."
         case False:
             text += (
                 "\nThe revisions score no better than plain samples: this model does not follow its own advice. "
-                "Published results are from models of 22 billion parameters and more."
+                "Published results are for models of 22 billion parameters and more."
             )
     return text
 

@@ -1,4 +1,4 @@
-"""Serving a model over HTTP."""
+"""Serving of a model over HTTP."""
 
 import os
 
@@ -14,7 +14,7 @@ from tutelage.rollout.serving.service import Service
 
 @workflow(ServeSettings)
 def serve(settings: ServeSettings) -> PolicyServer:
-    """A server of a model, which listens already and answers once it is entered or run.
+    """Return a server of a model, which already listens, and responds once it is entered or run.
 
         with tt.serve(model="runs/ppo/model", port=0) as server:
             print(server.url)
@@ -24,11 +24,13 @@ def serve(settings: ServeSettings) -> PolicyServer:
     """
     key = os.environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
-        raise TutelageError(f"{KEY} holds characters that no HTTP header may hold, such as a line break.")
+        raise TutelageError(
+            f"{KEY} has characters that are not allowed in an HTTP header, such as a line break."
+        )
     if not key and not is_local(settings.host):
         remark(
             f"The server listens on {settings.host} without a key: anyone on its network can use the model. Set "
-            f"{KEY}, or leave --host out."
+            f"{KEY}, or omit --host."
         )
     policy = load_policy(settings.model)
     service = Service(

@@ -7,38 +7,38 @@ from tutelage.base.config.bounds import at_least
 from tutelage.base.errors import TutelageError
 
 KEY = "TUTELAGE_SERVE_KEY"
-"""Environment variable that holds the API key of a server: a setting would be seen in the list of processes."""
+"""Environment variable of the API key of a server: a setting would be visible in the process list."""
 PARENT = "TUTELAGE_SERVE_PARENT"
-"""Environment variable that lets a server end when its standard input does: set by a process that holds the other end,
-so that the server ends with that process."""
+"""Environment variable that makes a server end when its standard input closes. A parent process that holds the other
+end sets it, so that the server ends with that process."""
 PORT = 8000
-"""Port of `tutelage serve` and `tutelage collect serve` where none is given."""
+"""Default port of `tutelage serve` and `tutelage collect serve`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
     """Serve a model over HTTP in the formats of OpenAI and vLLM: chat and text completions with streaming, token ids
-    and log-probabilities. For small work on one machine: judges, evaluation harnesses, rollouts of a second process.
-    Where TUTELAGE_SERVE_KEY is set, requests must bring it as a bearer token."""
+    and log-probabilities. Intended for small workloads on one machine: judges, evaluation harnesses, rollouts of a
+    second process. If TUTELAGE_SERVE_KEY is set, requests need it as a bearer token."""
 
     model: config.Model
     name: str = ""
-    """What requests call the model; if omitted, its folder or name on the hub."""
+    """Model name in requests; by default its folder or hub name."""
     host: str = "127.0.0.1"
-    """Address to listen on. 0.0.0.0 lets other machines ask; set TUTELAGE_SERVE_KEY then."""
+    """Address to listen on. 0.0.0.0 accepts connections from other machines; then set TUTELAGE_SERVE_KEY."""
     port: int = PORT
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 for a free one."""
     rows: int = 64
-    """Answers that are computed at the same time; other requests wait."""
+    """Maximum number of concurrent completions; other requests wait."""
     queue: int = 1024
-    """Prompts that may wait; further requests are refused with status 503."""
+    """Maximum number of waiting prompts; further requests are refused with status 503."""
     max_new_tokens: int = 2048
-    """Longest answer in tokens that a request may ask for."""
+    """Maximum tokens of a completion that a request may ask for."""
     max_body: int = 4 << 20
-    """Longest body of a request in bytes."""
+    """Maximum size of a request body in bytes."""
     weight_updates: bool = False
     """Let clients replace the weights from folders of this machine, by vLLM's /collective_rpc and
-    /v1/load_lora_adapter: for a trainer whose rollouts are sampled here."""
+    /v1/load_lora_adapter: for a trainer that samples rollouts here."""
 
     def __post_init__(self) -> None:
         at_least(self, port=0, rows=1, queue=1, max_new_tokens=1, max_body=1024)

@@ -1,4 +1,4 @@
-"""`tutelage serve` on a terminal."""
+"""Output of `tutelage serve`."""
 
 import os
 
@@ -11,7 +11,7 @@ def main(settings: ServeSettings) -> int:
     if os.environ.get(PARENT):
         from tutelage.rollout.serving.policy_server import end_with_parent
 
-        end_with_parent()  # before what takes long to import
+        end_with_parent()  # before slow imports
     from tutelage.commands.serve.run import serve
 
     with remarks(quiet=False):

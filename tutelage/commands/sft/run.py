@@ -42,7 +42,7 @@ def sft(settings: SftSettings) -> SftResult:
     """Fine-tune a language model on demonstrations; the loss is on the responses only.
 
     Writes a run directory at `settings.out`, with the final model in `model/`. With `resume=True` an unfinished run
-    goes on from its latest checkpoint, and a finished one returns its result at once.
+    continues from its latest checkpoint, and a finished one returns its result.
 
     Raises:
         TutelageError: the settings, the data or the model cannot be used.
@@ -53,12 +53,12 @@ def sft(settings: SftSettings) -> SftResult:
 
 @workflow(SftSettings)
 def prepare_sft(settings: SftSettings) -> AbstractContextManager[Training[SftResult]]:
-    """A fine-tuning run, open and ready to be iterated over step by step; `sft` runs it to its end."""
+    """Open a fine-tuning run for iteration step by step; `sft` runs it to its end."""
     address = study_address(settings.data)
     if address is not None:
         if settings.answers != "last":
-            raise TutelageError("--answers would do nothing: every turn of a study is a row of its own.")
-        study = join().shared(lambda: _study(settings, address))  # it may change while it is read
+            raise TutelageError("--answers has no effect: every turn of a study is a separate row.")
+        study = join().shared(lambda: _study(settings, address))  # read once: it may change meanwhile
         for line in study.remarks:
             remark(line)
         divided = (study.train, study.held_out)
@@ -72,7 +72,7 @@ def prepare_sft(settings: SftSettings) -> AbstractContextManager[Training[SftRes
 
 def _study(settings: SftSettings, address: str) -> "StudyDemonstrations":
     from tutelage.commands.study_data import read_demonstrations
-    from tutelage.people import Selection  # here: other runs spare themselves the database
+    from tutelage.people import Selection  # imported here: other runs need no database
 
     return read_demonstrations(
         address,
@@ -86,13 +86,15 @@ def _study(settings: SftSettings, address: str) -> "StudyDemonstrations":
 
 
 def _parts(settings: SftSettings, loaded: LoadedRecords[Demonstration]) -> Parts:
-    """The demonstrations of a file to train on, and those held out; the answers of one conversation stay together."""
+    """Split the demonstrations of a file into training and held-out ones; answers of one conversation stay together."""
     rows: dict[str, list[Demonstration]] = defaultdict(list)
     for place, record in zip(loaded.places, loaded.records, strict=True):
         rows[place].append(record)
     conversations = list(rows.values())
-    kept, aside = divide(len(conversations), settings.held_out, settings.seed)
-    return [one for i in kept for one in conversations[i]], [one for i in aside for one in conversations[i]]
+    training, aside = divide(len(conversations), settings.held_out, settings.seed)
+    return [one for i in training for one in conversations[i]], [
+        one for i in aside for one in conversations[i]
+    ]
 
 
 def _training(
@@ -104,14 +106,14 @@ def _training(
         record_study(study, run.path)
     policy = trained_policy(settings, run)
     data = _encoded(settings, policy, parts)
-    shown = data.answerable[: settings.samples]
+    inspected = data.answerable[: settings.samples]
     budget = token_budget(settings, run, policy)
     remark_batch(settings.batch_size, len(data.train))
     if run.start == 0 and data.held_out:
-        _write_samples(run, policy, 0, shown, settings)
+        _write_samples(run, policy, 0, inspected, settings)
 
     def at_end(step: int) -> None:
-        _write_samples(run, policy, step, shown, settings)
+        _write_samples(run, policy, step, inspected, settings)
 
     job = language_job(
         policy,
@@ -137,7 +139,7 @@ def _training(
 
 @dataclass(frozen=True)
 class SftData:
-    """Demonstrations as token ids, to train on and held out, and the held-out ones that leave room for an answer."""
+    """Training and held-out demonstrations as token ids, and the held-out ones that leave room for a completion."""
 
     train: Sequence[EncodedRow]
     held_out: Sequence[EncodedRow]
@@ -156,7 +158,7 @@ def _encoded(settings: SftSettings, policy: Policy, parts: Parts) -> SftData:
 
 
 def _leaves_room(record: Demonstration, policy: Policy, settings: SftSettings) -> bool:
-    """Whether the model's context holds the prompt and an answer of full length."""
+    """Whether the model's context fits the prompt and a completion of full length."""
     prompt, _ = encode(record.messages, None, policy.tokenizer)
     return policy.context is None or len(prompt) + settings.sampling.max_new_tokens <= policy.context
 
@@ -164,7 +166,7 @@ def _leaves_room(record: Demonstration, policy: Policy, settings: SftSettings) -
 def _answers(
     policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks
 ) -> list[str]:
-    """The policy's answers to the prompts of the records."""
+    """Generate completions of the prompts of the records."""
     prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
     generator = dealt_generator(LocalGenerator(policy), ranks, policy.gathered)
     return list(
@@ -196,7 +198,7 @@ def _write_samples(
 def _rouge(
     policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks
 ) -> dict[str, float]:
-    """ROUGE of the policy's answers against the held-out responses."""
+    """Return ROUGE of the policy's completions against the held-out responses."""
     if not records:
         return {}
     scores = rouge(_answers(policy, records, settings, ranks), [record.response for record in records])

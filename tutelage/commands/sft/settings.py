@@ -16,13 +16,13 @@ class SftSettings(StudySettings, BatchSettings):
 
     model: config.Model
     data: str
-    """Demonstrations: a file (json, jsonl, csv, parquet; also .gz) or hub data set, whose format is recognised; or a
+    """Demonstrations: a file (json, jsonl, csv, parquet; also .gz) or hub data set, whose format is detected; or a
     study: its folder, its database file, or a postgresql:// URL."""
     study_rows: tuple[StudyRows, ...] = WRITTEN
-    """What is read of a study: corrections (better responses that raters wrote), live (the better answers of
-    conversations), votes (the better answers of all other questions)."""
+    """Rows of a study to use: corrections (better responses that raters wrote), live (the better responses of
+    conversations), votes (the better responses of all other questions)."""
     answers: Literal["last", "every"] = "last"
-    """Of a conversation with several answers: the last is learnt, or every one, each after what was said before it."""
+    """For a conversation with several answers: train on the last one, or on every one after its history."""
     lora: config.Lora = field(default_factory=config.Lora)
     optimiser: config.Optimiser = field(
         default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine")
@@ -30,17 +30,17 @@ class SftSettings(StudySettings, BatchSettings):
     epochs: float = 1.0
     """Passes over the demonstrations."""
     held_out: float = 0.05
-    """Share of the demonstrations kept aside to measure perplexity and ROUGE."""
+    """Share of held-out demonstrations, to measure perplexity and ROUGE."""
     evaluate_every: int = 50
     """Evaluate on the held-out demonstrations every N steps."""
     samples: int = 4
-    """Held-out prompts that are answered before and after, to read."""
+    """Held-out prompts to complete before and after training, for inspection."""
     rouge: int = 32
-    """Held-out prompts that are answered at the end and compared with their references; 0 for none."""
+    """Held-out prompts to complete at the end and compare with their references; 0 for none."""
     sampling: config.Sampling = field(
         default_factory=lambda: config.Sampling(temperature=0.0, max_new_tokens=128)
     )
-    """How held-out prompts are answered."""
+    """Sampling of completions of held-out prompts."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)
     """Learning rates if --optimiser.lr is omitted."""
