@@ -121,7 +121,7 @@ def test_a_server_that_answers_again_is_back_after_the_next_handover(serve, poli
     assert fleet.live == [servers[1]]
     fleet.each(lambda server: None)
     assert fleet.live == servers
-    assert "answers again" in caplog.text
+    assert "is available again" in caplog.text
 
 
 @pytest.mark.parametrize(

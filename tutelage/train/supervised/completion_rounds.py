@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 from tutelage.base import config
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
 from tutelage.core.rows import EncodedRow
 from tutelage.data.records import Preference, Prompt
 from tutelage.engines.ranks.ranks import ALONE, Ranks
@@ -148,7 +147,7 @@ def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnCom
         kept = [one for group in ended for one in group[:keep]]
     if not kept:
         raise TutelageError(
-            f"None of {counted(count, 'completion')} terminated, so there is nothing to imitate. Allow longer "
+            f"None of {count} completions terminated, so there is nothing to imitate. Allow longer "
             "completions with --sampling.max-new-tokens, or start from a model that ends its completions."
         )
     return kept
@@ -180,8 +179,8 @@ def best_and_worst(groups: Sequence[Group]) -> list[tuple[OwnCompletion, OwnComp
             pairs.append((best, worst))
     if not pairs:
         raise TutelageError(
-            f"Of {counted(len(groups), 'prompt')} none got {'an' if scores_alone else 'an ended'} answer that is "
-            "better than another: there is nothing to train on. Sample more answers (--samples), with a higher "
+            f"No prompt ({len(groups)} sampled) has a {'' if scores_alone else 'complete '}completion that is better "
+            "than another: there is nothing to train on. Sample more completions (--samples), with a higher "
             "temperature, or longer ones (--sampling.max-new-tokens)."
         )
     return pairs
