@@ -77,7 +77,7 @@ def test_a_row_without_the_column_is_named(data: dict[str, object]) -> None:
     "rule", [lambda: PatternMatch("("), lambda: ExactMatch("x", "("), lambda: LengthLimit(0)]
 )
 def test_rules_that_are_none(rule) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(TutelageError, match=r"is no regular expression|leaves no room"):
+    with pytest.raises(TutelageError, match=r"is not a regular expression|leaves no room"):
         rule()
 
 

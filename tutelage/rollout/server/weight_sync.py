@@ -49,8 +49,8 @@ class WeightSync:
         handover = self.direct or next(offered, None)
         if handover is None:
             raise TutelageError(
-                f"{server.url} is {server.release}, which cannot load new weights: only completions of a fixed model can "
-                "come from it."
+                f"{server.url} is {server.release}, which cannot load new weights: only "
+                "completions of a fixed model can come from it."
             )
         if not handover.is_possible(server.connection):
             raise TutelageError(
