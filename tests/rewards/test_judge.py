@@ -257,7 +257,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         (LEAST + "at_once = 0\n", "at_once has to be 1"),
         (LEAST + 'template = "none.txt"\n', "cannot be read"),
         (LEAST + "temprature = 1\n", "did you mean 'temperature'"),
-        (LEAST.replace("http://", ""), "is no endpoint"),
+        (LEAST.replace("http://", ""), "is not an endpoint"),
         ("rubric =", "is not valid TOML"),
     ],
 )

@@ -65,7 +65,7 @@ class MeasuredReward:
             names = ", ".join(reward_name(part) for _, part in reading)
             raise TutelageError(
                 f"The reward {names} reads columns of the prompts ({', '.join(columns_read(reward))}), and a study "
-                "stores only conversations and responses, so the reward cannot be compared with its votes. Leave --trust out."
+                "stores only conversations and responses, so the reward cannot be compared with it. Leave --trust out."
             )
         return cls(WeightedReward(blind), WeightedReward(reading) if reading else None)
 
