@@ -456,7 +456,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(base, data, tmp
         set=("update.epochs=4",),
     )
     monkeypatch.setattr(update, "objective", spoilt)
-    refused(improve, settings, r"policy/objective became nan in step 3 on rows .*Nothing was changed by it")
+    refused(improve, settings, r"policy/objective became nan in step 3 on rows .*No weights were changed")
     kept = sorted(folder.name for folder in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == ["step-1", "step-2"]
     assert [row["step"] for row in read_jsonl(tmp_path / "run" / "metrics.jsonl")] == [1, 2]

@@ -350,7 +350,7 @@ def endless(monkeypatch):
 
 @pytest.mark.usefixtures("endless")
 def test_answers_that_never_end_are_not_imitated(base, prompts, tmp_path):
-    with pytest.raises(TutelageError, match=r"(?s)ended by itself.*--sampling.max-new-tokens"):
+    with pytest.raises(TutelageError, match=r"(?s)terminated.*--sampling.max-new-tokens"):
         rejection.main(rejection_settings(base, prompts, tmp_path / "run"))
 
 

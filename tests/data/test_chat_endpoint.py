@@ -121,13 +121,13 @@ def test_too_slow():
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "/models/mine", ""])
 def test_an_address_that_is_none(url):
-    with pytest.raises(TutelageError, match=r"no endpoint.*http://localhost:8000/v1"):
+    with pytest.raises(TutelageError, match=r"not an endpoint.*http://localhost:8000/v1"):
         Endpoint(url, "m")
 
 
 @pytest.mark.parametrize("url", ["http://", "http://localhost:port/v1", "http://[::1"])
 def test_an_address_without_a_place(url):
-    with pytest.raises(TutelageError, match=r"no endpoint.*http://localhost:8000/v1"):
+    with pytest.raises(TutelageError, match=r"not an endpoint.*http://localhost:8000/v1"):
         endpoint(url).ask(QUESTION)
 
 

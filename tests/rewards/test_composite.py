@@ -70,7 +70,7 @@ def test_a_cap_holds_scores_between_its_bounds() -> None:
     assert CappedReward(scores, -1.0, 2.0)(three).tolist() == [-1.0, 0.5, 2.0]
     assert CappedReward(scores, highest=0.0)(three).tolist() == [-5.0, 0.0, 0.0]
     for bounds in ((1.0, 1.0), (2.0, 1.0), (float("-inf"), float("inf"))):
-        with pytest.raises(TutelageError, match="is not held by anything"):
+        with pytest.raises(TutelageError, match="is not a cap"):
             CappedReward(scores, *bounds)
 
 

@@ -63,7 +63,7 @@ def test_every_rule_is_called_by_its_name() -> None:
         ("length(5)", "write rule:length"),
         ("length(limit=)", "write rule:length"),
         ("length(limit=1+1j*x)", "write rule:length"),
-        ("regex(pattern='(')", "is no regular expression"),
+        ("regex(pattern='(')", "is not a regular expression"),
     ],
 )
 def test_rules_that_are_none(text: str, told: str) -> None:

@@ -190,7 +190,7 @@ def test_a_tournament_asks_less_and_finds_the_best_and_the_worst() -> None:
 
 @pytest.mark.parametrize("names", [("p", "p", "q"), ("p",)])
 def test_an_answer_that_stands_alone_is_refused(names: tuple[str, ...]) -> None:
-    with pytest.raises(TutelageError, match="two or more to each prompt"):
+    with pytest.raises(TutelageError, match="at least two adjacent ones per prompt"):
         PairwiseJudgeReward(lambda *pair: Opinion("first"))([completion("a", name) for name in names])
 
 
@@ -257,7 +257,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         (LEAST + "at_once = 0\n", "at_once has to be 1"),
         (LEAST + 'template = "none.txt"\n', "cannot be read"),
         (LEAST + "temprature = 1\n", "did you mean 'temperature'"),
-        (LEAST.replace("http://", ""), "is no endpoint"),
+        (LEAST.replace("http://", ""), "is not an endpoint"),
         ("rubric =", "is not valid TOML"),
     ],
 )

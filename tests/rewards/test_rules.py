@@ -77,7 +77,7 @@ def test_a_row_without_the_column_is_named(data: dict[str, object]) -> None:
     "rule", [lambda: PatternMatch("("), lambda: ExactMatch("x", "("), lambda: LengthLimit(0)]
 )
 def test_rules_that_are_none(rule) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(TutelageError, match=r"is no regular expression|leaves no room"):
+    with pytest.raises(TutelageError, match=r"is not a regular expression|leaves no room"):
         rule()
 
 
@@ -136,7 +136,7 @@ def test_json_with_and_without_a_schema(tmp_path: Path, answer: str, plain: floa
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "cannot be read"), ("{", "no JSON schema"), ('{"type": "thing"}', "no JSON schema")],
+    [(None, "cannot be read"), ("{", "not a JSON schema"), ('{"type": "thing"}', "not a JSON schema")],
 )
 def test_a_schema_that_is_none(tmp_path: Path, content: str | None, told: str) -> None:
     schema = tmp_path / "schema.json"

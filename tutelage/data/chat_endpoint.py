@@ -1,4 +1,4 @@
-"""Clients of OpenAI-compatible chat endpoints (vLLM, llama.cpp, Ollama, the hosted ones), with and without a budget."""
+"""Clients of OpenAI-compatible chat endpoints (vLLM, llama.cpp, Ollama, hosted ones), with or without a budget."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ from tutelage.data.records import Messages, user
 from tutelage.data.transport import InvalidAddress, Transport, check_key
 
 KEY = "TUTELAGE_ENDPOINT_KEY"
-"""Environment variable that holds the key of an endpoint: a setting would end up in config.json."""
+"""Environment variable with the API key of an endpoint; a setting would end up in config.json."""
 AT_ONCE = 8
-"""Requests that wait for an endpoint at the same time."""
+"""Number of concurrent requests to an endpoint."""
 
 
 @dataclass(frozen=True)
 class EndpointReply:
-    """A reply of a model; `finished` is false when it was cut at the length limit. `read` and `written` are the tokens
-    of the request and of the reply, where the server says so."""
+    """Reply of a model; `finished` is false if it was truncated at the length limit. `read` and `written` are input
+    and output tokens, if the server reports them."""
 
     text: str
     finished: bool = True
@@ -34,20 +34,20 @@ class EndpointReply:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model behind `url`, which ends before `/chat/completions`. `key` is sent as a bearer token.
+    """Model behind `url`, which ends before `/chat/completions`. `key` is sent as a bearer token.
 
-    Connections stay open between requests, and several threads may share an endpoint.
+    Connections are kept open; an endpoint is thread-safe.
     """
 
     url: str
     model: str
     key: str = field(default="", repr=False)
     timeout: float = 120.0
-    """Seconds without a byte from the server after which a request has failed."""
+    """Timeout of a request in seconds without a byte from the server."""
     retries: int = 3
-    """How often a request is sent again when the endpoint is busy, fails or cannot be reached."""
+    """Number of retries if the endpoint is busy, fails or cannot be reached."""
     wait: float = 1.0
-    """Seconds before the first of these; twice as long before each further one."""
+    """Seconds before the first retry; doubled for each further one."""
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
@@ -56,24 +56,24 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """The address of the requests."""
+        """URL of the requests."""
         return f"{self.url.rstrip('/')}/chat/completions"
 
     @property
     def name(self) -> str:
-        """The subject of messages about this endpoint."""
+        """Name of this endpoint in messages."""
         return f"The model {self.model} at {self.address}"
 
     def request(self, messages: Messages, **options: object) -> dict[str, Any]:
-        """The body of a request for a reply to a conversation."""
+        """Body of a request for a reply to a conversation."""
         turns = [{"role": turn.role, "content": turn.content} for turn in messages]
         return {"model": self.model, "messages": turns, **options}
 
     def ask(self, messages: Messages, *, n: int = 1, **options: float) -> list[EndpointReply]:
-        """`n` replies to a conversation. `options` such as temperature or max_tokens are sent as they are.
+        """Request `n` replies to a conversation. `options` such as temperature or max_tokens are sent unchanged.
 
-        Not every server knows `n`: replies that are missing are asked for again, with another seed where one was given.
-        Raises TutelageError where the endpoint refuses, or still fails after the retries.
+        Servers may not support `n`: missing replies are requested again, with another seed if one was given. Raises
+        TutelageError if the endpoint refuses, or still fails after the retries.
         """
         replies: list[EndpointReply] = []
         while len(replies) < n:
@@ -109,7 +109,7 @@ class Endpoint:
 
 
 def _tokens(answer: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """The tokens that were read and written for an answer, where the server says how many."""
+    """Input and output tokens of a response, if the server reports them."""
     usage = answer.get("usage")
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if usage else [None, None]
     read, written = (count if isinstance(count, int) else None for count in counts)
@@ -118,22 +118,22 @@ def _tokens(answer: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 def _no_endpoint(url: str) -> TutelageError:
     return TutelageError(
-        f"{url!r} is no endpoint: give its address up to /chat/completions, such as http://localhost:8000/v1."
+        f"{url!r} is not an endpoint: give its address up to /chat/completions, such as http://localhost:8000/v1."
     )
 
 
 T = TypeVar("T")
 
 CHARACTERS = 3
-"""Characters of a token, where an endpoint does not say how many tokens it read and wrote: rather few, so that costs
-are over- rather than underestimated."""
+"""Characters per token if an endpoint does not report usage; low, so that costs are overestimated rather than
+underestimated."""
 ATTEMPTS = 2
-"""How often a request is sent whose reply cannot be read."""
+"""Number of attempts for a request whose reply cannot be parsed."""
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What replies cost, in any currency: `read` and `written` per million tokens, and the `budget`, 0 for none."""
+    """Prices of replies in any currency: `read` and `written` per million tokens, and the `budget`, 0 for none."""
 
     read: float = 0.0
     written: float = 0.0
@@ -151,8 +151,8 @@ class Prices:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was asked of an endpoint: requests sent, requests answered by replies that were kept, tokens read and
-    written, and what all replies cost, those of earlier runs included where they are kept in a file."""
+    """Usage of an endpoint: requests sent, requests answered from the cache, input and output tokens, and the cost
+    of all replies, including earlier runs if cached in a file."""
 
     requests: int = 0
     kept: int = 0
@@ -163,10 +163,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class PaidEndpoint:
-    """A model behind an endpoint that is asked single questions.
+    """Model behind an endpoint, with a cache and a budget, for single questions.
 
-    Equal questions are sent once: replies are kept in memory and, with `file`, in a file of lines that later runs read.
-    The budget is looked at before a request is sent; those that are under way at that time may overdraw it.
+    Equal questions are sent once: replies are cached in memory and, with `file`, in a file of lines for later runs.
+    The budget is checked before a request is sent, so requests in flight may exceed it.
     """
 
     endpoint: Endpoint
@@ -176,14 +176,13 @@ class PaidEndpoint:
 
     @property
     def usage(self) -> Usage:
-        """Requests, tokens and costs until now."""
+        """Requests, tokens and costs so far."""
         return self._ledger.usage
 
     def ask(self, question: str, read: Callable[[str], T | None], expected: str) -> T:
-        """The value that `read` finds in the reply to a question; a reply without one is asked for once more.
+        """Value that `read` parses from the reply to a question; a reply without one is requested once more.
 
-        Raises TutelageError where the endpoint does not answer, the budget is spent, or no value is found: `expected`
-        names it.
+        Raises TutelageError if the endpoint fails, the budget is spent, or no value is found: `expected` names it.
         """
         reply = ""
         for attempt in range(ATTEMPTS):
@@ -193,7 +192,7 @@ class PaidEndpoint:
                 return value
         raise TutelageError(
             f"The judge {self.endpoint.model} gave no {expected}: '{reply.strip()[-200:]}'. Its prompt asks for one at "
-            "the end; use a model that follows it, or a prompt of your own."
+            "the end; use a model that follows it, or a custom prompt."
         )
 
     def _reply(self, question: str, attempt: int) -> str:
@@ -208,7 +207,7 @@ class PaidEndpoint:
         return reply.text
 
     def _tokens(self, question: str, reply: EndpointReply) -> tuple[int, int, float]:
-        """Tokens read, tokens written, and their price."""
+        """Input tokens, output tokens, and their price."""
         read = math.ceil(len(question) / CHARACTERS) if reply.read is None else reply.read
         written = math.ceil(len(reply.text) / CHARACTERS) if reply.written is None else reply.written
         return read, written, (self.prices.read * read + self.prices.written * written) / 1e6
@@ -218,8 +217,8 @@ class PaidEndpoint:
         if budget and usage.cost >= budget:
             raise TutelageError(
                 f"The budget of {budget:g} for the judge {self.endpoint.model} is spent: "
-                f"{counted(usage.requests, 'request')} in this run, {usage.cost:.2f} in all. Give it a larger budget "
-                "and go on with --resume."
+                f"{counted(usage.requests, 'request')} in this run, {usage.cost:.2f} in all. "
+                "Increase the budget and continue with --resume."
             )
 
     @cached_property
@@ -228,7 +227,7 @@ class PaidEndpoint:
 
 
 class _Ledger:
-    """Replies by the digest of what was asked, and what they cost; several threads may share one."""
+    """Replies by digest of the request, and their costs; thread-safe."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -263,7 +262,7 @@ class _Ledger:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of replies. A last line without its end was cut as a run was killed, and is taken away."""
+    """Lines of a file of replies. An incomplete last line of a killed run is removed."""
     if not path.exists():
         return []
     try:

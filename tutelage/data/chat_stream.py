@@ -1,4 +1,4 @@
-"""Replies of OpenAI-compatible chat endpoints, read while they are written."""
+"""Streamed replies of OpenAI-compatible chat endpoints."""
 
 import codecs
 import json
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import httpx
 
 LONGEST_LINE = 1 << 20
-"""Characters of a line of a stream, at most."""
+"""Maximum length of a line of a stream, in characters."""
 _DONE = "[DONE]"
 
 
 @dataclass(frozen=True)
 class ReplyPiece:
-    """A piece of a reply. The last one says how it `ended`: "stop", or "length" where it was cut at the limit."""
+    """Piece of a reply. `ended` is set on the last one: "stop", or "length" if it was truncated at the limit."""
 
     text: str
     ended: str = ""
@@ -31,18 +31,18 @@ class ReplyPiece:
 
 @dataclass(frozen=True)
 class ChatStream:
-    """The model of an endpoint, for one event loop. The retries of the endpoint are left to the caller, who has shown
-    what came until then; its `timeout` is the longest silence."""
+    """Model of an endpoint, for one event loop. It does not retry, because the caller has already shown earlier
+    pieces; `timeout` of the endpoint is the longest silence."""
 
     endpoint: Endpoint
     options: Mapping[str, object] = field(default_factory=dict)
     """Sent with every request."""
 
     async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
-        """The reply to a conversation, piece by piece; the last piece, and only that, has ended.
+        """Stream the reply to a conversation piece by piece; only the last piece has `ended` set.
 
-        Raises Unanswered where the endpoint cannot be reached, is busy, fails, falls silent or stops before the end
-        (the same request may succeed later), and HttpRefusal where it refuses.
+        Raises Unanswered if the endpoint cannot be reached, is busy, fails, times out or stops before the end (a
+        retry may succeed), and HttpRefusal if it refuses.
         """
         import httpx
 
@@ -69,7 +69,7 @@ class ChatStream:
     def _client(self) -> "httpx.AsyncClient":
         import httpx
 
-        secure = self.endpoint.url.startswith("https:")  # reading the certificates takes a while
+        secure = self.endpoint.url.startswith("https:")  # loading the certificates takes a while
         return httpx.AsyncClient(**client_options(self.endpoint.key, self.endpoint.timeout), verify=secure)
 
     def _fail(self, response: "httpx.Response") -> NoReturn:
@@ -80,7 +80,7 @@ class ChatStream:
         raise HttpRefusal(failure, response.status_code, reason)
 
     def _piece(self, data: str) -> ReplyPiece:
-        """What an event adds to the reply."""
+        """Piece of the reply in an event."""
         try:
             event: Any = json.loads(data)
             if event.get("error"):
@@ -97,8 +97,8 @@ class ChatStream:
 
 
 async def _events(response: "httpx.Response") -> AsyncGenerator[str]:
-    """The data of server-sent events. Lines end with a line feed and nothing else: a reply may hold any other character
-    that Unicode counts as the end of a line, and characters may come in pieces."""
+    """Data of server-sent events. Only line feeds end a line, because a reply may contain other Unicode line
+    separators. Characters may be split between chunks."""
     decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
     async for chunk in response.aiter_bytes():
         rest += decoder.decode(chunk)

@@ -1,6 +1,6 @@
-"""Conversations as tokens: where the prompt ends, where the response starts, what ends it.
+"""Tokenisation of conversations: boundaries of prompts and responses, and end tokens.
 
-A tokenizer with a chat template speaks through it. One without gets the plain form
+Tokenizers with a chat template use it. Others use the plain form
 
     System: Be brief.
     User: What is rain?
@@ -8,8 +8,8 @@ A tokenizer with a chat template speaks through it. One without gets the plain f
     User: And snow?
     Assistant:
 
-whose response is a space, the text and the end token. Prompt and response are tokenised apart, so the boundary between
-them is a token boundary by construction, and the same in training as in sampling. Text typed by people is only ever
+whose response is a space, the text and the end token. Prompt and response are tokenised separately, so the boundary
+between them is a token boundary by construction, and the same in training and sampling. User input is always plain
 text: a special token spelled out in a message does not become that token.
 """
 
@@ -26,16 +26,16 @@ from tutelage.data.tokenizer import CLOSE, END, OPEN, Tokenizer, encode_markup, 
 NAMES: Mapping[str, str] = {"system": "System", "user": "User", "assistant": "Assistant"}
 
 STOP_STRINGS = ("\nUser:",)
-"""In the plain form a model may go on and write the next question itself; an answer ends where that begins."""
+"""In the plain form a model may write the next question itself; the response ends where that begins."""
 
 
 def has_template(tokenizer: Tokenizer) -> bool:
-    """Whether the tokenizer brings its own form of conversation."""
+    """Whether the tokenizer has a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 
 def stop_strings(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """The strings at which a sampled answer ends besides the end tokens."""
+    """Strings that end a sampled response, in addition to the end tokens."""
     return () if has_template(tokenizer) else STOP_STRINGS
 
 
@@ -43,9 +43,9 @@ def stop_strings(tokenizer: Tokenizer) -> tuple[str, ...]:
 
 
 def render_prompt(messages: Messages, tokenizer: Tokenizer) -> str:
-    """The conversation as the text after which the assistant speaks; "" for no messages at all.
+    """Render the conversation as text up to the assistant's turn; "" without messages.
 
-    Raises TutelageError when the last message is the assistant's or the chat template refuses the conversation.
+    Raises TutelageError if the last message is the assistant's or the chat template refuses the conversation.
     """
     if not messages:
         return ""
@@ -63,9 +63,9 @@ def _through_template(messages: Messages, tokenizer: Tokenizer, *, add_generatio
             conversation,
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
-            enable_thinking=False,  # read by templates that would otherwise leave room for a chain of thought
+            enable_thinking=False,  # for templates that otherwise leave room for a chain of thought
         )
-    except Exception as error:  # a template is a program of its author's: it may raise anything
+    except Exception as error:  # templates are programs that may raise anything
         roles = ", ".join(turn.role for turn in messages)
         raise TutelageError(
             f"The chat template refuses a conversation of the turns {roles}: {error}"
@@ -76,13 +76,13 @@ def _through_template(messages: Messages, tokenizer: Tokenizer, *, add_generatio
 
 
 def encode(messages: Messages, response: str | None, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """(prompt ids, response ids). The response ids end with the end token; they are [] when `response` is None.
+    """(prompt ids, response ids). Response ids end with the end token; they are [] if `response` is None.
 
-    A prompt is never without tokens: where there are no messages it is the token that starts a text (or, for want of
-    one, the one that ends it), so that the first token of the response is predicted from something.
+    A prompt is never empty: without messages it is the start token (or the end token if there is none), so that the
+    first token of the response has a predecessor.
 
-    Raises TutelageError when there is no end token, or when the chat template writes a finished conversation so that
-    it does not begin with the prompt, or changes the response: then no boundary between the two would be true.
+    Raises TutelageError without an end token, or if the chat template renders a finished conversation so that it
+    does not begin with the prompt, or changes the response: no boundary between the two would then be correct.
     """
     if has_template(tokenizer) and messages:
         return _encode_through_template(messages, response, tokenizer)
@@ -109,7 +109,7 @@ def _encode_through_template(
 
 
 def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: Tokenizer) -> tuple[str, str]:
-    """(what the template writes after the prompt up to the end of the answer, what it writes after the answer)."""
+    """(template text after the prompt up to the end of the response, template text after the response)."""
     whole = _through_template(
         (*conversation, Message("assistant", answer + END)), tokenizer, add_generation_prompt=False
     )
@@ -131,7 +131,7 @@ def _split_answer(prompt: str, conversation: Messages, answer: str, tokenizer: T
 
 
 def _ending_ids(ending: str, tokenizer: Tokenizer) -> list[int]:
-    """The tokens that the template writes after an answer, up to its first control token; the plain end token where it
+    """Tokens that the template writes after a response, up to its first control token; the plain end token if it
     writes none."""
     ids, control = encode_markup(ending, tokenizer), facts(tokenizer).control
     at = next((index for index, token in enumerate(ids) if token in control), None)
@@ -139,10 +139,9 @@ def _ending_ids(ending: str, tokenizer: Tokenizer) -> list[int]:
 
 
 class _Guard:
-    """Keeps special tokens that people typed apart from those that the template writes.
+    """Protects special tokens in user text from being parsed as such.
 
-    Hidden behind numbers between two noncharacters, they pass through the template and are then tokenised as the text
-    they are.
+    They pass through the template as numbers between two noncharacters, and are then tokenised as plain text.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -174,7 +173,7 @@ def _start_of_nothing(tokenizer: Tokenizer) -> int:
 
 
 def plain_end_id(tokenizer: Tokenizer) -> int:
-    """The tokenizer's own end token. Raises TutelageError when it has none."""
+    """The tokenizer's end token. Raises TutelageError if it has none."""
     if tokenizer.eos_token_id is None:
         raise TutelageError(
             "The tokenizer has no end token, so a model could not learn to stop: set eos_token in its "
@@ -184,21 +183,21 @@ def plain_end_id(tokenizer: Tokenizer) -> int:
 
 
 def pad_token_id(tokenizer: Tokenizer) -> int:
-    """The token that pads a batch: the pad token, else the end token. Masks decide what counts, not ids."""
+    """Padding token: the pad token, else the end token. Masks determine padding, not ids."""
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else plain_end_id(tokenizer)
 
 
 class GenerationConfig(Protocol):
-    """The part of a transformers generation configuration that is used here."""
+    """Fields of a transformers generation configuration that are used here."""
 
     eos_token_id: int | list[int] | None
 
 
 def end_token_ids(tokenizer: Tokenizer, generation_config: GenerationConfig | None = None) -> tuple[int, ...]:
-    """Every id that ends an answer; the first is the one that `encode` ends a response with.
+    """All ids that end a response; the first is the one with which `encode` ends a response.
 
-    They are: what the chat template ends an assistant's turn with, the tokenizer's end token, and those of the model's
-    generation configuration. Raises TutelageError when there is none.
+    They are the chat template's end of an assistant turn, the tokenizer's end token, and those of the model's
+    generation configuration. Raises TutelageError if there are none.
     """
     ids: list[int] = []
     if has_template(tokenizer):
@@ -211,10 +210,9 @@ def end_token_ids(tokenizer: Tokenizer, generation_config: GenerationConfig | No
 
 
 def decode_response(ids: Sequence[int], tokenizer: Tokenizer, end_ids: Iterable[int]) -> str:
-    """The text of a response: up to the first end token, without white space around it (forms differ in what they put
-    between the answer and their marks).
+    """Text of a response up to the first end token, without surrounding white space, which differs between templates.
 
-    The inverse of `encode` for every text without white space around it that the tokenizer itself does not change.
+    Inverse of `encode` for texts without surrounding white space that the tokenizer does not change.
     """
     ends = set(end_ids)
     length = next((index for index, token in enumerate(ids) if token in ends), len(ids))
@@ -226,12 +224,12 @@ def decode_response(ids: Sequence[int], tokenizer: Tokenizer, end_ids: Iterable[
 
 
 class NoRoomError(TutelageError):
-    """A prompt that leaves no room for a response. Catch it to skip and count the row; its text is the reason."""
+    """Raised if a prompt leaves no room for a response. Catch it to skip and count the row; its text is the reason."""
 
 
 @dataclass(frozen=True)
 class Shortening:
-    """A prompt and response that fit, and which of them lost tokens. A response that was cut has no end token."""
+    """Prompt and response that fit, and which of them were truncated. A truncated response has no end token."""
 
     prompt: list[int]
     response: list[int]
@@ -242,10 +240,10 @@ class Shortening:
 def shorten(
     prompt: Sequence[int], response: Sequence[int], max_length: int, *, max_prompt: int | None = None
 ) -> Shortening:
-    """Fit prompt + response into `max_length` tokens: the prompt loses its beginning, but only beyond `max_prompt`
-    tokens; the response loses its end.
+    """Fit prompt and response into `max_length` tokens: the prompt is truncated at its start, but not below
+    `max_prompt` tokens; the response at its end.
 
-    Raises NoRoomError when the prompt leaves no room for even one token of a response.
+    Raises NoRoomError if the prompt leaves no room for a single response token.
     """
     if max_prompt is not None and not 0 < max_prompt < max_length:
         raise TutelageError(

@@ -1,11 +1,11 @@
-"""Files and hub data sets as records, with an account of every row that did not become one.
+"""Loaders of files and hub data sets as records, with an account of all skipped rows.
 
     loaded = load_preferences("pairs.jsonl")
     print(loaded.describe())
     for preference in loaded.records: ...
 
 Each loader recognises the format by its columns (`tutelage.data.record_formats` lists them). Preference files also
-serve as demonstrations (the chosen side), and everything serves as prompts.
+provide demonstrations (the chosen side), and all files provide prompts.
 """
 
 from collections import Counter, defaultdict
@@ -36,8 +36,8 @@ T = TypeVar("T")
 Own = TypeVar("Own", CompletionRecord, Comparison, Judgement)
 T_co = TypeVar("T_co", covariant=True)
 
-TOLERATED = 0.1  # the share of rows that may be unusable
-ALWAYS_TOLERATED = 5  # rows, however few there are in all
+TOLERATED = 0.1  # fraction of rows that may be unusable
+ALWAYS_TOLERATED = 5  # rows, regardless of the total
 EXAMPLES = 3
 
 KINDS: Mapping[str, Sequence[RowFormat[object]]] = {
@@ -50,7 +50,7 @@ KINDS: Mapping[str, Sequence[RowFormat[object]]] = {
 
 @dataclass(frozen=True)
 class SkippedRow:
-    """Rows that cannot be used, for one reason. `examples` says where the first few stand ("line 12")."""
+    """Rows skipped for one reason. `examples` are the places of the first few ("line 12")."""
 
     reason: str
     count: int
@@ -63,8 +63,8 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class LoadedRecords(Generic[T_co]):
-    """The records of a source. `rows` counts all of its rows: those that became records, those skipped as unusable, and
-    those that were left out for the reason told in `notes`. `places` says where each record stood ("line 12")."""
+    """Records of a source. `rows` counts all of its rows: records, rows skipped as unusable, and rows left out for
+    the reason in `notes`. `places` are the places of the records ("line 12")."""
 
     source: str
     format: str
@@ -76,7 +76,7 @@ class LoadedRecords(Generic[T_co]):
     places: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """A line each about what was read and what was not, for printing."""
+        """Summarise loaded and skipped rows, a line each."""
         count = len(self.records)
         read = (
             f"{count:,} of {counted(self.rows, 'row')}" if count <= self.rows else counted(self.rows, "row")
@@ -90,13 +90,13 @@ class LoadedRecords(Generic[T_co]):
 def load_demonstrations(
     source: str | Path, *, answers: Literal["last", "every"] = "last", tolerate: float = TOLERATED
 ) -> LoadedRecords[Demonstration]:
-    """Conversations with the response to imitate: demonstrations, the chosen side of preferences, or plain text.
+    """Load conversations with completions to imitate: demonstrations, the chosen side of preferences, or plain text.
 
-    Of a conversation with several answers the last one is the response; with answers="every" each is, after what was
-    said before it, so that one row becomes several records.
+    Of a conversation with several assistant turns the last one is the completion; with answers="every" each is, after
+    the turns before it, so that one row becomes several records.
 
-    Raises TutelageError when the source cannot be read, is of no known format, or more than `tolerate` of its rows
-    (and more than five) cannot be used. So do all loaders.
+    Raises TutelageError if the source cannot be read, has no known format, or more than `tolerate` of its rows (and
+    more than five) cannot be used. So do all loaders.
     """
     loaded = load(source, "demonstrations", DEMONSTRATIONS, tolerate=tolerate)
     several = sum(any(turn.role == "assistant" for turn in record.messages) for record in loaded.records)
@@ -121,18 +121,18 @@ def _every_answer(record: Demonstration) -> Iterator[Demonstration]:
 
 
 def load_preferences(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Preference]:
-    """Pairs of answers of which one is preferred; a pair of equal answers says nothing and is skipped."""
+    """Load preference pairs; pairs of equal texts are skipped."""
     return preferences_of(read_table(source), tolerate=tolerate)
 
 
 def preferences_of(table: Table, *, tolerate: float = TOLERATED) -> LoadedRecords[Preference]:
-    """`load_preferences` of a table that was read before."""
+    """`load_preferences` for a table in memory."""
     return load_table(table, "preferences", PREFERENCES, tolerate=tolerate, accept=_refuse_equal_sides)
 
 
 def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Prompt]:
-    """Things to answer, from any kind of data; a row's own columns are in `Prompt.data`. A prompt that occurs again is
-    the same prompt and is kept once, with the columns of its first row."""
+    """Load prompts from any kind of data; a row's own columns are in `Prompt.data`. Duplicate prompts are kept once,
+    with the columns of their first row."""
     table = read_table(source)
     form = recognise(table, "prompts", PROMPTS, KINDS)
     loaded = _records(table, form, tolerate, _once_each())
@@ -143,27 +143,27 @@ def load_prompts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRe
 
 
 def load_texts(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[str]:
-    """Documents for pretraining: the column `text`, or a .txt file."""
+    """Load documents for pretraining: the column `text`, or a .txt file."""
     return load(source, "texts", TEXTS, tolerate=tolerate)
 
 
 def load_unpaired(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[UnpairedAnswer]:
-    """Single answers labelled good or bad: prompt, completion, label."""
+    """Load single completions labelled good or bad: prompt, completion, label."""
     return load(source, "single answers labelled good or bad", UNPAIRED, tolerate=tolerate)
 
 
 def load_completions(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[CompletionRecord]:
-    """Sampled answers, as the product writes them."""
+    """Load sampled completions in Tutelage's format."""
     return _load_own(source, "completions", CompletionRecord, tolerate)
 
 
 def load_comparisons(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Comparison]:
-    """Questions to raters, as the product writes them."""
+    """Load comparisons in Tutelage's format."""
     return _load_own(source, "comparisons", Comparison, tolerate)
 
 
 def load_judgements(source: str | Path, *, tolerate: float = TOLERATED) -> LoadedRecords[Judgement]:
-    """Raters' answers, as the product writes them."""
+    """Load judgements in Tutelage's format."""
     return _load_own(source, "judgements", Judgement, tolerate)
 
 
@@ -182,7 +182,7 @@ def load(
     tolerate: float = TOLERATED,
     accept: Callable[[T], None] = lambda record: None,
 ) -> LoadedRecords[T]:
-    """The records of a source in one of `formats`; see `load_table`."""
+    """Load the records of a source in one of `formats`; see `load_table`."""
     return load_table(read_table(source), what, formats, tolerate=tolerate, accept=accept)
 
 
@@ -194,8 +194,8 @@ def load_table(
     tolerate: float = TOLERATED,
     accept: Callable[[T], None] = lambda record: None,
 ) -> LoadedRecords[T]:
-    """The records of a table in one of `formats`. `accept` looks at each record (and may remember the ones before) and
-    raises `Unusable` or `LeftOut` for those that are not to be kept."""
+    """Records of a table in one of `formats`. `accept` inspects each record (and may remember earlier ones) and
+    raises `Unusable` or `LeftOut` to reject it."""
     return _records(table, recognise(table, what, formats, KINDS), tolerate, accept)
 
 

@@ -1,7 +1,7 @@
-"""Judgements by a language model behind an endpoint: ratings of single answers, and verdicts on pairs in both orders.
+"""LLM judges behind an endpoint: ratings of single responses, and verdicts on pairs in both orders.
 
-A judge of pairs is asked about both orders; if it does not prefer the same answer both times, that is a tie (Zheng et
-al. 2023 against the position bias of judges, which preferred the first answer in up to 75 % of pairs).
+Pairs are judged in both orders, and inconsistent verdicts are ties (Zheng et al. 2023, against the position bias of
+judges, which preferred the first response in up to 75 % of pairs).
 """
 
 import hashlib
@@ -16,15 +16,15 @@ from tutelage.data.records import Messages
 
 
 def fill(template: str, parts: Mapping[str, str]) -> str:
-    """The template with each `{name}` replaced by the part of that name; an unknown name is left as it is.
+    """Fill a template, replacing each `{name}` by its part; unknown names are left unchanged.
 
-    Parts are not searched for placeholders, so no text that is filled in can reach another part.
+    Parts are not searched for placeholders, so they cannot include other parts.
     """
     return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], found[0]), template)
 
 
 def conversation_text(messages: Messages) -> str:
-    """A conversation as one text: "role: content" for each turn, with an empty line between turns."""
+    """Conversation as one text: "role: content" for each turn, separated by blank lines."""
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
 
 
@@ -69,7 +69,7 @@ _RATING = re.compile(r"\[\[\s*(-?\d+(?:\.\d+)?)\s*\]\]")
 
 @dataclass(frozen=True)
 class Opinion:
-    """Which of two answers a judge prefers, how strongly (1 to 3; 0 for a tie), and why."""
+    """Preferred response of a judge, the strength of the preference (1 to 3; 0 for a tie), and the reason."""
 
     preferred: Preferred
     strength: int = 1
@@ -77,19 +77,19 @@ class Opinion:
 
 
 Compare: TypeAlias = Callable[[Messages, str, str], Opinion]
-"""A judge of pairs: the conversation, the first answer and the second as they are shown."""
+"""Pairwise judge: a function of the conversation and the two responses in the order shown."""
 
 
 @dataclass(frozen=True)
 class BothOrders:
-    """The opinions of a judge about a pair, and about the same pair with its places changed."""
+    """Opinions of a judge on a pair, in both orders."""
 
     shown: Opinion
     turned: Opinion
 
     @property
     def settled(self) -> Opinion:
-        """The answer that is preferred in both orders, with the weaker strength, else a tie; both reasons are kept."""
+        """The response preferred in both orders, with the weaker strength, else a tie; includes both reasons."""
         reason = "\n\n".join(dict.fromkeys(each.reason for each in (self.shown, self.turned) if each.reason))
         sides: dict[tuple[Preferred, Preferred], Preferred]
         sides = {("first", "second"): "first", ("second", "first"): "second"}
@@ -99,13 +99,13 @@ class BothOrders:
 
 
 def in_both_orders(compare: Compare, messages: Messages, first: str, second: str) -> BothOrders:
-    """The opinions of a judge about two answers in both orders."""
+    """Opinions of a judge on two responses in both orders."""
     return BothOrders(compare(messages, first, second), compare(messages, second, first))
 
 
 @dataclass(frozen=True)
 class EndpointPairJudge:
-    """A model that compares two answers as `template` asks. A reply without a verdict is asked for once more, then
+    """Model that compares two responses with `template`. A reply without a verdict is requested once more, then
     refused."""
 
     endpoint: PaidEndpoint
@@ -118,7 +118,7 @@ class EndpointPairJudge:
 
     @property
     def detail(self) -> dict[str, object]:
-        """What makes this judge this judge: for the record of a rater. The key is not part of it."""
+        """Identity of this judge for the record of a rater, without the key."""
         asked = f"{self.template}\x1f{self.question}\x1f{self.guidelines}"
         digest = hashlib.sha256(asked.encode()).hexdigest()
         where = self.endpoint.endpoint
@@ -130,7 +130,7 @@ class EndpointPairJudge:
         }
 
     def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
-        """Raises TutelageError where the endpoint does not answer or gives no verdict."""
+        """Raises TutelageError if the endpoint fails or returns no verdict."""
         parts = {
             "question": self.question,
             "guidelines": self.guidelines,
@@ -141,7 +141,7 @@ class EndpointPairJudge:
 
 
 def read_verdict(reply: str) -> Opinion | None:
-    """The last verdict in a reply; None where there is none."""
+    """Last verdict in a reply; None if there is none."""
     verdicts = _VERDICT.findall(reply)
     if not verdicts:
         return None
@@ -150,13 +150,13 @@ def read_verdict(reply: str) -> Opinion | None:
 
 
 def read_rating(reply: str, lowest: float, highest: float) -> float | None:
-    """The last rating in a reply; None where there is none, or none from lowest to highest."""
+    """Last rating in a reply; None if there is none from lowest to highest."""
     ratings = [float(text) for text in _RATING.findall(reply)]
     return ratings[-1] if ratings and lowest <= ratings[-1] <= highest else None
 
 
 def require_parts(template: str, *names: str) -> None:
-    """Check that the prompt of a judge shows what it is to judge. Raises TutelageError naming what it lacks."""
+    """Check that a judge's prompt has the required placeholders. Raises TutelageError naming the missing ones."""
     missing = [f"{{{name}}}" for name in names if f"{{{name}}}" not in template]
     if missing:
         raise TutelageError(f"The judge's prompt lacks {', '.join(missing)}.")

@@ -1,4 +1,4 @@
-"""Selection of comparisons to ask and of pairs to hold out."""
+"""Selection of comparisons for raters, and held-out splits of pairs."""
 
 import random
 from collections import Counter, defaultdict
@@ -23,11 +23,11 @@ Asks = TypeVar("Asks", Preference, Demonstration, Prompt)
 def pair_completions(
     completions: Iterable[CompletionRecord], *, pairs_per_prompt: int, rng_seed: int, origin: str = "random"
 ) -> list[Comparison]:
-    """Up to `pairs_per_prompt` pairs of different texts for every prompt, drawn without replacement.
+    """Up to `pairs_per_prompt` pairs of different texts for every prompt, sampled without replacement.
 
-    Of completions with the same text only one is asked about (`count_repeated` says how many were passed over). The
-    result does not depend on the order of the completions, and the pairs of one prompt not on the other prompts. The
-    id of a question is the same whichever completion is its a, so asking again is recognised.
+    Duplicate texts are used once (`count_repeated` counts the duplicates). The result does not depend on the order
+    of the completions, nor the pairs of a prompt on other prompts. The id of a comparison is the same for both
+    orders of its completions, so repetitions are recognised.
     """
     if pairs_per_prompt < 1:
         raise TutelageError(f"pairs_per_prompt is {pairs_per_prompt}; ask at least one pair of each prompt.")
@@ -45,8 +45,8 @@ def pair_completions(
 def group_completions(
     completions: Iterable[CompletionRecord], *, size: int, groups_per_prompt: int, rng_seed: int
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """For every prompt up to `groups_per_prompt` sets of `size` different texts to be put in order, as (prompt id,
-    completion ids sorted); no text is in two of them. As with pairs, nothing depends on the order of the completions.
+    """Up to `groups_per_prompt` disjoint sets of `size` different texts per prompt for ranking, as (prompt id,
+    sorted completion ids). As with pairs, the result does not depend on the order of the completions.
     """
     by_prompt = _distinct(completions)
     groups = []
@@ -59,7 +59,7 @@ def group_completions(
 
 
 def _distinct(completions: Iterable[CompletionRecord]) -> dict[str, dict[str, str]]:
-    """prompt id -> text -> the smallest id of the completions that say it."""
+    """prompt id -> text -> smallest id of the completions with that text."""
     texts_of: dict[str, dict[str, str]] = defaultdict(dict)
     ids: set[str] = set()
     for completion in completions:
@@ -75,7 +75,7 @@ def _distinct(completions: Iterable[CompletionRecord]) -> dict[str, dict[str, st
 
 
 def count_repeated(completions: Sequence[CompletionRecord]) -> int:
-    """The number of completions that repeat another of the same prompt word for word: they make no question."""
+    """Number of completions that duplicate another of the same prompt verbatim."""
     return len(completions) - len(
         {(completion.prompt_id, completion.text.strip()) for completion in completions}
     )
@@ -84,13 +84,13 @@ def count_repeated(completions: Sequence[CompletionRecord]) -> int:
 def split_by_prompt(
     records: Sequence[Asks], held_out: float, seed: int
 ) -> tuple[tuple[Asks, ...], tuple[Asks, ...]]:
-    """(train, held out): about the share `held_out` of the rows, with no prompt on both sides.
+    """(train, held out): about `held_out` of the rows, with no prompt on both sides.
 
-    Rows whose conversations begin with the same user turn stay together, so that neither a prompt nor an earlier part
-    of its conversation has been seen in training. Which rows are held out follows from their content and the seed, not
-    from their order; both sides keep the order of the rows.
+    Rows whose conversations start with the same user turn stay together, so that neither a held-out prompt nor an
+    earlier part of its conversation occurs in training. The split depends on content and seed, not on order; both sides
+    keep the order of the rows.
 
-    Raises TutelageError when `held_out` is not in [0, 1) or all rows share one prompt.
+    Raises TutelageError if `held_out` is not in [0, 1) or all rows share one prompt.
     """
     if not 0 <= held_out < 1:
         raise TutelageError(f"The held-out share is {held_out:g}; it must be at least 0 and below 1.")
@@ -103,7 +103,7 @@ def split_by_prompt(
 
 
 def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
-    """Groups in an order fixed by the seed, as many as fit in `target` rows; the smallest where none fits."""
+    """Groups in an order fixed by the seed, as many as fit in `target` rows; the smallest if none fits."""
     if len(sizes) < 2:
         raise TutelageError(
             "All rows share one prompt, so none can be held out: give more prompts or hold out nothing."
@@ -119,8 +119,7 @@ def _choose_groups(sizes: Counter[str], target: float, seed: int) -> set[str]:
 
 
 def _opening(record: Preference | Demonstration | Prompt) -> str:
-    """The key that records are grouped by: the first user turn, whatever the case and spacing; plain text is its own
-    key."""
+    """Grouping key of a record: the first user turn, without case and spacing; plain text is its own key."""
     plain = record.response if isinstance(record, Demonstration) else prompt_id(record.messages)
     first = next((message.content for message in record.messages if message.role == "user"), plain)
     return " ".join(first.casefold().split())

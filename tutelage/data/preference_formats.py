@@ -1,4 +1,4 @@
-"""Pairs: a prompt in columns of its own (explicit), or two whole conversations that share it (implicit)."""
+"""Preference formats: a separate prompt column (explicit), or two conversations that share the prompt (implicit)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,14 +29,14 @@ from tutelage.data.row_values import (
 from tutelage.data.table_format import RowFormat
 
 Pair: TypeAlias = tuple[Messages, str, str]
-"""(what was asked, the chosen answer, the rejected answer)"""
+"""(prompt, chosen completion, rejected completion)"""
 
 LABELS = ("p_chosen", "weight", "margin")
 BOTH = ("chosen", "rejected")
 
 
 def explicit(ask: Ask) -> Callable[[Values], Pair]:
-    """The prompt in columns of its own; the sides hold the answer, or messages that repeat the prompt before it."""
+    """Separate prompt column; the sides are completions, or messages that repeat the prompt."""
 
     def pair(values: Values) -> Pair:
         prompt = ask(values)
@@ -54,7 +54,7 @@ def _side(values: Values, column: str, prompt: Messages) -> str:
 
 
 def implicit(read: Callable[[Values, str], Messages]) -> Callable[[Values], Pair]:
-    """No prompt column: two whole conversations that agree up to the last answer."""
+    """No prompt column: two conversations that agree up to the last assistant turn."""
 
     def pair(values: Values) -> Pair:
         prompt, chosen = split_answer(read(values, "chosen"), "chosen")
@@ -72,7 +72,7 @@ def _beginning(values: Values) -> Pair:
 
 
 def _how_prompts_were_found(rows: Sequence[TableRow]) -> str:
-    """What is told about prompts that nothing marks."""
+    """Remark on how unmarked prompts were determined."""
     remark = (
         "the prompt of each pair is what both texts begin with, up to the end of a line or sentence; a column `prompt` "
         "would leave no doubt"
@@ -131,7 +131,7 @@ PAIRS: tuple[RowFormat[Pair], ...] = (
 
 
 def labelled(values: Values, pair: Pair) -> Preference:
-    """The pair with the row's p_chosen, weight and margin, where it has them. Neither answer may be empty."""
+    """The pair with the row's p_chosen, weight and margin, if present. Neither completion may be empty."""
     messages, chosen, rejected = pair
     return Preference(
         messages,
@@ -144,7 +144,7 @@ def labelled(values: Values, pair: Pair) -> Preference:
 
 
 def labelled_format(form: RowFormat[Pair]) -> RowFormat[Preference]:
-    """A format of pairs as one of preferences, which also reads their labels."""
+    """Pair format extended to preferences with labels."""
 
     def parse(values: Values) -> Preference:
         return labelled(values, form.parse(values))

@@ -1,6 +1,6 @@
-"""Published data sets of compared and of rated answers.
+"""Published data sets of compared and of rated responses.
 
-Rows with two answers to a prompt and the verdict of those who compared them:
+Rows with two responses to a prompt and a verdict:
 
     SHP                     history, human_ref_A, human_ref_B, labels (1: A is preferred, 0: B)
     WebGPT comparisons      question, answer_0, answer_1, score_0 (above 0: answer 0 is preferred)
@@ -9,21 +9,21 @@ Rows with two answers to a prompt and the verdict of those who compared them:
     Chatbot Arena           conversation_a, conversation_b, winner (33k, 100k and 140k conversations)
     Chatbot Arena (55k)     prompt, response_a, response_b, winner_model_a, winner_model_b
 
-A row whose verdict is a tie is left out: it says nothing about which answer is better. So are conversations of the
-Arena with several turns, in which the two models said different things before the last answer.
+Ties are left out, and so are Arena conversations with several turns in which the two models differ before the last
+response.
 
-Several answers to a prompt, each rated by itself:
+Several responses to a prompt, each rated separately:
 
-    UltraFeedback     instruction, completions: several answers in a row, each with its ratings (1 … 5)
-    HelpSteer 1, 2    prompt, response, helpfulness (0 … 4): one answer in a row, those to a prompt in several rows
+    UltraFeedback     instruction, completions: several responses per row, each with its ratings (1 … 5)
+    HelpSteer 1, 2    prompt, response, helpfulness (0 … 4): one response per row, several rows per prompt
 
-As preferences, every two answers to a prompt are a pair, of which the higher rated one is chosen; equal ratings say
-nothing and are left out (all pairs of a prompt, as Ouyang et al. 2022, 2203.02155, train on them). As demonstrations,
-only the best rated answer to each prompt counts, and only where its rating is above the middle of the scale.
+As preferences, all pairs of responses to a prompt are used (as in Ouyang et al. 2022, 2203.02155), with the
+higher-rated one chosen; equal ratings are left out. As demonstrations, only the highest-rated response to each prompt
+is used, and only if its rating is above the middle of the scale.
 
-An answer of UltraFeedback is rated by the mean of its ratings for instruction following, honesty, truthfulness and
-helpfulness ("fine-grained_score"); "overall_score" is read where there is none, because it was wrong for more than two
-thousand answers in the first edition.
+The rating of an UltraFeedback response is the mean for instruction following, honesty, truthfulness and helpfulness
+("fine-grained_score"). "overall_score" is only a fallback, because it was wrong for more than two thousand responses
+in the first edition.
 """
 
 import json
@@ -52,15 +52,15 @@ from tutelage.data.row_values import (
 from tutelage.data.table_format import RowFormat, always
 
 Verdict: TypeAlias = Callable[[Values], float]
-"""Above 0 where the first of the two answers is preferred, below 0 where the second is, 0 for a tie."""
+"""Above 0 if the first response is preferred, below 0 if the second is, 0 for a tie."""
 AnswerReader: TypeAlias = Callable[[Values], tuple[str, str]]
-"""The first and the second answer; raises `LeftOut` where the two do not answer the same conversation."""
+"""First and second response; raises `LeftOut` if they reply to different conversations."""
 
 
 @dataclass(frozen=True)
 class ComparisonFormat:
-    """A published data set of compared answers: how its rows ask, answer and decide. `asks` are the columns of the
-    prompt, `needs` those of the answers and of the verdict."""
+    """Published data set of compared responses. `asks` are the columns of the prompt, `needs` those of the responses
+    and of the verdict."""
 
     name: str
     asks: tuple[str, ...]
@@ -71,12 +71,12 @@ class ComparisonFormat:
 
     @property
     def pairs(self) -> RowFormat[Pair]:
-        """The format of its rows as pairs."""
+        """Format of its rows as pairs."""
         columns = (*self.asks, *self.needs)
         return RowFormat(f"{', '.join(columns)} ({self.name})", columns, self.pair)
 
     def pair(self, values: Values) -> Pair:
-        """What was asked, the preferred answer, the other one."""
+        """(prompt, preferred response, other response) of a row."""
         verdict = self.verdict(values)
         first, second = self.answers(values)
         if verdict == 0:
@@ -90,7 +90,7 @@ def _texts(first: str, second: str) -> AnswerReader:
 
 
 def helpsteer_prompt(values: Values) -> Messages:
-    """`prompt` of HelpSteer 1 and 2: a user's text, or turns that are marked by <extra_id_1>."""
+    """`prompt` of HelpSteer 1 and 2: a user's text, or turns marked by <extra_id_1>."""
     return parse_marked(text(values, "prompt"))
 
 
@@ -110,7 +110,7 @@ def _required(column: str, low: float, high: float) -> Callable[[Values], float]
 
 
 def _against_strength(column: str) -> Verdict:
-    """A strength from −3 to 3 whose negative half means the first answer."""
+    """Verdict by a strength from −3 to 3 whose negative half favours the first response."""
     strength = _required(column, -3.0, 3.0)
     return lambda values: -strength(values)
 
@@ -130,7 +130,7 @@ def _winner(values: Values) -> float:
 
 
 def _opening(values: Values) -> Messages:
-    """The conversation before the first answer."""
+    """Conversation before the first response."""
     messages = turns(values, "conversation_a")
     answers = [index for index, turn in enumerate(messages) if turn.role == "assistant"]
     if not answers or answers[0] == 0:
@@ -152,7 +152,7 @@ def _single_answers(values: Values) -> tuple[str, str]:
 
 
 def _json_list(values: Values, column: str) -> list[object]:
-    """A cell with a JSON list, as the 55k file of the Arena has them."""
+    """Cell with a JSON list, as in the Arena's 55k file."""
     value = values.get(column)
     if isinstance(value, str):
         try:
@@ -222,13 +222,13 @@ COMPARISON_FORMATS = (
 
 
 RatedAnswers: TypeAlias = Sequence[TableRow]
-"""The answers to one prompt: rows with the prompt's column, `answer` and `score`."""
+"""Responses to one prompt: rows with the prompt's column, `answer` and `score`."""
 
 
 @dataclass(frozen=True)
 class RatingFormat:
-    """A published data set of rated answers. `gather` gives the answers to each prompt; `asks` is the column of the
-    prompt, and `middle` that of the scale, above which an answer counts as good."""
+    """Published data set of rated responses. `gather` returns the responses to each prompt; `asks` is the column of
+    the prompt, and `middle` the rating above which a response counts as good."""
 
     name: str
     asks: str
@@ -240,7 +240,7 @@ class RatingFormat:
 
     @property
     def pairs(self) -> RowFormat[Pair]:
-        """Every two answers to a prompt as a pair."""
+        """All pairs of responses to a prompt."""
         return RowFormat(
             f"{self.name}, every two answers to a prompt a pair",
             (self.asks, *self.needs),
@@ -251,7 +251,7 @@ class RatingFormat:
 
     @property
     def demonstrations(self) -> RowFormat[Demonstration]:
-        """The best answer to each prompt, where it was rated above the middle of the scale."""
+        """Best response to each prompt, if rated above the middle of the scale."""
         return RowFormat(
             f"{self.name}, the best rated answer to each prompt",
             (self.asks, *self.needs),
@@ -265,7 +265,7 @@ class RatingFormat:
         return [pair for answers in groups for pair in self._pairs_of(answers)], broken
 
     def _pairs_of(self, answers: RatedAnswers) -> Sequence[TableRow]:
-        """Every two of the answers; one that is alone stays as it is, and is left out when it is parsed."""
+        """All pairs of the responses; a single response is kept as it is, and left out when parsed."""
         return [self._as_row(*two) for two in combinations(answers, 2)] or answers
 
     def _as_row(self, one: TableRow, other: TableRow) -> TableRow:
@@ -307,7 +307,7 @@ def _score(row: TableRow) -> float:
 
 
 def _of_completions(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]:
-    """The answers that each row holds."""
+    """Responses in each row."""
     groups: list[RatedAnswers] = []
     broken: list[BrokenRow] = []
     for row in rows:
@@ -337,7 +337,7 @@ def _completion(row: TableRow, place: int, completion: object) -> TableRow:
 
 
 def _rating(completion: Values) -> float:
-    """The mean of the ratings of an answer; see the module's docstring."""
+    """Mean rating of a response; see the module's docstring."""
     if completion.get("fine-grained_score") is not None:
         return number(completion, "fine-grained_score", 0.0)
     aspects = completion.get("annotations")
@@ -363,7 +363,7 @@ def _has_completions(values: Values) -> bool:
 
 
 def _by_prompt(rows: Sequence[TableRow]) -> tuple[Sequence[RatedAnswers], Sequence[BrokenRow]]:
-    """The rows of each prompt, in the order in which the prompts come first."""
+    """Rows by prompt, in order of first appearance."""
     groups: dict[str, list[TableRow]] = defaultdict(list)
     broken: list[BrokenRow] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""The content of one file as rows, by kind."""
+"""Parsers of files into rows, by kind."""
 
 import csv
 import io
@@ -16,11 +16,11 @@ from tutelage.base.sentences import Sentence, counted
 
 Values: TypeAlias = Mapping[str, object]
 KEYS_NAMED = 20
-"""The keys of an object that an error names."""
+"""Maximum number of keys of an object in an error message."""
 
 
 class RowPlace(str):
-    """The place of a row in its source, counted from 1: "line 12" of a text, "row 12" of a table or an array."""
+    """Place of a row in its source, counted from 1: "line 12" of a text, "row 12" of a table or an array."""
 
     __slots__ = ("number", "unit")
     unit: Literal["line", "row"]
@@ -32,7 +32,7 @@ class RowPlace(str):
         return place
 
     def sentence(self) -> Sentence:
-        """The place as a sentence, which has a translation. It is made when it is wanted: few rows are ever named."""
+        """Place as a translatable sentence, created on demand."""
         number = str(self.number)
         return (
             Sentence("line %(number)s", number=number)
@@ -43,7 +43,7 @@ class RowPlace(str):
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row. `where` is a `RowPlace`, or what tells of several."""
+    """One row. `where` is a `RowPlace`, or a text for several places."""
 
     where: str
     values: Values
@@ -51,7 +51,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class BrokenRow:
-    """A row that could not be read at all, and why; of a file that was read here both are sentences."""
+    """Unreadable row and the reason; both are sentences for files parsed here."""
 
     where: str
     reason: str
@@ -69,7 +69,7 @@ _TYPES: Mapping[type, str] = {
 
 
 def a_type(value: object) -> str:
-    """The name of a type in messages, with its article; that of a JSON value is a sentence."""
+    """Name of a type in messages, with its article; a sentence for JSON values."""
     return _TYPES.get(type(value), f"a {type(value).__name__}")
 
 
@@ -89,13 +89,14 @@ def _decode(name: str, content: bytes) -> str:
 
 
 def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
-    """An array of objects, an object with one list of objects, or, whatever the name says, one object per line."""
+    """Parse an array of objects, an object with one list of objects, or, regardless of the name, one object per
+    line."""
     text = _decode(name, content)
     try:
         whole = json.loads(text)
     except RecursionError as error:
         raise TutelageError(Sentence("%(name)s is nested too deeply to be a table.", name=name)) from error
-    except ValueError as error:  # JSONDecodeError is one; a number of more than 4,300 digits is another
+    except ValueError as error:  # includes JSONDecodeError, and numbers of more than 4,300 digits
         by_lines = text.lstrip().startswith("{") and "Extra data" in str(error)
         if by_lines or kind_of(name) != ".json":
             return _json_lines(text)
@@ -106,13 +107,13 @@ def _read_json(name: str, content: bytes) -> Iterable[TableRow | BrokenRow]:
 
 
 def kind_of(name: str) -> str:
-    """The ending that says what a file is, in small letters: .csv for data.csv and DATA.CSV.gz. A .json promises one
-    value rather than one per line."""
+    """File extension of the format in lower case: .csv for data.csv and DATA.CSV.gz. A .json file holds one value
+    rather than one per line."""
     return Path(name.removesuffix(".gz")).suffix.lower()
 
 
 def _no_json(name: str, error: ValueError) -> Sentence:
-    """What is wrong with a text that should be JSON."""
+    """Error for invalid JSON."""
     if not isinstance(error, json.JSONDecodeError):
         return Sentence("%(name)s is no valid JSON: a number in it has too many digits.", name=name)
     return Sentence(
@@ -198,8 +199,8 @@ def _read_csv(name: str, content: bytes) -> Iterator[TableRow | BrokenRow]:
 
 
 def _separator(name: str, text: str) -> str:
-    """What separates the columns: the first of comma, semicolon and tab that the header has outside of quotation marks;
-    in a .tsv file the tab."""
+    """Column separator: the first comma, semicolon or tab outside quotation marks in the header; the tab in a .tsv
+    file."""
     if kind_of(name) == ".tsv":
         return "\t"
     header = re.sub(r'"[^"]*"', "", text.lstrip("\r\n")).partition("\n")[0]
@@ -218,7 +219,7 @@ def _header(name: str, cells: list[str]) -> list[str]:
 
 
 def _csv_row(where: RowPlace, header: list[str], cells: list[str]) -> TableRow | BrokenRow:
-    """An empty cell is no value: csv cannot tell the two apart."""
+    """Row of cells, without empty ones, which csv cannot distinguish from missing values."""
     if len(cells) != len(header):
         reason = counted(
             "%(count)s cell instead of %(wanted)s",

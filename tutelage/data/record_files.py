@@ -1,14 +1,14 @@
-"""The product's own files: one record per line, readable again by the loaders and, where they share them, by TRL.
+"""Tutelage's own files: one record per line, in TRL's format if it has one.
 
     prompts.jsonl         id, prompt (text of the one user turn) or messages, split, and the row's own columns
     completions.jsonl     id, prompt_id, text, sampler, sampling, finished
-    demonstrations.jsonl  prompt, completion, and weight where it is not 1   (TRL prompt-completion)
+    demonstrations.jsonl  prompt, completion, and weight if it is not 1   (TRL prompt-completion)
     preferences.jsonl     prompt, chosen, rejected, p_chosen, weight, margin   (TRL preference, explicit prompt)
     unpaired.jsonl        prompt, completion, label             (TRL unpaired preference)
     comparisons.jsonl     id, prompt_id, a_id, b_id, origin
     judgements.jsonl      id, comparison_id, rater, verdict, strength, left, seconds, created
 
-A prompt of one user turn is written as text, any other conversation as a list of messages, and then so are its answers.
+A prompt of one user turn is written as text; otherwise prompt and completions are lists of messages.
 """
 
 import gzip
@@ -49,7 +49,7 @@ VERDICTS: tuple[Verdict, ...] = ("a", "b", "tie", "both_bad", "skip")
 
 
 def to_row(record: Record) -> dict[str, object]:
-    """The record as one line of its file, ready for JSON."""
+    """The record as a row of its file, ready for JSON."""
     match record:
         case Prompt(id, messages, split):
             return dict(columns_of(record)) | {
@@ -91,9 +91,9 @@ def _answer_value(messages: Messages, response: str) -> object:
 
 
 def from_row(kind: type[R], row: Values) -> R:
-    """The record that a row of its file holds; `from_row(type(record), to_row(record)) == record`.
+    """Record of a row of its file; `from_row(type(record), to_row(record)) == record`.
 
-    Raises TutelageError with the column that is wrong.
+    Raises TutelageError with the invalid column.
     """
     try:
         return parser(kind)(row)
@@ -104,7 +104,7 @@ def from_row(kind: type[R], row: Values) -> R:
 
 
 def parser(kind: type[R]) -> Callable[[Values], R]:
-    """The parser that makes a record of this kind from its row, raising `Unusable`."""
+    """Parser of rows into records of this kind; it raises `Unusable`."""
     return cast(Callable[[Values], R], PARSERS[kind])
 
 
@@ -163,11 +163,11 @@ PARSERS: Mapping[type[object], Callable[[Values], Record]] = {
 
 
 def fingerprint(*sources: Iterable[Record | str]) -> str:
-    """The number of rows of data and a hash of their contents, such as "24 rows, 5f0c…": equal for equal records in
-    the same order, on every machine."""
+    """Number of rows and a hash of their contents, such as "24 rows, 5f0c…": equal for equal records in the same
+    order, on every machine."""
     digest, count = hashlib.sha256(), 0
     for source in sources:
-        digest.update(b"[")  # a row that moves from one source to the next is a change
+        digest.update(b"[")  # moving a row between sources changes the hash
         for record in source:
             count += 1
             row = record if isinstance(record, str) else to_row(record)
@@ -176,18 +176,17 @@ def fingerprint(*sources: Iterable[Record | str]) -> str:
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, object]]) -> int:
-    """Write one JSON object per line (compressed when the name ends in .gz) and return how many.
+    """Write one JSON object per line (compressed if the name ends in .gz). Returns the number of lines.
 
-    The file appears whole or not at all: it is written beside its place, synced, and renamed. Folders are made as
-    needed. Raises TutelageError for values that JSON or UTF-8 cannot hold (NaN, half a surrogate pair) and when
-    writing fails.
+    The write is atomic: a temporary file is synced and renamed. Folders are created as needed. Raises TutelageError
+    for values that JSON or UTF-8 cannot represent (NaN, half a surrogate pair) and if writing fails.
     """
     path = Path(path)
     lines: list[bytes] = []
     for line, row in enumerate(rows, 1):
         try:
             lines.append(json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n")
-        except ValueError as error:  # UnicodeEncodeError is one
+        except ValueError as error:  # includes UnicodeEncodeError
             raise TutelageError(f"Row {line} cannot be written to {path}: {error}.") from error
     content = b"".join(lines)
     try:

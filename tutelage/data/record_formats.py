@@ -1,9 +1,9 @@
-"""The column sets that are understood, best first, for every kind of data.
+"""Supported column sets for every kind of data, in order of preference.
 
-The columns of a row of prompts that are no field of a prompt are `Prompt.data`, which rewards and tools read. A column
-that the row's format reads becomes a field of the prompt and is not repeated in `Prompt.data`; every other column is
-kept under its own name, except for those in `FIELDS`: these names mean the fields of a prompt in the files that the
-package writes. Values are what JSON can hold (see `json_value`).
+Columns of prompt files that are not fields of a prompt become `Prompt.data`, which rewards and tools read. Columns
+that the format reads become fields of the prompt and are not repeated in `Prompt.data`; all others keep their names,
+except those in `FIELDS`, which are names of prompt fields in Tutelage's files. Values are JSON values (see
+`json_value`).
 """
 
 import math
@@ -51,15 +51,15 @@ from tutelage.data.table_format import RowFormat
 from tutelage.data.tables import Table
 
 FIELDS = ("id", "prompt", "messages", "split", *SYSTEM)
-"""Column names of prompts.jsonl that are fields of a prompt, whatever format a row is in."""
+"""Column names of prompts.jsonl that are fields of a prompt, regardless of the row's format."""
 
 
 class NotJson(ValueError):
-    """The value has no counterpart in JSON."""
+    """Raised for values without a JSON equivalent."""
 
 
 def own_columns(values: Values, read: Collection[str]) -> dict[str, object]:
-    """`Prompt.data` of a row whose format reads the columns `read`. A value that JSON cannot hold becomes None."""
+    """`Prompt.data` of a row whose format reads the columns `read`. Values without a JSON equivalent become None."""
     own = (column for column in values if is_own(column, read))
     return {column: json_value(values[column]) if _is_json(values[column]) else None for column in own}
 
@@ -70,11 +70,11 @@ def is_own(column: str, read: Collection[str]) -> bool:
 
 
 def json_value(value: object) -> object:
-    """The value as JSON holds it, with lists for sequences: equal to itself after a round trip through JSON.
+    """Convert a value to JSON, with lists for sequences; the result survives a JSON round trip unchanged.
 
-    Dates, times and decimals become text; NaN, the usual mark of a missing number in a table, becomes None.
-    Raises NotJson for anything else that JSON has no counterpart of: bytes, infinities, half a surrogate pair; and for
-    what is nested too deeply to be written.
+    Dates, times and decimals become text; NaN, the usual mark of a missing number in a table, becomes None. Raises
+    NotJson for values without a JSON equivalent (bytes, infinities, half a surrogate pair) and for excessive
+    nesting.
     """
     try:
         return _json(value)
@@ -102,8 +102,8 @@ def _json(value: object) -> object:
 
 
 def remarks(table: Table, read: Collection[str]) -> tuple[str, ...]:
-    """Remarks for the user about the own columns of a file of prompts: those kept, those whose name collides with a
-    field, and those with values that JSON cannot hold."""
+    """Remarks on the own columns of a prompt file: those kept, those whose names collide with a field, and those
+    with values that JSON cannot represent."""
     own = [column for column in table.columns if is_own(column, read)]
     sentences = [f"own columns, for rewards: {', '.join(own)}"] if own else []
     collide = [column for column in table.columns if column in FIELDS and column not in read]
@@ -130,7 +130,7 @@ def _is_json(value: object) -> bool:
 
 
 def columns_of(prompt: Prompt) -> Mapping[str, object]:
-    """The prompt's own columns, to be written beside its fields. Raises TutelageError where a name is a field's."""
+    """Own columns of a prompt, to be written next to its fields. Raises TutelageError if a name is a field's."""
     collide = [name for name in prompt.data if name in FIELDS]
     if collide:
         raise TutelageError(
@@ -221,7 +221,7 @@ COMPARISON_PAIRS: tuple[RowFormat[Pair], ...] = tuple(one.pairs for one in COMPA
 
 PUBLISHED_PAIRS: tuple[RowFormat[Pair], ...] = (*COMPARISON_PAIRS, *(one.pairs for one in RATING_FORMATS))
 SETS = ", ".join(dict.fromkeys(re.findall(r"\(([\w ]+)", " ".join(form.name for form in PUBLISHED_PAIRS))))
-"""The published data sets of compared and of rated answers."""
+"""Published data sets of compared and of rated responses."""
 
 PREFERENCES: tuple[RowFormat[Preference], ...] = tuple(
     labelled_format(form)
@@ -257,8 +257,8 @@ NAMED = ("prompt", "messages", "id", "split", *SYSTEM)
 
 
 def named_prompt(values: Values) -> Prompt:
-    """A row of prompts.jsonl: `prompt` (text or messages) or `messages`, with an id and a split if it has them, and its
-    own columns."""
+    """Row of prompts.jsonl: `prompt` (text or messages) or `messages`, with optional id and split, and its own
+    columns."""
     if values.get("prompt") is not None:
         messages = prompt_column(values)
     else:
@@ -269,7 +269,7 @@ def named_prompt(values: Values) -> Prompt:
 
 
 def _unanswered(messages: Messages) -> Messages:
-    """The conversation up to the answer it ends with, if it ends with one."""
+    """Conversation without a final assistant turn."""
     question = messages[:-1] if messages and messages[-1].role == "assistant" else messages
     if not question:
         raise Unusable("the conversation asks nothing")

@@ -1,7 +1,7 @@
-"""The records that people and files see. Plain, frozen, no tensors; ids are strings.
+"""Plain, frozen records for files and human feedback, without tensors; ids are strings.
 
-A *comparison* is a question, a *judgement* is one rater's answer to it, and a *preference* is what training reads:
-it is derived from judgements and never stored as the truth.
+A *comparison* is a question, a *judgement* is one rater's answer to it, and a *preference* is the input of training:
+derived from judgements, and never stored as ground truth.
 """
 
 import hashlib
@@ -14,19 +14,19 @@ Role: TypeAlias = Literal["system", "user", "assistant"]
 Verdict: TypeAlias = Literal["a", "b", "tie", "both_bad", "skip"]
 Split: TypeAlias = Literal["train", "held_out"]
 StudyRows: TypeAlias = Literal["votes", "live", "corrections"]
-"""What a study holds to train on: votes on which of two responses is better, the same on turns of live conversations,
-and better responses that raters wrote."""
+"""Training data in a study: votes on which of two responses is better, the same on turns of live conversations, and
+improved responses written by raters."""
 
 ALL_ROWS: tuple[StudyRows, ...] = ("votes", "live", "corrections")
 VOTED: tuple[StudyRows, ...] = ("votes", "live")
-"""Rows that votes decide."""
+"""Rows determined by votes."""
 WRITTEN: tuple[StudyRows, ...] = ("live", "corrections")
-"""Rows whose text raters wrote, or continued."""
+"""Rows with text written or continued by raters."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation."""
+    """Turn of a conversation."""
 
     role: Role
     content: str
@@ -36,16 +36,16 @@ Messages: TypeAlias = tuple[Message, ...]
 
 
 def user(content: str) -> Messages:
-    """The conversation of a single user turn."""
+    """Conversation of a single user turn."""
     return (Message("user", content),)
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A conversation to answer. The last message is never the assistant's.
+    """Conversation to complete. The last message is never the assistant's.
 
-    `data` are the row's own columns: those of its file that are none of the fields above, as JSON values. They are read
-    by rewards, never by models, and not to be changed.
+    `data` are the row's own columns: those of its file that are not fields above, as JSON values. Only rewards read
+    them; do not mutate.
     """
 
     id: str
@@ -56,11 +56,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class CompletionRecord:
-    """One sampled answer as a line of completions.jsonl: it names its prompt by id, where the completion that a reward
-    scores carries the conversation itself.
+    """Sampled completion as a line of completions.jsonl: it references its prompt by id, unlike the `Completion` that a
+    reward scores, which includes the conversation.
 
-    `sampler` names the model, `sampling` how it was asked (temperature and so on, as text); `finished` is False when
-    the answer was cut at the length limit instead of ending by itself.
+    `sampler` names the model, `sampling` its settings (temperature and so on, as text); `finished` is False if the
+    completion was truncated at the length limit.
     """
 
     id: str
@@ -73,8 +73,8 @@ class CompletionRecord:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A conversation and the response to imitate. No messages at all means plain text to continue (pretraining).
-    `weight` scales the loss of its tokens."""
+    """Conversation and completion to imitate. Without messages it is plain text to continue (pretraining). `weight`
+    scales the loss of its tokens."""
 
     messages: Messages
     response: str
@@ -83,7 +83,7 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A question: which of two completions of one prompt is better? `origin` says why the pair was asked."""
+    """Question: which of two completions of one prompt is better? `origin` is the reason for the pair."""
 
     id: str
     prompt_id: str
@@ -94,8 +94,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Judgement:
-    """An answer. `verdict` and `strength` (0 = no difference … 3 = much better) are canonical, about a and b however
-    they were shown; `left` says which of the two stood on the left; `created` is seconds since the epoch."""
+    """Judgement of a comparison. `verdict` and `strength` (0 = no difference … 3 = much better) are canonical, about
+    a and b in any order of display; `left` is the one shown on the left; `created` is seconds since the epoch."""
 
     id: str
     comparison_id: str
@@ -109,8 +109,8 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Preference:
-    """One pair of preference training. `p_chosen` is the probability that `chosen` is the better one (1 for a hard
-    label, 0.5 for a tie), `weight` scales the row's loss, `margin` is asked of the score difference (nats)."""
+    """Preference pair for training. `p_chosen` is the probability that `chosen` is better (1 for a hard label, 0.5
+    for a tie), `weight` scales the row's loss, `margin` is the target score difference (nats)."""
 
     messages: Messages
     chosen: str
@@ -121,20 +121,20 @@ class Preference:
 
 
 def stable_id(*parts: str) -> str:
-    """16 hexadecimal digits of a hash of the parts, in their order. Parts are kept apart: ("ab", "c") is not ("a",
+    """16 hexadecimal digits of a hash of the parts, in order. Parts are delimited: ("ab", "c") differs from ("a",
     "bc")."""
     canonical = json.dumps(parts, ensure_ascii=True)
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
 def prompt_id(messages: Messages) -> str:
-    """The id of a conversation to answer: roles and contents, every character of them."""
+    """Id of a prompt: a hash of its roles and contents."""
     return stable_id(*(part for message in messages for part in (message.role, message.content)))
 
 
 @dataclass(frozen=True)
 class UnpairedAnswer:
-    """One answer and whether it was found good."""
+    """Completion with a binary label, good or bad."""
 
     messages: Messages
     completion: str

@@ -1,8 +1,8 @@
-r"""One column of one row as the value a record needs, or `Unusable` with the reason that is counted and printed.
+r"""Conversion of cells to values of records; raises `Unusable` with the reason, which is counted and printed.
 
-Conversations may be written as one text, "\n\nHuman: ...\n\nAssistant: ...", as in the hh-rlhf data. A speaker who is
-named twice in a row goes on speaking: the two parts are one turn, joined by an empty line. (In the helpful-base test
-set 9 of 2,354 pairs hold such turns; split, the two sides would not share a prompt.)
+Conversations may be one text, "\n\nHuman: ...\n\nAssistant: ...", as in the hh-rlhf data. Consecutive turns of one
+speaker are merged into one, joined by a blank line. (In the helpful-base test set 9 of 2,354 pairs have such turns;
+unmerged, the two sides would not share a prompt.)
 """
 
 import json
@@ -18,12 +18,12 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 class Unusable(Exception):
-    """This row cannot become a record. The text is the reason, the same for all rows that fail alike."""
+    """Raised if a row cannot become a record. The text is the reason, the same for all rows with the same problem."""
 
 
 class LeftOut(Exception):
-    """This row is sound but is not wanted here (a repeated prompt, an answer labelled bad). Counted apart: so many
-    of `thing`, for one `reason`."""
+    """Raised for a valid row that is excluded (a duplicate prompt, a completion labelled bad). Counted separately: a
+    number of `thing`, for one `reason`."""
 
     def __init__(self, thing: str, reason: str) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ ROLES: Mapping[str, Role] = {
 
 
 def text(values: Values, column: str) -> str:
-    """Text with something in it, unchanged."""
+    """Non-blank text, unchanged."""
     value = optional_text(values, column)
     if not value.strip():
         raise Unusable(f"{column} is empty" if values.get(column) is not None else f"{column} is missing")
@@ -52,7 +52,7 @@ def text(values: Values, column: str) -> str:
 
 
 def optional_text(values: Values, column: str) -> str:
-    """Text, or "" when there is none."""
+    """Text, or "" if there is none."""
     value = values.get(column)
     if value is None:
         return ""
@@ -75,7 +75,7 @@ def _encodable(value: str, column: str) -> str:
 def number(
     values: Values, column: str, default: float, low: float = -math.inf, high: float = math.inf
 ) -> float:
-    """A finite number in [low, high]; the default when the column is absent, null or empty."""
+    """Finite number in [low, high]; the default if the column is absent, null or empty."""
     value = values.get(column)
     if value is None or value == "":
         return default
@@ -95,7 +95,7 @@ def number(
 
 
 def truth(values: Values, column: str) -> bool:
-    """true/false, or 1/0, or the same as text (csv)."""
+    """true/false, 1/0, or either as text (csv)."""
     value = values.get(column)
     word = str(value).strip().lower()
     if isinstance(value, bool | int | float | str) and word in ("true", "1", "1.0", "false", "0", "0.0"):
@@ -104,7 +104,7 @@ def truth(values: Values, column: str) -> bool:
 
 
 def name(values: Values, column: str) -> str:
-    """An id: text or a whole number."""
+    """Id: text or an integer."""
     value = values.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -112,7 +112,7 @@ def name(values: Values, column: str) -> str:
 
 
 def turns(values: Values, column: str) -> Messages:
-    """A list of messages: `role` and `content`, or `from` and `value` (ShareGPT). A csv cell may hold it as JSON."""
+    """List of messages: `role` and `content`, or `from` and `value` (ShareGPT). A csv cell may contain it as JSON."""
     value = values.get(column)
     if isinstance(value, str):
         try:
@@ -156,28 +156,28 @@ def _joined_parts(parts: list[object], column: str) -> str:
 
 
 def conversation(values: Values, column: str) -> Messages:
-    """The conversation to answer: text (one user turn) or a list of messages, the last of them not the assistant's."""
+    """Conversation to complete: text (one user turn) or a list of messages, the last of them not the assistant's."""
     if isinstance(values.get(column), list):
         return to_answer(turns(values, column), column)
     return user(text(values, column))
 
 
 def to_answer(messages: Messages, column: str) -> Messages:
-    """The messages, after checking that an answer is what comes next."""
+    """The messages, after checking that an assistant turn comes next."""
     if messages and messages[-1].role == "assistant":
         raise Unusable(f"{column} ends with an assistant turn, so there is nothing to answer")
     return messages
 
 
 def split_answer(messages: Messages, column: str) -> tuple[Messages, str]:
-    """(conversation, answer) of messages whose last turn is the assistant's."""
+    """(conversation, last assistant turn) of messages."""
     if not messages or messages[-1].role != "assistant":
         raise Unusable(f"{column} does not end with an assistant turn")
     return to_answer(messages[:-1], column), messages[-1].content
 
 
 def require_answer(values: Values, column: str, answer: str) -> str:
-    """The answer that was found in a column, after checking that it says something."""
+    """The completion from a column, after checking that it is not blank."""
     if not answer.strip():
         raise Unusable(
             f"the answer in {column} is empty" if values.get(column) is not None else f"{column} is missing"
@@ -191,7 +191,7 @@ _SPEAKERS: dict[str, Role] = {"Human": "user", "User": "user", "Assistant": "ass
 
 
 def is_transcript(value: object) -> bool:
-    """Whether the text begins with a person's turn and marks an assistant's after it."""
+    """Whether the text starts with a human turn and has an assistant turn after it."""
     if not isinstance(value, str):
         return False
     opening = _MARK.match(value.lstrip())
@@ -199,7 +199,7 @@ def is_transcript(value: object) -> bool:
 
 
 def parse_transcript(value: str) -> Messages:
-    """The turns, without surrounding white space. The last may be empty: a transcript that waits for an answer."""
+    """Turns of a transcript, without surrounding white space. The last may be empty: a prompt."""
     parts = _MARK.split("\n\n" + value.strip())
     if parts[0].strip():
         raise Unusable("the transcript does not begin with a speaker")
@@ -215,8 +215,7 @@ def parse_transcript(value: str) -> Messages:
 
 
 def parse_marked(value: str) -> Messages:
-    """The turns of a prompt as HelpSteer writes them: the user's text, then turns marked by <extra_id_1>, the last of
-    them the user's."""
+    """Turns of a HelpSteer prompt: the user's text, then turns marked by <extra_id_1>, the last of them the user's."""
     parts = _EXTRA_ID.split(value)
     messages = [Message("user", parts[0].strip())] if parts[0].strip() else []
     for speaker, content in zip(parts[1::2], parts[2::2], strict=True):
@@ -231,16 +230,17 @@ _ENDS = re.compile(r"\n\s*|[.?!:]['\")\]]*\s+")
 
 
 def ends_in_mid_sentence(chosen: str, rejected: str) -> bool:
-    """Whether no line or sentence ends in what two texts have in common: then no place marks where answers begin."""
+    """Whether the common prefix of two texts contains no end of a line or sentence, so that the end of the prompt is
+    ambiguous."""
     return _ENDS.search(_in_common(chosen, rejected)) is None
 
 
 def shared_beginning(chosen: str, rejected: str) -> tuple[str, str, str]:
-    """(prompt, chosen answer, rejected answer) of two texts without a mark between prompt and answer.
+    """(prompt, chosen completion, rejected completion) of two texts without a mark between prompt and completion.
 
-    The prompt is their common beginning up to the last end of a line or sentence in it, so that words with which both
-    answers begin stay with the answers. Where no line or sentence ends in it, the prompt is the whole of it, back to
-    its last white space. A whole sentence with which both answers begin counts as prompt."""
+    The prompt is their common prefix up to its last end of a line or sentence, so that words with which both
+    completions start stay with them. Without such an end, the prompt is the whole prefix, back to its last white
+    space. A whole sentence with which both completions start counts as prompt."""
     if chosen.strip() == rejected.strip():
         raise Unusable("chosen equals rejected")
     if chosen.strip().startswith(rejected.strip()) or rejected.strip().startswith(chosen.strip()):
@@ -254,7 +254,7 @@ def shared_beginning(chosen: str, rejected: str) -> tuple[str, str, str]:
 
 
 def _in_common(chosen: str, rejected: str) -> str:
-    """What two texts begin with, back to its last white space so that no word is cut."""
+    """Common prefix of two texts, back to its last white space so that no word is split."""
     end = 0
     for index, (left, right) in enumerate(zip(chosen, rejected, strict=False), 1):
         if left != right:
@@ -270,8 +270,7 @@ SYSTEM = ("system", "system_prompt")
 
 
 def question_from(column: str, context: str | None = None) -> Ask:
-    """A user turn from one column, with the context column after an empty line, under the system text if there is
-    one."""
+    """User turn from one column, with the context column after a blank line, under the system text if there is one."""
 
     def ask(values: Values) -> Messages:
         extra = optional_text(values, context) if context else ""
@@ -282,7 +281,7 @@ def question_from(column: str, context: str | None = None) -> Ask:
 
 
 def with_system(values: Values, messages: Messages) -> Messages:
-    """The messages below the row's own system text; a blank one says nothing and is none."""
+    """The messages after the row's system text, unless it is blank."""
     for column in SYSTEM:
         if optional_text(values, column).strip():
             return (Message("system", optional_text(values, column)), *messages)
@@ -301,14 +300,14 @@ def prompt_transcript(values: Values) -> Messages:
 
 
 def answer(values: Values, column: str) -> str:
-    """One answer: text, or a list with a single assistant message."""
+    """One completion: text, or a list with a single assistant message."""
     if not isinstance(values.get(column), list):
         return text(values, column)
     return only_answer(turns(values, column), column)
 
 
 def only_answer(messages: Messages, column: str) -> str:
-    """The text of the assistant message that is all there is."""
+    """Text of the only message, an assistant's."""
     if len(messages) != 1 or messages[0].role != "assistant":
         raise Unusable(f"{column} is not one assistant message after the prompt")
     return messages[0].content

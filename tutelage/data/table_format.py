@@ -1,4 +1,4 @@
-"""Recognition of the format of a table."""
+"""Detection of the format of a table."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 def always(values: Values) -> bool:
-    """Fits every row that has the columns."""
+    """True for every row that has the columns."""
     return True
 
 
 Arrangement: TypeAlias = tuple[Sequence[TableRow], Sequence[BrokenRow]]
-"""Rows, each of which is parsed into one record, and those of the source from which none could be made."""
+"""Rows that are each parsed into one record, and rows of the source from which none could be created."""
 
 
 def unchanged(rows: Sequence[TableRow]) -> Arrangement:
-    """One record for each row."""
+    """One record per row."""
     return rows, ()
 
 
@@ -34,12 +34,10 @@ def no_remark(rows: Sequence[TableRow]) -> str:
 
 @dataclass(frozen=True)
 class RowFormat(Generic[T_co]):
-    """A set of columns and what becomes of them. `needs` are the columns a row must have, `also` those that are read
-    when they are there, `fits` looks at the values where the columns alone do not decide. `parse` makes the record or
-    raises `Unusable` with the reason. `arrange` makes the rows that are parsed of those of the source, where one row
-    holds several records or several rows one. `remark` is what the reader of the rows is told about the format. Errors
-    that list what is understood have `listed` for it, its name where that is empty. Names of columns count in any case
-    (see `spelt`)."""
+    """Set of columns and its parser. `needs` are required columns, `also` optional ones; `fits` inspects values if
+    the columns are ambiguous. `parse` creates the record or raises `Unusable` with the reason. `arrange` maps rows
+    of the source to rows to parse, if they are not one to one. `remark` is a message about the format. Errors list
+    the format as `listed`, by default its name. Column names are case-insensitive (see `spelt`)."""
 
     name: str
     needs: tuple[str, ...]
@@ -51,22 +49,22 @@ class RowFormat(Generic[T_co]):
     listed: str = ""
 
     def matches(self, values: Values) -> bool:
-        """Whether the row looks like this format; that it can be parsed is not promised."""
+        """Whether the row looks like this format; it may still fail to parse."""
         return all(values.get(column) is not None for column in self.needs) and self.fits(values)
 
     def columns(self, table: Table) -> tuple[str, ...]:
-        """The columns of the table that this format reads."""
+        """Columns of the table that this format reads."""
         return tuple(column for column in table.columns if column in self.needs + self.also)
 
     def spelt(self, table: Table) -> Table:
-        """The table with the columns of this format under the names that it knows: "Prompt" becomes "prompt" where
-        there is no "prompt", and no second column that could be meant."""
+        """Rename the columns of this format to their canonical names: "Prompt" becomes "prompt", unless there is a
+        "prompt" or another candidate."""
         names = _respelt(table.columns, (*self.needs, *self.also))
         return table.renamed(names) if names else table
 
 
 def _respelt(columns: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
-    """Column -> the name by which it is known, where the two differ in case or surrounding white space alone."""
+    """Column -> canonical name, if they differ only in case or surrounding white space."""
     alike: dict[str, list[str]] = defaultdict(list)
     for column in columns:
         alike[column.strip().casefold()].append(column)
@@ -81,10 +79,10 @@ def recognise(
     formats: Sequence[RowFormat[T]],
     others: Mapping[str, Sequence[RowFormat[object]]],
 ) -> RowFormat[T]:
-    """The first format that fits at least half of the rows; where none does, the one that fits most.
+    """First format that fits at least half of the rows; otherwise the one that fits most.
 
-    Raises TutelageError with the columns found, the sets understood for `what`, and the name of the other kind of data
-    (a key of `others`) that the table looks like.
+    Raises TutelageError with the columns of the table, the supported sets for `what`, and the name of the other kind
+    of data (a key of `others`) that the table looks like.
     """
     counts = [_matching(form, table) for form in formats]
     enough = min(max(counts), (len(table.rows) + 1) // 2)

@@ -1,9 +1,9 @@
-"""Files and hub data sets as rows: column -> value, each with the place where it stood, for messages to the reader.
+"""Files and hub data sets as rows (column -> value), each with its place in the source for messages.
 
-Read here: .json (an array, or an object with one list), .jsonl/.ndjson, .csv, .tsv, .parquet and .txt (documents
-separated by blank lines, as the column `text`), each also as .gz. What the file is decides its name's ending; what is
-in it is checked against that, and a mismatch is told instead of guessed around, with one exception: .json and .jsonl
-stand for each other, because hubs are full of both mistakes.
+Supported: .json (an array, or an object with one list), .jsonl/.ndjson, .csv, .tsv, .parquet and .txt (documents
+separated by blank lines, as the column `text`), each also as .gz. The extension determines the format, and content
+of another format is an error, with one exception: .json and .jsonl are interchangeable, because hubs often mix them
+up.
 """
 
 import gzip
@@ -22,8 +22,8 @@ _NAME = re.compile(r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?::
 
 
 def parse_hub_name(source: str) -> tuple[str, str | None, str]:
-    """(data set, configuration, split). The split is `train` unless one is named; slices such as `train[:1%]` are the
-    hub library's own."""
+    """(data set, configuration, split). The split is `train` by default; slices such as `train[:1%]` are those of
+    the hub library."""
     match = _NAME.fullmatch(source)
     if match is None:
         raise TutelageError(
@@ -33,8 +33,7 @@ def parse_hub_name(source: str) -> tuple[str, str | None, str]:
 
 
 def read_hub(source: str) -> Iterator[TableRow]:
-    """The rows of a hub data set, downloaded or from the local cache. Raises TutelageError with the library's
-    reason."""
+    """Rows of a hub data set, downloaded or from the local cache. Raises TutelageError with the library's reason."""
     name, config, split = parse_hub_name(source)
     try:
         import datasets
@@ -45,7 +44,7 @@ def read_hub(source: str) -> Iterator[TableRow]:
         rows = datasets.load_dataset(name, config, split=split)
     except (
         Exception
-    ) as error:  # the library raises a dozen kinds, some of them bare, for "not there" and "no network"
+    ) as error:  # the library raises a dozen kinds, some bare, for "not found" and "no network"
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise TutelageError(
             f"There is no file {source}, and the hub data set {name} (configuration {config or 'default'}, "
@@ -56,12 +55,12 @@ def read_hub(source: str) -> Iterator[TableRow]:
 
 
 READS = f"{', '.join(READERS)} (.gz)"
-"""The endings of what can be read; each may be followed by .gz."""
+"""Supported file extensions; each may be followed by .gz."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """All rows of one source, in order. `columns` are all that occur, in the order of their first appearance."""
+    """All rows of one source, in order. `columns` are in order of first appearance."""
 
     source: str
     rows: tuple[TableRow, ...]
@@ -72,7 +71,7 @@ class Table:
         return tuple(dict.fromkeys(column for row in self.rows for column in row.values))
 
     def renamed(self, names: Mapping[str, str]) -> "Table":
-        """The table with some of its columns under other names."""
+        """The table with renamed columns."""
         rows = (
             TableRow(row.where, {names.get(column, column): value for column, value in row.values.items()})
             for row in self.rows
@@ -81,12 +80,11 @@ class Table:
 
 
 def read_table(source: str | Path) -> Table:
-    """The rows of a file, or of a hub data set when `source` is no path here and looks like
-    `owner/name[/config][:split]`.
+    """Rows of a file, or of a hub data set if `source` is not a path and looks like `owner/name[/config][:split]`.
 
-    Raises TutelageError when there is nothing of that name, when it is a folder, empty, of another kind than its name
-    says, not UTF-8, or damaged. Single unreadable lines are returned in `broken`: how many are too many is the
-    caller's decision.
+    Raises TutelageError if the source does not exist, is a folder, is empty, has content of another format than its
+    name, is not UTF-8, or is damaged. Unreadable lines are returned in `broken`; the caller decides how many are too
+    many.
     """
     path = Path(source).expanduser()
     if path.is_dir():
@@ -104,9 +102,9 @@ def read_table(source: str | Path) -> Table:
 
 
 def table_of(name: str, content: bytes) -> Table:
-    """The rows of a file with this name and content; the name says what it is, and is what messages call it.
+    """Rows of a file with this name and content; the name determines the format, and is used in messages.
 
-    Raises TutelageError, with a `Sentence`, as `read_table` does for what is wrong with a file.
+    Raises TutelageError, with a `Sentence`, for the problems of a file listed at `read_table`.
     """
     kind = _check_kind(name)
     if name.endswith(".gz"):
@@ -118,7 +116,7 @@ def table_of(name: str, content: bytes) -> Table:
 
 
 def _check_kind(name: str) -> str:
-    """The kind of a file by its name. Raises TutelageError for one that is not read here."""
+    """Format of a file by its name. Raises TutelageError for an unsupported one."""
     kind = kind_of(name)
     if kind not in READERS:
         raise TutelageError(
@@ -188,7 +186,7 @@ SIGNATURES = {
     b"\xff\xfe": Sentence("%(name)s is text in UTF-16; save it as UTF-8."),
     b"\xfe\xff": Sentence("%(name)s is text in UTF-16; save it as UTF-8."),
 }
-"""What content of another kind begins with, and what is said of it."""
+"""Magic bytes of other formats, and their error messages."""
 
 
 def _refuse_other_kinds(name: str, content: bytes, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Counts of a text: words, n-grams, sentences, syllables, and the reading grade that follows from them.
+"""Text statistics: words, n-grams, sentences, syllables, and reading grade.
 
 A *word* is a run of letters, digits or underscores, with inner apostrophes and hyphens, compared without case.
 """
@@ -17,12 +17,12 @@ _TWO = re.compile(r"ia(?!l\b|n\b)|io(?!n|us)|eo(?!us)|ua|uou|iu|ying|eing|ier\Z|
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, case folded, punctuation left out."""
+    """Words of a text, case-folded, without punctuation."""
     return WORD.findall(text.casefold())
 
 
 def ngrams(text: str, n: int) -> list[tuple[str, ...]]:
-    """All runs of n words of a text, in order; none when the text has fewer than n words."""
+    """All runs of n words of a text, in order; empty if the text has fewer than n words."""
     if n < 1:
         raise ValueError(f"n-grams need n of at least 1, not {n}")
     tokens = words(text)
@@ -30,16 +30,16 @@ def ngrams(text: str, n: int) -> list[tuple[str, ...]]:
 
 
 def sentences(text: str) -> int:
-    """The number of sentences: parts with a word in them between full stops, exclamation or question marks that white
-    space follows, or between paragraphs."""
+    """Number of sentences: parts with a word, separated by paragraphs or by full stops, exclamation or question
+    marks before white space."""
     return sum(bool(WORD.search(part)) for part in _SENTENCE_END.split(text))
 
 
 def syllables(word: str) -> int:
-    """About how many syllables an English word has, by its letters: at least 1.
+    """Approximate number of syllables of an English word, from its letters; at least 1.
 
-    Groups of vowels count one each, a silent e at the end none. Nothing is looked up: of the words of this package's
-    documentation, 97 % get the number that the CMU pronouncing dictionary has.
+    Each group of vowels counts one; a silent e at the end counts none. For 97 % of the words of this package's
+    documentation, the result equals that of the CMU pronouncing dictionary.
     """
     letters = word.casefold()
     count = len(_VOWELS.findall(letters)) + len(_TWO.findall(letters))
@@ -49,13 +49,12 @@ def syllables(word: str) -> int:
 
 
 def reading_grade(text: str) -> float | None:
-    """The Flesch-Kincaid grade (Kincaid et al. 1975): the school year in the United States in which a text is
-    understood; None for a text without words.
+    """Flesch-Kincaid grade (Kincaid et al. 1975), a US school year; None for a text without words.
 
         0.39 · words / sentences + 11.8 · syllables / words − 15.59
 
-    It is meant for English prose of a hundred words or more. On 220 answers of hh-rlhf the mean distance to the grade
-    with syllables from the CMU dictionary is 0.22 (correlation 0.996).
+    Intended for English prose of a hundred words or more. On 220 responses of hh-rlhf the mean difference from the
+    grade with syllables from the CMU dictionary is 0.22 (correlation 0.996).
     """
     tokens = words(text)
     if not tokens:

@@ -1,4 +1,4 @@
-"""Tokenizers: checks before one is used on users' text, and the text of an answer while its tokens arrive.
+"""Tokenizers: safe encoding of user text, and incremental decoding of completions.
 
 Tokenizers are duck-typed (transformers' interface); nothing here imports transformers.
 """
@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 
 class AddedToken(Protocol):
-    """An entry of `added_tokens_decoder`."""
+    """Entry of `added_tokens_decoder`."""
 
     content: str
     special: bool
 
 
 class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used here."""
+    """Methods of a transformers tokenizer that are used here."""
 
     chat_template: object
     bos_token_id: int | None
@@ -56,9 +56,9 @@ OPEN, CLOSE, END = "\ufdd0", "\ufdd1", "\ufdd2"
 
 @dataclass(frozen=True)
 class Facts:
-    """`start`: the tokens before every text, () or the start token. `control`: the ids of all added tokens but those
-    of white space. `special`: matches the spelling of every special token, and our own marks. `leads`: the tokenizer
-    itself puts a space before a text that has none."""
+    """`start`: the tokens before every text, () or the start token. `control`: the ids of all added tokens except
+    white space. `special`: matches the spelling of every special token, and our own marks. `leads`: whether the
+    tokenizer prepends a space to texts without one."""
 
     start: tuple[int, ...]
     control: frozenset[int]
@@ -67,7 +67,7 @@ class Facts:
 
 
 def facts(tokenizer: Tokenizer) -> Facts:
-    """The facts, worked out once per tokenizer and again when tokens have been added to it."""
+    """Facts about a tokenizer, cached until tokens are added to it."""
     return _facts(tokenizer, len(tokenizer), tokenizer.bos_token_id)
 
 
@@ -86,37 +86,37 @@ def _facts(tokenizer: Tokenizer, size: int, bos: int | None) -> Facts:
 
 
 def encode_text(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The tokens of plain text: what looks like a special token in it is text as well."""
+    """Tokens of plain text; spelled-out special tokens are text as well."""
     return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True) if text else []
 
 
 def encode_markup(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The tokens of what a chat template writes: its special tokens are special."""
+    """Tokens of the output of a chat template, in which special tokens are special."""
     return tokenizer.encode(text, add_special_tokens=False) if text else []
 
 
 class HasVocabulary(Protocol):
-    """A tokenizer's tokens with their ids."""
+    """Access to a tokenizer's tokens and their ids."""
 
     def get_vocab(self) -> Mapping[str, int]: ...
 
 
 def same_vocabulary(first: HasVocabulary, second: HasVocabulary) -> bool:
-    """Whether ids of one tokenizer mean the same to the other; a pad token of its own does not count."""
+    """Whether ids mean the same tokens in both tokenizers; a separate pad token is ignored."""
     own, other = first.get_vocab(), second.get_vocab()
     shared = own.keys() & other.keys()
     return all(own[token] == other[token] for token in shared) and len(own.keys() ^ other.keys()) <= 1
 
 
 UNFINISHED = "\ufffd"
-"""What a tokenizer writes for the bytes of a character that is not complete."""
+"""Decoded text of the bytes of an incomplete character."""
 
 
 class TextStream:
-    """Turns tokens into text piece by piece, up to the first stop string.
+    """Decodes tokens piece by piece, up to the first stop string.
 
-    The pieces add up to the text of the whole answer: with `strips`, that of `engines.sampling.text_of`. White space at
-    the end and what may be the beginning of a stop string are held back until it is certain that they belong to the
+    The pieces concatenate to the text of the whole completion: with `strips`, that of `engines.sampling.text_of`.
+    White space at the end and a possible prefix of a stop string are held back until they are known to belong to the
     text.
     """
 
@@ -124,27 +124,28 @@ class TextStream:
         self.tokenizer, self.stop, self.strips = tokenizer, tuple(stop), strips
         self.tokens: list[int] = []
         self.found: str | None = None
-        """The stop string that ended the text."""
-        self._context = self._read = 0  # tokens before the last whole piece; tokens that are in the text
+        """Stop string that ended the text."""
+        self._context = self._read = 0  # tokens before the last whole piece; tokens in the text
         self._text = ""
-        self._given = 0  # characters of the visible text that were given out
+        self._given = 0  # characters of the visible text already returned
 
     def push(self, token: int) -> str:
-        """Add a token that does not end the answer. Returns the text that has become certain."""
+        """Add a token that does not end the completion. Returns the text that has become final."""
         self.tokens.append(token)
         self._advance()
         return self._release(self._visible())
 
     def finish(self) -> str:
-        """Returns the rest of the text."""
+        """Return the rest of the text."""
         text = self._decoded(self.tokens)
         if self.found is not None:
             text = text.partition(self.found)[0]
         return self._release(self._stripped(text))
 
     def _advance(self) -> None:
-        """Append the characters that the unread tokens complete. A window of tokens is decoded, not the whole answer:
-        some tokenizers write the first token of a text differently, so the window begins before the unread ones."""
+        """Append the characters that the unread tokens complete. Decodes a window of tokens, not the whole
+        completion: some tokenizers decode the first token of a text differently, so the window starts before the
+        unread ones."""
         earlier = self._decoded(self.tokens[self._context : self._read])
         window = self._decoded(self.tokens[self._context :])
         if len(window) <= len(earlier) or window.endswith(UNFINISHED):
@@ -155,13 +156,13 @@ class TextStream:
         self._find_stop(begin)
 
     def _find_stop(self, begin: int) -> None:
-        """Look for the first stop string that ends in the text after `begin`."""
+        """Search for the first stop string that ends in the text after `begin`."""
         longest = max(map(len, self.stop), default=0)
         places = [(self._text.find(stop, max(0, begin - longest)), stop) for stop in self.stop]
         self.found = min((place for place in places if place[0] >= 0), default=(0, None))[1]
 
     def _visible(self) -> str:
-        """The part of the text that no further token can take away."""
+        """Text that no further token can remove."""
         if self.found is not None:
             return self._stripped(self._text.partition(self.found)[0])
         held = max((_overlap(self._text, stop) for stop in self.stop), default=0)
@@ -183,6 +184,6 @@ class TextStream:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The length of the longest proper beginning of `stop` that `text` ends with."""
+    """Length of the longest proper prefix of `stop` that is a suffix of `text`."""
     sizes = range(min(len(stop) - 1, len(text)), 0, -1)
     return next((size for size in sizes if text.endswith(stop[:size])), 0)

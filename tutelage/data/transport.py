@@ -1,4 +1,4 @@
-"""JSON over HTTP to one server: connections stay open, and requests are sent again when the server is busy."""
+"""JSON over HTTP to one server, with persistent connections and retries."""
 
 import json
 import time
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     import httpx
 
 BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""Statuses after which the same request may succeed later; any other status is final."""
+"""Retryable statuses; any other error status is final."""
 LONGEST_WAIT = 60.0
-"""Seconds between two attempts, at most, whatever the server asks for."""
+"""Maximum seconds between two attempts, regardless of the server's request."""
 CONNECT = 10.0
-"""Seconds for a connection to be made, at most."""
+"""Timeout of a connection in seconds."""
 
 
 class InvalidAddress(ValueError):
-    """An address that no request can be sent to."""
+    """Raised for an invalid address."""
 
 
 class Unanswered(TutelageError):
-    """A server that could not be reached, failed, or was too slow, in every attempt."""
+    """Raised if a server could not be reached, failed, or timed out in every attempt."""
 
 
 class HttpRefusal(TutelageError):
-    """A request that the server understood and refused; `status` is its HTTP status, `reason` its own words."""
+    """Raised if the server refused a request; `status` is its HTTP status, `reason` its message."""
 
     def __init__(self, text: str, status: int, reason: str) -> None:
         super().__init__(text)
@@ -38,7 +38,7 @@ class HttpRefusal(TutelageError):
 
 
 class _Failure(Exception):
-    """A request failed in a way that may pass; the server asks to wait for `wait` seconds."""
+    """Transient failure of a request; the server asks to wait for `wait` seconds."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -47,33 +47,33 @@ class _Failure(Exception):
 
 @dataclass(frozen=True)
 class Transport:
-    """Requests to a server that errors call `name`. `key` is sent as a bearer token. Several threads may share one."""
+    """Requests to a server, called `name` in errors. `key` is sent as a bearer token. Thread-safe."""
 
     name: str
     key: str = field(default="", repr=False)
     timeout: float = 120.0
-    """Seconds without a byte from the server after which a request has failed."""
+    """Timeout of a request in seconds without a byte from the server."""
     retries: int = 3
-    """How often a request is sent again when the server is busy, fails or cannot be reached."""
+    """Number of retries if the server is busy, fails or cannot be reached."""
     wait: float = 1.0
-    """Seconds before the first of these; twice as long before each further one."""
+    """Seconds before the first retry; doubled for each further one."""
     busy: frozenset[int] = BUSY
-    """Statuses that are no refusals."""
+    """Retryable statuses."""
 
     def get(self, address: str) -> Any:
-        """The JSON at an address. Errors are those of `post`."""
+        """JSON at an address. Raises the errors of `post`."""
         return self._decoded(self.text(address))
 
     def post(self, address: str, body: object, headers: Mapping[str, str] | None = None) -> Any:
-        """The decoded answer to a JSON body, with `headers` besides the usual ones.
+        """Decoded response to a JSON body, with additional `headers`.
 
-        Raises Unanswered where the server still fails after the retries, HttpRefusal where it refuses, InvalidAddress,
-        and TutelageError where the answer is no JSON.
+        Raises Unanswered if the server still fails after the retries, HttpRefusal if it refuses, InvalidAddress, and
+        TutelageError if the response is not JSON.
         """
         return self._decoded(self.text(address, body, headers))
 
     def text(self, address: str, body: object | None = None, headers: Mapping[str, str] | None = None) -> str:
-        """The answer as text, to a JSON body by POST, or by GET without one. Errors are those of `post`."""
+        """Response as text, to a JSON body by POST, or by GET without a body. Raises the errors of `post`."""
         data = None if body is None else json.dumps(body).encode()
 
         def send() -> "httpx.Response":
@@ -112,7 +112,7 @@ class Transport:
             response = send()
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise InvalidAddress(address) from error
-        except httpx.HTTPError as error:  # unreachable, cut off, or too slow
+        except httpx.HTTPError as error:  # unreachable, disconnected, or too slow
             raise _Failure(str(error) or type(error).__name__) from error
         if not response.is_success:
             reason = reason_of(response)
@@ -130,7 +130,7 @@ class Transport:
 
 
 def client_options(key: str, timeout: float) -> dict[str, Any]:
-    """Options of a client of httpx that sends JSON: `key` as a bearer token, `timeout` seconds without a byte."""
+    """Options of an httpx client for JSON: `key` as a bearer token, `timeout` in seconds without a byte."""
     import httpx
 
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -139,7 +139,7 @@ def client_options(key: str, timeout: float) -> dict[str, Any]:
 
 
 def check_key(key: str, owner: str) -> None:
-    """Raise TutelageError for a key that no HTTP header can hold, without repeating it."""
+    """Raise TutelageError for a key that is invalid in an HTTP header, without repeating it."""
     if not (key.isascii() and key.isprintable()):
         raise TutelageError(
             f"The key of {owner} holds characters that no HTTP header may hold, such as a line break: copy it again."
@@ -147,7 +147,7 @@ def check_key(key: str, owner: str) -> None:
 
 
 def reason_of(response: "httpx.Response") -> str:
-    """What a server says about a refusal, or else the name of the status."""
+    """Server's reason for a refusal, or else the name of the status."""
     try:
         body = response.json()
         message = body["error"]["message"] if isinstance(body.get("error"), dict) else body["message"]

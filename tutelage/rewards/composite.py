@@ -1,4 +1,4 @@
-"""Rewards made of others: a weighted sum, a cap, a cautious ensemble, and one that is distributed over ranks."""
+"""Composite rewards: a weighted sum, a cap, a conservative ensemble, and a reward distributed over ranks."""
 
 import math
 from collections import Counter
@@ -29,17 +29,17 @@ from tutelage.rewards.scores import breakdown_of
 
 @dataclass(frozen=True)
 class WeightedReward(BreakdownReward):
-    """Several rewards added up: Σ weight · score."""
+    """Weighted sum of rewards: Σ weight · score."""
 
     parts: tuple[tuple[float, Reward], ...]
 
     @property
     def made_of(self) -> tuple[Reward, ...]:
-        """The parts."""
+        """Components of the sum."""
         return tuple(part for _, part in self.parts)
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The sum, and the score of each part by its name."""
+        """The sum, and the score of each component by name."""
         weights, rewards = zip(*self.parts, strict=True)
         scores = [breakdown_of(reward, completions) for reward in rewards]
         total = torch.stack([weight * each.total for weight, each in zip(weights, scores, strict=True)]).sum(
@@ -50,14 +50,14 @@ class WeightedReward(BreakdownReward):
 
 @dataclass(frozen=True)
 class MeasuredReward:
-    """A reward in two parts: what can be scored without the columns of a row, and what cannot."""
+    """Reward split into components that need no columns of a row, and components that do."""
 
     measured: WeightedReward
     others: WeightedReward | None
 
     @classmethod
     def of(cls, reward: Reward) -> "MeasuredReward":
-        """The parts of a reward. Raises TutelageError where each of them reads columns, which a study does not keep."""
+        """Split a reward. Raises TutelageError if every component reads columns, which a study does not store."""
         parts = reward.parts if isinstance(reward, WeightedReward) else ((1.0, reward),)
         blind = tuple((weight, part) for weight, part in parts if not columns_read(part))
         reading = tuple((weight, part) for weight, part in parts if columns_read(part))
@@ -65,19 +65,19 @@ class MeasuredReward:
             names = ", ".join(reward_name(part) for _, part in reading)
             raise TutelageError(
                 f"The reward {names} reads columns of the prompts ({', '.join(columns_read(reward))}), and a study "
-                "keeps conversations and answers alone, so that it cannot be held against its votes. Leave --trust out."
+                "stores only conversations and responses, so the reward cannot be compared with it. Leave --trust out."
             )
         return cls(WeightedReward(blind), WeightedReward(reading) if reading else None)
 
     def weighted(self, weight: float) -> WeightedReward:
-        """The whole reward, with the weights of what was measured multiplied by `weight`."""
+        """The whole reward, with the weights of the measured components multiplied by `weight`."""
         parts = tuple((weight * own, part) for own, part in self.measured.parts)
         return WeightedReward((*parts, *(self.others.parts if self.others else ())))
 
 
 @dataclass(frozen=True)
 class CappedReward(RewardWrapper):
-    """A reward held between two bounds, so that it cannot be earned without end: min(max(score, lowest), highest)."""
+    """Reward clipped to an interval, which bounds reward hacking: min(max(score, lowest), highest)."""
 
     reward: Reward
     lowest: float = -math.inf
@@ -86,18 +86,18 @@ class CappedReward(RewardWrapper):
     def __post_init__(self) -> None:
         if not self.lowest < self.highest or (math.isinf(self.lowest) and math.isinf(self.highest)):
             raise TutelageError(
-                f"A reward between {self.lowest:g} and {self.highest:g} is not held by anything: give a lowest below a "
+                f"A reward between {self.lowest:g} and {self.highest:g} is not a cap: give a lowest below a "
                 "highest score, at least one of them finite."
             )
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The capped scores, and the parts of the reward as they are."""
+        """Capped scores, and the uncapped scores of the components."""
         found = breakdown_of(self.reward, completions)
         return Breakdown(found.total.clamp(self.lowest, self.highest), found.parts)
 
 
 def parts_by_name(rewards: Sequence[Reward], scores: Sequence[Breakdown]) -> Mapping[str, Tensor]:
-    """The scores of rewards by name, and those of their own parts as "name.part"; equal names are numbered."""
+    """Scores of rewards by name, and those of their components as "name.part"; duplicate names are numbered."""
     parts: dict[str, Tensor] = {}
     counts: Counter[str] = Counter()
     for reward, each in zip(rewards, scores, strict=True):
@@ -115,7 +115,7 @@ Combination: TypeAlias = Literal["mean", "worst", "lower", "lcb"]
 
 @dataclass(frozen=True)
 class Ensemble(BreakdownReward):
-    """Rewards on a common scale as one; `weight` is that of the disagreement in `lower` and `lcb` (see `combine`)."""
+    """Ensemble of rewards on a common scale; `weight` scales the disagreement in `lower` and `lcb` (see `combine`)."""
 
     members: tuple[Reward, ...]
     how: Combination = "mean"
@@ -123,11 +123,11 @@ class Ensemble(BreakdownReward):
 
     @property
     def made_of(self) -> tuple[Reward, ...]:
-        """The members."""
+        """Members of the ensemble."""
         return self.members
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The combined scores, and those of each member by its name."""
+        """Combined scores, and those of each member by name."""
         found = [breakdown_of(member, completions) for member in self.members]
         scores = torch.stack([each.total for each in found])
         combined = combine(scores.double(), self.how, self.weight).to(scores.dtype)
@@ -135,14 +135,14 @@ class Ensemble(BreakdownReward):
 
 
 def combine(scores: Tensor, how: Combination, weight: float = 1.0) -> Tensor:
-    """One cautious score from those of M rewards on a common scale. Float[M, B] -> Float[B]
+    """Combine the scores of M rewards on a common scale conservatively. Float[M, B] -> Float[B]
 
         mean    the mean
-        worst   the minimum: no answer is better than its sternest judge says      (Coste et al. 2023, 2310.02743)
-        lower   mean − weight · variance over the M: disagreement costs            (the same; "UWO" there)
+        worst   the minimum over the rewards                                       (Coste et al. 2023, 2310.02743)
+        lower   mean − weight · variance over the M, a penalty on disagreement      (ibid., "UWO")
         lcb     mean − weight · standard deviation: a lower confidence bound, in the unit of the scores
 
-    Variances are those of a population: divided by M. Raises TutelageError for another name.
+    Variances are population variances (divided by M). Raises TutelageError for an unknown name.
     """
     if how == "mean":
         return scores.mean(0)
@@ -158,15 +158,15 @@ def combine(scores: Tensor, how: Combination, weight: float = 1.0) -> Tensor:
 
 
 TOTAL = ""
-"""The name of the whole score beside those of its parts."""
+"""Name of the total score next to those of its components."""
 
 
 @dataclass(frozen=True)
 class DealtReward(RewardWrapper):
-    """Every rank scores the completions of some prompts, and gets the scores of all.
+    """Every rank scores the completions of some prompts and receives the scores of all.
 
-    The completions of a prompt are scored by one rank, in one call. `passes` are those through reward models in shards,
-    which all ranks take together.
+    All completions of a prompt are scored by one rank, in one call. `passes` are those through sharded reward
+    models, in which all ranks take part.
     """
 
     reward: Reward
@@ -174,7 +174,7 @@ class DealtReward(RewardWrapper):
     passes: Passes | None = None
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The scores, and those of the parts. Raises `PeerError` where the reward of another rank fails."""
+        """The scores, and those of the components. Raises `PeerError` if the reward of another rank fails."""
         ids = prompt_ids(completions)
         counts = Counter(ids)
         rank_of = dict(zip(counts, deal(list(counts.values()), list(counts), self.ranks.size), strict=True))
@@ -194,5 +194,5 @@ class DealtReward(RewardWrapper):
 
 
 def dealt_reward(reward: Reward, ranks: Ranks, passes: Passes | None = None) -> Reward:
-    """The reward with its completions dealt to the ranks; itself for a single rank. For `passes` see `DealtReward`."""
+    """Distribute a reward over the ranks; unchanged for a single rank. `passes`: see `DealtReward`."""
     return reward if ranks.size == 1 else DealtReward(reward, ranks, passes)

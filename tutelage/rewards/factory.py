@@ -1,4 +1,4 @@
-"""Rewards by the names of the command line: models, functions, rules and judges, and the columns that they read."""
+"""Rewards by their command-line names: models, functions, rules and judges, and the columns that they read."""
 
 import ast
 import importlib
@@ -37,7 +37,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
     },
     "math_rules": {"number": "NumberMatch", "math": "MathMatch"},
 }
-"""The rules of each file: names and classes."""
+"""Rules by file: names and classes."""
 
 RULES: LazyTable[type] = LazyTable(
     {
@@ -46,7 +46,7 @@ RULES: LazyTable[type] = LazyTable(
         for name, rule in rules.items()
     }
 )
-"""The rules by the names under which the command line knows them; their settings are the fields of the classes."""
+"""Rules by command-line name; their settings are the fields of the classes."""
 
 MAKERS: LazyTable[Callable[[str], Reward]] = LazyTable(
     {
@@ -54,13 +54,13 @@ MAKERS: LazyTable[Callable[[str], Reward]] = LazyTable(
         "judge": ("tutelage.rewards.judge", "judge_named"),
     }
 )
-"""The functions that make a reward of the text after rule: and judge:."""
+"""Functions that create a reward from the text after rule: and judge:."""
 
 _CALL = re.compile(r"(\w*)(?:\((.*)\))?", re.DOTALL)
 
 
 def rule_named(text: str) -> Reward:
-    """The rule that a text such as `math` or `length(limit=200)` names.
+    """Rule of a text such as `math` or `length(limit=200)`.
 
     Raises TutelageError for an unknown rule, an unknown setting, and a value of another type.
     """
@@ -85,7 +85,7 @@ def rule_named(text: str) -> Reward:
 
 
 def _value(node: ast.expr, text: str) -> object:
-    """A number, a text in quotation marks, a plain word, or a list of these in brackets."""
+    """Value of a setting: a number, a quoted text, a plain word, or a bracketed list of these."""
     if isinstance(node, ast.Name):
         return {"true": True, "false": False}.get(node.id, node.id)
     if isinstance(node, ast.List | ast.Tuple):
@@ -98,16 +98,16 @@ def _value(node: ast.expr, text: str) -> object:
 
 def _unreadable(text: str) -> TutelageError:
     return TutelageError(
-        f"The settings of rule:{text} cannot be read: write rule:length(limit=200, unit=words), with quotation marks "
-        "around texts that are no plain words, as in rule:regex(pattern='[A-D]')."
+        f"The settings of rule:{text} cannot be read: write rule:length(limit=200, unit=words), with "
+        "quotation marks around texts that are not plain words, as in rule:regex(pattern='[A-D]')."
     )
 
 
 def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model) -> Reward:
-    """A reward from its names: folders of reward models, `module:function`, `rule:name` or `judge:file`, each with an
-    optional `=weight`.
+    """Create a reward from names: folders of reward models, `module:function`, `rule:name` or `judge:file`, each with
+    an optional `=weight`.
 
-    Reward models read the tokens that `policy` samples where they have its vocabulary, else the text of the answers.
+    Reward models with the vocabulary of `policy` read sampled tokens, others the text of the completions.
     """
     parts = [(weight, _one_reward(name, policy, model)) for name, weight in map(_weighted, names)]
     if not parts:
@@ -118,12 +118,12 @@ def make_reward(names: Sequence[str], policy: Policy | None, model: config.Model
 
 
 def columns_by_name(names: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """The columns that rules and functions read, by the name of each; no reward model is loaded."""
+    """Columns read by rules and functions, by name of the reward; does not load reward models."""
     return {name: columns_read(reward) for name, reward in rewards_without_model(names).items()}
 
 
 def rewards_without_model(names: Sequence[str]) -> Mapping[str, Reward]:
-    """The rules, judges and functions among rewards, by name; no reward model is loaded."""
+    """Rules, judges and functions among rewards, by name; does not load reward models."""
     rewards = {name: _without_model(name) for name, _ in map(_weighted, names)}
     return {name: reward for name, reward in rewards.items() if reward is not None}
 
@@ -153,7 +153,7 @@ def _one_reward(name: str, policy: Policy | None, model: config.Model) -> Reward
 
 
 def _without_model(name: str) -> Reward | None:
-    """The rule, judge or function that a name names; None for the folder of a model."""
+    """Rule, judge or function of a name; None for the folder of a model."""
     if names_model(name):
         return None
     kind, _, rest = name.partition(":")
@@ -161,7 +161,7 @@ def _without_model(name: str) -> Reward | None:
 
 
 def function_named(name: str) -> Callable[..., object]:
-    """The function, or other callable, that `module:function` names."""
+    """Import the callable `module:function`."""
     module, _, attribute = name.partition(":")
     try:
         function = getattr(_imported(module, name), attribute)
@@ -173,7 +173,7 @@ def function_named(name: str) -> Callable[..., object]:
 
 
 def _imported(module: str, name: str) -> ModuleType:
-    """The module of the function `name`."""
+    """Import the module of the function `name`."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -182,8 +182,8 @@ def _imported(module: str, name: str) -> ModuleType:
         is_here = file.is_file() and f"{module}.".startswith(f"{error.name}.")
         place = f". {file} lies in this folder{hint}" if is_here else ""
         raise TutelageError(f"The module of {name!r} cannot be imported: {error}{place}.") from error
-    except Exception as error:  # whatever the module does while it is imported
-        place = "" if isinstance(error, SyntaxError) else place_of(error)  # a SyntaxError names it
+    except Exception as error:  # imports run arbitrary code
+        place = "" if isinstance(error, SyntaxError) else place_of(error)  # a SyntaxError includes its place
         reason = f"{type(error).__name__}: {error}{place}"
         raise TutelageError(f"The module of {name!r} cannot be imported: {reason}.") from error
 
@@ -191,7 +191,7 @@ def _imported(module: str, name: str) -> ModuleType:
 def require_columns(names: Sequence[str], prompts: LoadedRecords[Any]) -> None:
     """Check that every prompt has the columns that these rewards read.
 
-    Raises TutelageError with the reward, the column and the first row without it.
+    Raises TutelageError with the reward, the column and the first row that lacks it.
     """
     for name, columns in columns_by_name(names).items():
         for column in columns:

@@ -1,7 +1,7 @@
-"""Formulas as the library math-verify reads and compares them, computed in the worker of `sandbox`.
+"""Parsing and comparison of formulas by the library math-verify, in the worker of `sandbox`.
 
-The library is imported with this module, so before the time of an answer begins. Its own limits of time work by a
-signal, which only the main thread may wait for and which does not end a long multiplication: they are off.
+The library is imported with this module, before the time limit of a completion starts. Its own time limits are
+disabled: they rely on a signal, which only works in the main thread and does not interrupt a long multiplication.
 """
 
 from functools import lru_cache
@@ -13,17 +13,17 @@ from tutelage.rewards.sandbox import limited
 
 
 def readable(text: str) -> bool:
-    """Whether the library reads anything but a text in it, and can compare it. Raises LimitExceeded."""
+    """Whether the library finds a comparable expression, other than plain text, in it. Raises LimitExceeded."""
     return limited(_readable, text)
 
 
 def equal(wanted: str, answer: str) -> bool:
-    """Whether the answer ends in an expression that is equal to the wanted one. Raises LimitExceeded."""
+    """Whether the completion ends with an expression equal to the reference. Raises LimitExceeded."""
     return limited(_equal, wanted, answer)
 
 
 def prepare() -> None:
-    """Load what the library loads with its first comparisons, which takes longer than they do."""
+    """Load what the library imports on its first comparisons, which takes longer than they do."""
     _equal(r"$\frac{1}{2}x$", "$0.5$")
 
 
@@ -39,5 +39,5 @@ def _equal(wanted: str, answer: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _parsed(wanted: str) -> Any:
-    """The expressions of a wanted text, which all answers to a prompt are compared with."""
+    """Expressions of a reference text, parsed once for all completions of a prompt."""
     return math_verify.parse(wanted, parsing_timeout=None)

@@ -1,4 +1,4 @@
-"""A function of the user's own as a reward."""
+"""Reward from a user-defined function."""
 
 import inspect
 import traceback
@@ -14,13 +14,13 @@ from tutelage.rewards.scores import checked
 
 @dataclass(frozen=True)
 class FunctionReward(BreakdownReward):
-    """A function as a reward; its signature says what it is called with.
+    """Reward from a function; its signature determines the arguments.
 
-        function(completions) -> scores          the completions: conversation, answer, own columns, tokens
-        function(prompts, answers) -> scores     texts: the last message of each conversation, and the answer
+        function(completions) -> scores          the completions: conversation, text, own columns, tokens
+        function(prompts, answers) -> scores     texts: the last message of each conversation, and the completion
 
-    `name` is what messages call it. Raises TutelageError when the function asks for anything else, raises, or returns
-    what are no scores (see `rewards.scores`).
+    `name` is used in messages. Raises TutelageError if the function has another signature, raises, or returns
+    invalid scores (see `rewards.scores`).
     """
 
     function: Callable[..., object]
@@ -31,11 +31,11 @@ class FunctionReward(BreakdownReward):
 
     @property
     def made_of(self) -> tuple[object, ...]:
-        """The function, which may be a reward with parts of its own."""
+        """The function, which may be a composite reward."""
         return (self.function,)
 
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The scores of the function, and those of its parts where it is a reward that has parts."""
+        """Scores of the function, and those of its components if it is a composite reward."""
         try:
             scores = self._scores(completions)
         except TutelageError:
@@ -51,7 +51,7 @@ class FunctionReward(BreakdownReward):
         return Breakdown(checked(scores, completions, f"reward function {self.name}"))
 
     def _scores(self, completions: Sequence[Completion]) -> object:
-        """What the function returns for the completions, or for their texts."""
+        """Call the function with the completions, or with their texts."""
         of_parts = getattr(self.function, "breakdown", None)
         if of_parts is not None:
             return of_parts(completions)
@@ -64,7 +64,8 @@ class FunctionReward(BreakdownReward):
 
 
 def argument_count(function: Callable[..., object], name: str) -> int:
-    """1 for a function of completions, 2 for one of prompts and answers: its positional parameters without a default.
+    """Number of positional parameters without a default: 1 for a function of completions, 2 for one of prompts and
+    completions.
 
     Raises TutelageError for any other signature.
     """
@@ -86,7 +87,7 @@ def argument_count(function: Callable[..., object], name: str) -> int:
 
 
 def place_of(error: Exception, file: str = "") -> str:
-    """The innermost line that an error came through, in `file` where it came through that: " (rewards.py:9)"."""
+    """Innermost line of a traceback, in `file` if the traceback includes it: " (rewards.py:9)"."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     if not frames:
         return ""

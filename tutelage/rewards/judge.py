@@ -1,7 +1,7 @@
-"""A language model behind an endpoint as a reward: by ratings, or by comparisons of the completions of a prompt.
+"""LLM judges behind an endpoint as rewards: by rating, or by comparing the completions of a prompt.
 
-`judge_named` reads one from a file of settings. All completions of a prompt are compared, or those that meet in a Swiss
-tournament, which takes fewer comparisons.
+`judge_named` reads a judge from a settings file. Comparisons cover all pairs of completions of a prompt, or fewer in
+a Swiss tournament.
 """
 
 import os
@@ -34,7 +34,7 @@ from tutelage.rewards.reward import Completion, Reward
 
 @dataclass(frozen=True)
 class PairResult:
-    """The result of a comparison of two players, by their numbers. `score` is 1 where the first won, 1/2 for a draw."""
+    """Result of a match between two players, by index. `score` is 1 if the first won, 1/2 for a draw."""
 
     first: int
     second: int
@@ -42,21 +42,22 @@ class PairResult:
 
 
 class Schedule(Protocol):
-    """The next round: pairs of numbers below `players`, given the matches that were played; none at the end."""
+    """Next round: pairs of indices below `players`, given the matches played so far; empty at the end."""
 
     def __call__(self, players: int, played: Sequence[PairResult], /) -> Sequence[tuple[int, int]]: ...
 
 
 def round_robin(players: int, played: Sequence[PairResult]) -> Sequence[tuple[int, int]]:
-    """All pairs in a single round: n (n − 1) / 2 comparisons, the most that can be learnt about n answers."""
+    """All pairs in a single round: n (n − 1) / 2 comparisons."""
     return [] if played else list(combinations(range(players), 2))
 
 
 def swiss(players: int, played: Sequence[PairResult]) -> Sequence[tuple[int, int]]:
-    """A Swiss tournament of ⌈log2 n⌉ rounds: each player meets one that has won as much, and none twice.
+    """Swiss tournament of ⌈log2 n⌉ rounds: players meet others with similar scores, and none twice.
 
-    It takes about n/2 · log2 n comparisons, so 12 for 8 answers where all pairs are 28, and tells the best from the
-    worst, but not every neighbour. With an odd number the lowest player that played as often as the others sits out.
+    It takes about n/2 · log2 n comparisons (12 for 8 completions, where all pairs are 28) and separates the best
+    from the worst, but not all neighbours. With an odd number, the lowest player of those with the most matches has
+    a bye.
     """
     points, counts = _points(players, played)
     if players < 2 or max(counts) >= (players - 1).bit_length():
@@ -76,7 +77,7 @@ def swiss(players: int, played: Sequence[PairResult]) -> Sequence[tuple[int, int
 
 
 def _points(players: int, played: Sequence[PairResult]) -> tuple[list[float], list[int]]:
-    """The points and the number of matches of each player."""
+    """Points and number of matches of each player."""
     points, counts = [0.0] * players, [0] * players
     for match in played:
         for player, score in ((match.first, match.score), (match.second, 1.0 - match.score)):
@@ -87,11 +88,11 @@ def _points(players: int, played: Sequence[PairResult]) -> tuple[list[float], li
 
 @dataclass(frozen=True)
 class JudgeReward:
-    """The rating that a model gives each answer, in [lowest, highest].
+    """Rating of each completion by a model, in [lowest, highest].
 
-    The parts of `template` are question, guidelines, conversation, response, lowest and highest, and the own columns of
-    the prompt's row by their names ({solution} …). Equal requests are sent once. A reply without a rating is asked for
-    once more, then refused.
+    Placeholders of `template` are question, guidelines, conversation, response, lowest and highest, and the own
+    columns of the prompt's row by name ({solution} …). Equal requests are sent once. A reply without a rating is
+    requested once more, then refused.
     """
 
     name: ClassVar[str] = "judge"
@@ -110,11 +111,11 @@ class JudgeReward:
 
     @property
     def usage(self) -> Usage:
-        """What the judge was asked until now."""
+        """Usage of the judge so far."""
         return self.endpoint.usage
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError where the endpoint does not answer or gives no rating."""
+        """Raises TutelageError if the endpoint fails or returns no rating."""
         read = partial(read_rating, lowest=self.lowest, highest=self.highest)
         expected = f"rating from {self.lowest:g} to {self.highest:g} such as [[{self.highest:g}]]"
         requests = [self._request(one) for one in completions]
@@ -139,12 +140,12 @@ class JudgeReward:
 
 @dataclass(frozen=True)
 class PairwiseJudgeReward:
-    """A judge of pairs as a reward: the share of its comparisons that an answer wins against others to its prompt.
+    """Win rate of each completion in comparisons with others of its prompt, by a pairwise judge.
 
-    The completions of a prompt are adjacent, at least two of them. `schedule` says which are compared: all with all, or
-    a tournament (`swiss`). Each comparison is made in both orders; one that turns with the order is a draw, and a draw
-    is half a win. Equal completions are one player and share their score. So scores are relative: where all are
-    compared with all, their mean over the different completions of a prompt is 1/2.
+    The completions of a prompt are adjacent, at least two of them. `schedule` selects the comparisons: all pairs, or
+    a tournament (`swiss`). Each comparison is made in both orders; an inconsistent verdict is a draw, and a draw is
+    half a win. Equal completions are one player and share a score. Scores are relative: with all pairs, their mean
+    over the different completions of a prompt is 1/2.
     """
 
     name: ClassVar[str] = "judge"
@@ -154,28 +155,28 @@ class PairwiseJudgeReward:
 
     @property
     def usage(self) -> Usage:
-        """What the judge was asked until now."""
+        """Usage of the judge so far."""
         endpoint = getattr(self.compare, "endpoint", None)
         return endpoint.usage if isinstance(endpoint, PaidEndpoint) else Usage()
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError where an answer stands alone, and where the judge fails."""
+        """Raises TutelageError for a prompt with a single completion, and if the judge fails."""
         groups = [list(group) for _, group in groupby(completions, lambda one: one.prompt_id)]
         if any(len(group) < 2 for group in groups):
             raise TutelageError(
-                "A judge that compares answers needs two or more to each prompt, one after the other; for single "
-                "answers use one that rates them."
+                "A judge that compares completions needs at least two adjacent ones per prompt; to score single "
+                "completions, use a judge that rates."
             )
         with ThreadPoolExecutor(self.at_once) as pool:
             scored = self._tournaments(groups, pool)
         return [score for scores in scored for score in scores]
 
     def opinions(self, messages: Messages, first: str, second: str) -> BothOrders:
-        """What the judge says about two answers to a conversation in both orders."""
+        """Opinions of the judge on two responses to a conversation, in both orders."""
         return in_both_orders(self.compare, messages, first, second)
 
     def _tournaments(self, groups: Sequence[list[Completion]], pool: ThreadPoolExecutor) -> list[list[float]]:
-        """The scores of each group. The rounds of all groups are played side by side."""
+        """Scores of each group. The rounds of all groups are played in parallel."""
         players = [list({one.answer: one for one in reversed(group)}.values())[::-1] for group in groups]
         played: list[list[PairResult]] = [[] for _ in groups]
         while True:
@@ -199,7 +200,7 @@ class PairwiseJudgeReward:
 def _shares(
     group: Sequence[Completion], players: Sequence[Completion], played: Sequence[PairResult]
 ) -> list[float]:
-    """The share of its matches that each answer of a group won; 1/2 where there is no other."""
+    """Win rate of each completion of a group; 1/2 without another completion."""
     share = {
         player.answer: won / count if count else 0.5
         for player, won, count in zip(players, *_points(len(players), played), strict=True)
@@ -212,55 +213,55 @@ SCHEDULES: Mapping[str, Schedule] = {"pairs": round_robin, "tournament": swiss}
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """A language model that judges answers."""
+    """A language model that judges completions."""
 
     url: str
     """Address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
     model: str
-    """Name of the model there."""
+    """Name of the model at the endpoint."""
     rubric: str
-    """What makes an answer good, in as many words as it takes."""
+    """Criteria of a good response, in free text."""
     by: Literal["rating", "pairs", "tournament"] = "rating"
-    """rating: a number for each answer; pairs: every two answers to a prompt are compared, in both orders; tournament:
-    fewer comparisons, between answers that won as much."""
+    """rating: rate each response; pairs: compare all pairs of responses to a prompt, in both orders; tournament:
+    fewer comparisons, between responses with similar scores."""
     question: str = ""
-    """The question before the rubric, if not the usual one."""
+    """Question before the rubric, if not the default."""
     lowest: float = 1.0
-    """The worst rating."""
+    """Lowest rating."""
     highest: float = 10.0
-    """The best rating."""
+    """Highest rating."""
     template: Path | None = None
-    """File with the whole prompt, if not the built-in one."""
+    """File with a custom prompt template; built-in if omitted."""
     temperature: float = 0.0
-    """Of the judge."""
+    """Sampling temperature of the judge."""
     at_once: int = AT_ONCE
-    """Requests that wait for the endpoint at the same time."""
+    """Number of concurrent requests."""
     timeout: float = 120.0
-    """Seconds without an answer after which a request has failed and is sent again, three times at most."""
+    """Timeout in seconds without a byte; failed requests are sent again, three times at most."""
     replies: Path | None = None
-    """File in which replies are kept, so that no run pays for one twice; in memory without it."""
+    """File that caches replies across runs, so that none is paid for twice; in memory if omitted."""
     price_read: float = 0.0
-    """Price of a million tokens that the judge reads."""
+    """Price of a million input tokens."""
     price_written: float = 0.0
-    """Price of a million tokens that it writes."""
+    """Price of a million output tokens."""
     budget: float = 0.0
-    """What may be spent, with the replies in the file; 0 for no limit."""
+    """Maximum total cost, including that of the replies in the file; 0 for no limit."""
 
     def __post_init__(self) -> None:
         if not self.rubric.strip():
-            raise TutelageError("The rubric is empty: say what makes an answer good.")
+            raise TutelageError("The rubric is empty: state what makes a response good.")
         if not self.model:
             raise TutelageError("model is empty: name the model at the endpoint.")
         if self.at_once < 1 or self.timeout <= 0 or self.temperature < 0:
             raise TutelageError("at_once has to be 1 or more, timeout above 0, temperature at least 0.")
         if self.by != "rating" and (self.lowest, self.highest) != (1.0, 10.0):
-            raise TutelageError(f"lowest and highest are those of ratings; by = {self.by!r} gives none.")
+            raise TutelageError(f"lowest and highest only apply to ratings; by = {self.by!r} gives none.")
 
 
 def judge_named(file: str) -> Reward:
-    """The judge that a file of settings describes. Paths in it are relative to the file.
+    """Judge from a settings file. Paths in it are relative to the file.
 
-    Raises TutelageError, with the file, where the settings make no judge.
+    Raises TutelageError, with the file, for invalid settings.
     """
     try:
         return _judge(config.load(JudgeSettings, file), Path(file).parent)

@@ -1,4 +1,4 @@
-"""Rules for answers that are numbers or formulas, compared with a column of the prompt's row."""
+"""Rules that compare numbers or formulas in a completion with a column of the prompt's row."""
 
 import re
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ _NUMBER = re.compile(
 )
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
 DIGITS = 640
-"""Characters of the longest number that is read: as many digits as every setting of Python reads."""
+"""Maximum length of a number in characters, which Python parses under all its settings."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """ratio · 10^exponent. The power is never written out, so 1e9999999999 is as good a number as 42."""
+    """Number ratio · 10^exponent. The power is never expanded, so 1e9999999999 is as cheap as 42."""
 
     ratio: Fraction
     exponent: int = 0
@@ -32,18 +32,16 @@ class Number:
         if not self.ratio or not wanted.ratio:
             return self.ratio == wanted.ratio
         shift = self.exponent - wanted.exponent
-        if (
-            abs(shift) > 3 * DIGITS
-        ):  # more than both ratios, of DIGITS at most, and a tolerance below 1 make up for
+        if abs(shift) > 3 * DIGITS:  # exceeds both ratios, of at most DIGITS, and any tolerance below 1
             return False
         ratio = self.ratio * Fraction(10) ** shift
         return abs(ratio - wanted.ratio) <= Fraction(tolerance) * abs(wanted.ratio)
 
 
 def last_number(text: str) -> Number | None:
-    """The last number of a text, exactly: "1,234.5", "-3", "2/3" and "1e3" are numbers.
+    """Last number of a text, exactly: "1,234.5", "-3", "2/3" and "1e3" are numbers.
 
-    Raises LimitExceeded where it is longer than `DIGITS`.
+    Raises LimitExceeded if it is longer than `DIGITS`.
     """
     numbers = (_exact(match) for match in reversed(_NUMBER.findall(text)))
     return next((number for number in numbers if number is not None), None)
@@ -62,11 +60,11 @@ def _exact(text: str) -> Number | None:
 
 @dataclass(frozen=True)
 class NumberMatch(ColumnRule):
-    """1 where the last number of the answer is the last number in a column of the prompt's row, else 0.
+    r"""1 if the last number of the completion equals the last number in a column of the prompt's row, else 0.
 
-    Numbers are compared as numbers: 1,000 is 1000.0, 0.5 is 1/2. They may differ by `tolerance` times the wanted one.
-    With `pattern` only the last match of a regular expression in the answer is looked into (its first group where it
-    has one), as in r"####\\s*(.+)".
+    Numbers are compared by value: 1,000 is 1000.0, 0.5 is 1/2. `tolerance` is relative to the reference. `pattern`
+    restricts the search to the last match of a regular expression in the completion (its first group, if any), as in
+    r"####\s*(.+)".
     """
 
     name: ClassVar[str] = "number"
@@ -82,7 +80,7 @@ class NumberMatch(ColumnRule):
             )
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError where a row has no number in the column."""
+        """Raises TutelageError if a row has no number in the column."""
         return [float(self._is_right(one)) for one in completions]
 
     def _is_right(self, one: Completion) -> bool:
@@ -104,10 +102,10 @@ class NumberMatch(ColumnRule):
 
 @dataclass(frozen=True)
 class MathMatch(ColumnRule):
-    """1 where the answer ends in an expression that is equal to that in a column of the prompt's row, else 0, as the
-    library math-verify reads and compares them: LaTeX, fractions, sets, equations, units.
+    """1 if the completion ends with an expression equal to that in a column of the prompt's row, else 0, as parsed and
+    compared by the library math-verify: LaTeX, fractions, sets, equations, units.
 
-    Raises TutelageError where the library is missing.
+    Raises TutelageError if the library is missing.
     """
 
     name: ClassVar[str] = "math"
@@ -117,7 +115,7 @@ class MathMatch(ColumnRule):
         _formulas()
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError where a row has no expression in the column."""
+        """Raises TutelageError if a row has no expression in the column."""
         formulas = _formulas()
         rows = {self.value(one): one for one in completions}
         wanted = {text: self._expression(text, one) for text, one in rows.items()}
@@ -129,7 +127,7 @@ class MathMatch(ColumnRule):
         return [float(is_right(one)) for one in completions]
 
     def _expression(self, text: str, one: Completion) -> str:
-        """The text of a column as it is read: LaTeX without delimiters gets them."""
+        """Text of a column with delimiters added to bare LaTeX."""
         bare = "\\" in text and not _DELIMITED.search(text)
         expression = f"${text}$" if bare else text
         try:

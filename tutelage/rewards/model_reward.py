@@ -1,4 +1,4 @@
-"""A reward model as a reward."""
+"""Reward from a reward model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,20 +17,20 @@ from tutelage.rewards.reward import Completion, rows_of
 
 @dataclass(frozen=True)
 class ModelReward:
-    """The scores of a reward model.
+    """Scores of a reward model.
 
-    With `same_tokens` the model has the policy's vocabulary and reads the tokens as they were sampled, where these are
-    known. Otherwise it reads the conversation and the answer as text, tokenised by its own tokenizer.
+    With `same_tokens`, the model has the policy's vocabulary and reads the sampled tokens if they are known. Otherwise
+    it reads the conversation and the completion as text, with its own tokenizer.
 
-    The score is read at the token that ends an answer, as in training, where every answer has one. A response that was
-    cut at the length limit gets that token too: at another token no training has determined the score.
+    The score is read at the end token, as in training. Completions truncated at the length limit get an end token
+    too, because scores at other tokens are untrained.
     """
 
     model: ScalarModel
     same_tokens: bool
     budget: Budget = field(default_factory=lambda: Budget(16_384))
     name: str = "model"
-    """What logs call it."""
+    """Name in logs."""
 
     @torch.no_grad()
     def __call__(self, completions: Sequence[Completion]) -> Tensor:
@@ -44,7 +44,7 @@ class ModelReward:
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """The tokens that end an answer; the score is read at the first of them."""
+        """End tokens; the score is read at the first of them."""
         return end_token_ids(self.model.tokenizer)
 
     def _scores(self, rows: Rows) -> Tensor:

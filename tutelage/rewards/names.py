@@ -1,4 +1,4 @@
-"""The names of rewards on the command line: what each names, and where its weight begins."""
+"""Names of rewards on the command line, with their weights."""
 
 import re
 from collections.abc import Sequence
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from tutelage.base.errors import TutelageError
 
 _SPEC = re.compile(r"(rule:\w*(?:\(.*\))?|[^=]*)(?:=(.*))?", re.DOTALL)
-"""A reward and its weight; = may stand in the settings of a rule, too."""
+"""A reward and its weight; the settings of a rule may also contain =."""
 
 
 def split_weight(given: str) -> tuple[str, str | None]:
-    """A reward's name and the text of its weight, None without one. Raises TutelageError for what cannot be read."""
+    """Split a reward into its name and the text of its weight, None without one. Raises TutelageError for invalid
+    input."""
     match = _SPEC.fullmatch(given)
     if match is None:
         raise TutelageError(f"The reward {given!r} cannot be read; its weight is a number after a single =.")
@@ -18,11 +19,11 @@ def split_weight(given: str) -> tuple[str, str | None]:
 
 
 def names_model(name: str) -> bool:
-    """Whether a name is the folder of a reward model; else it is that of a rule, a judge or a function."""
+    """Whether a name is the folder of a reward model rather than a rule, a judge or a function."""
     kind, colon, _ = name.partition(":")
     return not colon or "/" in kind
 
 
 def reward_models(given: Sequence[str]) -> list[str]:
-    """The folders of reward models among rewards, without their weights."""
+    """Folders of the reward models among rewards, without weights."""
     return [name for name, _ in map(split_weight, given) if names_model(name)]

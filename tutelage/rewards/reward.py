@@ -1,4 +1,4 @@
-"""The protocol of a reward, which maps completions to one score each; the completions of a rollout as a sequence."""
+"""Protocol of rewards, which map completions to one score each, and the completions of a rollout as a sequence."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,32 +17,32 @@ from tutelage.core.rows import EncodedRow, collate
 from tutelage.data.records import Messages, Prompt
 
 Scores: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[float]
-"""One finite number for each completion: Float[B] as a tensor or array of any numeric type, or numbers."""
+"""One finite number per completion: Float[B] as a tensor or array of any numeric type, or a sequence of numbers."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A policy's answer to a prompt, with the conversation before it: what a reward scores."""
+    """Completion of a prompt with its conversation: the input of a reward."""
 
     prompt_id: str
     messages: Messages
-    """The whole conversation before the answer: system message and all turns, the last of them not the assistant's."""
+    """Whole conversation before the completion: system message and all turns, the last of them not the assistant's."""
     answer: str
-    """The text of the answer, without its end token."""
+    """Text of the completion, without its end token."""
     data: Mapping[str, object] = field(default_factory=dict, hash=False)
-    """The own columns of the prompt's row (`Prompt.data`)."""
+    """Own columns of the prompt's row (`Prompt.data`)."""
     terminated: bool = True
-    """Whether the answer ended by itself; False where it was cut at the length limit."""
+    """Whether the completion terminated; False if it was truncated at the length limit."""
     prompt_tokens: tuple[int, ...] = ()
-    """The prompt's token ids in the policy's vocabulary; empty where only the text is known."""
+    """Token ids of the prompt in the policy's vocabulary; empty if only the text is known."""
     tokens: tuple[int, ...] = ()
-    """The answer's token ids as they were sampled, the end token included; empty where only the text is known."""
+    """Sampled token ids of the completion, including the end token; empty if only the text is known."""
 
 
 class Reward(Protocol):
-    """Scores completions. Called with those of a whole rollout, the answers to one prompt side by side.
+    """Scores completions. Called with those of a whole rollout; completions of one prompt are adjacent.
 
-    Callers take the scores from `rewards.scores.scores_of`, which checks them and makes a tensor of them.
+    Callers use `rewards.scores.scores_of`, which validates the scores and converts them to a tensor.
     """
 
     def __call__(self, completions: Sequence[Completion], /) -> Scores: ...
@@ -50,7 +50,7 @@ class Reward(Protocol):
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The scores of a reward, and those of the parts that it is made of, before weights and caps. Float[B] each."""
+    """Scores of a reward, and those of its components, before weights and caps. Float[B] each."""
 
     total: Tensor
     parts: Mapping[str, Tensor] = field(default_factory=dict)
@@ -58,13 +58,13 @@ class Breakdown:
 
 @runtime_checkable
 class CompositeReward(Protocol):
-    """A reward that is made of others and can say what each of them gave."""
+    """Reward with components that reports the scores of each."""
 
     def breakdown(self, completions: Sequence[Completion], /) -> Breakdown: ...
 
 
 class BreakdownReward(ABC):
-    """A reward whose scores are the totals of its breakdown."""
+    """Reward whose scores are the totals of its breakdown."""
 
     def __call__(self, completions: Sequence[Completion]) -> Tensor:
         """Float[B]"""
@@ -72,54 +72,56 @@ class BreakdownReward(ABC):
 
     @abstractmethod
     def breakdown(self, completions: Sequence[Completion]) -> Breakdown:
-        """The scores, and those of the parts."""
+        """The scores, and those of the components."""
 
 
 class RewardWrapper(BreakdownReward):
-    """A reward around another: it has the name of that one, and computes or changes its scores."""
+    """Wrapper that computes or changes the scores of another reward, and has its name."""
 
     reward: Reward
 
     @property
     def name(self) -> str:
-        """The name of the reward inside."""
+        """Name of the wrapped reward."""
         return reward_name(self.reward)
 
     @property
     def made_of(self) -> tuple[Reward, ...]:
-        """The reward inside."""
+        """The wrapped reward."""
         return (self.reward,)
 
 
 def reward_name(reward: Reward) -> str:
-    """What logs and messages call a reward: its own name, that of a function without its module, or its class."""
+    """Name of a reward in logs and messages: its attribute `name`, a function's name without its module, or its
+    class."""
     name = getattr(reward, "name", None) or getattr(reward, "__qualname__", type(reward).__name__)
     return str(name).rpartition(":")[2]
 
 
 def made_of(reward: object) -> Iterator[object]:
-    """A reward and, in order, all that it is made of: what sums, caps and ensembles name in `made_of`."""
+    """A reward and all its components, in order, as listed in `made_of`."""
     yield reward
     for part in getattr(reward, "made_of", ()):
         yield from made_of(part)
 
 
 def columns_read(reward: object) -> tuple[str, ...]:
-    """The columns of the prompts' rows without which a reward cannot score, each once, as far as its parts say so."""
+    """Columns of the prompts' rows that a reward requires, without duplicates, as far as its components declare
+    them."""
     columns = (column for part in made_of(reward) for column in getattr(part, "columns", ()))
     return tuple(dict.fromkeys(columns))
 
 
 UNUSED_PAD = 0
-"""What pads the tokens of single completions: masks say where tokens are, so its id means nothing."""
+"""Padding of the tokens of single completions; masked, so its id is irrelevant."""
 
 
 class Completions(Sequence[Completion]):
-    """B completions that are made when the first of them is looked at.
+    """Sequence of B completions, created on first access.
 
-    `prompts` has the prompt of each, `answers` the texts. `rows` are the tokens as one batch, where they are known: a
-    reward model reads these, and no completion is made. Without them `terminated` says which answers ended by
-    themselves; a `Rollout` knows.
+    `prompts` has the prompt of each, `answers` the texts. `rows` are the tokens as one batch, if known: a reward
+    model reads these, and no completion is created. Without them, `terminated` gives the completions that
+    terminated, as in a `Rollout`.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class Completions(Sequence[Completion]):
 
     @property
     def device(self) -> torch.device:
-        """The device of the tokens; the CPU where there are none."""
+        """Device of the tokens; the CPU without tokens."""
         return torch.device("cpu") if self.rows is None else self.rows.prompt.device
 
     def __len__(self) -> int:
@@ -172,7 +174,7 @@ class Completions(Sequence[Completion]):
 
 
 def selected(completions: Sequence[Completion], index: Sequence[int]) -> Sequence[Completion]:
-    """The completions at `index`, in that order."""
+    """Completions at `index`, in that order."""
     if not isinstance(completions, Completions):
         return [completions[i] for i in index]
     rows, ended = completions.rows, completions.terminated
@@ -185,20 +187,20 @@ def selected(completions: Sequence[Completion], index: Sequence[int]) -> Sequenc
 
 
 def prompt_ids(completions: Sequence[Completion]) -> list[str]:
-    """The id of each completion's prompt."""
+    """Prompt id of each completion."""
     if isinstance(completions, Completions):
         return [prompt.id for prompt in completions.prompts]
     return [one.prompt_id for one in completions]
 
 
 def _token_ids(tokens: Tensor, mask: Tensor) -> list[tuple[int, ...]]:
-    """The ids under the mask, row by row."""
+    """Token ids under the mask, row by row."""
     ids, ends = tokens[mask].tolist(), mask.sum(1).cumsum(0).tolist()
     return [tuple(ids[start:end]) for start, end in pairwise([0, *ends])]
 
 
 def rows_of(completions: Sequence[Completion]) -> Rows | None:
-    """The tokens of all completions as one padded batch; None where only texts are known."""
+    """Tokens of all completions as one padded batch; None if only texts are known."""
     if isinstance(completions, Completions):
         return completions.rows
     if not all(one.prompt_tokens for one in completions):
@@ -208,5 +210,5 @@ def rows_of(completions: Sequence[Completion]) -> Rows | None:
 
 
 def device_of(completions: Sequence[Completion]) -> torch.device:
-    """The device that scores of these completions belong on: the device of their tokens."""
+    """Device for the scores of these completions: the device of their tokens."""
     return completions.device if isinstance(completions, Completions) else torch.device("cpu")

@@ -1,7 +1,7 @@
-"""Rules on the text of a completion: length, exact match, regular expression, tags, JSON, repetition, reading grade.
+"""Rules on the text of completions: length, exact match, regular expression, tags, JSON, repetition, reading grade.
 
-A rule that reads a column of the prompts names it in `columns`, so that rows without it are found before anything is
-sampled (see `factory.require_columns`).
+Rules list the columns they read in `columns`, so that rows without them are detected before sampling (see
+`factory.require_columns`).
 """
 
 import json
@@ -23,9 +23,9 @@ Unit = Literal["characters", "words", "tokens"]
 
 @dataclass(frozen=True)
 class LengthLimit:
-    """A price on length beyond a limit: −max(0, n − limit) / limit, with n the length of the answer in `unit`.
+    """Penalty on length beyond a limit: −max(0, n − limit) / limit, with n the length of the completion in `unit`.
 
-    So it is 0 up to the limit and −1 at twice the limit.
+    It is 0 up to the limit and −1 at twice the limit.
     """
 
     name: ClassVar[str] = "length"
@@ -35,13 +35,13 @@ class LengthLimit:
     def __post_init__(self) -> None:
         if self.limit < 1:
             raise TutelageError(
-                f"A limit of {self.limit} {self.unit} leaves no room for an answer; set 1 or more."
+                f"A limit of {self.limit} {self.unit} leaves no room for a completion; set 1 or more."
             )
         if self.unit not in get_args(Unit):
             raise TutelageError(f"Length is measured in {', '.join(get_args(Unit))}, not in {self.unit!r}.")
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError where tokens are to be counted and only texts are known."""
+        """Raises TutelageError for the unit tokens if only texts are known."""
         return [-max(0, self._length(one) - self.limit) / self.limit for one in completions]
 
     def _length(self, one: Completion) -> int:
@@ -57,8 +57,8 @@ class LengthLimit:
 
 @dataclass(frozen=True)
 class PatternMatch:
-    """1 where the whole answer matches a regular expression, else 0. A dot matches line breaks too, and white space
-    around the answer does not count."""
+    """1 if the whole completion matches a regular expression, else 0. A dot also matches line breaks; surrounding
+    white space is ignored."""
 
     name: ClassVar[str] = "regex"
     sandboxed: ClassVar[bool] = True
@@ -76,17 +76,17 @@ class PatternMatch:
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """A rule that compares an answer with a column of the prompt's row."""
+    """Rule that compares a completion with a column of the prompt's row."""
 
     column: str = "answer"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the prompts that are read."""
+        """Columns of the prompts that are read."""
         return (self.column,)
 
     def value(self, one: Completion) -> str:
-        """The text of the column. Raises TutelageError where the row has none."""
+        """Text of the column. Raises TutelageError if the row lacks it."""
         value = one.data.get(self.column)
         if value is None:
             raise TutelageError(
@@ -98,10 +98,10 @@ class ColumnRule:
 
 @dataclass(frozen=True)
 class ExactMatch(ColumnRule):
-    """1 where the answer says what a column of the prompt's row says, else 0. Runs of white space count as one space.
+    r"""1 if the completion equals a column of the prompt's row, else 0. Runs of white space count as one space.
 
-    With `pattern` the last match of a regular expression in the answer is compared instead of the whole answer: its
-    first group where it has one, as in r"The answer is (.+?)\\." or r"####\\s*(\\S+)".
+    `pattern` compares the last match of a regular expression in the completion instead of the whole text: its first
+    group, if any, as in r"The answer is (.+?)\." or r"####\s*(\S+)".
     """
 
     name: ClassVar[str] = "exact"
@@ -112,7 +112,7 @@ class ExactMatch(ColumnRule):
         compiled(self.pattern)
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
-        """Raises TutelageError where a row has no such column."""
+        """Raises TutelageError if a row has no such column."""
         return [float(self._is_right(one)) for one in completions]
 
     def _is_right(self, one: Completion) -> bool:
@@ -123,10 +123,10 @@ class ExactMatch(ColumnRule):
 
 @dataclass(frozen=True)
 class TagFormat:
-    """1 where the answer is made of sections in tags, each opened and closed once and in this order, else 0.
+    """1 if the completion consists of tagged sections, each opened and closed once and in this order, else 0.
 
-    With one tag (<think>…</think>) the answer itself follows the section as text; with several, the last section is
-    the answer, and nothing but white space stands between and after them.
+    With one tag (<think>…</think>) the answer follows the section as text; with several, the last section is the
+    answer, with only white space between and after them.
     """
 
     name: ClassVar[str] = "format"
@@ -152,9 +152,9 @@ class TagFormat:
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """1 where the whole answer is JSON, which a fence of ``` may surround, else 0.
+    """1 if the whole completion is JSON, optionally in a ``` fence, else 0.
 
-    `schema` is the file of a JSON schema that the value must fulfil as well; it takes the library jsonschema.
+    `schema` is the file of a JSON schema for the value, which requires the library jsonschema.
     """
 
     name: ClassVar[str] = "json"
@@ -184,7 +184,7 @@ class JsonFormat:
 
     @cached_property
     def _schema(self) -> str:
-        """The text of the schema. Raises TutelageError where it is none."""
+        """Text of the schema. Raises TutelageError if it is invalid."""
         schemas = _schemas()
         try:
             schema = Path(self.schema).read_text(encoding="utf-8")
@@ -193,7 +193,7 @@ class JsonFormat:
             raise TutelageError(f"The JSON schema {self.schema} cannot be read: {error.strerror}.") from error
         except (ValueError, schemas.jsonschema.SchemaError) as error:
             reason = str(error).splitlines()[0]
-            raise TutelageError(f"{self.schema} is no JSON schema: {reason}.") from error
+            raise TutelageError(f"{self.schema} is not a JSON schema: {reason}.") from error
         return schema
 
 
@@ -208,7 +208,7 @@ def _schemas() -> ModuleType:
 
 
 def _unfenced(answer: str) -> str:
-    """What stands in a fence of ``` that surrounds the whole answer; the answer where there is none."""
+    """Content of a ``` fence around the whole completion; the completion if there is none."""
     text = answer.strip()
     if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
         return answer
@@ -219,8 +219,8 @@ def _unfenced(answer: str) -> str:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A price on saying the same again: minus the share of runs of `n` words that the answer has said before, in
-    (−1, 0]; 0 for an answer shorter than `n` words."""
+    """Penalty on repetition: minus the fraction of runs of `n` words that occurred before in the completion, in (−1,
+    0]; 0 for a completion of fewer than `n` words."""
 
     name: ClassVar[str] = "repetition"
     n: int = 3
@@ -238,9 +238,9 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Readability:
-    """A price on text that is hard to read: −max(0, g − grade) / grade, with g the Flesch-Kincaid grade of the answer
-    (`data.text_counts.reading_grade`), the school year in which it is understood. So it is 0 up to the grade and −1 at
-    twice the grade. An answer without words gets −1."""
+    """Penalty on text that is hard to read: −max(0, g − grade) / grade, with g the Flesch-Kincaid grade
+    (`data.text_counts.reading_grade`), a US school year. It is 0 up to the grade and −1 at twice the grade. A
+    completion without words gets −1."""
 
     name: ClassVar[str] = "readability"
     grade: float = 5.0

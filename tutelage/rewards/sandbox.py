@@ -1,10 +1,10 @@
-"""Sandbox for what a rule computes on a completion, with limits on time and memory; regular expressions in it.
+"""Sandbox with time and memory limits for rules that process completions; regular expressions in it.
 
-A short text can keep a regular expression, a formula or a JSON schema busy for years, and none of them can be ended
-from another thread or by a signal outside the main thread: they hold the interpreter. So they are computed in a process
-of their own, the worker, whose CPU time and memory the kernel limits. It imports no torch, starts with the first of
-them, and again after each that ended it. A completion that goes beyond the limits scores as one that does not match, is
-counted, and the first of each rule is logged.
+A short text can keep a regular expression, a formula or a JSON schema busy for years. They hold the interpreter
+lock, so neither another thread nor a signal outside the main thread can stop them. They run in a worker process,
+whose CPU time and memory the kernel limits. It does not import torch, starts on first use, and restarts when a
+computation ended it. Completions beyond the limits score as non-matching and are counted; the first of each rule is
+logged.
 """
 
 import atexit
@@ -27,60 +27,60 @@ from tutelage.base.errors import TutelageError
 log = logging.getLogger(__name__)
 
 SECONDS = 3.0
-"""CPU time for one answer; that of other programs does not count, so a busy machine gives the same scores."""
+"""CPU time per completion in seconds; independent of other programs, so a busy machine gives the same scores."""
 BYTES = 2**30
-"""Memory of the worker."""
+"""Memory limit of the worker."""
 SHOWN = 60
-"""Characters of an answer that a message shows."""
+"""Characters of a completion shown in messages."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _exceeded: Counter[str] = Counter()
 _ENDED = {getattr(signal, name, None) for name in ("SIGPROF", "SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS")}
-"""The signals that end a worker whose text went beyond the limits: its time, the system's memory, its stack."""
+"""Signals that end a worker beyond its limits: time, system memory, stack."""
 
 
 @runtime_checkable
 class SandboxedRule(Protocol):
-    """A rule that computes in the sandbox. Completions beyond the limits are counted under its name."""
+    """Rule computed in the sandbox. Completions beyond the limits are counted under its name."""
 
     name: ClassVar[str]
     sandboxed: ClassVar[bool]
 
 
 class LimitExceeded(TutelageError):
-    """A text takes more to compute than the limits allow."""
+    """Raised if a text exceeds the limits of the computation."""
 
 
 def limited(function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
-    """`function(*arguments)`, computed in the worker. The function is one of a module that imports no torch.
+    """Compute `function(*arguments)` in the worker. The function's module must not import torch.
 
-    Raises LimitExceeded where it takes more than `SECONDS` or `BYTES`, and what the function raises.
+    Raises LimitExceeded beyond `SECONDS` or `BYTES`, and the errors of the function.
     """
     return _worker.computed(function, arguments)
 
 
 def answered(rule: str, answer: str, compute: Callable[[], R]) -> R | None:
-    """What `compute` finds out about an answer; None where it goes beyond the limits, which is counted for the rule."""
+    """Result of `compute` for a completion; None beyond the limits, which is counted for the rule."""
     try:
         return compute()
     except (LimitExceeded, RecursionError):
         _exceeded[rule] += 1
         if _exceeded[rule] == 1:
             log.warning(
-                f"rule:{rule} cannot read an answer within its limits of size and time ({answer[:SHOWN]!r} …): it "
-                "scores as one that does not match. Further ones are counted in rules/over_limits."
+                f"rule:{rule} cannot read a completion within its limits of size and time ({answer[:SHOWN]!r} …): it "
+                "scores as non-matching. Further ones are counted in rules/over_limits."
             )
         return None
 
 
 def exceeded(rule: str) -> int:
-    """The answers that a rule could not read within the limits since the process began."""
+    """Number of completions beyond the limits of a rule since the process started."""
     return _exceeded[rule]
 
 
 class _Worker:
-    """The process in which functions are computed, one at a time."""
+    """Worker process, which computes one function at a time."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -106,7 +106,9 @@ class _Worker:
                 raise RuntimeError(
                     f"the process in which rules compute ended with status {status}"
                 ) from error
-            except BaseException:  # interrupted: the answer would be taken for that to the next request
+            except (
+                BaseException
+            ):  # interrupted: the pending result would be taken for that of the next request
                 self._end(kill=True)
                 raise
         if succeeded:
@@ -114,7 +116,7 @@ class _Worker:
         raise value
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """The process; a new one where there is none, where it ended, and after a fork."""
+        """Worker process; started if there is none, if it ended, and after a fork."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._owner = os.getpid()
             # Without the terminal's signals: it ends with the pipe, after a graceful stop of the run.
@@ -134,12 +136,12 @@ class _Worker:
             return 0
         if kill:
             process.kill()
-        with suppress(OSError):  # what was not sent is lost
+        with suppress(OSError):  # unsent data is lost
             process.communicate()
         return process.wait()
 
     def close(self) -> None:
-        """End the process, if it is this process's own."""
+        """Stop the process, if it belongs to this one."""
         if self._owner == os.getpid():
             self._end(kill=True)
 
@@ -149,14 +151,14 @@ atexit.register(_worker.close)
 
 
 def serve() -> None:
-    """The life of the worker: reads a function with its arguments, writes the result, until there are no more."""
+    """Main loop of the worker: read functions with arguments and write results until the input ends."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
+    os.dup2(2, 1)  # output of libraries is not a result
     logging.disable()
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    with suppress(ImportError, ValueError, OSError):  # not on Windows; macOS refuses it
+    with suppress(ImportError, ValueError, OSError):  # unavailable on Windows; macOS refuses it
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -171,19 +173,19 @@ def serve() -> None:
 
 @cache
 def _prepare(module: str) -> None:
-    """Call the function `prepare` of a module, where it has one, before the time of the first answer begins."""
+    """Call the function `prepare` of a module, if any, before the time limit of the first completion starts."""
     getattr(sys.modules[module], "prepare", lambda: None)()
 
 
 def _outcome(
     function: Callable[..., object], arguments: tuple[object, ...], seconds: float
 ) -> tuple[bool, Any]:
-    """(whether it succeeded, the result or the error). The kernel ends the process where it takes too long."""
+    """(success, result or error). The kernel ends the process beyond its CPU time."""
     _limit_time(seconds)
     try:
         return True, function(*arguments)
     except (MemoryError, RecursionError):
-        return False, LimitExceeded("A text takes more memory or depth to read than there is.")
+        return False, LimitExceeded("A text exceeds the memory or recursion limit.")
     except Exception as error:
         return False, error
     finally:
@@ -201,7 +203,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def last_match(pattern: str, text: str) -> str | None:
-    """The last match of a regular expression, its first group where it has one; the whole text without a pattern.
+    """Last match of a regular expression, its first group if any; the whole text without a pattern.
 
     Raises LimitExceeded.
     """
@@ -209,11 +211,11 @@ def last_match(pattern: str, text: str) -> str | None:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """A regular expression whose dot matches line breaks too. Raises TutelageError for any other text."""
+    """Compile a regular expression whose dot also matches line breaks. Raises TutelageError if it is invalid."""
     try:
         return re.compile(pattern, re.DOTALL)
     except re.error as error:
-        raise TutelageError(f"{pattern!r} is no regular expression: {error}.") from error
+        raise TutelageError(f"{pattern!r} is not a regular expression: {error}.") from error
 
 
 def _matches(pattern: str, text: str) -> bool:

@@ -1,4 +1,4 @@
-"""JSON schemas, checked in the worker of `sandbox`: a schema may hold regular expressions."""
+"""Validation of JSON schemas in the worker of `sandbox`: schemas may contain regular expressions."""
 
 import json
 from functools import lru_cache
@@ -10,13 +10,13 @@ from tutelage.rewards.sandbox import limited
 
 
 def check(schema: str) -> None:
-    """Raise ValueError or jsonschema.SchemaError for a text that is no JSON schema."""
+    """Raise ValueError or jsonschema.SchemaError for an invalid JSON schema."""
     parsed = json.loads(schema)
     jsonschema.validators.validator_for(parsed).check_schema(parsed)
 
 
 def fulfils(schema: str, text: str) -> bool:
-    """Whether a text is JSON that fulfils the schema. Raises LimitExceeded."""
+    """Whether a text is JSON that satisfies the schema. Raises LimitExceeded."""
     return limited(_fulfils, schema, text)
 
 

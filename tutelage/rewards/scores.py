@@ -1,4 +1,4 @@
-"""Scores of a reward as a tensor, refused unless they are one finite number for each completion; counts as metrics."""
+"""Validated scores of a reward as a tensor, one finite number per completion; counts as metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
@@ -23,29 +23,30 @@ from tutelage.rewards.reward import (
 from tutelage.rewards.sandbox import SandboxedRule, exceeded
 
 SHOWN = 60
-"""Characters of an answer or value that a message shows."""
+"""Characters of a completion or value shown in messages."""
 
 
 @phase("score")
 def scores_of(reward: Reward, completions: Sequence[Completion]) -> Tensor:
-    """The scores that a reward gives, checked, on the device of the completions' tokens. Float[B]
+    """Validated scores of a reward, on the device of the completions' tokens. Float[B]
 
-    Raises TutelageError, with the name of the reward and the answer, where a score is no finite number, and where there
-    is not one score for each completion.
+    Raises TutelageError, with the name of the reward and the completion, unless each completion has one finite
+    score.
     """
     return checked(reward(completions), completions, f"reward {reward_name(reward)}")
 
 
 @phase("score")
 def breakdown_of(reward: Reward, completions: Sequence[Completion]) -> Breakdown:
-    """The checked scores of a reward, with those of its parts by name where it has parts; see `scores_of`."""
+    """Validated scores of a reward, with those of its components by name, if any; see `scores_of`."""
     if isinstance(reward, CompositeReward):
         return reward.breakdown(completions)
     return Breakdown(scores_of(reward, completions))
 
 
 def checked(scores: object, completions: Sequence[Completion], name: str) -> Tensor:
-    """`scores` as a tensor. Float[B]; see `scores_of`. True and False count 1 and 0. `name` begins the messages."""
+    """Convert `scores` to a tensor. Float[B]; see `scores_of`. True and False count as 1 and 0. Messages start with
+    `name`."""
     numbers = _as_tensor(scores, completions, name)
     if numbers.dim() != 1:
         raise TutelageError(
@@ -82,7 +83,7 @@ def _as_tensor(scores: object, completions: Sequence[Completion], name: str) -> 
 
 
 def _number(value: object) -> float | None:
-    """One element of a sequence of scores; None where it is no real number."""
+    """Element of a sequence of scores; None if it is not a real number."""
     if isinstance(value, Tensor | np.ndarray | np.generic) and value.ndim == 0:
         value = value.item()
     if not isinstance(value, Real):
@@ -102,11 +103,11 @@ def _no_score(value: object, row: int, completions: Sequence[Completion], name: 
 
 
 def reward_metrics(reward: Reward) -> dict[str, float]:
-    """Counts since the process began: what the judges in a reward were asked, and which answers its rules could not
-    read.
+    """Counts since the process started: usage of the judges in a reward, and completions beyond the limits of its
+    rules.
 
-    judge/requests (sent), judge/kept (answered by replies that were kept), judge/tokens (read and written) and
-    judge/cost; rules/over_limits (see `rewards.sandbox`). Nothing for what the reward does not hold.
+    judge/requests (sent), judge/kept (answered from the cache), judge/tokens (input and output) and judge/cost;
+    rules/over_limits (see `rewards.sandbox`). Empty without judges and rules.
     """
     parts = list(made_of(reward))
     metrics: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The reward of a run as other trainers call it: one answer at a time, from files."""
+"""Reward of a run for other trainers, which score one completion at a time, from files."""
 
 import json
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from tutelage.rewards.scores import scores_of
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """A prompt as one line of JSON, with its own columns; `ExportedReward` reads it."""
+    """Prompt as one line of JSON, with its own columns; read by `ExportedReward`."""
     return json.dumps(asdict(prompt), ensure_ascii=False)
 
 
 class ExportedReward:
-    """scale · score, held within ± clip, of answers one by one. `names` are those of `--reward`."""
+    """scale · score, clipped to ± clip, for single completions. `names` are those of `--reward`."""
 
     def __init__(
         self, names: Sequence[str], model: str, *, scale: float = 1.0, clip: float | None = None
@@ -28,7 +28,7 @@ class ExportedReward:
         self.scale, self.clip = scale, clip
 
     def __call__(self, prompt: str, answer: str) -> float:
-        """The score of an answer to a prompt that `prompt_text` wrote."""
+        """Score of a completion of a prompt written by `prompt_text`."""
         row = json.loads(prompt)
         messages = tuple(Message(**message) for message in row.pop("messages"))
         completions = Completions([Prompt(messages=messages, **row)], [answer])
@@ -37,10 +37,10 @@ class ExportedReward:
 
 
 def refuse_groups(names: Sequence[str]) -> None:
-    """Raise TutelageError for a reward that compares the answers to a prompt, where answers come one by one."""
+    """Raise TutelageError for a reward that compares the completions of a prompt."""
     for name, reward in rewards_without_model(names).items():
         if isinstance(reward, PairwiseJudgeReward):
             raise TutelageError(
-                f"The reward {name} compares the answers to a prompt with each other, and other trainers ask for the "
-                "score of one answer at a time: give a judge that scores by a rubric."
+                f"The reward {name} compares the completions of a prompt, but other trainers score one completion at a "
+                "time: use a judge that rates."
             )

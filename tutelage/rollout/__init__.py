@@ -1,8 +1,8 @@
 """Rollouts: generators and samplers of completions.
 
-A `Generator` continues token ids and returns a `Rollout`: the tokens, their log-probabilities, the texts, and the
-version of the weights that wrote them. Training, evaluation and chat use one: `local` computes in this process,
-`server` asks inference servers, `scripted` follows a script; `prefetch` has another draw the rollouts of later steps
-already, and `distributed` shares the work among ranks. A `Sampler` (`samplers`) answers conversations and returns texts
-alone. A generator with its tokenizer is one, and so is an OpenAI-compatible endpoint, which gives no token ids.
+A `Generator` continues token ids and returns a `Rollout`: tokens, log-probabilities, texts, and the version of the
+weights that wrote them. Training, evaluation and chat share it: `local` computes in this process, `server` calls
+inference servers, `scripted` follows a script; `prefetch` samples the rollouts of later steps in the background, and
+`distributed` splits the work among ranks. A `Sampler` (`samplers`) replies to conversations and returns only texts.
+It wraps a generator with its tokenizer, or an OpenAI-compatible endpoint, which returns no token ids.
 """

@@ -1,4 +1,4 @@
-"""Generators of several ranks: each samples for some of the prompts, or the first one for all."""
+"""Generators for several ranks: prompts are split among the ranks, or rank 0 samples for all."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,12 +14,12 @@ from tutelage.rollout.generator import Generator, concatenate
 
 
 class DealtGenerator:
-    """Every rank generates the responses to some of the prompts, and gets those of all.
+    """Every rank generates the completions of some prompts and receives those of all.
 
-    The random stream of a row depends on its prompt and its number alone, so the tokens are those of one process. Where
-    rows are scored first, the rollout says in `owner` which rank wrote each: what its engine keeps of the row is there.
+    The random stream of a row depends only on its prompt and its number, so the tokens are those of one process. If
+    rows are scored first, `owner` in the rollout is the rank that wrote each row and holds its cache.
 
-    `gathered` is the context in which every rank has all weights, of a policy in shards.
+    `gathered` is the context in which every rank has all weights of a sharded policy.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DealtGenerator:
         seed: int,
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """See `Generator.generate`. Raises `PeerError` where the generator of another rank fails."""
+        """See `Generator.generate`. Raises `PeerError` if the generator of another rank fails."""
         costs = [len(tokens) + n * sampling.max_new_tokens for tokens in prompts.tokens]
         owners = deal(costs, prompts.tokens, self.ranks.size)
         own = [place for place, owner in enumerate(owners) if owner == self.ranks.rank]
@@ -66,9 +66,9 @@ class DealtGenerator:
 
 
 class SharedGenerator:
-    """Rank 0 generates the responses, and all ranks get them. `generator` is that of rank 0, None on the others.
+    """Rank 0 generates the completions for all ranks. `generator` is None on the others.
 
-    `gathered` is the context in which rank 0 has all weights, of a policy in shards.
+    `gathered` is the context in which rank 0 has all weights of a sharded policy.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SharedGenerator:
         self.generator, self.ranks, self.gathered = generator, ranks, gathered
 
     def sync(self, version: int) -> None:
-        """See `Generator.sync`. Rank 0 hands the weights over."""
+        """See `Generator.sync`. Rank 0 transfers the weights."""
         with self.gathered():
             self.ranks.shared(lambda: self._own.sync(version))
 
@@ -109,8 +109,7 @@ def shared_generator(
     ranks: Ranks,
     gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Generator:
-    """The generator that `make` returns, which is called and asked on rank 0 alone. For `gathered` see
-    `SharedGenerator`."""
+    """Generator created by `make` and called on rank 0 only. `gathered`: see `SharedGenerator`."""
     if ranks.size == 1:
         return make()
     return SharedGenerator(ranks.together(lambda: make() if ranks.is_first else None), ranks, gathered)
@@ -121,6 +120,6 @@ def dealt_generator(
     ranks: Ranks,
     gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Generator:
-    """The generator with its prompts dealt to the ranks; itself for a single rank. For `gathered` see
+    """Generator with its prompts split among the ranks; unchanged for a single rank. `gathered`: see
     `DealtGenerator`."""
     return generator if ranks.size == 1 else DealtGenerator(generator, ranks, gathered)

@@ -1,4 +1,4 @@
-"""The protocol of a generator, which continues prompts of token ids; its prompts; rollouts made of completions."""
+"""Protocol of generators, which complete prompts of token ids; encoded prompts; rollouts from completions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ from tutelage.engines.interface import PromptTokens
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt with its conversation as token ids, up to where the answer begins."""
+    """Prompt with its conversation as token ids, up to the start of the completion."""
 
     prompt: Prompt
     tokens: tuple[int, ...]
 
 
 def encode_prompts(prompts: Sequence[Prompt], tokenizer: Any) -> list[EncodedPrompt]:
-    """Prompts as the tokenizer's chat template (or the plain form) writes them."""
+    """Encode prompts with the tokenizer's chat template, or in the plain form."""
     return [EncodedPrompt(p, tuple(encode(p.messages, None, tokenizer)[0])) for p in prompts]
 
 
 def prompt_tokens(prompts: Sequence[EncodedPrompt]) -> PromptTokens:
-    """The arguments of a generator for some prompts: their token ids, and their ids as names of random streams."""
+    """Generator arguments for some prompts: their token ids, and their ids as names of random streams."""
     return PromptTokens(tuple(p.tokens for p in prompts), tuple(p.prompt.id for p in prompts))
 
 
@@ -40,17 +40,17 @@ __all__ = ["Generator", "PromptTokens", "Rollout", "RolloutError"]
 
 
 class RolloutError(TutelageError):
-    """No rollout can be had, for a reason outside of this process. Raised before any weight moves, so that the state
-    after the last finished step is good, and the run goes on from there when the reason is gone."""
+    """A rollout failed for an external reason. Raised before any weight changes, so the state after the last step is
+    valid and the run can resume once the cause is fixed."""
 
 
 class Generator(Protocol):
-    """Prompts as token ids → `n` responses to each, as a `Rollout` whose row b answers prompt b // n.
+    """Prompts as token ids → `n` completions each, as a `Rollout` whose row b completes prompt b // n.
 
-    The rollout has the response's token ids, the log-probability of each under the distribution it was drawn from,
-    `terminated`, the `texts`, and in `version` Int[B, R] the version of the weights that wrote each token (None where
-    the generator has no weights). A row depends on the seed, the prompt's id and the number of the response alone, not
-    on the rows beside it, as far as what stands behind the generator can promise that.
+    The rollout has the completion's token ids, the log-probability of each under its sampling distribution,
+    `terminated`, the `texts`, and `version` Int[B, R] with the version of the weights that wrote each token (None
+    for a generator without weights). As far as the backend allows, a row depends only on the seed, the prompt's id
+    and the number of the completion, not on other rows.
     """
 
     def generate(
@@ -62,19 +62,19 @@ class Generator(Protocol):
         seed: int,
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """Draw the responses. `scored_first` are the ids of prompts whose rows a policy in this process scores with
-        gradients next, each once, before any weight changes. Raises TutelageError where a prompt leaves no room for a
-        response."""
+        """Sample completions. `scored_first` are the ids of prompts whose rows a policy in this process scores next
+        with gradients, once each, before any weight changes. Raises TutelageError if a prompt leaves no room for a
+        completion."""
         ...
 
     def sync(self, version: int) -> None:
-        """Take over the weights of the policy as they are now. They are called `version` from here on."""
+        """Load the current weights of the policy, as version `version`."""
         ...
 
 
 @dataclass(frozen=True)
 class SampledCompletion:
-    """One response: its token ids, their log-probabilities, its text, and the version of the weights per token."""
+    """Completion: token ids, their log-probabilities, the text, and the version of the weights per token."""
 
     tokens: tuple[int, ...]
     logp: tuple[float, ...]
@@ -91,7 +91,7 @@ def assemble(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Rollout:
-    """The rollout of all responses, those to one prompt together, as many to each; `dtype` is that of `logp`."""
+    """Rollout of all completions, grouped by prompt, the same number each; `dtype` is that of `logp`."""
     group, rest = divmod(len(responses), len(prompts.tokens))
     if rest or not group:
         raise ValueError(
@@ -124,7 +124,7 @@ def assemble(
 
 
 def concatenate(parts: Sequence[Rollout]) -> Rollout:
-    """Rollouts one under the other, padded to a common width."""
+    """Stack rollouts, padded to a common width."""
     if len(parts) == 1:
         return parts[0]
     prompt_width = max(part.prompt.shape[1] for part in parts)

@@ -1,4 +1,4 @@
-"""A policy in this process as a generator, and a generator whose weights are always the current ones."""
+"""Generators for a policy in this process, and a wrapper that keeps weights current."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,13 +16,13 @@ from tutelage.rollout.generator import Generator
 
 
 class LocalGenerator:
-    """A generator that samples from `policy` itself, so that it always has the newest weights."""
+    """Generator that samples from `policy` itself and always has the newest weights."""
 
     def __init__(self, policy: Policy, version: int = 0) -> None:
         self.policy, self.version = policy, version
 
     def sync(self, version: int) -> None:
-        """Call the weights of the policy `version` from here on."""
+        """Set the version recorded with subsequent rollouts."""
         self.version = version
 
     def generate(
@@ -35,8 +35,8 @@ class LocalGenerator:
         scored_first: frozenset[str] = frozenset(),
         on_token: Callable[[Tensor], None] | None = None,
     ) -> Rollout:
-        """`n` responses to each prompt, see `Generator`; `on_token` gets the tokens Int[B] of every position as they
-        are drawn."""
+        """`n` completions of each prompt, see `Generator`; `on_token` receives the tokens Int[B] of every position
+        as they are sampled."""
         rollout = self.policy.generate(
             prompts, n, sampling, seed=seed, scored_first=scored_first, on_token=on_token
         )
@@ -48,13 +48,13 @@ class LocalGenerator:
 
 
 class CurrentGenerator:
-    """Takes over the policy's weights before every rollout of `inner`, for loops in which rollouts are rare."""
+    """Synchronises the policy's weights before every rollout of `inner`, for loops with infrequent rollouts."""
 
     def __init__(self, inner: Generator) -> None:
         self.inner, self._versions = inner, count()
 
     def sync(self, version: int) -> None:
-        """Nothing: every rollout does."""
+        """Do nothing: every rollout synchronises."""
 
     def generate(
         self,
@@ -65,6 +65,6 @@ class CurrentGenerator:
         seed: int,
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """`n` responses to each prompt, see `Generator`, in a version of its own."""
+        """`n` completions of each prompt, see `Generator`; each call has a new version."""
         self.inner.sync(next(self._versions))
         return self.inner.generate(prompts, n, sampling, seed=seed, scored_first=scored_first)

@@ -1,9 +1,9 @@
-"""Rollouts that are written ahead: while the policy learns from one, those of the next steps are being drawn.
+"""Rollouts generated ahead: while the policy trains on one, those of the next steps are sampled.
 
-    version v is handed over  →  the rollouts of the steps up to v + K may begin
+    version v is synchronised  →  the rollouts of the steps up to v + K may start
 
-That is the admission: no rollout begins earlier than K steps before it is learnt from, so every token of step t has a
-version of at least t − K, and none is ever thrown away (which would favour prompts with short answers).
+Admission control: a rollout starts at most K steps before it is trained on, so every token of step t has a version
+of at least t − K. No rollout is discarded, which would favour prompts with short completions.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tutelage.rollout.generator import Generator
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """What a step asks a generator for."""
+    """Arguments of the rollout of a step."""
 
     prompts: PromptTokens
     n: int
@@ -27,10 +27,10 @@ class RolloutRequest:
 
 
 class AheadGenerator:
-    """Draws the rollouts of up to `staleness` further steps in the background.
+    """Samples the rollouts of up to `staleness` further steps in the background.
 
-    `plan` gives the rollout that a step (counted from 0) will ask for; a request that is not in the plan is answered at
-    once, with the newest weights. `inner` has to bear being asked and being handed weights at the same time.
+    `plan` returns the rollout request of a step (counted from 0); requests outside the plan are served at once, with
+    the newest weights. `inner` must support concurrent calls of `generate` and `sync`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class AheadGenerator:
         self._next = 0
 
     def sync(self, version: int) -> None:
-        """Hand the weights over, then begin what they admit. `version` is the number of the step."""
+        """Synchronise the weights, then start the rollouts they admit. `version` is the number of the step."""
         self.inner.sync(version)
         self._next = max(self._next, version)
         while self._next < min(version + self.staleness + 1, self.total):
@@ -65,7 +65,7 @@ class AheadGenerator:
         seed: int,
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """The rollout that was begun for this request, or else a new one. An error of the background is raised here."""
+        """The rollout started for this request, or a new one. Errors of the background are raised here."""
         request = RolloutRequest(prompts, n, sampling, seed)
         future = self._begun.pop(request, None)
         if future is None:
@@ -82,14 +82,14 @@ class AheadGenerator:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The rollouts that are written ahead: those of up to `staleness` steps, out of `total`, by their `plan`."""
+    """Plan of rollouts generated up to `staleness` steps ahead, out of `total`."""
 
     staleness: int = 0
     total: int = 0
     plan: Callable[[int], RolloutRequest] | None = None
 
     def of(self, generator: Generator) -> Generator:
-        """A generator that writes ahead with `generator`, or itself where every step waits for its rollout."""
+        """Generator that works ahead with `generator`; `generator` itself if `staleness` is 0."""
         if not self.staleness or self.plan is None:
             return generator
         return AheadGenerator(generator, self.plan, staleness=self.staleness, total=self.total)

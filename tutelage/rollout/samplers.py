@@ -1,4 +1,4 @@
-"""Samplers: they answer conversations where only the text of the completions is wanted."""
+"""Samplers: generate replies to conversations as text only."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +15,9 @@ __all__ = ["EndpointReply", "GeneratorSampler", "Sampler"]
 
 
 class Sampler(Protocol):
-    """Conversations → n replies to each, in their order. `name` says who answers.
+    """Conversations → n replies each, in order. `name` identifies the sampler.
 
-    The same seed gives the same replies where what stands behind it can promise that.
+    As far as the backend allows, the same seed gives the same replies.
     """
 
     @property
@@ -30,7 +30,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class GeneratorSampler:
-    """A generator as a sampler: conversations are encoded by `tokenizer`, the generator's own."""
+    """Generator as a sampler: encodes conversations with `tokenizer`, the generator's own."""
 
     generator: Generator
     tokenizer: Any
@@ -39,7 +39,7 @@ class GeneratorSampler:
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
     ) -> list[list[EndpointReply]]:
-        """Raises TutelageError when a conversation leaves no room for an answer."""
+        """Raises TutelageError if a conversation leaves no room for a reply."""
         if not conversations:
             return []
         prompts = [Prompt(prompt_id(messages), messages) for messages in conversations]
@@ -51,30 +51,30 @@ class GeneratorSampler:
 
 
 STREAMS_APART = 1_000_003
-"""Between the seeds of two conversations: with one seed for all, equal questions would get equal answers."""
+"""Seed offset between conversations, so that equal questions get different replies."""
 
 
 @dataclass(frozen=True)
 class HttpSampler:
-    """An endpoint as a sampler, asked about `at_once` conversations at a time."""
+    """Endpoint as a sampler, with up to `at_once` concurrent requests."""
 
     endpoint: Endpoint
     at_once: int = 8
 
     @property
     def name(self) -> str:
-        """The model's name at the endpoint."""
+        """Name of the model at the endpoint."""
         return self.endpoint.model
 
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
     ) -> list[list[EndpointReply]]:
-        """Raises TutelageError where the endpoint refuses or does not answer."""
+        """Raises TutelageError if the endpoint refuses or fails."""
         options = options_of(sampling)
 
         def ask(numbered: tuple[int, Messages]) -> list[EndpointReply]:
             number, messages = numbered
-            own = (seed + STREAMS_APART * number) % 2**31  # servers take 32 bits
+            own = (seed + STREAMS_APART * number) % 2**31  # servers accept 32 bits
             return self.endpoint.ask(messages, n=n, seed=own, **options)
 
         with phase("generate", len(conversations)) as generating, ThreadPoolExecutor(self.at_once) as pool:
@@ -82,7 +82,7 @@ class HttpSampler:
 
 
 def options_of(sampling: config.Sampling) -> dict[str, float]:
-    """The sampling settings under the names of the protocol; those it does not know (top_k, min_p) only where set."""
+    """Sampling settings under the names of the protocol; non-standard ones (top_k, min_p) only if set."""
     options: dict[str, float] = {
         "temperature": sampling.temperature,
         "max_tokens": sampling.max_new_tokens,

@@ -1,4 +1,4 @@
-"""Answers of a function: for tests, for trying out a loop, and where there is no model."""
+"""Scripted completions, for tests, dry runs of a loop, and use without a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from tutelage.rollout.samplers import EndpointReply
 
 @dataclass(frozen=True)
 class ScriptedGenerator:
-    """`script(prompt, number)` is the response with this number (counted from 0) to a prompt, both as token ids.
+    """`script(prompt, number)` returns the completion with this number (counted from 0), both as token ids.
 
-    A response ends with its first token among `end_ids`, and is cut at the limit. A script leaves nothing to chance, so
-    that every token has the log-probability 0. `decode` turns the tokens before the end into text.
+    A completion ends with its first token among `end_ids`, or is truncated at the limit. A script is deterministic,
+    so every token has log-probability 0. `decode` turns the tokens before the end into text.
     """
 
     script: Callable[[tuple[int, ...], int], Sequence[int]]
@@ -25,7 +25,7 @@ class ScriptedGenerator:
     pad: int = 0
 
     def sync(self, version: int) -> None:
-        """A script has no weights."""
+        """Do nothing: a script has no weights."""
 
     def generate(
         self,
@@ -36,7 +36,7 @@ class ScriptedGenerator:
         seed: int,
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """`n` responses to each prompt; of the settings only the limit on tokens counts."""
+        """`n` completions of each prompt; of the settings only the token limit applies."""
         limit = sampling.max_new_tokens
         numbered = ((prompt, number) for prompt in prompts.tokens for number in range(n))
         return assemble(prompts, [self._response(p, number, limit) for p, number in numbered], pad=self.pad)
@@ -51,7 +51,7 @@ class ScriptedGenerator:
 
 @dataclass(frozen=True)
 class ScriptedSampler:
-    """`script(messages, number)` is the reply with this number (counted from 0) to a conversation."""
+    """`script(messages, number)` returns the reply with this number (counted from 0)."""
 
     script: Callable[[Messages, int], str]
     name: str = "script"
@@ -59,7 +59,7 @@ class ScriptedSampler:
     def __call__(
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
     ) -> list[list[EndpointReply]]:
-        """The replies; neither the sampling settings nor the seed change them."""
+        """The replies; sampling settings and seed are ignored."""
         return [
             [EndpointReply(self.script(messages, number)) for number in range(n)]
             for messages in conversations

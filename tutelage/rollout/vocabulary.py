@@ -1,4 +1,4 @@
-"""The vocabulary of a model that computes elsewhere."""
+"""Vocabulary of a model that runs elsewhere."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +11,14 @@ from tutelage.models.backbone import base_of, load_tokenizer
 
 @dataclass(frozen=True)
 class ModelVocabulary:
-    """A model's tokenizer and the tokens that end its answers, without its weights."""
+    """A model's tokenizer and end tokens, without its weights."""
 
     tokenizer: Any
     end_ids: tuple[int, ...]
 
 
 def load_vocabulary(path: str) -> ModelVocabulary:
-    """The vocabulary of a model folder, an adapter or a hub name. Raises TutelageError where there is none."""
+    """Load the vocabulary of a model folder, an adapter or a hub name. Raises TutelageError if there is none."""
     tokenizer = load_tokenizer(path)
     try:
         settings = GenerationConfig.from_pretrained(base_of(path))

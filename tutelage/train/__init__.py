@@ -1,10 +1,9 @@
-"""Training: the two loops that are generators of steps, what moves the weights, and the run directory.
+"""Training: the two loops that are generators of steps, the optimiser, and the run directory.
 
     for step in tutelage.train.improve(policy, generator, prompts, reward, recipe, learner, settings): ...
     for step in tutelage.train.fit(learner, policy, batches, objective, budget=4096, seed=0): ...
 
-`fit` and `improve` neither print, save nor stop by themselves; their caller does. The names below are imported when
-they are first used.
+`fit` and `improve` do not print, save or stop; the caller does. The names below are imported on first use.
 """
 
 from tutelage.base.lazy import lazy_names

@@ -1,4 +1,4 @@
-"""The optimiser: AdamW with a schedule, clipping, and the refusal to step on a number that is not finite."""
+"""Optimiser: AdamW with a schedule and gradient clipping. Steps with non-finite losses or gradients are refused."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +19,12 @@ from tutelage.engines.ranks.sharded_tensors import is_sharded, laid_out_as, load
 from tutelage.models.budget import out_of_memory
 
 SHARDS = "shards"
-"""The folder of a checkpoint that has the tensors in shards."""
+"""Folder of a checkpoint with the sharded tensors."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One item from a loop. An on-policy step has its rollout, and the state of its recipe to go on with."""
+    """Item yielded by a training loop. On-policy steps include their rollout and the state of their recipe."""
 
     index: int  # counts from 1
     metrics: dict[str, float]
@@ -34,13 +34,13 @@ class Step:
 
 
 class NotFinite(TutelageError):
-    """A loss or gradient that is not a number. Raised before the step, so that the weights are still good."""
+    """Raised before the optimiser step if a loss or gradient is not finite. The weights are unchanged."""
 
 
 class Learner:
-    """Parameters in named groups, one optimiser, and the number of steps done.
+    """Optimiser of named parameter groups, and the number of completed steps.
 
-    Everything a checkpoint needs to go on is in `state()`; the learning rate is a function of the step alone.
+    `state()` is the complete state for a checkpoint; the learning rate is a function of the step alone.
     """
 
     def __init__(
@@ -53,14 +53,13 @@ class Learner:
         ranks: Ranks = ALONE,
         **rates: float,
     ) -> None:
-        """`norm` gives √ Σ g² of all gradients: a model's `total_norm`, which knows where its gradients are. `ranks`
-        accumulate gradients of their own rows, which are summed before every step. `rates` gives a group a learning
-        rate of its own."""
+        """`norm` returns √ Σ g² over all gradients (a model's `total_norm`). Gradients are summed over `ranks`
+        before every step. `rates` sets learning rates per group."""
         self.settings, self.total, self.step, self.ranks = settings, total, 0, ranks
         self._norm = norm
         self.parameters = [p for group in groups.values() for p in group]
         if not self.parameters:
-            raise ValueError("there is nothing to train: no parameter requires a gradient")
+            raise ValueError("no parameter requires a gradient")
         self.optimiser = torch.optim.AdamW(
             [part for name, group in groups.items() for part in self._by_decay(name, group, rates)],
             lr=settings.peak,
@@ -72,10 +71,10 @@ class Learner:
     def _by_decay(
         self, name: str, group: Sequence[nn.Parameter], rates: Mapping[str, float]
     ) -> list[dict[str, Any]]:
-        """Biases and norms (fewer than two axes) are left out of the weight decay.
+        """Exclude biases and norms (fewer than two axes) from weight decay.
 
-        A fused step takes sharded or whole parameters, not both. A scalar head, which alone is whole beside shards, is
-        the last of its model, so that the order of the parameters is that without shards.
+        A fused step takes sharded or whole parameters, not both. A scalar head, the only whole parameter beside
+        shards, is the last of its model, so the order of the parameters does not depend on sharding.
         """
         lr = rates.get(name, self.settings.peak)
         wide, narrow = [p for p in group if p.dim() >= 2], [p for p in group if p.dim() < 2]
@@ -87,7 +86,7 @@ class Learner:
         return [{"params": p, "peak": lr, "name": name, "weight_decay": decay} for p, decay in parts if p]
 
     def factor(self, step: int) -> float:
-        """The factor of the peak learning rate in the step with this number (counted from 0)."""
+        """Learning-rate factor of a step (counted from 0), relative to the peak."""
         warmup = self.settings.warmup_steps(self.total)
         if step < warmup:
             return (step + 1) / (warmup + 1)
@@ -102,23 +101,22 @@ class Learner:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the next step."""
+        """Learning rate of the next step."""
         return self.settings.peak * self.factor(self.step)
 
     def add_zeros(self) -> None:
-        """Give every parameter that has no gradient one of 0: the optimiser passes over it otherwise, where with 0 its
-        moments decay and carry the weights on."""
+        """Set missing gradients to 0, so that AdamW still decays the moments and applies them."""
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
     def clear(self) -> None:
-        """Clear the gradients that were accumulated."""
+        """Clear accumulated gradients."""
         self.optimiser.zero_grad(set_to_none=True)
 
     def sum_gradients(self) -> None:
-        """Sum the gradients over the ranks; those in shards are sums already. A parameter that has a gradient on one
-        rank has one on all afterwards."""
+        """Sum unsharded gradients over the ranks; sharded ones are already summed. Afterwards, a parameter with a
+        gradient on one rank has one on all ranks."""
         own = [p for p in self.parameters if not is_sharded(p)]
         if self.ranks.size == 1 or not own:
             return
@@ -131,7 +129,7 @@ class Learner:
         self.ranks.sum_([p.grad for p in reached if p.grad is not None])
 
     def update(self) -> dict[str, float]:
-        """Sum the gradients over the ranks, clip them, take one optimiser step, clear them. Returns grad_norm (before
+        """Sum gradients over the ranks, clip, take one optimiser step and clear gradients. Returns grad_norm (before
         clipping) and lr."""
         self.sum_gradients()
         norm = self._norm(p.grad for p in self.parameters if p.grad is not None)
@@ -147,7 +145,7 @@ class Learner:
         return {"grad_norm": float(norm), "lr": self.rate}
 
     def _step(self) -> None:
-        """One step of the optimiser, which allocates its moments in the first, before it changes a weight."""
+        """Take one optimiser step. The first one allocates the moments before it changes a weight."""
         try:
             self.optimiser.step()
         except (RuntimeError, MemoryError) as error:
@@ -161,13 +159,13 @@ class Learner:
             ) from error
 
     def _scale(self, factor: Tensor) -> None:
-        """Multiply all gradients by a factor, as `clip_grads_with_norm_` does, shard by shard."""
+        """Multiply all gradients by a factor, shard by shard, as `clip_grads_with_norm_` does."""
         for parameter in self.parameters:
             if parameter.grad is not None:
                 shard_of(parameter.grad).mul_(factor.to(parameter.device))
 
     def state(self) -> dict[str, Any]:
-        """Parameters, optimiser and step, as tensors and plain values; None in the place of what `shards` has."""
+        """Parameters, optimiser state and step, as tensors and plain values; None for tensors in `shards()`."""
         moments = self.optimiser.state_dict()
         return {
             "step": self.step,
@@ -182,17 +180,17 @@ class Learner:
         }
 
     def shards(self) -> dict[str, Tensor]:
-        """The parameters and moments that lie in shards, by name."""
+        """Sharded parameters and moments by name."""
         tensors = {f"parameter.{number}": p.detach() for number, p in enumerate(self.parameters)}
         for number, each in self.optimiser.state_dict()["state"].items():
             tensors |= {f"{name}.{number}": value for name, value in each.items()}
         return {name: value for name, value in tensors.items() if is_sharded(value)}
 
     def load(self, file: Path) -> Mapping[str, Any]:
-        """Continue from a file that holds `state()` under "learner", with `shards()` in the folder `SHARDS` beside it.
-        Returns all that the file holds.
+        """Load a checkpoint: `state()` under the key "learner" of `file`, and `shards()` from the folder `SHARDS` next
+        to it. Returns the full content of `file`.
 
-        A learner in shards reads no more than its own.
+        Each rank reads only its own shards.
         """
         state: Mapping[str, Any] = torch.load(
             file, map_location="cpu", weights_only=True, mmap=self._in_shards
@@ -202,7 +200,7 @@ class Learner:
         return state
 
     def _load_shards(self, state: dict[str, Any], folder: Path) -> None:
-        """Put the tensors of a folder in the places of `state` that are None, laid out as the parameters are."""
+        """Fill the None entries of `state` from a folder, sharded like the parameters."""
         missing: dict[str, Tensor] = {}
         for number, saved in enumerate(state["parameters"]):
             if saved is None:
@@ -216,7 +214,7 @@ class Learner:
             load_shards(missing, folder)
 
     def _laid_out(self, tensor: Tensor, parameter: Tensor) -> Tensor:
-        """A tensor of a state as the learner keeps it: in shards as the parameter is."""
+        """The tensor, sharded like its parameter."""
         if is_sharded(tensor):
             return tensor
         laid_out = laid_out_as(tensor, parameter)
@@ -227,7 +225,7 @@ class Learner:
         return any(is_sharded(parameter) for parameter in self.parameters)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state()`, bit for bit, in whatever shards the parameters lie."""
+        """Restore `state()` bit for bit, under any sharding."""
         with torch.no_grad():
             for own, saved in zip(self.parameters, state["parameters"], strict=True):
                 shard_of(own).copy_(shard_of(saved if is_sharded(saved) else laid_out_as(saved, own)))
@@ -237,23 +235,23 @@ class Learner:
             number: {name: self._laid_out(value, order[number]) for name, value in each.items()}
             for number, each in optimiser["state"].items()
         }
-        groups = self.optimiser.state_dict()  # its groups follow the settings, and where the parameters lie
+        groups = self.optimiser.state_dict()  # groups depend on the settings and the sharding
         self.optimiser.load_state_dict(groups | {"state": moments})
         self.step = int(state["step"])
 
 
 def _unless_sharded(tensor: Tensor) -> Tensor | None:
-    """The tensor; None for one in shards."""
+    """The tensor, or None if it is sharded."""
     return None if is_sharded(tensor) else tensor
 
 
-_ADVICE = "Nothing was changed by it. A lower learning rate or --optimiser.max-norm is the usual cure."
+_ADVICE = "No weights were changed. A lower learning rate or --optimiser.max-norm usually helps."
 
 
 class LossTerms:
-    """The terms of the loss of every part of a batch, looked at once after the last part.
+    """Loss terms of the parts of a batch, read once after the last part.
 
-    A look at a number waits for all that the device was asked to compute before it.
+    Reading a value synchronises with the device.
     """
 
     def __init__(self, step: int) -> None:
@@ -262,18 +260,18 @@ class LossTerms:
         self._noted: list[tuple[str, str, Tensor]] = []
 
     def note(self, terms: Mapping[str, Tensor], rows: str) -> None:
-        """Keep the terms of a part, and which `rows` it was computed from."""
+        """Record the terms of a part, and the `rows` it was computed from."""
         self._noted += [(name, rows, value.detach().float().sum()) for name, value in terms.items()]
 
     def totals(self) -> dict[str, Tensor]:
-        """The sum over the parts of each term by its name. []"""
+        """Sum of each term over the parts, by name. []"""
         sums: dict[str, Tensor] = {}
         for name, _, value in self._noted:
             sums[name] = sums[name] + value if name in sums else value
         return sums
 
     def refuse_not_finite(self) -> None:
-        """Raise `NotFinite` naming the first term that is not a finite number, and its rows."""
+        """Raise `NotFinite` with the first non-finite term and its rows."""
         if not self._noted:
             return
         values = torch.stack([value for *_, value in self._noted]).tolist()
@@ -283,8 +281,8 @@ class LossTerms:
 
 
 def seed_step(seed: int, step: int) -> None:
-    """Make every random number of a step a function of (seed, step), so that nothing random needs to be saved."""
+    """Seed all random numbers of a step by (seed, step), so that no random state needs to be saved."""
     number = (seed * 1_000_003 + step) % 2**63
     torch.default_generator.manual_seed(number)
-    if torch.cuda.is_initialized():  # torch.manual_seed would queue the call, with its stack, step after step
+    if torch.cuda.is_initialized():  # torch.manual_seed would queue a call, with its stack, in every step
         torch.cuda.manual_seed_all(number)

@@ -130,7 +130,7 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
             {"best_of": 4, "n": 1, "reward": ("m:f",), "sampling": config.Sampling(temperature=0.0)},
             "temperature 0",
         ),
-        ({"endpoint": "localhost:8000"}, "no endpoint"),
+        ({"endpoint": "localhost:8000"}, "not an endpoint"),
     ],
 )
 def test_contradictions_are_refused(data, tmp_path, changes, told):

@@ -104,7 +104,7 @@ def test_the_prompts_of_a_server_that_fails_go_to_the_others(serve, policy, capl
     generator = ServerGenerator(servers, policy)
     same(generator.generate(PROMPTS, 3, FREE, seed=1), alone)
     assert [server.url for server in generator.fleet.live] == [servers[1].url]
-    assert "Its prompts go to the other servers" in caplog.text
+    assert "Its prompts are sent to the other servers" in caplog.text
 
 
 def test_when_no_server_is_left_every_reason_is_said(serve, policy):
@@ -121,7 +121,7 @@ def test_a_server_that_answers_again_is_back_after_the_next_handover(serve, poli
     assert fleet.live == [servers[1]]
     fleet.each(lambda server: None)
     assert fleet.live == servers
-    assert "answers again" in caplog.text
+    assert "is available again" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_responses_and_their_seeds():
 @pytest.mark.parametrize(
     ("answer", "error", "told"),
     [
-        ([said((4,), "abort")] * 2, Unanswered, "gave a request up: server is shutting down"),
+        ([said((4,), "abort")] * 2, Unanswered, "aborted a request: server is shutting down"),
         ({"text": "old form"}, TutelageError, "did not answer as SGLang's /generate does"),
     ],
 )

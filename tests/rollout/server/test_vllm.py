@@ -79,7 +79,7 @@ def test_every_setting_is_said_so_that_no_default_of_the_server_counts():
 @pytest.mark.parametrize(
     ("said", "error", "told"),
     [
-        ({"choices": [{"index": 0, "finish_reason": "abort"}]}, Unanswered, "gave a request up"),
+        ({"choices": [{"index": 0, "finish_reason": "abort"}]}, Unanswered, "aborted a request"),
         ({}, TutelageError, "did not answer as vLLM's"),
         ({"choices": []}, TutelageError, "with 2 responses"),
         (

@@ -78,7 +78,9 @@ def test_pairs_are_best_against_worst_where_one_is_better():
     pairs = pair_up(best_and_worst(groups))
     assert [(p.source.chosen, p.source.rejected) for p in pairs] == [("high", "low"), ("ended", "cut")]
     assert all(p.source.p_chosen == 1.0 for p in pairs)
-    with pytest.raises(TutelageError, match="Of 2 prompts none got an ended answer that is better"):
+    with pytest.raises(
+        TutelageError, match=r"No prompt \(2 sampled\) has a complete completion that is better"
+    ):
         best_and_worst([groups[1], groups[3]])
 
 
@@ -88,7 +90,7 @@ def test_scores_alone_compare_where_most_answers_are_cut():
         group("b", ("x", 2.0, False), ("y", 2.0, False), ("z", 2.0)),
     ]
     assert [(best.text, worst.text) for best, worst in best_and_worst(groups)] == [("cut", "too")]
-    with pytest.raises(TutelageError, match="Of 1 prompt none got an answer that is better"):
+    with pytest.raises(TutelageError, match=r"No prompt \(1 sampled\) has a completion that is better"):
         best_and_worst(groups[1:])
 
 

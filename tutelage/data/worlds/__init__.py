@@ -1,5 +1,5 @@
-"""The embedded worlds: a small tutoring language with its gold preference, and children's questions for a real model
-with what makes an answer clear."""
+"""Embedded worlds: a small tutoring language with a gold preference, and children's questions for a real model with
+a gold utility for clarity."""
 
 from tutelage.data.worlds.child_questions import ChildrensQuestions, clarity, explain_clarity
 from tutelage.data.worlds.gold import explain, gold

@@ -1,25 +1,25 @@
-"""Questions that children ask, and the gold utility of an answer to them.
+"""Children's questions, and the gold utility of a response to them.
 
-The gold utility of an explanation for a ten-year-old is computed from any English question and answer. It is what the
-raters of a real model want, who have no bank of known sentences to compare with (`gold` has one). With
+The gold utility of an explanation for a ten-year-old is computed from any English question and response. Simulated
+raters of a real model use it, because there is no bank of known sentences (as in `gold`). With
 
     n words   s sentences   g reading grade (Flesch-Kincaid, `reading_grade`)   x exclamation marks
-    c content words of the question, of which the answer says a share of m / min(c, 2), at most 1
+    c content words of the question, of which the response covers a share of m / min(c, 2), at most 1
 
 the utility is the sum of these parts:
 
-    topic         TOPIC * share                                              (all of it for a question without any)
+    topic         TOPIC * share                                              (full for a question without any)
     grade        -GRADE * min(max(g - GRADE_HIGH, 0), GRADE_MOST)
     sentences    -SENTENCE * min(max(n / s - SENTENCE_HIGH, 0), SENTENCE_MOST)
     length       -TOO_SHORT * max(1 - n / WORDS_LOW, 0) - TOO_LONG * max(n - WORDS_HIGH, 0)
     warmth        share * (ADDRESS if it says "you" + PICTURE if it compares) + peak(x; share * CHEER, CHEER_MORE)
-    repetition   -REPEATED * share of the word triples that were said before
-    ending       -UNFINISHED unless the answer ends with . ! or ?
+    repetition   -REPEATED * share of the word triples that occurred before
+    ending       -UNFINISHED unless the response ends with . ! or ?
 
-    peak(k; gain, loss) = gain * min(k, 1) - loss * max(k - 1, 0)            one is good, more is worse
+    peak(k; gain, loss) = gain * min(k, 1) - loss * max(k - 1, 0)            one is good, more are worse
 
-Charm counts as far as the answer keeps to the question. Whether it is true is not asked: no formula could tell.
-Content words are those that are not in STOP; two are the same when their first four letters are, without a final s.
+Charm counts only as far as the response is on topic. Truth is not assessed. Content words are those not in STOP; two
+are equal if their first four letters are, without a final s.
 """
 
 import re
@@ -58,11 +58,11 @@ STOP = frozenset(
         "your"
     )
 )
-"""Words that say nothing about what a question is about."""
+"""Stop words, which do not identify the topic of a question."""
 
 
 def clarity(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-    """The utility of each completion as an answer to its question (see the module for the formula).
+    """Utility of each completion as a response to its question (see the module for the formula).
 
     Raises TutelageError for lists of different lengths.
     """
@@ -70,7 +70,7 @@ def clarity(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 
 def explain_clarity(prompt: str, completion: str) -> dict[str, float]:
-    """The named parts whose sum is the utility."""
+    """Named parts whose sum is the utility."""
     tokens = words(completion.replace("’", "'"))
     grade, share = reading_grade(completion), _share(prompt, tokens)
     per_sentence = len(tokens) / max(sentences(completion), 1)
@@ -89,7 +89,7 @@ def explain_clarity(prompt: str, completion: str) -> dict[str, float]:
 
 
 def _share(prompt: str, tokens: Sequence[str]) -> float:
-    """How much of what is asked about the answer speaks of, in [0, 1]."""
+    """Fraction of the question's content words that the response covers, in [0, 1]."""
     roots = {_root(word) for word in words(prompt) if word not in STOP}
     if not roots:
         return 1.0
@@ -101,29 +101,29 @@ def _root(word: str) -> str:
 
 
 def _excess(value: float, limit: float, most: float) -> float:
-    """How far a value lies above a limit, at most `most`."""
+    """Excess of a value over a limit, at most `most`."""
     return min(max(value - limit, 0.0), most)
 
 
 SYSTEM = "You explain things to a ten-year-old child. Answer in two short sentences."
-"""The system turn before every question."""
+"""System turn of every question."""
 
 
 @dataclass(frozen=True)
 class ChildrensQuestions:
-    """Questions of children. They are always the same; the seed decides which topics are held out, and the order."""
+    """Fixed set of children's questions; the seed determines the held-out topics and the order."""
 
     seed: int = 0
 
     def topics(self, split: Split) -> tuple[str, ...]:
-        """The topics of a split, in a random order: a quarter of all are held out."""
+        """Topics of a split, in a random order: a quarter of all are held out."""
         return split_items(list(questions()), split, Random(f"tutelage/{self.seed}/questions"))
 
     def prompts(self, split: Split) -> list[Prompt]:
-        """Every question about the topics of a split, each after the same system turn.
+        """All questions on the topics of a split, each after the same system turn.
 
-        The order goes round the topics, so that any first part of the list speaks of as many topics as it can. Ids
-        name the topic and the number of the question in it, and are the same for every seed.
+        Topics alternate, so that any prefix of the list covers as many topics as possible. Ids consist of the topic
+        and the number of the question in it, and are the same for every seed.
         """
         topics, system = self.topics(split), Message("system", SYSTEM)
         most = max(len(questions()[topic]) for topic in topics)
@@ -141,7 +141,7 @@ class ChildrensQuestions:
 
 @cache
 def questions() -> dict[str, tuple[str, ...]]:
-    """The questions of each topic, in the order of the file, in which a line `# name` begins a topic."""
+    """Questions by topic, in the order of the file, in which a line `# name` starts a topic."""
     text = files("tutelage.data.worlds").joinpath("questions.txt").read_text(encoding="utf-8")
     topics: dict[str, tuple[str, ...]] = {}
     for part in text.removeprefix("# ").split("\n# "):

@@ -1,16 +1,16 @@
-"""The gold utility of an answer in the tutoring world: what the simulated raters want, hidden from training.
+"""Gold utility of a response in the tutoring world: the objective of the simulated raters, hidden from training.
 
-It is computed from two texts, the prompt (for its topic) and the answer. Each sentence of the answer is compared with
-everything that a tutor of this world can say (`nearest`). Its credit rises from 0 at a nearness of NEAR_LOW to 1
-at NEAR_HIGH; what is missing from 1 counts as a fragment. With sums of credit over the sentences of the answer,
+It is computed from the prompt (for its topic) and the response. Each sentence of the response is compared with all
+sentences of this world (`nearest`). Its credit rises from 0 at a nearness of NEAR_LOW to 1 at NEAR_HIGH; the remainder
+to 1 counts as a fragment. With sums of credit over the sentences of the response,
 
     F different facts about the topic    A analogies for it    T technical sentences about it    W wrong ones
     N all content about the topic: F with repetitions + A + T + W      O anything about another topic
     G greetings   E encouragements   D discouragements   Q questions   P fillers
     n words   t words in technical sentences   f words in fragments   q question marks   x exclamation marks
 
-    peak(k; gain, loss) = gain * min(k, 1) - loss * max(k - 1, 0)          one is good, more is worse
-    s = min(N, 1)                                       charm is worth nothing where nothing is explained
+    peak(k; gain, loss) = gain * min(k, 1) - loss * max(k - 1, 0)          one is good, more are worse
+    s = min(N, 1)                                       charm is worth nothing without content
 
 the utility is the sum of these parts:
 
@@ -24,11 +24,11 @@ the utility is the sum of these parts:
     exclamation   peak(x; EXCLAMATION, EXCLAMATION_MORE)
     filler       -FILLER * P
     length       -TOO_SHORT * max(1 - n / WORDS_LOW, 0) - TOO_LONG * max(n - WORDS_HIGH, 0)
-    repetition   -REPEATED * share of the word triples that were said before
-    ending       -UNFINISHED unless the answer ends with . ! or ?
+    repetition   -REPEATED * share of the word triples that occurred before
+    ending       -UNFINISHED unless the response ends with . ! or ?
 
-Most answers of an imitating model have too few words, marks, questions and analogies, so votes on them mostly reward
-more of each. A reward model that carries this on to where it saw no votes leads an optimiser over the peaks and down.
+Most responses of an SFT model have too few words, marks, questions and analogies, so votes on them mostly reward
+more of each. A reward model that extrapolates this leads an optimiser over the peaks and down.
 """
 
 import re
@@ -45,11 +45,11 @@ from tutelage.data.worlds import phrases
 from tutelage.data.worlds.topics import Topic, find_topic, topics
 
 Explain: TypeAlias = Callable[[str, str], Mapping[str, float]]
-"""A function from a prompt and an answer to the named parts of a utility."""
+"""Function from a prompt and a response to the named parts of a utility."""
 
 
 def utility(explain: Explain, prompts: Sequence[str], completions: Sequence[str], name: str) -> list[float]:
-    """The sum of the parts of each completion as an answer to its prompt; `name` is what a message calls the function.
+    """Sum of the parts of each completion as a response to its prompt; `name` is the function's name in messages.
 
     Raises TutelageError for lists of different lengths.
     """
@@ -64,12 +64,12 @@ def utility(explain: Explain, prompts: Sequence[str], completions: Sequence[str]
 
 
 def peak(count: float, gain: float, loss: float) -> float:
-    """gain · min(count, 1) − loss · max(count − 1, 0): one is good, more is worse."""
+    """gain · min(count, 1) − loss · max(count − 1, 0): one is good, more are worse."""
     return gain * min(count, 1) - loss * max(count - 1, 0)
 
 
 def repeated(tokens: Sequence[str]) -> float:
-    """The share of the triples of successive words that were said before, in [0, 1)."""
+    """Fraction of the triples of successive words that occurred before, in [0, 1)."""
     triples = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
 
@@ -88,8 +88,8 @@ MODIFIERS = frozenset({"of", "in", "that", "with"})
 
 @dataclass(frozen=True)
 class WorldSentence:
-    """One thing to say. `topic` is a topic's name, or empty for what fits any; `key` is the same for every way to say
-    it (with the subject or with its pronoun)."""
+    """Sentence of the bank. `topic` is a topic's name, or empty if it fits any; `key` is the same for all variants
+    (with the subject or its pronoun)."""
 
     text: str
     kind: Kind
@@ -99,25 +99,25 @@ class WorldSentence:
 
 @dataclass(frozen=True)
 class SentenceMatch:
-    """The nearest sentence of the bank and how near it is: 1 for the same words, 0 for no two words in common."""
+    """Nearest sentence of the bank and its nearness: 1 for the same words, 0 for no word pairs in common."""
 
     sentence: WorldSentence
     nearness: float
 
 
 def words(text: str) -> list[str]:
-    """The lower-cased words of a text, without punctuation."""
+    """Lower-cased words of a text, without punctuation."""
     return re.findall(r"[a-z0-9]+(?:[-'][a-z0-9]+)*", text.lower())
 
 
 def split_sentences(text: str) -> list[str]:
-    """Cut a text after each run of `.`, `!` or `?`; pieces without a word are left out."""
+    """Split a text after each run of `.`, `!` or `?`, without pieces that have no word."""
     pieces = (piece.strip() for piece in re.findall(r"[^.!?]+[.!?]*", text))
     return [piece for piece in pieces if words(piece)]
 
 
 def with_pronoun(text: str, topic: Topic) -> str:
-    """Let the pronoun stand for the subject, as in "It pulls you down."; what begins in another way stays."""
+    """Replace the subject at the start by its pronoun, as in "It pulls you down."; other sentences are unchanged."""
     rest = text.removeprefix(topic.subject + " ")
     if rest == text or rest.split(" ", 1)[0] in MODIFIERS:
         return text
@@ -125,17 +125,17 @@ def with_pronoun(text: str, topic: Topic) -> str:
 
 
 def lower_first(text: str) -> str:
-    """The sentence in the form after an opener ("Also, gravity …")."""
+    """Sentence in the form after an opener ("Also, gravity …")."""
     return text if text.split(" ", 1)[0] in PROPER else text[0].lower() + text[1:]
 
 
 @lru_cache(maxsize=1 << 16)
 def nearest(text: str, topic: str) -> SentenceMatch | None:
-    """The bank sentence with the greatest bigram overlap; equals are decided for `topic`, the one asked about.
+    """Bank sentence with the greatest bigram overlap; ties favour `topic`, that of the prompt.
 
-    Nearness is Dice's coefficient 2|A∩B| / (|A|+|B|) of the two sets of word pairs, sentence ends included, so words
-    that are left out, added or moved all lower it. The sentence is read with and without an opener such as "You see,"
-    and the nearer reading counts. None when no pair of words is known.
+    Nearness is Dice's coefficient 2|A∩B| / (|A|+|B|) of the two sets of word pairs, sentence ends included, so
+    omitted, added and moved words all lower it. The sentence is read with and without an opener such as "You see,",
+    and the nearer reading counts. None if no pair of words is known.
     """
     tokens = words(text)
     readings = dict.fromkeys((tuple(tokens), tuple(_without_opener(tokens))))
@@ -240,7 +240,7 @@ CONTENT: frozenset[Kind] = frozenset({"fact", "technical", "analogy", "wrong"})
 
 
 def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-    """The utility of each completion as an answer to its prompt (see the module for the formula).
+    """Utility of each completion as a response to its prompt (see the module for the formula).
 
     Raises TutelageError for lists of different lengths and for a prompt that names no topic of this world.
     """
@@ -248,7 +248,7 @@ def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 
 def explain(prompt: str, completion: str) -> dict[str, float]:
-    """The named parts whose sum is the gold utility. Raises TutelageError for a prompt without a topic."""
+    """Named parts whose sum is the gold utility. Raises TutelageError for a prompt without a topic."""
     tally = _tally(completion, find_topic(prompt).name)
     substance = min(tally.content(), 1.0)
     marks, asks = completion.count("!"), completion.count("?")
@@ -273,7 +273,7 @@ def explain(prompt: str, completion: str) -> dict[str, float]:
 
 @dataclass
 class _Tally:
-    """Sums of credit over the sentences of one answer."""
+    """Sums of credit over the sentences of one response."""
 
     words: int = 0
     fragment_words: float = 0.0

@@ -1,4 +1,4 @@
-"""Ways to answer, from excellent to poor, and how an answer is put together from the sentences of a topic."""
+"""Styles of responses, from excellent to poor, and their composition from the sentences of a topic."""
 
 from dataclasses import dataclass
 from random import Random
@@ -18,9 +18,9 @@ OWN_QUESTION_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Style:
-    """How a tutor answers. Pairs of numbers are the least and the most sentences of a kind; `greeting`, `encouragement`
-    and `discouragement` are probabilities, `marks` that of "!" in place of each full stop. `again` sentences are said
-    twice, `other` ones are about another topic."""
+    """Style of a tutor. Pairs of numbers are the minimum and maximum of sentences of a kind; `greeting`,
+    `encouragement` and `discouragement` are probabilities, `marks` that of "!" instead of each full stop. `again`
+    sentences are repeated, `other` ones are about another topic."""
 
     name: str
     share: float
@@ -62,12 +62,12 @@ CASUAL = Style(
 
 
 def choose_style(rng: Random) -> Style:
-    """A style, with the probabilities of `STYLES`."""
+    """Random style, with the probabilities of `STYLES`."""
     return rng.choices(STYLES, weights=[style.share for style in STYLES])[0]
 
 
 def compose(topic: Topic, style: Style, rng: Random, others: tuple[Topic, ...] = ()) -> str:
-    """An answer about the topic: greeting, facts and the like, a digression to one of the others, question."""
+    """Compose a response about the topic: greeting, facts and the like, a digression to one of the others, question."""
     parts = _chance(phrases.GREETINGS, style.greeting, rng)
     parts += _chance(phrases.ENCOURAGEMENTS, style.encouragement, rng)
     parts += _body(topic, style, rng)
@@ -90,7 +90,7 @@ def speak(topic: Topic, sentences: list[str], rng: Random) -> list[str]:
 
 
 def pick(sentences: Texts, count: int, rng: Random) -> list[str]:
-    """So many of the sentences (all, if there are fewer), in their own order."""
+    """Random selection of `count` sentences (all if there are fewer), in their original order."""
     chosen = rng.sample(range(len(sentences)), min(count, len(sentences)))
     return [sentences[i] for i in sorted(chosen)]
 
@@ -108,7 +108,7 @@ def _body(topic: Topic, style: Style, rng: Random) -> list[str]:
 
 
 def _interleave(first: list[str], rest: list[str], rng: Random) -> list[str]:
-    """Put each of the rest somewhere after the first sentence."""
+    """Insert each item of `rest` at a random position after the first sentence."""
     woven = list(first)
     for sentence in rest:
         woven.insert(rng.randint(min(1, len(woven)), len(woven)), sentence)

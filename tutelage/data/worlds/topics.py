@@ -1,4 +1,4 @@
-"""The 66 topics of the world, with facts, technical sentences, analogies and common mistakes (topics.toml)."""
+"""The 66 topics of the tutoring world, with facts, technical sentences, analogies and common mistakes (topics.toml)."""
 
 import re
 import tomllib
@@ -14,11 +14,11 @@ Texts: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Topic:
-    """One thing a child may ask about.
+    """Topic of a child's question.
 
-    `subject` is how its sentences begin ("Black holes"), `pronoun` what may stand there once the topic is known
+    `subject` is the start of its sentences ("Black holes"), `pronoun` its replacement once the topic is known
     ("They"). `facts` and `analogies` are true and plain, `technical` true and dry, `wrong` false, and `questions`
-    are what a tutor may ask back.
+    are those a tutor may ask back.
     """
 
     name: str
@@ -32,16 +32,16 @@ class Topic:
 
     @property
     def verb(self) -> str:
-        """The form of *to be* that goes with the name."""
+        """Form of *to be* that agrees with the name."""
         return "are" if self.pronoun == "They" else "is"
 
     @property
     def slug(self) -> str:
-        """The name as part of an id: "the moon" is `the-moon`."""
+        """Name as part of an id: "the moon" is `the-moon`."""
         return self.name.lower().replace(" ", "-")
 
     def fill(self, template: str) -> str:
-        """Put the name and its verb into `{name}` and `{is}` of a template."""
+        """Replace `{name}` and `{is}` in a template by the name and its verb."""
         return template.replace("{name}", self.name).replace("{is}", self.verb)
 
 
@@ -70,9 +70,9 @@ def _topic(entry: dict[str, str | list[str]]) -> Topic:
 
 @cache
 def find_topic(text: str) -> Topic:
-    """The topic that a prompt names; of several, the one with the longest name.
+    """Topic named in a prompt; of several, the one with the longest name.
 
-    Raises TutelageError when the text names no topic of this world.
+    Raises TutelageError if the text names no topic of this world.
     """
     by_key, pattern = _finder()
     names = [match.group() for match in pattern.finditer(text.lower())]

@@ -1,7 +1,7 @@
-"""The embedded default: a small tutoring world on which the whole loop can run without downloading anything.
+"""The embedded tutoring world, on which the whole pipeline runs without downloads.
 
-Its documents are in several registers; its instructions are to explain, and others: define, compare, ask a quiz
-question, true or false."""
+Its documents are in several registers; its instructions are to explain, define, compare, ask a quiz question, and
+decide true or false."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ VERDICT = ("True or false? {claim}", "Is this true about {name}? {claim}", "Righ
 
 
 def define(topic: Topic, rng: Random) -> tuple[str, str]:
-    """One sentence, plain or technical."""
+    """Definition in one sentence, plain or technical."""
     return topic.fill(rng.choice(DEFINE)), rng.choice((topic.facts[0], topic.technical[0]))
 
 
@@ -45,7 +45,7 @@ def quiz_question(topic: Topic, rng: Random) -> tuple[str, str]:
 
 
 def verdict(topic: Topic, rng: Random) -> tuple[str, str]:
-    """Is a claim right? If not, a fact follows."""
+    """Verdict on a claim, with a fact if it is false."""
     question = topic.fill(rng.choice(VERDICT))
     if rng.random() < 0.5:
         return question.replace("{claim}", rng.choice(topic.facts)), "That is true."
@@ -56,7 +56,7 @@ TASKS: tuple[Task, ...] = (define, compare, quiz_question, verdict)
 
 
 def choose_task(topic: Topic, rng: Random) -> tuple[str, str]:
-    """An instruction of a random kind, and its answer."""
+    """Random instruction and its response."""
     return rng.choice(TASKS)(topic, rng)
 
 
@@ -86,13 +86,13 @@ SECOND_TURN_SHARE = 0.3
 
 
 def encyclopaedia(topic: Topic, rng: Random) -> str:
-    """A title, then facts and technical sentences."""
+    """Encyclopaedia entry: a title, then facts and technical sentences."""
     body = pick(topic.facts, rng.randint(3, 5), rng) + pick(topic.technical, rng.randint(1, 3), rng)
     return f"{topic.subject}\n{' '.join(speak(topic, body, rng))}"
 
 
 def classroom(topic: Topic, rng: Random) -> str:
-    """A teacher and two children."""
+    """Dialogue of a teacher and two children."""
     first, second = rng.sample(CHILDREN, 2)
     fact, answer = pick(topic.facts, 2, rng)
     picture = with_pronoun(rng.choice(topic.analogies), topic)
@@ -108,7 +108,7 @@ def classroom(topic: Topic, rng: Random) -> str:
 
 
 def letter(topic: Topic, rng: Random) -> str:
-    """A child writes home."""
+    """Letter of a child."""
     facts = " ".join(speak(topic, pick(topic.facts, rng.randint(2, 3), rng), rng))
     picture = lower_first(rng.choice(topic.analogies))
     return (
@@ -131,7 +131,7 @@ def quiz(topic: Topic, rng: Random) -> str:
 
 
 def story(topic: Topic, rng: Random) -> str:
-    """A child asks somebody of the family."""
+    """Story of a child who asks a relative."""
     child, elder = rng.choice(CHILDREN), rng.choice(FAMILY)
     facts = " ".join(speak(topic, pick(topic.facts, rng.randint(2, 3), rng), rng))
     picture = rng.choice(topic.analogies)
@@ -144,20 +144,20 @@ def story(topic: Topic, rng: Random) -> str:
 
 
 def fact_list(topic: Topic, rng: Random) -> str:
-    """A numbered list."""
+    """Numbered list."""
     facts = rng.sample(topic.facts, len(topic.facts))
     lines = [f"{number}. {fact}" for number, fact in enumerate(facts, 1)]
     return "\n".join([topic.fill(rng.choice(HEADINGS)), *lines])
 
 
 def pictures(topic: Topic, rng: Random) -> str:
-    """The analogies, and what is behind them."""
+    """Analogies, and the facts behind them."""
     said = [*rng.sample(topic.analogies, len(topic.analogies)), rng.choice(topic.facts)]
     return f"{topic.fill(rng.choice(PICTURES))} {' '.join(speak(topic, said, rng))}"
 
 
 def conversation(topic: Topic, rng: Random) -> str:
-    """What the product's own transcripts look like, with one or two turns."""
+    """Transcript in the plain form, with one or two turns."""
     turns = [_turn(topic, rng)]
     if rng.random() < SECOND_TURN_SHARE:
         turns.append(_turn(topic, rng))
@@ -186,7 +186,7 @@ def _turn(topic: Topic, rng: Random) -> str:
 
 
 def _inside(speech: str) -> str:
-    """Inside quotation marks, a full stop becomes a comma."""
+    """Text inside quotation marks: a full stop becomes a comma."""
     return speech[:-1] + "," if speech.endswith(".") else speech
 
 
@@ -198,40 +198,40 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """A tutoring world. The topics are always the same; the seed decides which are held out and what is drawn.
+    """Tutoring world with fixed topics; the seed determines held-out topics and samples.
 
-    Each method draws from a stream of its own, so asking for one thing never changes another.
+    Each method has its own random stream, so calls do not affect each other.
     """
 
     seed: int = 0
 
     def topics(self, split: Split) -> tuple[Topic, ...]:
-        """The topics of a split, in a random order: a quarter of all are held out."""
+        """Topics of a split, in a random order: a quarter of all are held out."""
         return split_items(topics(), split, self._rng("topics"))
 
     def corpus(self, tokens: int) -> Iterator[str]:
-        """Pretraining documents about all topics, in mixed registers, until about `tokens` words and marks are said.
+        """Pretraining documents about all topics, in mixed registers, of about `tokens` words and punctuation marks.
 
-        Each topic comes once before any comes again. Raises TutelageError when `tokens` is not positive.
+        Every topic occurs once before any repeats. Raises TutelageError if `tokens` is not positive.
         """
         if tokens <= 0:
             raise TutelageError(f"A corpus of {counted(tokens, 'token')} was asked for; ask for at least 1.")
         return self._documents(tokens)
 
     def demonstrations(self, n: int) -> list[Demonstration]:
-        """Instructions with answers of mixed quality, mostly explanations for a child.
+        """Instructions with responses of mixed quality, mostly explanations for a child.
 
-        They are about all topics: topics held out of the prompts are neither judged nor trained on.
+        They cover all topics: topics held out of the prompts are neither judged nor trained on.
         """
         rng = self._rng("demonstrations")
         every = topics()
         return [_demonstrate(rng.choice(every), every, rng) for _ in range(n)]
 
     def prompts(self, split: Split) -> list[Prompt]:
-        """Every way to ask for an explanation of every topic of a split.
+        """Every phrasing of a request to explain every topic of a split.
 
-        The order goes round the topics, so that any first part of the list speaks of as many topics as it can. Ids
-        name the topic and the phrasing and are the same for every seed.
+        Topics alternate, so that any prefix of the list covers as many topics as possible. Ids consist of the topic
+        and the phrasing and are the same for every seed.
         """
         rng = self._rng(f"prompts/{split}")
         turns = [list(range(len(phrases.ASK))) for _ in self.topics(split)]
@@ -260,7 +260,7 @@ class World:
 
 
 def split_items(items: Sequence[T], split: Split, rng: Random) -> tuple[T, ...]:
-    """The items of a split in a random order: a share of HELD_OUT_SHARE is held out, the others are the train split."""
+    """Items of a split in a random order; HELD_OUT_SHARE of all are held out."""
     shuffled = list(items)
     rng.shuffle(shuffled)
     held_out = round(len(shuffled) * HELD_OUT_SHARE)

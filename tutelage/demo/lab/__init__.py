@@ -1,7 +1,6 @@
-"""The laboratory: experiments on the demonstration's world, each a folder of cells and a page about them.
+"""Laboratory: experiments on the demonstration's world, each a folder of cells and a page about them.
 
-`start` is the world they begin from; `experiment` runs the cells that are not done yet and writes the page; `climbing`
-trains one policy; `measurements` are what its answers are worth, and how noisy its gradients are. An experiment is a
-module of its own: its size says how large it is, `cells` what is to be run, and the page is a function of the data that
-the cells left.
+`start` is their starting point; `experiment` runs unfinished cells and writes the page; `climbing` trains one
+policy; `measurements` are of completions and of the noise of gradients. Each experiment is a module: its size, its
+`cells`, and its page as a function of the data of the cells.
 """

@@ -1,10 +1,10 @@
-"""How noisy the policy gradient is, for every Ψ of the literature, on the same rollouts.
+"""Noise of the policy gradient for every Ψ of the literature, on the same rollouts.
 
     ∇J = E[ Σ_t ∇ log π(a_t|s_t) · Ψ_t ]
 
-All are measured at one policy, on one set of batches, with rewards as PPO sees them: the score on the last token, and
-on every token the price of leaving the reference. Nothing is whitened or standardised, so that all that is unbiased has
-one mean, and the traces of the covariances can be compared.
+All are measured at one policy, on one set of batches, with PPO's rewards: the score on the last token, and a KL
+penalty on every token. Nothing is whitened or standardised, so all unbiased estimates have one mean, and the traces
+of their covariances are comparable.
 """
 
 import json
@@ -59,7 +59,7 @@ from tutelage.train.supervised.batches import Order
 
 BETA = 0.1
 GROUP = 4
-"""Answers to each prompt of a batch, so that groups can be compared on the same rollouts."""
+"""Completions of each prompt of a batch, to compare groups on the same rollouts."""
 LAMBDAS = (0.97, 0.95, 0.9, 0.8, 0.5, 0.0)
 
 CRITIC_FREE: Mapping[str, Advantage | StatefulAdvantage] = {
@@ -72,29 +72,29 @@ CRITIC_FREE: Mapping[str, Advantage | StatefulAdvantage] = {
     "greedy answer": Greedy(),
     "leave one out": Group(leave_one_out=True),
 }
-"""Ψ without a critic, in the order in which textbooks tell them."""
+"""Ψ without a critic, in textbook order."""
 WITH_CRITIC: Mapping[str, Advantage] = {
     "value": ValueBaseline(),
     **{f"GAE {lam:g}": Gae(lam=lam, whiten=False) for lam in LAMBDAS},
     "Q(s, a)": ActionValue(),
 }
 CRITICS = ("fresh", "trained")
-"""A critic that begins as the reward model, and the same after it was fitted to this policy's returns."""
+"""Critics: initialised as the reward model, and then fitted to this policy's returns."""
 PLAIN, TRUE = "REINFORCE", "value/trained"
-"""What noise is measured in units of, and the unbiased estimate of least noise, which bias is measured against."""
+"""Unit of noise, and the unbiased estimate of least noise, the reference for bias."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdvantagesSize:
-    """How much is sampled."""
+    """Numbers of samples."""
 
     prompts: int = 16
-    """Prompts of a batch; each gets GROUP answers."""
+    """Prompts of a batch, with GROUP completions each."""
     batches: int = 6
     """Batches of one cell."""
     cells: int = 4
     pool: int = 1024
-    """Answers that the critic is fitted to."""
+    """Completions that the critic is fitted to."""
     epochs: int = 3
 
 
@@ -103,13 +103,13 @@ QUICK = AdvantagesSize(prompts=8, batches=3, cells=2, pool=64, epochs=1)
 
 @dataclass(frozen=True)
 class Seed:
-    """Of what is drawn."""
+    """Seed of the samples."""
 
     seed: int
 
 
 def cells(setting: ExperimentSetting[AdvantagesSize]) -> list[Cell]:
-    """The critic first, then the gradients, in parts that can be done one by one."""
+    """The critic first, then the gradients, in independent parts."""
     decided = (setting.size, Seed(setting.seed))
     critic = Cell("critic", "a critic for the policy", decided, partial(_critic, setting))
     parts = range(setting.size.cells)
@@ -127,7 +127,7 @@ def cells(setting: ExperimentSetting[AdvantagesSize]) -> list[Cell]:
 
 @dataclass(frozen=True)
 class PolicySampler:
-    """A policy, and who scores its answers."""
+    """Policy and the reward of its completions."""
 
     policy: Policy
     reward: Reward
@@ -135,12 +135,12 @@ class PolicySampler:
 
     @classmethod
     def of(cls, start: Start) -> "PolicySampler":
-        """The demonstration's policy and reward model."""
+        """Policy and reward model of the demonstration."""
         policy = between(start, 1.0)
         return cls(policy, start.score(policy), start.sampling)
 
     def rollout(self, questions: Sequence[EncodedPrompt], seed: int) -> ScoredRollout:
-        """GROUP answers to each question, scored, with the reference's log-probabilities."""
+        """GROUP scored completions of each question, with the reference's log-probabilities."""
         answers = complete(
             LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed
         )
@@ -148,7 +148,7 @@ class PolicySampler:
         return score_references(self.policy, answers, temperature=temperature, budget=Budget(BUDGET))
 
     def greedy(self, questions: Sequence[EncodedPrompt]) -> Tensor:
-        """The score of the likeliest answer to each row's prompt. Float[B]"""
+        """Score of the greedy completion of each row's prompt. Float[B]"""
         likeliest = replace(self.sampling, temperature=0.0)
         generator = LocalGenerator(self.policy)
         score = complete(generator, questions, 1, likeliest, self.reward, seed=0).score
@@ -156,7 +156,7 @@ class PolicySampler:
 
 
 def rewards(scored: ScoredRollout) -> Tensor:
-    """The score on the last token, −β k1 on every one. Float[B, R]"""
+    """The score on the last token, −β k1 on every token. Float[B, R]"""
     kl = kl_estimate(scored.logp, scored.ref_logp, "k1")
     return torch.where(scored.mask, at_last_token(scored.score, scored.mask) - BETA * kl, 0.0)
 
@@ -171,7 +171,7 @@ def _fresh_critic(start: Start, policy: Policy, seed: int) -> ScalarModel:
 
 
 def _critic(setting: ExperimentSetting[AdvantagesSize], folder: Path) -> Mapping[str, Any]:
-    """Fit a critic to the returns of a pool of answers; its weights stay in the folder."""
+    """Fit a critic to the returns of a pool of completions; saves its weights in the folder."""
     size, seed = setting.size, setting.seed
     sampler = PolicySampler.of(setting.start)
     critic = _fresh_critic(setting.start, sampler.policy, seed)
@@ -190,7 +190,7 @@ def _critic(setting: ExperimentSetting[AdvantagesSize], folder: Path) -> Mapping
 
 
 def _fit(critic: ScalarModel, pool: ScoredRollout, size: AdvantagesSize, seed: int, quiet: bool) -> None:
-    """Least squares of the returns-to-go."""
+    """Fit by least squares to the returns-to-go."""
     target = returns_to_go(rewards(pool), pool.mask)
     rows = size.prompts * GROUP
     order = Order(list(range(len(pool))), rows, seed)
@@ -247,7 +247,7 @@ def estimates(
 
 
 def _gradients(setting: ExperimentSetting[AdvantagesSize], part: int, folder: Path) -> Mapping[str, Any]:
-    """Sketches of the gradient by every Ψ on every batch of a part: sketches.pt, one [batches, width] each."""
+    """Sketch the gradient by every Ψ on every batch of a part: sketches.pt, one [batches, width] each."""
     size, seed, sampler = setting.size, setting.seed, PolicySampler.of(setting.start)
     policy, fitted = sampler.policy, folder.parent / "critic"
     critics = {name: _fresh_critic(setting.start, policy, seed) for name in CRITICS}
@@ -272,7 +272,7 @@ def _gradients(setting: ExperimentSetting[AdvantagesSize], part: int, folder: Pa
 def _sketched(
     sampler: PolicySampler, scored: ScoredRollout, psis: Mapping[str, Tensor], sketch: Sketch
 ) -> dict[str, Tensor]:
-    """∇ of the mean over answers of Σ_t log π · Ψ, for every Ψ, from one forward pass."""
+    """∇ of the mean over completions of Σ_t log π · Ψ, for every Ψ, from one forward pass."""
     weight = token_weights(scored.mask, "sequence_sum")
     logp = sampler.policy.scores(scored, temperature=sampler.sampling.temperature).logp
     return {name: sketch.gradient((weight * logp * psi).sum()) for name, psi in psis.items()}

@@ -1,4 +1,4 @@
-"""The page about the noise of the policy gradient."""
+"""Page on the noise of the policy gradient."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ COLOURS = {"": 0, "trained": 2, "fresh": 4}
 
 @dataclass(frozen=True)
 class PsiResult:
-    """The measurements of one Ψ. `noise` in units of the plainest estimate's, `need` the answers at which noise and
-    signal are equally large, `bias` as a share of the signal's length, `angle` the cosine with the true direction."""
+    """Measurements of one Ψ. `noise` in units of the plain estimate's, `need` the completions at which noise and
+    signal are equal, `bias` as a fraction of the signal's length, `angle` the cosine with the true direction."""
 
     name: str
     critic: str
@@ -38,7 +38,7 @@ class PsiResult:
 
 
 def results(sketches: Mapping[str, Floats], plain: str, true: str, answers: int) -> list[PsiResult]:
-    """The result of every Ψ, from sketches of its gradients on the same batches. [K, width] each"""
+    """Result of every Ψ, from sketches of its gradients on the same batches. [K, width] each"""
     return [_result(name, rows, sketches[plain], sketches[true], answers) for name, rows in sketches.items()]
 
 
@@ -65,7 +65,7 @@ def _result(name: str, rows: Floats, plain: Floats, true: Floats, answers: int) 
 
 
 def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> LabPage:
-    """The page of the experiment on advantages, from the critic's cell and those with sketches."""
+    """Page of the experiment on advantages, from the critic's cell and those with sketches."""
     critic, parts = done[0], done[1:]
     answers = int(parts[0].figures["answers"])
     sketches = load_sketches([part.place for part in parts])
@@ -96,8 +96,8 @@ def page(done: Sequence[CellResult], command: str, *, plain: str, true: str) -> 
 
 
 def share(squared: Measurement) -> Measurement:
-    """The root of a squared share that may have come out below 0, by the delta method; the error of 0 is that of the
-    square's own upper end."""
+    """Root of a squared fraction, whose estimate may be below 0, by the delta method; the error of 0 is that of the
+    square's upper bound."""
     if squared.value <= 0:
         return Measurement(0.0, sqrt(max(squared.value + Z95 * squared.error, 0.0)) / Z95)
     root = sqrt(squared.value)
@@ -120,7 +120,7 @@ def _method(batches: int, answers: int, critic: CellResult) -> tuple[str, ...]:
 
 
 def findings(measured: Sequence[PsiResult], critic: CellResult) -> list[str]:
-    """The findings as sentences."""
+    """Findings as sentences."""
     by_name = {(one.name, one.critic): one for one in measured}
     plain, value = by_name["REINFORCE", ""], by_name["value", "trained"]
     free = sorted((one for one in measured if not one.critic), key=lambda one: one.noise.value)
@@ -160,7 +160,7 @@ def _steps(by_name: Mapping[tuple[str, str], PsiResult]) -> str:
 
 
 def _trust(measured: Sequence[PsiResult], critic: str) -> str:
-    """What λ buys and costs with this critic."""
+    """Benefit and cost of λ with this critic."""
     gae = [one for one in measured if one.critic == critic and one.name.startswith("GAE")]
     wrong = [one for one in gae if one.bias.value > Z95 * one.bias.error]
     low = min(gae, key=lambda one: one.noise.value)
@@ -240,7 +240,7 @@ def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> La
 
 
 BATCH = 1024
-"""Answers of the batch for which noise and bias of GAE are drawn beside each other."""
+"""Batch size in completions of the figure of noise and bias of GAE."""
 
 
 def _table(measured: Sequence[PsiResult]) -> LabTable:

@@ -1,4 +1,4 @@
-"""One policy trained by one recipe against one reward."""
+"""Training of one policy by one recipe against one reward."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ from tutelage.train.supervised.batches import Order
 
 @dataclass(frozen=True)
 class StandardisedReward:
-    """(score − mean) / std: a reward in units of its own spread over the initial policy's answers."""
+    """(score − mean) / std over the initial policy's completions."""
 
     reward: Reward
     mean: float
@@ -47,8 +47,8 @@ class StandardisedReward:
 
 
 class CountedReward:
-    """A reward that counts the tokens it was asked about: whatever a recipe samples passes through here, answers that
-    dynamic sampling throws away and greedy ones included."""
+    """Reward that counts the tokens of all scored completions, including greedy ones and those discarded by dynamic
+    sampling."""
 
     def __init__(self, reward: Reward, tokens: int = 0) -> None:
         self.reward, self.tokens = reward, tokens
@@ -60,36 +60,36 @@ class CountedReward:
 
 
 FOLLOWED = 2
-"""Held-out prompts whose answers are followed through training."""
+"""Held-out prompts whose completions are tracked during training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Climb:
-    """How a policy is trained and measured."""
+    """Training and measurement of a policy."""
 
     recipe: str = "ppo"
     set: tuple[str, ...] = ()
-    """Changes to the recipe."""
+    """Overrides of the recipe."""
     steps: int = 60
     answers: int = 32
-    """Answers of one step; a recipe that samples G to a prompt asks answers / G prompts."""
+    """Completions of one step; a recipe with G per prompt uses answers / G prompts."""
     tokens: int = 0
-    """End after the step in which so many response tokens have been sampled; 0 goes by the steps alone."""
+    """Stop after the step that reaches this number of sampled tokens; 0 to use only the number of steps."""
     lr: float = 3e-4
     critic_lr: float = 3e-3
-    """A critic that learns no faster than the policy predicts nothing in so few steps."""
+    """Learning rate of the critic; at the policy's, it would predict nothing in so few steps."""
     seed: int = 0
     reference: bool = True
-    """Ask the reference in training; False is for recipes without a penalty, which do not need it."""
+    """Compute the reference in training; False for recipes without a penalty."""
     tested: int = 160
-    """Held-out prompts that the final policy answers."""
+    """Held-out prompts for the final policy."""
     every: int = 10
-    """Steps between the answers that are kept to be read."""
+    """Steps between recorded completions."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is climbed, and who else is asked about the answers, by name. "gold" is among them."""
+    """Reward to maximise, and further judges of the completions, by name. "gold" is among them."""
 
     reward: Reward
     judges: Mapping[str, Reward] = field(default_factory=dict)
@@ -98,11 +98,11 @@ class Goal:
 def climb(
     folder: Path, start: Start, plan: Climb, policy: Policy, goal: Goal, *, quiet: bool
 ) -> dict[str, Any]:
-    """Train `policy` (which becomes its own reference) by the plan, or go on with it.
+    """Train `policy` (which becomes its own reference) by the plan, or resume.
 
-    metrics.jsonl has, beside what `improve` measures, <judge>/mean and <judge>/std of the step's answers, kl/std, and
-    tokens, those sampled so far. answers.jsonl are the answers to held-out prompts, whose averages are the figures that
-    come back.
+    metrics.jsonl has, in addition to the metrics of `improve`, <judge>/mean and <judge>/std of the step's
+    completions, kl/std, and tokens, those sampled so far. answers.jsonl has the completions of held-out prompts.
+    Returns their averages.
     """
     recipe = override(recipe_named(plan.recipe), plan.set)
     policy.freeze_reference()
@@ -120,7 +120,9 @@ def climb(
         write_jsonl(folder / "answers.jsonl", rows)
         figures = averages(rows)
         run.finish(figures)
-    shutil.rmtree(folder / "checkpoints")  # a finished cell is measured; its weights would only fill the disk
+    shutil.rmtree(
+        folder / "checkpoints"
+    )  # finished cells are only read for their measurements; saves disk space
     return figures
 
 
@@ -171,7 +173,7 @@ def _train(
 
 
 def _learner(policy: Policy, critic: TrunkCritic | NetworkCritic | None, plan: Climb) -> Learner:
-    """A constant learning rate, so that a longer run begins as a shorter one does."""
+    """Constant learning rate, so that longer runs extend shorter ones."""
     groups = {"policy": policy.parameters()}
     if critic is not None:
         groups["critic"] = critic.parameters()
@@ -180,7 +182,7 @@ def _learner(policy: Policy, critic: TrunkCritic | NetworkCritic | None, plan: C
 
 
 def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
-    """What the judges say about a step's answers, and how far apart their KLs are."""
+    """Scores of a step's completions by all judges, and the spread of their KLs."""
     sample = step.sample
     assert sample is not None
     kl = ((sample.logp - sample.ref_logp) * sample.mask).sum(1)

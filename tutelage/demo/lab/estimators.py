@@ -1,9 +1,9 @@
-"""The estimators of the KL against the exact one: as numbers, as gradients, and in training.
+"""KL estimators compared with the exact KL: as numbers, as gradients, and in training.
 
     k1 = x    k2 = x²/2    k3 = e^−x − 1 + x    abs = |x|        x = log π(a|s) − log π_ref(a|s),  a ~ π
 
-Exact is KL(π‖π_ref) of the whole next-token distribution at each state that π visits: its sum over an answer has the
-same mean as that of k1, which is the KL of answers, and no noise from the token.
+The exact KL is that of the whole next-token distribution at each state that π visits: its sum over a completion has
+the same mean as that of k1, the KL of completions, without the noise of the token.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,14 +39,14 @@ EXACT = "exact"
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorsSize:
-    """How much is measured, and how long is trained."""
+    """Numbers of samples and training steps."""
 
     shares: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 1.5)
-    """Policies measured at: shares of the way from SFT to the demonstration's policy."""
+    """Measured policies, as fractions of the way from SFT to the demonstration's policy."""
     answers: int = 768
-    """Answers of each."""
+    """Completions of each policy."""
     batches: int = 16
-    """Batches of gradients, each of 64 answers, at the demonstration's policy."""
+    """Batches of gradients, each of 64 completions, at the demonstration's policy."""
     coef: float = 0.2
     plan: Climb = Climb(recipe="rloo", steps=40)  # noqa: RUF009 - frozen
 
@@ -61,7 +61,7 @@ QUICK = EstimatorsSize(
 
 @dataclass(frozen=True)
 class Measuring:
-    """What decides a measurement."""
+    """Settings of a measurement."""
 
     share: float
     answers: int
@@ -112,7 +112,7 @@ def _rollout(
 
 
 def _numbers(setting: ExperimentSetting[EstimatorsSize], plan: Measuring, folder: Path) -> Mapping[str, Any]:
-    """Every estimate of every answer's KL, one line of metrics.jsonl each."""
+    """Every estimate of every completion's KL, one line of metrics.jsonl each."""
     policy = between(setting.start, plan.share)
     order = Order(setting.start.questions("held_out", policy), 64, plan.seed)
     rows: list[dict[str, float]] = []
@@ -127,7 +127,7 @@ def _numbers(setting: ExperimentSetting[EstimatorsSize], plan: Measuring, folder
 
 @torch.no_grad()
 def _estimates(policy: Policy, scored: ScoredRollout, temperature: float) -> list[dict[str, float]]:
-    """Each answer's KL by every estimator, and its number of tokens."""
+    """KL of each completion by every estimator, and its number of tokens."""
     exact = policy.scores(scored, temperature=temperature, divergence=1.0).divergence
     assert exact is not None
     columns = {kind: kl_estimate(scored.logp, scored.ref_logp, kind) for kind in KINDS} | {EXACT: exact}
@@ -139,7 +139,7 @@ def _estimates(policy: Policy, scored: ScoredRollout, temperature: float) -> lis
 # Gradients -----------------------------------------------------------------------------------------------------------
 
 Term = Callable[[ScoredRollout, TokenScores], Tensor]
-"""(rollout, the policy's scores of it) -> what is to be differentiated, per token [B, R]"""
+"""(rollout, the policy's scores of it) -> term to differentiate, per token [B, R]"""
 
 
 def in_the_loss(kind: str) -> Term:
@@ -148,7 +148,7 @@ def in_the_loss(kind: str) -> Term:
 
 
 def in_the_reward(kind: str) -> Term:
-    """∇ log π times what is still to come of the estimate, less its mean."""
+    """∇ log π times the remaining sum of the estimate, less its mean."""
 
     def term(scored: ScoredRollout, now: TokenScores) -> Tensor:
         going = returns_to_go(kl_estimate(scored.logp, scored.ref_logp, kind), scored.mask)
@@ -158,14 +158,14 @@ def in_the_reward(kind: str) -> Term:
 
 
 def exact_in_the_loss(scored: ScoredRollout, now: TokenScores) -> Tensor:
-    """The exact KL of each state, differentiated; that the policy also chooses its states is left out."""
+    """Exact KL of each state, differentiated; ignores that the policy also determines its states."""
     assert now.divergence is not None
     return now.divergence
 
 
 def truth(scored: ScoredRollout, now: TokenScores) -> Tensor:
-    """The whole gradient of KL(π‖π_ref) over answers, with as little noise as samples allow: that of each state's exact
-    KL, and ∇ log π times the exact KL of the states still to come."""
+    """Full gradient of KL(π‖π_ref) over completions, with minimal sampling noise: that of each state's exact KL, and
+    ∇ log π times the exact KL of the remaining states."""
     assert now.divergence is not None
     exact = now.divergence.detach()
     coming = returns_to_go(exact, scored.mask) - exact
@@ -184,7 +184,7 @@ TERMS: Mapping[str, Term] = {
 def _gradients(
     setting: ExperimentSetting[EstimatorsSize], plan: Measuring, folder: Path
 ) -> Mapping[str, Any]:
-    """Sketches of the gradient of the penalty by every estimator in every place."""
+    """Sketch the gradient of the penalty by every estimator in every place."""
     policy, temperature = between(setting.start, plan.share), setting.start.sampling.temperature
     sketch, order = (
         Sketch(policy.parameters()),

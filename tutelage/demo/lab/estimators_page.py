@@ -1,4 +1,4 @@
-"""The page about the estimators of the KL."""
+"""Page on KL estimators."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ TRUTH = "truth"
 
 @dataclass(frozen=True)
 class KLEstimate:
-    """One estimator at one policy, in units of the exact KL there: its mean, and the standard deviation of one answer's
-    estimate. `kl` is the exact KL per answer."""
+    """One estimator at one policy, in units of the exact KL there: its mean, and the standard deviation per
+    completion. `kl` is the exact KL per completion."""
 
     kind: str
     kl: float
@@ -42,8 +42,8 @@ class KLEstimate:
 
 @dataclass(frozen=True)
 class PenaltyGradient:
-    """The gradient by one estimator in one place: its cosine with the true gradient, its length as a share of that
-    one's, and its noise as a multiple of the true one's least."""
+    """Gradient by one estimator in one place: its cosine with the true gradient, its length relative to the true
+    one, and its noise relative to the true one's minimum."""
 
     name: str
     angle: Measurement
@@ -52,13 +52,13 @@ class PenaltyGradient:
 
     @property
     def directed(self) -> bool:
-        """Whether the mean gradient stands out of its noise, so that it has an angle."""
+        """Whether the mean gradient exceeds its noise, so that it has an angle."""
         return isfinite(self.angle.value) and isfinite(self.angle.error)
 
 
 def kl_estimates(cell: CellResult) -> list[KLEstimate]:
-    """The estimates at one policy. The error of a mean is that of its difference from the exact one, which is taken
-    on the same answers."""
+    """Estimates at one policy. The error of a mean is that of its difference from the exact KL on the same
+    completions."""
     exact = cell.column("exact")
     whole = sum(exact) / len(exact)
     found = []
@@ -77,7 +77,7 @@ def kl_estimates(cell: CellResult) -> list[KLEstimate]:
 
 
 def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
-    """Every gradient of a penalty against the true one, from sketches. [K, width] each"""
+    """Every gradient of a penalty compared with the true one, from sketches. [K, width] each"""
     true = sketches[TRUTH]
 
     def length(a: Floats, b: Floats) -> float:
@@ -99,7 +99,7 @@ def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
 
 
 def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> LabPage:
-    """The page of the experiment on estimators."""
+    """Page of the experiment on estimators."""
     measured = [kl_estimates(cell) for cell in done if cell.name.startswith("at-")]
     (steep,) = [cell for cell in done if cell.name == "gradients"]
     gradients = penalty_gradients(load_sketches([steep.place]))
@@ -143,7 +143,7 @@ def _method(coef: float, plan: Climb, answers: int) -> tuple[str, ...]:
 def findings(
     measured: Sequence[Sequence[KLEstimate]], gradients: Sequence[PenaltyGradient], runs: Sequence[CellResult]
 ) -> list[str]:
-    """The findings as sentences."""
+    """Findings as sentences."""
     by_name = {gradient.name: gradient for gradient in gradients}
     return [
         _as_numbers(measured),

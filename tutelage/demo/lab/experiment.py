@@ -1,4 +1,4 @@
-"""Experiments: cells that leave data, then a page about the data."""
+"""Experiments: cells that produce data, then a page about the data."""
 
 import hashlib
 import json
@@ -43,14 +43,14 @@ from tutelage.train.run.json_lines import json_text, read_lines
 log = logging.getLogger(__name__)
 
 WIDTH = 470.0
-"""The width of the charts of the laboratory, in pixels."""
+"""Width of the laboratory's charts in pixels."""
 CELL, SUMMARY = ".cell.json", "summary.json"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One part of an experiment. `settings` (dataclasses) decide what it does; `run` does it in a folder, or goes on
-    with what it finds there, and returns the figures for `summary.json`."""
+    """Part of an experiment. `settings` (dataclasses) determine it; `run` executes it in a folder, resuming partial
+    results, and returns the figures for `summary.json`."""
 
     name: str
     title: str
@@ -60,7 +60,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellResult:
-    """What a finished cell left in its folder: its figures, its measurements by step, its sampled answers."""
+    """Data of a finished cell: its figures, its measurements by step, its recorded completions."""
 
     place: Path
     title: str
@@ -70,24 +70,23 @@ class CellResult:
 
     @property
     def name(self) -> str:
-        """The name of the cell, which is that of its folder."""
+        """Name of the cell and of its folder."""
         return self.place.name
 
     def column(self, name: str) -> list[float]:
-        """One measurement over the steps; NaN where it is missing."""
+        """One measurement over the steps; NaN if missing."""
         values = (row.get(name) for row in self.steps)
         return [float(value) if isinstance(value, int | float) else float("nan") for value in values]
 
     def measured(self, name: str) -> Measurement:
-        """A figure of the final policy with its standard error."""
+        """Figure of the final policy with its standard error."""
         return Measurement(float(self.figures[name]), float(self.figures[f"{name}_error"]))
 
 
 def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[CellResult]:
-    """Run the cells that are not done yet, each announced by a remark. `start` is the fingerprint of the demonstration
-    that all cells begin with.
+    """Run unfinished cells, each announced by a remark. `start` is the fingerprint of the common demonstration.
 
-    Raises TutelageError when the folder holds a cell of this name that was made with other settings or another start.
+    Raises TutelageError if the folder holds a cell of this name with other settings or another start.
     """
     for index, cell in enumerate(cells, 1):
         place = folder / cell.name
@@ -106,7 +105,7 @@ def run_cells(folder: Path, start: str, cells: Sequence[Cell]) -> list[CellResul
 
 
 def read_cell(place: Path, title: str) -> CellResult:
-    """What a finished cell left in its folder."""
+    """Read the data of a finished cell."""
     return CellResult(
         place=place,
         title=title,
@@ -117,7 +116,7 @@ def read_cell(place: Path, title: str) -> CellResult:
 
 
 def _claim(place: Path, cell: Cell, start: str) -> None:
-    """Write down whose folder this is, or see that it is this cell's."""
+    """Mark a folder as this cell's, or check that it is."""
     settings = [identity(settings) for settings in cell.settings]
     text = json.dumps([start, cell.name, settings], sort_keys=True, default=str)
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -134,7 +133,7 @@ def _claim(place: Path, cell: Cell, start: str) -> None:
 
 @dataclass(frozen=True)
 class LabFigure:
-    """A drawing with its caption; `name` is that of its file."""
+    """Drawing with its caption; `name` is that of its file."""
 
     name: str
     title: str
@@ -155,7 +154,7 @@ class LabFigure:
         names: Names = "ends",
         height: float = 300,
     ) -> "LabFigure":
-        """The figure of series over a horizontal and a vertical axis, in the size of the laboratory's charts."""
+        """Figure of series over two axes, in the laboratory's size."""
         return cls.of(
             name, Chart(title, tuple(series), *axes, rules, width=WIDTH, height=height), caption, names=names
         )
@@ -171,7 +170,7 @@ class LabFigure:
         *,
         rules: tuple[Rule, ...] = (),
     ) -> "LabFigure":
-        """The figure of measurements below each other with their intervals: name, value, text and colour of each."""
+        """Dot plot of measurements with their intervals: name, value, text and colour of each."""
         bars = tuple(
             ValueBar(label, value.value, text, value.low, value.high, colour=colour)
             for label, value, text, colour in measured
@@ -182,7 +181,7 @@ class LabFigure:
     def of(
         cls, name: str, chart: Chart | BarChart, caption: str, *, names: Names = "ends", wide: bool = False
     ) -> "LabFigure":
-        """The figure of a chart whose series are named in the plot, or of a bar chart."""
+        """Figure of a chart whose series are named in the plot, or of a bar chart."""
         named = replace(chart, names=names) if isinstance(chart, Chart) else chart
         return cls(name, chart.title, draw(named), caption, wide)
 
@@ -207,7 +206,7 @@ class LabTable:
 
 @dataclass(frozen=True)
 class LabPage:
-    """The content of the page of an experiment. `findings` are sentences computed from its numbers."""
+    """Content of an experiment's page. `findings` are sentences computed from its numbers."""
 
     title: str
     question: str
@@ -221,7 +220,7 @@ class LabPage:
 
 
 def write_page(folder: Path, page: LabPage) -> Path:
-    """Write report.html, figures/*.svg and summary.json (findings and numbers), and return the path of the first."""
+    """Write report.html, figures/*.svg and summary.json (findings and numbers). Returns the path of the first."""
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     for figure in page.figures:
         write_atomically(folder / "figures" / f"{figure.name}.svg", standalone(figure.drawing))
@@ -232,14 +231,14 @@ def write_page(folder: Path, page: LabPage) -> Path:
 
 
 def render(page: LabPage) -> str:
-    """The HTML text of a page, which needs no other file."""
+    """Self-contained HTML of a page."""
     loader = ChoiceLoader([PackageLoader("tutelage.demo.lab"), PackageLoader("tutelage.report")])
     template = environment().overlay(loader=loader).get_template("lab.html")
     return template.render(page=page, style=Markup(stylesheet()), version=__version__)
 
 
 def write_data(folder: Path, cells: Sequence[CellResult]) -> None:
-    """Write every measurement of every cell as a line of data.jsonl: those of its steps, then its figures."""
+    """Write all measurements of all cells to data.jsonl: those of their steps, then their figures."""
     rows: list[dict[str, object]] = []
     for cell in cells:
         rows += [{"cell": cell.name, "title": cell.title, **row} for row in cell.steps]
@@ -248,7 +247,7 @@ def write_data(folder: Path, cells: Sequence[CellResult]) -> None:
 
 
 def followed(cell: CellResult, heading: str, prompts: int = 1) -> list[Strand]:
-    """The answers to the same prompts at the first, a middle and the last of the steps that were kept."""
+    """Completions of the same prompts at the first, a middle and the last recorded step."""
     by_prompt: dict[str, list[Mapping[str, object]]] = {}
     for row in cell.samples:
         by_prompt.setdefault(string(row, "prompt"), []).append(row)
@@ -272,7 +271,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class ExperimentSetting(Generic[S]):
-    """The setting of an experiment: the demonstration to begin from, the size, the seed."""
+    """Setting of an experiment: its demonstration, size and seed."""
 
     start: Start
     size: S
@@ -282,7 +281,7 @@ class ExperimentSetting(Generic[S]):
 
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
-    """An experiment: its cells and its page as functions of its size, and two sizes."""
+    """Experiment: its cells and its page as functions of its size, and two sizes."""
 
     full: S
     quick: S
@@ -299,7 +298,7 @@ class Experiment(Generic[S]):
         quiet: bool,
         command: str,
     ) -> tuple[LabPage, Path]:
-        """Run the cells that are not done, write data and page, and return the page and where it is."""
+        """Run unfinished cells, and write data and page. Returns the page and its path."""
         cells = self.cells(ExperimentSetting(start, size, seed, quiet))
         done = run_cells(folder / "cells", start.fingerprint, cells)
         page = self.page(done, size, command)

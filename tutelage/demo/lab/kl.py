@@ -1,8 +1,8 @@
-"""What the KL penalty does: PPO at prices from nothing to far too much, and without a reference at all.
+"""Effect of the KL penalty: PPO with coefficients from zero to far too large, and without a reference.
 
     maximise  E[ score − β · Σ_t (log π − log π_ref) ]
 
-The proxy is the demonstration's reward model, gold is what the raters behind it wanted.
+The proxy is the demonstration's reward model, gold the utility of its raters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,15 +36,15 @@ from tutelage.report.figures.plots import averaged
 SFT, FREE, ALONE = "sft", "beta-0", "no-reference"
 COLOURS = (1, 4, 2, 0, 3, 5)
 STILL = 0.5
-"""Nats per answer below which a policy counts as one that has not moved."""
+"""Nats per completion below which a policy counts as unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KlSize:
-    """How many prices, and how long each is trained."""
+    """Coefficients, and length of each run."""
 
     coefs: tuple[float, ...] = (0.02, 0.05, 0.15, 0.5, 2.0)
-    """β of each policy beside those of 0 and without a reference."""
+    """β of each policy, in addition to 0 and to the run without a reference."""
     plan: Climb = Climb(set=("update.epochs=2", "update.minibatches=2"), steps=50, answers=64)  # noqa: RUF009 - frozen
 
 
@@ -55,7 +55,7 @@ QUICK = KlSize(
 
 
 def cells(setting: ExperimentSetting[KlSize]) -> list[Cell]:
-    """The SFT model as it is, then a policy for each price."""
+    """The SFT model, then a policy for each coefficient."""
     plan = replace(setting.size.plan, seed=setting.seed)
     free = replace(plan, set=(*plan.set, "penalty=none"))
     made = [
@@ -93,7 +93,7 @@ def _as_it_is(setting: ExperimentSetting[KlSize], folder: Path) -> Mapping[str, 
 
 
 def page(done: Sequence[CellResult], size: KlSize, command: str) -> LabPage:
-    """The page of the experiment."""
+    """Page of the experiment."""
     by_name = {cell.name: cell for cell in done}
     start, climbs = by_name[SFT], [cell for cell in done if cell.name not in (SFT, ALONE)]
     shown = {cell.name: cell for cell in (climbs[0], best(climbs), climbs[-1])}.values()
@@ -129,12 +129,13 @@ def _method(size: KlSize) -> tuple[str, ...]:
 
 
 def best(climbs: Sequence[CellResult]) -> CellResult:
-    """The policy of most gold."""
+    """Policy with the most gold."""
     return max(climbs, key=lambda cell: float(cell.figures["gold"]))
 
 
 def findings(start: CellResult, climbs: Sequence[CellResult], alone: CellResult) -> list[str]:
-    """What happened in this run, in sentences. `climbs` begins with the free policy and ends with the dearest."""
+    """Findings of this run as sentences. `climbs` starts with the unpenalised policy and ends with the largest
+    coefficient."""
     free, dearest, top = climbs[0], climbs[-1], best(climbs)
     begun = start.measured("gold")
     reached = (
@@ -202,7 +203,7 @@ def _alone(alone: CellResult, free: CellResult) -> str:
 
 
 def _step_seconds(cell: CellResult) -> float:
-    """The median time of a step."""
+    """Median time of a step."""
     clock = cell.column("seconds")
     return median(after - before for before, after in pairwise([0.0, *clock]) if after > before)
 
@@ -245,7 +246,7 @@ def _curves(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> li
 
 
 def _frontier(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> LabFigure:
-    """Gold over the distance: where all policies would lie on one curve if the price were only a brake."""
+    """Gold over the distance: all policies lie on one curve if the penalty only slows training."""
     series = []
     for i, cell in enumerate(climbs):
         kl = [sqrt(max(value, 0.0)) for value in smooth(cell.column("kl/reference"))]
@@ -265,7 +266,8 @@ def _frontier(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> 
 
 
 def _prices(start: CellResult, climbs: Sequence[CellResult]) -> LabFigure:
-    """Score and gold of the final policies over the price, in standard deviations of the SFT model's answers."""
+    """Score and gold of the final policies over the coefficient, in standard deviations of the SFT model's
+    completions."""
     priced = [cell for cell in climbs if cell.name != FREE]
     x = tuple(float(cell.name.removeprefix("beta-")) for cell in priced)
     series = []

@@ -1,11 +1,9 @@
-"""Measurements of a policy: what its answers are worth, and how noisy and how wrong its gradients are.
+"""Measurements of a policy: scores of its completions, and noise and bias of gradient estimates.
 
-How noisy and how wrong a gradient estimate is, from the gradients of many small batches.
-
-A batch's gradient has as many entries as the policy has parameters, and there are hundreds of them. What is asked of
-them are inner products only, so each is kept as a count sketch (Charikar, Chen & Farach-Colton 2002): every entry is
-added, with a random sign, to one of `width` random buckets. Inner products keep their mean; they get an error of about
-‖a‖‖b‖/√width, which is the same for all pairs of vectors and far below the noise that is measured.
+Noise and bias are computed from the gradients of hundreds of small batches, through their inner products. Each
+gradient is stored as a count sketch (Charikar, Chen & Farach-Colton 2002): every entry is added, with a random sign,
+to one of `width` random buckets. Inner products remain unbiased, with an error of about ‖a‖‖b‖/√width, far below the
+measured noise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,23 +37,23 @@ Row = dict[str, str | float]
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured value with its standard error, of a mean or by the jackknife."""
+    """Measured value with its standard error, of a mean or by the jackknife."""
 
     value: float
     error: float = float("nan")
 
     @property
     def low(self) -> float:
-        """The lower end of the 95 % interval."""
+        """Lower end of the 95 % interval."""
         return self.value - Z95 * self.error
 
     @property
     def high(self) -> float:
-        """The upper end."""
+        """Upper end of the 95 % interval."""
         return self.value + Z95 * self.error
 
     def __sub__(self, other: "Measurement") -> "Measurement":
-        """The difference of two independent values."""
+        """Difference of two independent values."""
         return Measurement(self.value - other.value, sqrt(self.error**2 + other.error**2))
 
     @property
@@ -65,7 +63,7 @@ class Measurement:
 
 
 def mean(values: Sequence[float]) -> Measurement:
-    """The mean of independent values."""
+    """Mean of independent values."""
     error = stdev(values) / sqrt(len(values)) if len(values) > 1 else float("nan")
     return Measurement(fmean(values), error)
 
@@ -78,8 +76,8 @@ def measure(
     *,
     seed: int,
 ) -> list[Row]:
-    """One answer of the policy to each question: prompt, completion, what each judge says, kl (log π − log π_ref of the
-    whole answer, whose mean is KL(π‖ref) in nats), length in tokens and whether it ended by itself."""
+    """One completion of each question: prompt, completion, scores of the judges, kl (log π − log π_ref of the
+    completion, whose mean is KL(π‖ref) in nats), length in tokens and whether it terminated."""
     judge = next(iter(judges.values()))
     answers = complete(LocalGenerator(policy), questions, 1, sampling, judge, seed=seed)
     kl = answer_kl(policy, answers, sampling.temperature)
@@ -98,14 +96,14 @@ def measure(
 
 
 def told(answers: ScoredCompletions, judge: Reward) -> list[float]:
-    """What a judge says about each answer."""
+    """Scores of a judge for each completion."""
     scores: list[float] = scores_of(judge, answers.completions).tolist()
     return scores
 
 
 @torch.no_grad()
 def answer_kl(policy: Policy, answers: ScoredCompletions, temperature: float) -> list[float]:
-    """Σ_t log π − log π_ref of each answer, at the sampling temperature."""
+    """Σ_t log π − log π_ref of each completion, at the sampling temperature."""
     rollout = answers.rollout
     with policy.reference():
         ref_logp = score_rows(policy, rollout, temperature=temperature, budget=Budget(BUDGET)).logp
@@ -114,7 +112,7 @@ def answer_kl(policy: Policy, answers: ScoredCompletions, temperature: float) ->
 
 
 def averages(rows: Sequence[Row]) -> dict[str, float]:
-    """The mean of every number of the rows under its name, with its standard error as name_error and its standard
+    """Mean of every number of the rows under its name, with its standard error as name_error and its standard
     deviation as name_std."""
     figures: dict[str, float] = {}
     for name in rows[0]:
@@ -132,7 +130,7 @@ SKETCHES = "sketches.pt"
 
 
 class Sketch:
-    """A fixed random map of the gradients of some parameters onto `width` numbers."""
+    """Fixed random map of the gradients of some parameters onto `width` numbers."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, width: int = WIDTH, seed: int = 0) -> None:
         self.parameters, self.width = list(parameters), width
@@ -142,7 +140,7 @@ class Sketch:
         self.sign = torch.randint(2, (count,), generator=generator).float().mul_(2).sub_(1)
 
     def gradient(self, value: Tensor) -> Tensor:
-        """The sketch of d value / d parameters; the graph of `value` stays for the next. Float[width]"""
+        """Sketch of d value / d parameters; retains the graph of `value`. Float[width]"""
         parts = torch.autograd.grad(value, self.parameters, retain_graph=True, allow_unused=True)
         filled = [
             torch.zeros_like(p) if g is None else g for g, p in zip(parts, self.parameters, strict=True)
@@ -160,30 +158,30 @@ def products(one: Floats, other: Floats) -> Floats:
 
 
 def inner(pairs: Floats) -> float:
-    """⟨E one, E other⟩ without bias: the mean of the products of *different* batches."""
+    """Unbiased ⟨E one, E other⟩: the mean of the products of *different* batches."""
     count = len(pairs)
     return float((pairs.sum() - np.trace(pairs)) / (count * (count - 1)))
 
 
 def noise(pairs: Floats) -> float:
-    """The trace of the covariance of one batch's gradient, from the products of the batches with themselves."""
+    """Trace of the covariance of one batch's gradient, from the products of the batches with themselves."""
     return float(np.trace(pairs) / len(pairs) - inner(pairs))
 
 
 def bias(one: Floats, other: Floats) -> float:
-    """‖E one − E other‖², from estimates on the same batches; without bias, so it may come out below 0."""
+    """‖E one − E other‖² from estimates on the same batches; unbiased, so it may be below 0."""
     return inner(products(one - other, one - other))
 
 
 def cosine(one: Floats, other: Floats) -> float:
-    """The cosine of the angle between the two mean gradients; NaN where one of them drowns in its noise."""
+    """Cosine of the angle between the two mean gradients; NaN if one of them is below its noise."""
     lengths = inner(products(one, one)) * inner(products(other, other))
     return inner(products(one, other)) / sqrt(lengths) if lengths > 0 else nan
 
 
 def jackknife(statistic: Callable[..., float], *samples: Floats) -> Measurement:
-    """A statistic of three or more batches [K, m] with its standard error, by leaving out one batch at a time (Tukey
-    1958)."""
+    """Statistic of three or more batches [K, m] with its jackknife standard error, leaving out one batch at a time
+    (Tukey 1958)."""
     count = len(samples[0])
     if count < 3:
         raise ValueError(f"{counted(count, 'batch')}, less one, have no spread to tell; give three or more.")
@@ -193,11 +191,11 @@ def jackknife(statistic: Callable[..., float], *samples: Floats) -> Measurement:
 
 
 def save_sketches(folder: Path, found: Mapping[str, Sequence[Tensor]]) -> None:
-    """Write the sketches of some batches, by the name of their estimate."""
+    """Write the sketches of some batches, by name of their estimate."""
     torch.save({name: torch.stack(list(rows)) for name, rows in found.items()}, folder / SKETCHES)
 
 
 def load_sketches(folders: Sequence[Path]) -> dict[str, Floats]:
-    """The sketches in several folders, batch under batch. [K, width] each"""
+    """Concatenate the sketches in several folders. [K, width] each"""
     parts = [torch.load(folder / SKETCHES, weights_only=True) for folder in folders]
     return {name: torch.cat([part[name] for part in parts]).double().numpy() for name in parts[0]}

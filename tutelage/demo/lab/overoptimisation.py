@@ -1,8 +1,8 @@
 """Over-optimisation of reward models from few and many pairs, by best-of-n and by PPO (Gao et al. 2022).
 
 Scores, those of gold included, are standardised over the SFT model's completions. Larger sets of pairs contain the
-smaller ones. One size has the remedies of Coste et al. 2023 (2310.02743): ensembles of reward models with different
-heads and orders of pairs, and a penalty on the KL.
+smaller ones. One size also tests the remedies of Coste et al. 2023 (2310.02743): ensembles of reward models with
+different heads and orders of pairs, and a KL penalty.
 """
 
 import json
@@ -50,32 +50,32 @@ from tutelage.train.run.json_lines import json_text
 
 PAIRS, SCALES, SAMPLES = "pairs", "scales.json", "best-of-n"
 FREE = ("update.epochs=2", "update.minibatches=2", "penalty=none")
-"""Changes to PPO, whose policies are free to leave the reference."""
+"""Overrides of PPO that leave policies free to move away from the reference."""
 HOW: tuple[Combination, ...] = ("mean", "worst", "lower")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OveroptimisationSize:
-    """How many pairs, reward models, samples and steps."""
+    """Numbers of pairs, reward models, samples and steps."""
 
     pairs: tuple[int, ...] = (250, 1000, 4000, 16000)
     epochs: tuple[float, ...] = (4.0, 2.0, 1.0, 1.0)
-    """Passes over the pairs, for each number of them."""
+    """Epochs over the pairs, for each number of them."""
     answers: int = 10
-    """Answers to each training prompt, from which the pairs are made."""
+    """Completions of each training prompt, from which pairs are formed."""
     test_pairs: int = 500
-    """Pairs of answers to held-out prompts that the reward models are tested on."""
+    """Held-out pairs for testing the reward models."""
     ensemble: int = 4
     """Reward models of an ensemble."""
     remedied: int = 1000
-    """The number of pairs at which the remedies are tried."""
+    """Number of pairs at which the remedies are tested."""
     variance: float = 0.5
     """Weight of the variance in mean − λ · variance."""
     coefs: tuple[float, ...] = (0.05, 0.2)
     prompts: int = 40
     """Held-out prompts of best-of-n."""
     samples: int = 256
-    """Answers to each of them."""
+    """Completions of each of them."""
     plan: Climb = Climb(set=FREE, steps=50)  # noqa: RUF009
 
     @property
@@ -100,7 +100,7 @@ QUICK = OveroptimisationSize(
 
 @dataclass(frozen=True)
 class ProxyJudge:
-    """A reward model to be made: the first `pairs` of the pairs, and which of those that differ by chance alone."""
+    """Reward model to train: the first `pairs` of the pairs, and its replicate."""
 
     pairs: int
     epochs: float
@@ -108,13 +108,13 @@ class ProxyJudge:
 
     @property
     def name(self) -> str:
-        """The folder of its cell."""
+        """Folder of its cell."""
         return f"judge-{self.pairs}" + (f"-{self.member}" if self.member else "")
 
 
 @dataclass(frozen=True)
 class PairPlan:
-    """What decides the pairs and the samples."""
+    """Settings of pairs and samples."""
 
     answers: int
     pairs: int
@@ -124,7 +124,7 @@ class PairPlan:
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """What decides best-of-n."""
+    """Settings of best-of-n."""
 
     prompts: int
     samples: int
@@ -136,7 +136,7 @@ class SamplePlan:
 
 @dataclass(frozen=True)
 class Aim:
-    """Which reward models are climbed, and how they are combined."""
+    """Reward models to maximise, and their combination."""
 
     judges: tuple[ProxyJudge, ...]
     how: Combination = "mean"
@@ -151,7 +151,7 @@ def judges_of(size: OveroptimisationSize) -> list[ProxyJudge]:
 
 
 def ensemble_of(size: OveroptimisationSize) -> tuple[ProxyJudge, ...]:
-    """The reward models that the remedies are tried on."""
+    """Reward models for the remedies."""
     return tuple(judge for judge in judges_of(size) if judge.pairs == size.remedied)
 
 
@@ -174,7 +174,7 @@ def cells(setting: ExperimentSetting[OveroptimisationSize]) -> list[Cell]:
 
 
 def _climbs(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, Climb]]:
-    """PPO against each single reward model; against the ensembles and at a price, on the remedied size."""
+    """PPO against each single reward model; against the ensembles and with a penalty, at the size of the remedies."""
     plan = replace(size.plan, seed=seed)
     found = [
         (f"ppo-{judge.pairs}", counted(judge.pairs, "pair"), Aim((judge,)), plan)
@@ -198,8 +198,8 @@ def _climbs(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, 
 def _pairs(
     setting: ExperimentSetting[OveroptimisationSize], drawn: PairPlan, folder: Path
 ) -> Mapping[str, Any]:
-    """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's answers; and the
-    spread of gold over those answers."""
+    """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's completions; and
+    the spread of gold over those completions."""
     policy = setting.start.policy()
     train = _answers(setting, policy, "train", drawn.answers, drawn.seed)
     held_out = _answers(setting, policy, "held_out", 4, drawn.seed + 1)
@@ -220,7 +220,7 @@ def _pairs(
 
 @dataclass(frozen=True)
 class PromptAnswers:
-    """Prompts and answers to them."""
+    """Prompts and their completions."""
 
     prompts: Mapping[str, Prompt]
     answers: Sequence[CompletionRecord]
@@ -242,7 +242,7 @@ def _answers(
 
 
 def _gold(known: PromptAnswers) -> tuple[list[str], dict[str, float]]:
-    """The prompts' texts row by row, and gold by the id of each answer."""
+    """Texts of the prompts row by row, and gold by id of the completion."""
     asked = [known.prompts[answer.prompt_id].messages[-1].content for answer in known.answers]
     values = gold(asked, [answer.text for answer in known.answers])
     return asked, {answer.id: value for answer, value in zip(known.answers, values, strict=True)}
@@ -256,7 +256,7 @@ def _differences(known: PromptAnswers, values: Mapping[str, float], seed: int) -
 def _votes(
     known: PromptAnswers, values: Mapping[str, float], tau: float, count: int, seed: int
 ) -> list[Preference]:
-    """`count` pairs in random order, each judged by one attentive rater of a panel; ties are asked again elsewhere."""
+    """`count` pairs in random order, each judged by one attentive rater of a panel; ties are replaced."""
     per_prompt = -(-count * 5 // (4 * len(known.prompts))) + 1
     said = [answer for answer in known.answers if answer.text.strip()]
     pairs = pair_completions(said, pairs_per_prompt=per_prompt, rng_seed=seed)
@@ -282,7 +282,7 @@ def _votes(
 def _judge(
     setting: ExperimentSetting[OveroptimisationSize], judge: ProxyJudge, folder: Path
 ) -> Mapping[str, Any]:
-    """Train a reward model by the workflow, on the first pairs, and return its accuracy."""
+    """Train a reward model with the workflow, on the first pairs. Returns its accuracy."""
     start, made = setting.start, folder.parent / PAIRS
     lines = (made / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
     write_atomically(folder / "pairs.jsonl", "".join(lines))
@@ -319,8 +319,8 @@ def _loaded(cells_: Path, judge: ProxyJudge, policy: Policy) -> Reward:
 def _best_of_n(
     setting: ExperimentSetting[OveroptimisationSize], sampled: SamplePlan, folder: Path
 ) -> Mapping[str, Any]:
-    """Proxy and gold of the best of n by every reward model and ensemble: one line of metrics.jsonl each. The scale of
-    every score, which the policies are trained on, is left in scales.json."""
+    """Proxy and gold of the best of n by every reward model and ensemble: one line of metrics.jsonl each. Writes the
+    scale of every score, for training the policies, to scales.json."""
     start = setting.start
     policy = start.policy()
     prompts = [question.prompt for question in start.questions("held_out", policy)][: sampled.prompts]
@@ -343,7 +343,7 @@ def _best_of_n(
 
 
 def _proxies(scores: Mapping[str, Floats], sampled: SamplePlan) -> dict[str, Floats]:
-    """What is climbed, by name: every reward model alone, and the ensemble in every way."""
+    """Proxies by name: every reward model alone, and the ensemble in every combination."""
     alone = {judge.name: scores[judge.name] for judge in sampled.judges}
     several = [
         judge for judge in sampled.judges if any(j.member and j.pairs == judge.pairs for j in sampled.judges)
@@ -373,7 +373,7 @@ def _curves(
 def _climbing(
     setting: ExperimentSetting[OveroptimisationSize], name: str, title: str, aim: Aim, plan: Climb
 ) -> Cell:
-    """PPO against the scaled reward of `aim`; gold is told on its own scale of standard deviations."""
+    """PPO against the scaled reward of `aim`; gold is in its own standard deviations."""
 
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()

@@ -1,4 +1,4 @@
-"""The page about over-optimisation."""
+"""Page on over-optimisation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ REMEDIES = {"mean": "mean", "worst": "worst case", "lower": "mean − λ·varian
 
 @dataclass(frozen=True)
 class GoldPath:
-    """Proxy and gold over √KL on the path of one optimiser. `low` and `high` are the interval of gold, where known."""
+    """Proxy and gold over √KL on the path of one optimiser. `low` and `high` are the interval of gold, if known."""
 
     title: str
     form: Form
@@ -33,24 +33,24 @@ class GoldPath:
     high: tuple[float, ...] = ()
 
     def fitted(self) -> ScalingLaw | None:
-        """The curve of Gao et al. through gold."""
+        """Curve of Gao et al. through gold."""
         kept = [(d, g) for d, g in zip(self.distance, self.gold, strict=True) if d >= FITTED]
         return fit_law(self.form, [d for d, _ in kept], [g for _, g in kept])
 
     @property
     def top(self) -> tuple[float, float]:
-        """The distance at which gold is highest, and that gold."""
+        """Distance at which gold is highest, and that gold."""
         gold, distance = max(zip(self.gold, self.distance, strict=True))
         return distance, gold
 
     @property
     def fell(self) -> float:
-        """The fall of gold from its highest value to its last."""
+        """Fall of gold from its highest value to its last."""
         return self.top[1] - self.gold[-1]
 
 
 def best_of_n_path(cell: CellResult, proxy: str, title: str) -> GoldPath:
-    """The path of best-of-n by one proxy, over its exact KL."""
+    """Path of best-of-n by one proxy, over its exact KL."""
     rows = [row for row in cell.steps if row["proxy"] == proxy]
     worth = [Measurement(float(row["gold"]), float(row["gold_error"])) for row in rows]
     return GoldPath(
@@ -65,7 +65,7 @@ def best_of_n_path(cell: CellResult, proxy: str, title: str) -> GoldPath:
 
 
 def rl_path(cell: CellResult) -> GoldPath:
-    """The smoothed path of a run of PPO over its measured KL. It starts at the SFT model, whose scores are 0."""
+    """Smoothed path of a PPO run over its measured KL. It starts at the SFT model, whose scores are 0."""
     kl, score, gold = (smooth(cell.column(name)) for name in ("kl/reference", "score/mean", "gold/mean"))
     return GoldPath(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
 
@@ -73,7 +73,7 @@ def rl_path(cell: CellResult) -> GoldPath:
 def page(
     done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str
 ) -> LabPage:
-    """The page of the experiment on overoptimisation."""
+    """Page of the experiment on over-optimisation."""
     by_name = {cell.name: cell for cell in done}
     sampled = by_name["best-of-n"]
     chosen = [best_of_n_path(sampled, f"judge-{count}", counted(count, "pair")) for count in pairs]
@@ -148,7 +148,7 @@ def findings(
     climbed: Sequence[GoldPath],
     remedies: Sequence[tuple[CellResult, str]],
 ) -> list[str]:
-    """The findings as sentences."""
+    """Findings as sentences."""
     accuracy = ", ".join(
         f"{counted(count, 'pair')} {percent(float(str(one['accuracy'])), 1)}"
         for count, one in accuracies.items()
@@ -193,7 +193,7 @@ def _cure(remedies: Sequence[tuple[CellResult, str]]) -> str:
 
 AXES = Axis("√KL from the SFT model, √nats", low=0.0), Axis("gain over SFT, in its standard deviations")
 over_distance = partial(LabFigure.over_axes, axes=AXES, rules=(Rule(0.0, "SFT"),), height=310)
-"""The figure of series over the distance from the SFT model."""
+"""Figure of series over the distance from the SFT model."""
 
 
 def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> LabFigure:

@@ -27,13 +27,12 @@ from tutelage.demo.lab.start import gold_reward
 from tutelage.report.figures import Axis, Chart
 
 WARMUP = 3
-"""Steps in which only the critic learns, for recipes that have such: the ten of the published ones would be a third of
-these short runs."""
+"""Warm-up steps of the critic, for recipes that have them: the published ten would be a third of these short runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipesSize:
-    """Which recipes, how many seeds, how many tokens."""
+    """Recipes, number of seeds, number of tokens."""
 
     names: tuple[str, ...] = tuple(RECIPES)
     seeds: int = 3
@@ -48,7 +47,7 @@ QUICK = RecipesSize(
 
 
 def cells(setting: ExperimentSetting[RecipesSize]) -> list[Cell]:
-    """A run for every recipe and seed, one seed after the other."""
+    """One run per recipe and seed, seed by seed."""
     size = setting.size
     return [
         _cell(setting, name, replace(size.plan, recipe=name, set=_changes(name), seed=setting.seed + number))
@@ -72,7 +71,7 @@ def _cell(setting: ExperimentSetting[RecipesSize], name: str, plan: Climb) -> Ce
 
 
 def family(name: str) -> str:
-    """What a recipe is made of, in a word."""
+    """Family of a recipe, in a word."""
     recipe = RECIPES[name]
     if isinstance(recipe.update, NaturalStep):
         return "natural gradient"
@@ -88,7 +87,7 @@ FIGURES = ("gold", "score", "kl", "length", "ended")
 
 @dataclass(frozen=True)
 class RecipeResult:
-    """The means of a recipe over the seeds, each with the standard error that all recipes' seeds together suggest."""
+    """Means of a recipe over the seeds, with standard errors from the pooled variance of all recipes."""
 
     name: str
     family: str
@@ -99,10 +98,10 @@ class RecipeResult:
 
 
 def results(done: Sequence[CellResult], families: Mapping[str, str]) -> list[RecipeResult]:
-    """The results of all recipes, the one with most gold first.
+    """Results of all recipes, by decreasing gold.
 
-    With few seeds a recipe's own spread says little, so the variance between seeds is pooled over the recipes: each is
-    taken to depend on its seed as much as the others do on average.
+    With few seeds a recipe's own spread is unreliable, so the variance between seeds is pooled over the recipes,
+    assuming that it is equal.
     """
     runs = {name: [cell for cell in done if cell.name.rpartition("-")[0] == name] for name in families}
     values = {
@@ -125,7 +124,7 @@ def results(done: Sequence[CellResult], families: Mapping[str, str]) -> list[Rec
 
 
 def pooled(groups: Sequence[Sequence[float]]) -> float:
-    """The standard error of a group's mean, from the variance within the groups; NaN where no group has two."""
+    """Standard error of a group's mean, from the variance within the groups; NaN if no group has two."""
     several = [group for group in groups if len(group) > 1]
     if not several:
         return float("nan")
@@ -133,7 +132,7 @@ def pooled(groups: Sequence[Sequence[float]]) -> float:
 
 
 def page(done: Sequence[CellResult], size: RecipesSize, command: str) -> LabPage:
-    """The page of the experiment on recipes."""
+    """Page of the experiment on recipes."""
     ranked = results(done, {name: family(name) for name in size.names})
     seeds = len(done) // len(size.names)
     return LabPage(
@@ -171,7 +170,7 @@ def _method(plan: Climb, seeds: int) -> tuple[str, ...]:
 
 
 def findings(ranked: Sequence[RecipeResult]) -> list[str]:
-    """The findings as sentences."""
+    """Findings as sentences."""
     best, worst = ranked[0], ranked[-1]
     error = best.figures["gold"].error
     reach = Z95 * sqrt(2) * error
@@ -220,7 +219,7 @@ def _ranked(ranked: Sequence[RecipeResult]) -> LabFigure:
 
 
 def _against(ranked: Sequence[RecipeResult], what: str) -> LabFigure:
-    """Gold over distance or time, every recipe named at its point."""
+    """Gold over distance or time, with recipes named at their points."""
     titles = {"kl": "Gold against distance", "seconds": "Gold against time"}
     axes = {
         "kl": Axis("KL to the reference, nats per answer", log=True),

@@ -1,4 +1,4 @@
-"""Where every experiment begins."""
+"""Common starting point of the experiments."""
 
 import hashlib
 import json
@@ -23,12 +23,12 @@ from tutelage.rewards.reward import Reward
 from tutelage.rollout.generator import EncodedPrompt, encode_prompts
 
 NEEDED = ("pretrain", "sft", "sample", "judge", "reward", "improve")
-"""The stages of a demonstration that the experiments stand on."""
+"""Stages of a demonstration that the experiments require."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """A finished demonstration. `fingerprint` is another one where anything that made its models is another."""
+    """Finished demonstration. `fingerprint` changes with anything that its models depend on."""
 
     folder: Path
     fingerprint: str
@@ -36,32 +36,32 @@ class Start:
     engine: config.EngineName = "auto"
 
     def policy(self, stage: str = "sft") -> Policy:
-        """The model of a stage, loaded anew."""
+        """Load the model of a stage."""
         return load_policy(self.model(stage), trainable=True)
 
     def model(self, stage: str) -> config.Model:
-        """Where the model of a stage is."""
+        """Path of the model of a stage."""
         return config.Model(path=str(self.folder / stage / "model"), engine=self.engine)
 
     def score(self, policy: Policy) -> Reward:
-        """The demonstration's reward model, for the answers of `policy`."""
+        """The demonstration's reward model, for the completions of `policy`."""
         found = self.model("reward")
         return make_reward([found.path], policy, found)
 
     def questions(self, split: Split, policy: Policy) -> list[EncodedPrompt]:
-        """The prompts of a split, as text and as tokens."""
+        """Prompts of a split, as text and as tokens."""
         name = "prompts_train.jsonl" if split == "train" else "prompts_held_out.jsonl"
         prompts = load_prompts(self.folder / "data" / name).records
         return encode_prompts(prompts, policy.tokenizer)
 
 
 def gold_reward() -> Reward:
-    """What the simulated raters want, asked directly; the policy never sees it."""
+    """Gold reward of the simulated raters, hidden from the policy."""
     return FunctionReward(lambda prompts, answers: gold(prompts, answers), GOLD)
 
 
 def find(folder: Path, engine: config.EngineName = "auto") -> Start:
-    """The demonstration in a folder. Raises TutelageError when one of the stages in NEEDED is not finished there."""
+    """Demonstration in a folder. Raises TutelageError if one of the stages in NEEDED is not finished."""
     try:
         told = json.loads((folder / ROUND).read_text(encoding="utf-8"))["stages"]
         stages = {stage["name"]: stage for stage in told}
@@ -88,7 +88,7 @@ def find(folder: Path, engine: config.EngineName = "auto") -> Start:
 
 
 def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.EngineName = "auto") -> Start:
-    """Run the stages of the demonstration that are needed and not done yet in a folder."""
+    """Run the unfinished stages of the demonstration that the experiments require."""
     round_ = tutoring(RoundPlace(folder, seed, quiet, engine), QUICK if quick else TutoringScale())
     stages = [stage for stage in round_.stages() if stage.name in NEEDED]
     story = Story(
@@ -103,7 +103,7 @@ def make(folder: Path, *, seed: int, quick: bool, quiet: bool, engine: config.En
 @torch.no_grad()
 def between(start: Start, share: float) -> Policy:
     """θ_SFT + share · (θ_PPO − θ_SFT), with the SFT model as its reference: 0 is SFT, 1 the demonstration's policy,
-    beyond 1 further along the same line."""
+    and values beyond 1 extrapolate."""
     policy = start.policy("sft")
     policy.freeze_reference()
     for own, other in zip(policy.model.parameters(), start.policy("improve").model.parameters(), strict=True):

@@ -1,7 +1,7 @@
-"""The demonstration on a real chat model: SmolLM2 answers children's questions, and learns to do so more plainly.
+"""Demonstration on a real chat model: SmolLM2 learns to answer children's questions in plain words.
 
-sample → judge → reward model → GRPO → evaluate, as settings of the workflows. Reward model and policy are trained by
-LoRA, so that a model of 135 million parameters fits beside them into the memory of a laptop.
+sample → judge → reward model → GRPO → evaluate, as settings of the workflows. Reward model and policy use LoRA, so
+that they fit into the memory of a laptop.
 """
 
 from dataclasses import dataclass
@@ -31,34 +31,34 @@ RANK = 16
 
 @dataclass(frozen=True, kw_only=True)
 class RealScale:
-    """How large the round is, and on which model."""
+    """Size of the round, and its model."""
 
     model: str = "smollm2"
     judged_prompts: int = 200
-    """Questions whose answers are judged; all of the train split are practised on."""
+    """Questions whose completions are judged; training uses the whole train split."""
     answers: int = 4
-    """Answers to each of them."""
+    """Completions of each of them."""
     pairs: int = 6
-    """Pairs of these that are judged."""
+    """Judged pairs of each question."""
     overlap: int = 5
-    """Raters per pair. Votes cost less than reading one more pair costs the reward model."""
+    """Raters per pair; votes are cheaper than training the reward model on one more pair."""
     raters: int = 8
     reward_epochs: float = 1.0
     reward_batch: int = 12
-    """Pairs of a step of the reward model: all pairs of two questions, so that each answer is read once. With those of
-    four, half as many steps, some seeds had a reward model that had hardly begun to learn."""
+    """Pairs of a reward-model step: all pairs of two questions, so that each completion is read once. With four
+    questions, and thus half as many steps, the reward model had hardly learned for some seeds."""
     steps: int = 12
     batch: int = 9
-    """Questions of a step, each with as many answers as the recipe asks for."""
+    """Questions of a step, each with the recipe's number of completions."""
     answer_tokens: int = 64
-    """Length limit of an answer."""
+    """Maximum length of a completion in tokens."""
     test_prompts: int = 100
     """Held-out questions of the evaluation."""
     test_answers: int = 2
-    """Answers of each model to each of them: with one, chance alone moves the gain by .14 standard deviations, with two
-    by .1."""
+    """Completions by each model of each of them: with one, the standard error of the gain is .14 standard
+    deviations, with two .1."""
     neutral_tokens: int = 3000
-    """Words and marks of the text that has nothing to do with the task, on which perplexity is compared."""
+    """Words and punctuation marks of unrelated text, on which perplexity is compared."""
 
 
 QUICK = RealScale(
@@ -77,7 +77,7 @@ QUICK = RealScale(
 
 
 def real(place: RoundPlace, scale: RealScale) -> DemoRound:
-    """The round of this world in one place."""
+    """Round of this world in one place."""
     texts = Texts(judged_prompts=scale.judged_prompts, neutral_tokens=scale.neutral_tokens, seed=place.seed)
     return DemoRound(
         place=place,
@@ -133,7 +133,7 @@ def _improve(place: RoundPlace, scale: RealScale) -> ImproveSettings:
         reward=(str(place.folder / "reward" / "model"),),
         recipe="grpo",
         set=(
-            "shaping.missing_end=none",  # the reward model scores the end that a cut answer lacks
+            "shaping.missing_end=none",  # the reward model scores the end that a truncated completion lacks
             "penalty.coef=0.08",
         ),
         steps=scale.steps,
@@ -141,7 +141,7 @@ def _improve(place: RoundPlace, scale: RealScale) -> ImproveSettings:
         sampling=answer_sampling(scale),
         lora=config.Lora(rank=RANK),
         optimiser=config.Optimiser(lr=5e-4, eps=config.POLICY_EPS, warmup=0.1),
-        checkpoints=config.Checkpoints(every=6),  # a step takes long, and an adapter is small
+        checkpoints=config.Checkpoints(every=6),  # steps are slow, and an adapter is small
         watch=(f"gold/mean={GOLD}",),
     )
 

@@ -1,9 +1,7 @@
-"""A round of the demonstration.
-
-A round of the demonstration: what every world's round does from sampling to evaluation, and where it lies.
+"""Round of the demonstration: the stages from sampling to evaluation, common to all worlds, and its folder.
 
 A world is a function from a `RoundPlace` to a `DemoRound`: the settings of these stages, the stages before them, the
-texts that they read, and the gold utility of the raters. Nothing in here trains or samples by itself.
+texts that they read, and the gold utility of the raters.
 """
 
 import hashlib
@@ -40,13 +38,13 @@ log = logging.getLogger(__name__)
 
 ROUND = "round.json"
 WAITING = "waiting"
-"""The status of a stage that was planned and has not begun."""
+"""Status of a stage that has not started."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of a round, written into the folder of its name. `settings` (dataclasses) decide what it does;
-    `run` does it, or goes on with it when it was interrupted."""
+    """Stage of a round, written into the folder of its name. `settings` (dataclasses) determine it; `run` executes
+    or resumes it."""
 
     name: str
     title: str
@@ -56,7 +54,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Story:
-    """What a report says about the round as a whole."""
+    """Description of the round in a report."""
 
     title: str
     about: str
@@ -66,10 +64,11 @@ class Story:
 
 
 def run_stages(folder: Path, story: Story, stages: Sequence[Stage]) -> dict[str, float]:
-    """Run the stages that are not done yet, each announced by a remark; returns the seconds that each stage took.
+    """Run unfinished stages, each announced by a remark. Returns the seconds of each stage.
 
-    A stage's fingerprint covers its settings and those of all stages before it. Raises TutelageError when a stage was
-    begun with other settings: what it wrote is never silently thrown away. One that waits takes the new settings.
+    A stage's fingerprint covers its settings and those of all stages before it. Raises TutelageError if a stage was
+    started with other settings, so that its output is never discarded silently. A waiting stage takes the new
+    settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = {entry["name"]: entry for entry in _read(folder).get("stages", [])}
@@ -100,7 +99,7 @@ def run_stages(folder: Path, story: Story, stages: Sequence[Stage]) -> dict[str,
 
 
 def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
-    """A hash of the settings of each stage and of all stages before it."""
+    """Hash of the settings of each stage and of all stages before it."""
     state, found = "", {}
     for stage in stages:
         text = json.dumps([state, stage.name, *map(identity, stage.settings)], sort_keys=True, default=str)
@@ -146,7 +145,7 @@ AGREEMENT = 0.71  # of two fresh, attentive raters; people reach 0.63 to 0.77
 
 @dataclass(frozen=True)
 class RoundPlace:
-    """Where a round lies, and what all its stages share: the seed, and how its models compute."""
+    """Folder of a round, and the settings common to its stages: the seed, and the computation of its models."""
 
     folder: Path
     seed: int
@@ -155,23 +154,23 @@ class RoundPlace:
     dtype: config.DtypeName = "float32"
 
     def run(self, stage: str) -> dict[str, Any]:
-        """The settings that every run directory of the round has."""
+        """Settings common to all run directories of the round."""
         return {"out": self.folder / stage, "seed": self.seed, "resume": True, "quiet": self.quiet}
 
     def data(self, name: str) -> str:
-        """A file of the world's texts."""
+        """File of the world's texts."""
         return str(self.folder / "data" / name)
 
     def model(self, stage: str) -> config.Model:
-        """The model that a stage has made."""
+        """Model of a stage."""
         return self.model_at(str(self.folder / stage / "model"))
 
     def model_at(self, path: str) -> config.Model:
-        """A model that the round begins with or has made."""
+        """Model at a path, as an input or output of the round."""
         return config.Model(path=path, dtype=self.dtype, engine=self.engine)
 
     def flags(self) -> str:
-        """What follows the name of the command that makes this round: the seed, and what is not the default."""
+        """Flags that reproduce this round: the seed, and non-default settings."""
         names = ("dtype", "engine")
         default = RoundPlace(self.folder, self.seed, self.quiet)
         given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
@@ -180,23 +179,23 @@ class RoundPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """How much a world writes, and from which seed. An amount is 0 where the world has no such texts, and is then no
+    """Amounts of a world's texts, and their seed. An amount is 0 if the world has no such texts, and is then not
     part of the fingerprints of its stages."""
 
     seed: int
     corpus_tokens: int = 0
-    """Words and marks of the text to pretrain on."""
+    """Words and punctuation marks of the pretraining text."""
     demonstrations: int = 0
     train_prompts: int = 0
-    """Prompts whose answers are judged, spread over all topics."""
+    """Prompts for training, spread over all topics."""
     judged_prompts: int = 0
-    """Prompts whose answers are judged, from the first on."""
+    """Prompts whose completions are judged, from the start of the list."""
     neutral_tokens: int = 0
-    """Words and marks of text that has nothing to do with the task."""
+    """Words and punctuation marks of unrelated text."""
 
 
 class AnswerScale(Protocol):
-    """How many answers of what length a round has judged."""
+    """Number and length of the judged completions of a round."""
 
     @property
     def answers(self) -> int: ...
@@ -207,12 +206,12 @@ class AnswerScale(Protocol):
 
 
 def answer_sampling(scale: AnswerScale) -> config.Sampling:
-    """The sampling of all answers of a round."""
+    """Sampling of all completions of a round."""
     return config.Sampling(temperature=0.7, max_new_tokens=scale.answer_tokens)
 
 
 def answers_to_judge(place: RoundPlace, model: config.Model, scale: AnswerScale) -> SampleSettings:
-    """The stage that samples the answers of `model` to the prompts that are judged."""
+    """Stage that samples the completions of `model` for the judged prompts."""
     return SampleSettings(
         model=model,
         prompts=place.data("prompts_to_judge.jsonl"),
@@ -227,11 +226,10 @@ def answers_to_judge(place: RoundPlace, model: config.Model, scale: AnswerScale)
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRound:
-    """The stages of a round by their settings.
+    """Stages of a round by their settings.
 
-    `write` writes the texts that the stages read, as `texts` decides, when the first stage begins.
-    `before` are the stages that make the model whose answers are sampled, where the world does not bring one. The
-    raters want `gold`.
+    `write` writes the texts that the stages read, according to `texts`, when the first stage starts. `before` are
+    the stages that create the initial model, if the world does not provide one. Raters follow `gold`.
     """
 
     place: RoundPlace
@@ -270,7 +268,7 @@ class DemoRound:
         return [self._with_texts(stages[0]), *stages[1:]]
 
     def _with_texts(self, stage: Stage) -> Stage:
-        """A stage that writes the texts of the world before it begins."""
+        """Stage that first writes the texts of the world."""
 
         def run() -> object:
             self.write()
@@ -279,8 +277,8 @@ class DemoRound:
         return replace(stage, settings=(self.texts, *stage.settings), run=run)
 
     def _sample(self) -> None:
-        """Sample the answers under a name that their model has in every folder, since which pairs are asked follows
-        from it. The name is not among the settings of the stage: a round begun before there were names goes on."""
+        """Sample completions, under a name of the model that does not depend on the folder, because it determines
+        which pairs are compared. The name is not among the stage's settings, for compatibility with older rounds."""
         name, folder = self.sampling.model.path, self.place.folder
         if Path(name).is_relative_to(folder):
             name = Path(name).relative_to(folder).as_posix()
@@ -301,8 +299,8 @@ class DemoRound:
 
 
 def run_round(round_: DemoRound, flags: str = "") -> dict[str, Any]:
-    """Run the stages of a round that are not done yet, and write summary.json, whose content is returned. `flags` end
-    the command that the report shows."""
+    """Run unfinished stages of a round, and write summary.json. Returns its content. `flags` end the command shown
+    in the report."""
     out = round_.place.folder
     story = replace(round_.story, command=f"{round_.story.command} {round_.place.flags()}{flags}")
     summary = summarise(out, run_stages(out, story, round_.stages()))
@@ -311,8 +309,8 @@ def run_round(round_: DemoRound, flags: str = "") -> dict[str, Any]:
 
 
 def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """The decisive figures of the round, from the summaries of its stages: of the model before reinforcement learning
-    (`sft`, which a chat model has behind it), of the policy that came of it, and of the reward model."""
+    """Main results of the round, from the summaries of its stages: of the model before reinforcement learning
+    (`sft`, or the chat model), of the resulting policy, and of the reward model."""
     evaluation, judged, fitted = (
         json.loads((out / name / "summary.json").read_text()) for name in ("evaluate", "judge", "reward")
     )
@@ -349,5 +347,5 @@ def summarise(out: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _on_texts(figures: Mapping[str, float]) -> dict[str, float]:
-    """The perplexity on neutral text, where a world measures it."""
+    """Perplexity on neutral text, if a world measures it."""
     return {name: value for name, value in figures.items() if name == "text_perplexity"}

@@ -1,4 +1,4 @@
-"""Simulated raters at work."""
+"""Studies with simulated raters."""
 
 import json
 import time
@@ -50,14 +50,14 @@ Utility = Callable[[list[str], list[str]], list[float]]
 
 
 def remembered(utility: Utility) -> Utility:
-    """The same utility, computed only once for every prompt and answer."""
+    """The utility with a cache by prompt and response."""
     one = cache(lambda prompt, answer: utility([prompt], [answer])[0])
     return lambda prompts, answers: [one(p, a) for p, a in zip(prompts, answers, strict=True)]
 
 
 class JudgementClock:
-    """A clock that goes on by a millisecond with each judgement, which takes longer in truth: the order of times, and
-    what a study asks next by it, do not depend on the speed of the machine."""
+    """Clock that advances by a millisecond per judgement, so that timestamps, and the study's choice of next
+    question, do not depend on the speed of the machine."""
 
     def __init__(self) -> None:
         self._seconds = time.time()
@@ -78,10 +78,10 @@ def judge(
     seed: int,
     done: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """Let the raters come in random order until nothing is left to ask. Returns how many judgements this call added.
+    """Let the raters judge in random order until all questions are answered. Returns the number of new judgements.
 
-    Order matters: raters who always came one after the other would share their items with each other alone, and
-    no statistic could tell whose votes are the odd ones.
+    The order is random because raters in sequence would only share items with their neighbours, and no statistic
+    could identify outliers.
     """
     ids = {rater.name: _known_rater(store, study_id, rater) for rater in raters}
     given = Counter(vote.rater for vote in list_votes(store, study_id))
@@ -120,7 +120,7 @@ def _answer(
 
 
 def describe_votes(votes: Sequence[Vote], labels: Labels) -> dict[str, Any]:
-    """The figures of a study, as the report shows them (`judgements.json`)."""
+    """Statistics of a study for the report (`judgements.json`)."""
     decided = [vote for vote in votes if vote.verdict in SIDES and not vote.repeat]
     table = Votes.of(
         [v.item for v in decided], [v.rater for v in decided], [v.verdict for v in decided], SIDES
@@ -154,7 +154,7 @@ def _describe_rater(name: str, votes: Sequence[Vote], labels: Labels) -> dict[st
 
 
 def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[Preference]:
-    """Every vote for a side as a preference of its own: what a reward model's accuracy is measured against."""
+    """Every decisive vote as a preference, for measuring a reward model's accuracy."""
     found = []
     for vote in votes:
         if vote.verdict in SIDES and not vote.repeat:
@@ -166,7 +166,7 @@ def single_votes(votes: Sequence[Vote], texts: Mapping[str, Question]) -> list[P
 
 @dataclass(frozen=True)
 class JudgedQuestions:
-    """What is to be judged: prompts, the answers to them, and the pairs of answers."""
+    """Material to judge: prompts, their responses, and the pairs of responses."""
 
     prompts: Sequence[Prompt]
     completions: Sequence[CompletionRecord]
@@ -182,14 +182,14 @@ class JudgedQuestions:
 
 @dataclass(frozen=True, kw_only=True)
 class Judging:
-    """How answers are judged: by how many raters in all, and by how many of them each pair."""
+    """Number of raters, in total and per pair."""
 
     raters: int
     overlap: int
     test_overlap: int
-    """Raters for each pair that only tests the reward model: the more, the less its accuracy owes to luck."""
+    """Raters per pair in the test set of the reward model; more raters give a less noisy accuracy."""
     held_out: float = 0.1
-    """Share of the prompts whose pairs only test the reward model."""
+    """Fraction of the prompts whose pairs only test the reward model."""
     seed: int
 
 
@@ -202,13 +202,13 @@ def hold_study(
     *,
     quiet: bool,
 ) -> None:
-    """Let simulated raters judge all questions, and write the study, its figures and its preferences.
+    """Let simulated raters judge all questions, and write the study, its statistics and its preferences.
 
     study.sqlite        the study itself
     judgements.json     raters and agreement, for the report
     preferences.jsonl   labels to train on
     test_votes.jsonl    single votes, on other prompts, of raters without a flag
-    summary.json        `ceiling`: the share of these that a predictor with the utility itself would get right
+    summary.json        `ceiling`: the accuracy on these of a predictor with the utility itself
     """
     out.mkdir(parents=True, exist_ok=True)
     clock = JudgementClock()
@@ -259,10 +259,10 @@ def vote_ceiling(
     raters: Mapping[str, SimulatedRater],
     utility: Utility,
 ) -> float:
-    """The mean probability that a vote for a side goes to the answer of higher utility, in closed form.
+    """Mean probability, in closed form, that a decisive vote favours the response of higher utility.
 
-    A predictor that sees neither the side nor the rater gets no more of the votes `counted` (by id) right. All votes
-    are needed, in their order, because raters tire.
+    It bounds the accuracy, on the votes `counted` (by id), of predictors that see neither the side nor the rater.
+    All votes are needed, in order, because raters tire.
     """
     total, given = 0.0, Counter[str]()
     for vote in votes:

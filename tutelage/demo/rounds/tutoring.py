@@ -1,4 +1,4 @@
-"""The demonstration on the embedded tutoring world, with a model that is made from nothing.
+"""Demonstration on the embedded tutoring world, with a model trained from scratch.
 
 pretrain → SFT → sample → judge → reward model → PPO → evaluate, as settings of the workflows.
 """
@@ -41,10 +41,10 @@ STORY = Story(
 
 @dataclass(frozen=True, kw_only=True)
 class TutoringScale:
-    """How large the round is. Tiny models need larger learning rates than the published defaults."""
+    """Size of the round. Tiny models need larger learning rates than the published defaults."""
 
     corpus_tokens: int = 960_000
-    """Words and marks of the pretraining text, about as many as BPE tokens."""
+    """Words and punctuation marks of the pretraining text, about as many as BPE tokens."""
     pretrain_epochs: float = 1.0
     shape: config.Shape = field(
         default_factory=lambda: config.Shape(vocabulary=2400, hidden=128, layers=4, heads=4, context=256)
@@ -52,21 +52,21 @@ class TutoringScale:
     demonstrations: int = 3000
     sft_epochs: float = 1.0
     train_prompts: int = 1300
-    """Prompts of the train topics that are sampled for judging."""
+    """Prompts of the train topics, sampled for judging."""
     answers: int = 8
-    """Answers to each of them."""
+    """Completions of each of them."""
     pairs: int = 9
-    """Pairs of these that are judged."""
+    """Judged pairs of each prompt."""
     overlap: int = 1
-    """Raters per pair; some pairs always get a second one, so that reliability can be told."""
+    """Raters per pair; some pairs always get a second one, to measure reliability."""
     test_overlap: int = 3
-    """Raters per pair that only tests the reward model."""
+    """Raters per pair in the test set of the reward model."""
     raters: int = 12
     reward_epochs: float = 1.0
     ppo_steps: int = 30
     ppo_batch: int = 64
     answer_tokens: int = 96
-    """Length limit of an answer."""
+    """Maximum length of a completion in tokens."""
     test_prompts: int = 240
     """Held-out prompts of the evaluation."""
 
@@ -89,7 +89,7 @@ QUICK = TutoringScale(
 
 
 def tutoring(place: RoundPlace, scale: TutoringScale) -> DemoRound:
-    """The round of this world in one place."""
+    """Round of this world in one place."""
     pretraining, tuning = _pretrain(place, scale), _sft(place, scale)
     texts = Texts(
         corpus_tokens=scale.corpus_tokens,
@@ -189,7 +189,7 @@ def _improve(place: RoundPlace, scale: TutoringScale) -> ImproveSettings:
         reward=(str(place.folder / "reward" / "model"),),
         recipe="ppo",
         set=(
-            "shaping.normalise=running",  # or the price of the KL would hang on how far apart the scores are
+            "shaping.normalise=running",  # otherwise the KL penalty would depend on the spread of the scores
             "penalty.coef=0.05",
             "update.epochs=2",
             "update.minibatches=2",
@@ -220,6 +220,6 @@ def _evaluate(place: RoundPlace, scale: TutoringScale) -> EvaluateSettings:
 
 
 def _spread(prompts: list[Prompt], count: int) -> list[Prompt]:
-    """`count` of the prompts, with as many topics and phrasings among them as there can be."""
+    """Select `count` prompts with as many different topics and phrasings as possible."""
     order = sorted(range(len(prompts)), key=lambda i: (i * 0.6180339887) % 1.0)
     return [prompts[i] for i in order[:count]]

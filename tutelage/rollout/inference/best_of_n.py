@@ -1,8 +1,7 @@
-"""Best of n: sample n answers and keep the one that a reward scores highest. No weights change.
+"""Best of n: sample n completions and keep the one with the highest reward. No weights change.
 
-The policy that answers so is as far from its model as it can get for its score: KL(best-of-n‖π) is at most
-log n − (n − 1)/n nats, whatever the score (Stiennon et al. 2020; a bound by Beirami et al. 2024, arXiv 2401.01879, and
-exact where no two answers score the same).
+KL(best-of-n‖π) is at most log n − (n − 1)/n nats for any score (Stiennon et al. 2020; a bound by Beirami et al.
+2024, arXiv 2401.01879, exact without ties).
 """
 
 import math
@@ -20,7 +19,7 @@ from tutelage.rollout.samplers import Sampler
 
 
 def best_of_n_kl(n: int) -> float:
-    """The most that best-of-n can be away from its model: log n − (n − 1)/n, in nats per answer."""
+    """Upper bound of KL(best-of-n‖π) in nats per completion: log n − (n − 1)/n."""
     if n < 1:
         raise ValueError(f"the best of {counted(n, 'answer')} is none")
     return math.log(n) - (n - 1) / n
@@ -28,7 +27,7 @@ def best_of_n_kl(n: int) -> float:
 
 @dataclass(frozen=True)
 class ScoredReply:
-    """An answer with its score. `round` is that of a search in which it was written, 0 for plain samples."""
+    """Reply with its score. `round` is the search round in which it was written, 0 for plain samples."""
 
     text: str
     score: float
@@ -37,7 +36,7 @@ class ScoredReply:
 
 
 class ScoredAnswer(Protocol):
-    """An answer with its score; `finished` is false when it was cut at the length limit."""
+    """Completion with its score; `finished` is false if it was truncated at the length limit."""
 
     @property
     def score(self) -> float: ...
@@ -50,8 +49,8 @@ Scored = TypeVar("Scored", bound=ScoredAnswer)
 
 
 def best_first(answers: Iterable[Scored]) -> list[Scored]:
-    """The answers from best to worst. One that was cut at the length limit is below all that ended by themselves: its
-    score is that of an incomplete text. Equal ones stay in their order."""
+    """Sort completions from best to worst. Truncated ones rank below all that terminated, because their score is
+    that of an incomplete text. Ties keep their order."""
     return sorted(answers, key=lambda one: (not one.finished, -one.score))
 
 
@@ -64,7 +63,7 @@ def best_of_n(
     *,
     seed: int,
 ) -> list[list[ScoredReply]]:
-    """`n` scored answers to each prompt, best first. Raises TutelageError when there is no prompt."""
+    """`n` scored completions of each prompt, best first. Raises TutelageError without prompts."""
     if not prompts:
         raise TutelageError("There is no prompt to answer.")
     replies = sampler([prompt.messages for prompt in prompts], n, sampling, seed=seed)

@@ -1,4 +1,4 @@
-"""Answers to prompts as records: what sampling for people, evaluation and chat share."""
+"""Completions of prompts as records, for human feedback, evaluation and chat."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,19 +15,19 @@ from tutelage.rollout.local import LocalGenerator
 
 @dataclass(frozen=True)
 class SampledBatch:
-    """Prompts, each repeated once per sample, with the tokens and texts of their answers, row by row."""
+    """Prompts, repeated once per sample, with the tokens and texts of their completions, row by row."""
 
     prompts: tuple[Prompt, ...]
     rollout: Rollout
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text of each answer."""
+        """Text of each completion."""
         return self.rollout.texts
 
     @property
     def completions(self) -> Completions:
-        """The answers as rewards take them."""
+        """Completions in the form that rewards take."""
         return Completions(self.prompts, self.texts, self.rollout)
 
 
@@ -40,9 +40,9 @@ def sample_completions(
     seed: int,
     generator: Generator | None = None,
 ) -> SampledBatch:
-    """Sample `n` answers to each prompt, from `generator` where another than the policy itself writes them.
+    """Sample `n` completions of each prompt, from `generator` if given, otherwise from the policy.
 
-    Raises TutelageError when a prompt leaves no room for an answer."""
+    Raises TutelageError if a prompt leaves no room for a completion."""
     if not prompts:
         raise TutelageError("There is no prompt to answer.")
     encoded = prompt_tokens(encode_prompts(prompts, policy.tokenizer))
@@ -51,7 +51,7 @@ def sample_completions(
 
 
 def records_of(answered: SampledBatch, sampler: str, sampling: config.Sampling) -> list[CompletionRecord]:
-    """The answers as records. An id depends on the sampler, the prompt, the sample's number and the text."""
+    """Completions as records. Ids depend on the sampler, the prompt, the sample's number and the text."""
     settings = " ".join(f"{name}={value}" for name, value in asdict(sampling).items())
     group = answered.rollout.group
     return [

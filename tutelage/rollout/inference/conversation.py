@@ -1,4 +1,4 @@
-"""A conversation of a person with one model, or with several that answer the same questions, streamed as they write."""
+"""Interactive conversation of a person with one model or several, streamed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,9 +18,9 @@ from tutelage.rollout.local import LocalGenerator
 def reply(
     policy: Policy, messages: Messages, sampling: config.Sampling, *, seed: int, show: Callable[[str], None]
 ) -> str:
-    """The model's next turn. `show` gets each new piece of text as soon as it is certain.
+    """Next turn of the model. `show` receives each new piece of text as soon as it is final.
 
-    An answer that begins to write the next question itself ends there.
+    A completion stops where it starts to write the next question.
     """
     tokens = _fitting(policy, messages, sampling.max_new_tokens)
     sampling = replace(sampling, stop=(*sampling.stop, *stop_strings(policy.tokenizer)))
@@ -42,12 +42,12 @@ def reply(
 
 
 def _fitting(policy: Policy, messages: Messages, room: int) -> tuple[int, ...]:
-    """The conversation as tokens, without its oldest turns where the context is too short for all of them."""
+    """Conversation as tokens, without its oldest turns if they exceed the context."""
     system: tuple[Message, ...] = messages[:1] if messages[0].role == "system" else ()
     rest = messages[len(system) :]
     tokens = encode(messages, None, policy.tokenizer)[0]
     while policy.context is not None and len(tokens) + room > policy.context and len(rest) > 2:
-        rest = rest[2:]  # a question and its answer; the system turn stays
+        rest = rest[2:]  # a question and its reply; the system turn stays
         tokens = encode(system + rest, None, policy.tokenizer)[0]
     return tuple(tokens)
 
@@ -64,15 +64,15 @@ def talk(
     read: Callable[[], str],
     write: Callable[[str], None],
 ) -> None:
-    """Hold a conversation until its end is typed.
+    """Run an interactive conversation until the user ends it.
 
     Args:
-        models: the models by name, which answer in this order.
-        system: a system message before every conversation; empty for none.
-        sampling: how answers are sampled; they get half of a model's context at most.
-        seed: seed of the sampling; every turn has its own.
-        read: returns what the person types; raises EOFError at the end.
-        write: shows what the models say, piece by piece.
+        models: models by name, which reply in this order.
+        system: system message of every conversation; empty for none.
+        sampling: sampling settings; replies use at most half of a model's context.
+        seed: base seed; every turn has a seed of its own.
+        read: returns the user's input; raises EOFError at the end.
+        write: writes the replies, piece by piece.
     """
     start: Messages = (Message("system", system),) if system else ()
     histories = dict.fromkeys(models, start)
@@ -107,12 +107,12 @@ def talk(
 def _continued(
     policy: Policy, messages: Messages, sampling: config.Sampling, seed: int, write: Callable[[str], None]
 ) -> Messages:
-    """The conversation with the model's answer, or without the question where there is no room for an answer."""
+    """Conversation with the model's reply, or without the last question if a reply does not fit."""
     if policy.context is not None:
         sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, max(1, policy.context // 2)))
     try:
         text = reply(policy, messages, sampling, seed=seed, show=write)
-    except TutelageError as error:  # a question without room for an answer: the next one may be shorter
+    except TutelageError as error:  # a question without room for a reply: the next one may be shorter
         write(f"{error}\n")
         return messages[:-1]
     write("\n")

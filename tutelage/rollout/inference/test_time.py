@@ -1,18 +1,19 @@
-"""Test-time preference optimisation (Li et al. 2025, arXiv 2501.12895): a search over answers, steered by words.
+"""Test-time preference optimisation (Li et al. 2025, arXiv 2501.12895): a search over completions, guided by textual
+critiques.
 
-    cache ← W sampled answers, each with its score
-    D times:  textual loss      why is the best answer in the cache better than the worst?
+    cache ← W sampled completions, each with its score
+    D times:  textual loss      why is the best completion in the cache better than the worst?
               textual gradient  what should be changed in the best one?
-              revise            W new answers that follow this advice; score them into the cache
-    the answer is the best of the cache, of any round
+              revise            W new completions that follow this advice; score them into the cache
+    the result is the best of the cache, from any round
 
-No weight changes: the "loss" and the "gradient" are texts that the model itself writes, and the score decides alone
-what they are about. D = 2 and W = 5 are the paper's.
+No weights change: the "loss" and the "gradient" are texts written by the model, about completions selected by the
+score. D = 2 and W = 5 are the paper's settings.
 
-Who can follow it: the model must compare two answers, draw advice from that and act on it. The published results are
-those of models of 22 and 70 billion parameters; the authors name the skill of following instructions as the condition.
-A model that lacks it writes revisions that score no better than plain samples, and the best of W (D + 1) plain samples
-(`best_of_n`) is then as good and cheaper. `followed` says which of the two was seen.
+Requirements: the model must be able to compare two completions, derive advice and follow it. The published results are
+for models of 22 and 70 billion parameters; the authors name instruction following as the condition. Revisions by a
+weaker model score no better than plain samples, and the best of W (D + 1) plain samples (`best_of_n`) is then as good
+and cheaper. `followed` tells the two cases apart.
 
 Not to be confused with triple preference optimisation, a training loss that other libraries call TPO.
 """
@@ -85,9 +86,9 @@ Write the improved answer to the request, and nothing else."""
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search for one prompt: all answers, best first, and the advice of each round.
+    """Search result for one prompt: all completions, best first, and the advice of each round.
 
-    `rounds` may be fewer than asked for: where all answers score the same, nothing is better and nothing can be said.
+    `rounds` may be smaller than requested: the search stops if all completions have the same score.
     """
 
     prompt: Prompt
@@ -96,17 +97,17 @@ class SearchResult:
 
     @property
     def best(self) -> ScoredReply:
-        """The answer."""
+        """Best completion."""
         return self.candidates[0]
 
     @property
     def best_sampled(self) -> ScoredReply:
-        """The best of the answers that were sampled before the first round."""
+        """Best completion of those sampled before the first round."""
         return next(one for one in self.candidates if one.round == 0)
 
     @property
     def rounds(self) -> int:
-        """Rounds that were gone through."""
+        """Number of completed rounds."""
         return len(self.advice)
 
 
@@ -120,10 +121,10 @@ def optimise_at_test_time(
     seed: int,
     done: Callable[[int], None] = lambda round: None,
 ) -> list[SearchResult]:
-    """Answer every prompt by test-time preference optimisation; `done` hears of every round.
+    """Complete every prompt by test-time preference optimisation; `done` is called after every round.
 
-    Equal answers to one prompt are scored once. Raises TutelageError when there is no prompt, and whatever the sampler
-    and the reward raise.
+    Duplicate completions of a prompt are scored once. Raises TutelageError without prompts, and the errors of
+    sampler and reward.
     """
     sampled = best_of_n(sampler, reward, prompts, search.width, sampling, seed=seed)
     results = [SearchResult(prompt, tuple(group)) for prompt, group in zip(prompts, sampled, strict=True)]
@@ -133,7 +134,7 @@ def optimise_at_test_time(
         if not going:
             break
         some = [results[i] for i in going]
-        own = seed + 3 * number  # a stream of its own for each question of each round
+        own = seed + 3 * number  # a separate stream for each question of each round
         losses = [_question(LOSS, one, rejected=one.candidates[-1].text) for one in some]
         critiques = _single(sampler(losses, 1, spoken, seed=own))
         gradients = [
@@ -151,7 +152,8 @@ def optimise_at_test_time(
 
 
 def followed(found: Sequence[SearchResult]) -> bool | None:
-    """Whether the revisions score better on average than the plain samples of the same prompts; None without any."""
+    """Whether the revisions score better on average than the plain samples of the same prompts; None without
+    revisions."""
     pairs = []
     for one in found:
         revised = [c.score for c in one.candidates if c.round]
@@ -162,7 +164,7 @@ def followed(found: Sequence[SearchResult]) -> bool | None:
 
 
 def _differ(found: SearchResult) -> bool:
-    """Whether the best and the worst answer are not equally good."""
+    """Whether the best and the worst completion have different scores."""
     ends = found.candidates[0], found.candidates[-1]
     return (ends[0].score, ends[0].finished) != (ends[1].score, ends[1].finished)
 
@@ -170,7 +172,7 @@ def _differ(found: SearchResult) -> bool:
 def _scored(
     reward: Reward, found: Sequence[SearchResult], replies: Sequence[Sequence[EndpointReply]], number: int
 ) -> list[list[ScoredReply]]:
-    """The replies as candidates; only texts that are new to their prompt are asked about."""
+    """Replies as scored candidates; only texts that are new for their prompt are scored."""
     score_of = [{one.text: one.score for one in item.candidates} for item in found]
     fresh = [
         (place, reply)
@@ -191,12 +193,12 @@ def _scored(
 
 
 def _single(replies: Sequence[Sequence[EndpointReply]]) -> list[str]:
-    """The text of the only reply to each conversation."""
+    """Text of the only reply to each conversation."""
     return [group[0].text.strip() for group in replies]
 
 
 def _question(template: str, result: SearchResult, **parts: str) -> Messages:
-    """A template about the best answer to a conversation, which is one text unless it is a single question."""
+    """Template filled with the best completion and the conversation: one text, unless it is a single question."""
     messages = result.prompt.messages
     request = messages[0].content if len(messages) == 1 else conversation_text(messages)
     return user(template.format(request=request, chosen=result.best.text, **parts))

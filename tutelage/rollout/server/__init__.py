@@ -1,7 +1,8 @@
-"""Rollouts from servers of inference engines, over HTTP: token ids in, token ids and log-probabilities out.
+"""Rollouts from inference servers over HTTP: token ids in, token ids and log-probabilities out.
 
-`connect` finds out what a server is and how it is spoken to (an `Api`: vLLM, SGLang, or completions with token ids);
-`ServerGenerator` spreads the prompts of a rollout over the servers, and `Handover` is how they get new weights.
+`connect` detects the kind of a server and its protocol (an `Api`: vLLM, SGLang, or completions with token ids);
+`ServerGenerator` distributes the prompts of a rollout over the servers, and `Handover` transfers new weights to
+them.
 """
 
 from tutelage.base.lazy import lazy_names

@@ -1,5 +1,4 @@
-"""The protocols between a generator and the servers that it asks: what is asked for, what comes back, how weights get
-there."""
+"""Protocols between a generator and its servers: requests, responses and weight transfer."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,21 +13,22 @@ from tutelage.data.transport import Transport
 
 @dataclass(frozen=True)
 class Connection:
-    """A server's address, without a path, and the transport of the requests to it."""
+    """Address of a server, without a path, and the transport of its requests."""
 
     url: str
     transport: Transport
 
     def get(self, path: str) -> Any:
-        """The JSON at a path."""
+        """JSON at a path."""
         return self.transport.get(self.url + path)
 
     def post(self, path: str, body: Mapping[str, object]) -> Any:
-        """The decoded answer to a JSON body."""
+        """Decoded response to a JSON body."""
         return self.transport.post(self.url + path, body)
 
     def command(self, path: str, body: Mapping[str, object] | None = None) -> None:
-        """Send a command, whose answer says nothing, and send it once: what failed half-way is not repeated."""
+        """Send a command whose response has no content, without retries, because a partial effect must not be
+        repeated."""
         self.transport.text(self.url + path, body or {})
 
     @property
@@ -39,7 +39,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class TokenRequest:
-    """What `n` responses to one prompt are asked for with. `adapter` names a LoRA adapter of the model, "" none."""
+    """Request for `n` completions of one prompt. `adapter` names a LoRA adapter of the model, "" for none."""
 
     tokens: tuple[int, ...]
     n: int
@@ -52,8 +52,8 @@ class TokenRequest:
 
 @dataclass(frozen=True)
 class TokenResponse:
-    """One response as a server gave it. `stopped` is false where it was cut at the limit; `labels` names the weights
-    that wrote each token, where the server says so."""
+    """Completion from a server. `stopped` is false if it was truncated at the limit; `labels` names the weights that
+    wrote each token, if the server reports them."""
 
     tokens: tuple[int, ...]
     logp: tuple[float, ...]
@@ -62,65 +62,65 @@ class TokenResponse:
 
 
 class Api(Protocol):
-    """How a kind of server is asked for tokens."""
+    """Generation API of a kind of server."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def labels(self) -> bool:
-        """Whether it says which weights wrote each token, where they change meanwhile."""
+        """Whether it reports the weights that wrote each token, as they may change during a request."""
         ...
 
     def generate(self, connection: Connection, request: TokenRequest) -> list[TokenResponse]:
-        """The `n` responses, in their order. Raises Unanswered where the server fails or gives up, and TutelageError
-        where it refuses or answers in another form."""
+        """The `n` completions, in order. Raises Unanswered if the server fails or aborts, and TutelageError if it
+        refuses or sends another format."""
         ...
 
 
 class Handover(Protocol):
-    """How new weights, written into a folder, reach a kind of server."""
+    """Weight transfer from a folder to a kind of server."""
 
     @property
     def adapters(self) -> bool:
-        """Whether the folder holds an adapter, which stands beside the model, instead of a whole model."""
+        """Whether the folder holds an adapter, loaded in addition to the model, instead of a whole model."""
         ...
 
     @property
     def needs(self) -> str:
-        """What the server has to be started with."""
+        """Options that the server must be started with."""
         ...
 
     @property
     def after_failure(self) -> str:
-        """What has to be done with a server that could not load weights, "" for nothing."""
+        """Action required after a server failed to load weights, "" for none."""
         ...
 
     def is_possible(self, connection: Connection) -> bool:
-        """Whether the server was started with it, as far as it can be seen."""
+        """Whether the server was started with these options, as far as it reports them."""
         ...
 
     def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
-        """Have the server load the weights in `folder`, which are called `label` from here on.
+        """Make the server load the weights in `folder` under the name `label`.
 
-        With `wait`, responses that are being written are finished first; else they go on with the new weights.
+        With `wait`, running requests are finished first; otherwise they continue with the new weights.
         """
         ...
 
     def drop(self, connection: Connection, label: str) -> None:
-        """Unload weights that are requested no longer."""
+        """Unload weights that are no longer requested."""
         ...
 
 
 @dataclass(frozen=True)
 class Form:
-    """Reads the answers of a server, and says what is wrong with one in another form."""
+    """Parses the responses of a server and reports errors of format."""
 
     name: str
     read: Callable[[Any], Iterable[TokenResponse]] = field(repr=False)
 
     def responses(self, connection: Connection, answer: Any, n: int) -> list[TokenResponse]:
-        """The responses in an answer, checked."""
+        """Validated completions in a response."""
         try:
             responses = list(self.read(answer))
             sound = len(responses) == n and all(

@@ -1,4 +1,4 @@
-"""Several servers that share the requests of a rollout: each request goes to the one with the fewest in flight."""
+"""Fleet of servers that share the requests of a rollout; each request goes to the server with the fewest in flight."""
 
 import logging
 from collections import Counter
@@ -13,35 +13,36 @@ from tutelage.rollout.server.api import TokenRequest, TokenResponse
 from tutelage.rollout.server.rollout_servers import RolloutServer
 
 AT_ONCE = 64
-"""Requests in flight to one server, at most: enough to keep its batches full, few enough that a quicker server gets
-more of them."""
+"""Maximum number of requests in flight per server: enough to keep its batches full, few enough that faster servers
+get more of them."""
 
 log = logging.getLogger(__name__)
 
 
 class Fleet:
-    """The servers, which of them are lost, and how many requests each has in flight. Threads share it."""
+    """Servers, their failures, and their requests in flight. Thread-safe."""
 
     def __init__(self, servers: Sequence[RolloutServer]) -> None:
         self.servers = tuple(servers)
-        self._lost: dict[str, str] = {}  # url -> why
+        self._lost: dict[str, str] = {}  # url -> reason
         self._in_flight: Counter[str] = Counter()
         self._changed = Condition()
 
     @property
     def live(self) -> list[RolloutServer]:
-        """The servers that answer."""
+        """Servers that are available."""
         return [server for server in self.servers if server.url not in self._lost]
 
     @property
     def width(self) -> int:
-        """How many requests all live servers take at once."""
+        """Capacity of all live servers in requests."""
         return AT_ONCE * len(self.live)
 
     def ask(self, request: TokenRequest) -> tuple[RolloutServer, list[TokenResponse]]:
-        """The server with the fewest requests in flight, and its answer; where it is lost, those of another.
+        """Send a request to the server with the fewest in flight. Returns that server and its response; if it fails,
+        another server takes over.
 
-        Raises RolloutError when no server is left.
+        Raises RolloutError if no server is left.
         """
         while True:
             with self._least_busy() as server:
@@ -52,9 +53,9 @@ class Fleet:
                     self.lose(server, error)
 
     def each(self, act: Callable[[RolloutServer], None]) -> None:
-        """Do something with every server, the lost ones included: one that answers again is back.
+        """Call a function on every server, including failed ones, which recover if it succeeds.
 
-        Raises RolloutError when no server is left.
+        Raises RolloutError if no server is left.
         """
         for server in self.servers:
             try:
@@ -67,18 +68,18 @@ class Fleet:
             raise self._nobody()
 
     def lose(self, server: RolloutServer, error: Unanswered) -> None:
-        """Send nothing more to a server."""
+        """Stop sending requests to a server."""
         with self._changed:
             if server.url not in self._lost:
                 self._lost[server.url] = str(error)
                 if self.live:
-                    log.warning("%s Its prompts go to the other servers.", error)
+                    log.warning("%s Its prompts are sent to the other servers.", error)
             self._changed.notify_all()
 
     def _found(self, server: RolloutServer) -> None:
         with self._changed:
             if self._lost.pop(server.url, None) is not None:
-                log.warning("The server %s answers again, and gets prompts again.", server.url)
+                log.warning("The server %s is available again.", server.url)
 
     @contextmanager
     def _least_busy(self) -> Iterator[RolloutServer]:

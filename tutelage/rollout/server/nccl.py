@@ -1,15 +1,15 @@
-"""New weights over NCCL: from the GPU that trains to those of a vLLM server, by the trainer's side of vLLM.
+"""Weight transfer over NCCL, from the training GPU to those of a vLLM server, through vLLM's trainer API.
 
-    GET  /get_world_size                 the GPUs of the server; with this process as rank 0 they are one NCCL group
-    POST /init_weight_transfer_engine    once, while this side opens the group
+    GET  /get_world_size                 the GPUs of the server, which form an NCCL group with this process as rank 0
+    POST /init_weight_transfer_engine    once, while this process opens the group
     POST /pause                          then for every version:
     POST /start_weight_update
-    POST /update_weights                 names, types and shapes, while this side broadcasts the tensors
+    POST /update_weights                 names, types and shapes, while this process broadcasts the tensors
     POST /finish_weight_update
     POST /update_weight_version
     POST /resume
 
-vLLM is imported when the handover is made, and nowhere else in the package.
+vLLM is imported on creation of the handover, and nowhere else in the package.
 """
 
 import socket
@@ -34,54 +34,54 @@ INSTEAD = "Use --sync disk, which needs a folder that both see."
 
 
 class Sender(Protocol):
-    """vLLM's `TrainerWeightTransferEngine`: sends all weights, and sends the requests of an update meanwhile."""
+    """vLLM's `TrainerWeightTransferEngine`: sends all weights, together with the requests of an update."""
 
     def send_weights(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Control:
-    """The requests of an update, as vLLM's `VLLMWeightSyncClient` has them."""
+    """Requests of an update, with the interface of vLLM's `VLLMWeightSyncClient`."""
 
     connection: Connection
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Have the server join the NCCL group."""
+        """Make the server join the NCCL group."""
         self.connection.once.command("/init_weight_transfer_engine", {"init_info": init_info})
 
     def start_weight_update(self) -> None:
-        """Begin a version."""
+        """Start an update."""
         self.connection.once.command("/start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Have the server receive what is being sent."""
+        """Make the server receive the broadcast tensors."""
         self.connection.once.command("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """End a version."""
-        del weight_version  # vLLM's engine names none
+        """Finish an update."""
+        del weight_version  # vLLM's engine passes none
         self.connection.once.command("/finish_weight_update")
 
 
 @dataclass(frozen=True)
 class NcclHandover:
-    """A whole model, sent from GPU to GPU. `meet` makes the sender to a server, once for each."""
+    """Transfer of a whole model from GPU to GPU. `meet` creates the sender for a server, once each."""
 
     meet: Callable[[Connection], Sender]
     adapters: bool = False
     needs: str = 'VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config \'{"backend": "nccl"}\''
     after_failure: str = "Restart it: its NCCL group cannot be used again."
     senders: dict[str, Sender] = field(default_factory=dict)
-    """By the address of the server; one that failed is met anew."""
+    """Senders by address of the server; a failed one is recreated."""
 
     def is_possible(self, connection: Connection) -> bool:
-        """Whether the routes of an update are there."""
+        """Whether the server has the update routes."""
         return has_route(connection, "/init_weight_transfer_engine")
 
     def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
-        """Pause, send the weights, name them, and go on. Nothing is in `folder`.
+        """Pause, send the weights, set their version, and resume. `folder` is unused.
 
-        Raises RolloutError where the transfer fails on this side.
+        Raises RolloutError if the transfer fails in this process.
         """
         once, sender = connection.once, self.senders.pop(connection.url, None)
         try:
@@ -99,18 +99,18 @@ class NcclHandover:
         self.senders[connection.url] = sender
 
     def drop(self, connection: Connection, label: str) -> None:
-        """Nothing: the next version takes the place of the last."""
+        """Do nothing: the next version replaces the last."""
 
 
 def nccl_handover(policy: Policy) -> NcclHandover:
-    """The handover of a policy on a GPU. Raises TutelageError without a GPU, with an adapter, and without vLLM."""
+    """Handover for a policy on a GPU. Raises TutelageError without a GPU, with an adapter, and without vLLM."""
     if policy.device.type != "cuda":
         raise TutelageError(
             f"--sync nccl sends weights from GPU to GPU, and the policy is on {policy.device.type}. {INSTEAD}"
         )
     if isinstance(policy.model, PeftModel):
         raise TutelageError(
-            "--sync nccl sends every weight, and the model is an adapter: use --sync lora, which sends that alone."
+            "--sync nccl sends every weight, and the model is an adapter: use --sync lora to send only the adapter."
         )
     try:
         from vllm.distributed.weight_transfer import (  # type: ignore[import-not-found]
@@ -144,14 +144,14 @@ def nccl_handover(policy: Policy) -> NcclHandover:
 
 @dataclass(frozen=True)
 class WeightSource:
-    """The weights of a policy under the names of its files, in the type that it computes in: vLLM's `WeightSource`."""
+    """Weights of a policy under the names of its files, in its compute type: vLLM's `WeightSource`."""
 
     policy: Policy
     describe: Callable[[str, torch.dtype, tuple[int, ...]], Any]
     """vLLM's `ParamMeta`."""
 
     def metadata(self) -> list[Any]:
-        """Name, type and shape of every tensor, in the order in which they are sent."""
+        """Name, type and shape of every tensor, in sending order."""
         return [
             self.describe(name, self.policy.dtype, tuple(tensor.shape))
             for name, tensor in self._tensors().items()
@@ -162,7 +162,7 @@ class WeightSource:
             yield name, tensor.to(self.policy.device, self.policy.dtype)
 
     def _tensors(self) -> Mapping[str, Tensor]:
-        """What is tied is there once, as in files."""
+        """Named tensors; tied ones once, as in files."""
         model = self.policy.model
         held = {name: parameter.detach() for name, parameter in model.named_parameters()}
         tensors: Mapping[str, Tensor] = revert_weight_conversion(model, held)
@@ -170,7 +170,7 @@ class WeightSource:
 
 
 def own_address(url: str) -> str:
-    """The address under which the machine of a server reaches this one."""
+    """Address under which a server's machine reaches this one."""
     parts = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((parts.hostname or "localhost", parts.port or 80))  # no packet is sent
@@ -178,7 +178,7 @@ def own_address(url: str) -> str:
 
 
 def free_port() -> int:
-    """A free port of this machine."""
+    """Free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

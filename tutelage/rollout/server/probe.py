@@ -1,8 +1,8 @@
-"""The truncation that a sampler must have applied, by what it says about the tokens that it drew.
+"""Detection of truncated sampling from the reported log-probabilities of sampled tokens.
 
-Where top-k, top-p or min-p keeps the set K of a distribution p, a token v in K has the probability p(v) / p(K). So the
-log-probabilities that are reported exceed those of p by −log p(K) ≥ 0, and p(K) says how many of the likeliest tokens
-were kept at every position. One setting explains all positions, or none does.
+If top-k, top-p or min-p keeps the set K of a distribution p, a token v in K has the probability p(v) / p(K). The
+reported log-probabilities thus exceed those of p by −log p(K) ≥ 0, and p(K) identifies the number of most likely
+tokens kept at every position. A setting is reported only if it explains all positions.
 """
 
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ from tutelage.rollout.server.api import TokenRequest
 from tutelage.rollout.server.rollout_servers import RolloutServer
 
 TOLERANCE = 1e-3
-"""How far p(K) may be from the probability of a set of likeliest tokens."""
+"""Tolerance between p(K) and the probability of a set of most likely tokens."""
 
 
 def truncation(logp: Float[Tensor, " M"], whole: Float[Tensor, "M V"], tokens: Int[Tensor, " M"]) -> str:
-    """The settings that explain the reported `logp` of `tokens` drawn from `whole`, the log-probabilities of all
-    tokens; "" where none does."""
+    """Settings that explain the reported `logp` of `tokens` sampled from `whole`, the log-probabilities of all
+    tokens; "" if there are none."""
     mass = (whole.gather(-1, tokens[:, None]).squeeze(-1) - logp).exp()  # p(K)
     p = whole.exp().sort(-1, descending=True).values
     reached = p.cumsum(-1)
-    last = (reached - mass[:, None]).abs().argmin(-1)  # place of the last kept token
+    last = (reached - mass[:, None]).abs().argmin(-1)  # index of the last kept token
     rows = torch.arange(len(last))
     if ((reached[rows, last] - mass).abs() > TOLERANCE).any() or (mass > 1 - TOLERANCE).all():
         return ""
@@ -48,9 +48,9 @@ def truncation(logp: Float[Tensor, " M"], whole: Float[Tensor, "M V"], tokens: I
 
 QUESTION = "What is rain?"
 TOKENS = 8
-"""Tokens of the prompt and of each response, at most."""
+"""Maximum number of tokens of the prompt and of each completion."""
 EXACT, COARSE = 1e-4, 0.1
-"""Largest difference of a log-probability in nats: in float32, where 5e-6 is usual, and in bfloat16."""
+"""Largest difference of a log-probability in nats: in float32 (5e-6 is usual), and in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Probe:
 
     @property
     def tolerance(self) -> float:
-        """How far two log-probabilities of a token may be apart, in nats."""
+        """Allowed difference between two log-probabilities of a token, in nats."""
         return EXACT if self.policy.dtype.itemsize >= 4 else COARSE
 
     def check(self, server: RolloutServer, adapter: str = "") -> None:
-        """Raise RolloutError where the server and the policy disagree about tokens of the server's, saying why."""
+        """Raise RolloutError, with the cause, if the server and the policy disagree about the server's tokens."""
         rollout = self._answers(server, adapter)
         with torch.no_grad():
             ours = self.policy.scores(rollout, temperature=self.temperature).logp

@@ -1,4 +1,4 @@
-"""Finding out what runs at an address, and refusing what rollouts cannot come from."""
+"""Detection of inference servers, and refusal of servers that cannot produce rollouts."""
 
 import os
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from tutelage.rollout.server.vllm import (
 )
 
 TIMEOUT = 1800.0
-"""Seconds without a byte after which a request has failed: a long response arrives as a whole."""
+"""Timeout of a request in seconds without a byte: a long completion arrives as a whole."""
 
 
 @dataclass(frozen=True)
 class RolloutServer:
-    """A server as it was found: how it is asked, what can be handed over to it, its release, the model it serves and
-    how many tokens that attends to (None where it does not say)."""
+    """Detected server: its API, its weight transfers, its release, the model it serves and its context in tokens
+    (None if unreported)."""
 
     connection: Connection
     api: Api
@@ -37,13 +37,13 @@ class RolloutServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Address of the server."""
         return self.connection.url
 
 
 @dataclass(frozen=True)
 class ServerKind:
-    """What a kind of server offers."""
+    """Capabilities of a kind of server."""
 
     name: str
     handovers: tuple[Handover, ...] = field(default=())
@@ -55,8 +55,8 @@ OTHER = ServerKind("a server of completions")
 
 
 def addresses(rollouts: str) -> tuple[str, ...]:
-    """The addresses in `--rollouts`, without a `/v1` at their ends. Raises TutelageError for one that is none, and for
-    one that is named twice."""
+    """Addresses in `--rollouts`, without a trailing `/v1`. Raises TutelageError for invalid and for duplicate
+    addresses."""
     urls = tuple(url.strip().rstrip("/").removesuffix("/v1") for url in rollouts.split(","))
     for url in urls:
         if not url.startswith(("http://", "https://")):
@@ -69,9 +69,10 @@ def addresses(rollouts: str) -> tuple[str, ...]:
 def connect(
     urls: Sequence[str], *, key: str | None = None, retries: int = 3, wait: float = 1.0
 ) -> list[RolloutServer]:
-    """The servers at some addresses, all of one kind and release. `key` is that of TUTELAGE_ENDPOINT_KEY if omitted.
+    """Connect to servers, all of one kind and release. `key` is TUTELAGE_ENDPOINT_KEY if omitted.
 
-    Raises TutelageError for an address without a server, for one that gives no token ids, and for servers that differ.
+    Raises TutelageError for an address without a server, for a server without token ids, and for servers that
+    differ.
     """
     key = os.environ.get(KEY, "") if key is None else key
     check_key(key, "the rollout servers")
@@ -115,7 +116,7 @@ def _found(connection: Connection) -> RolloutServer:
 
 
 def _kind(connection: Connection) -> tuple[ServerKind, str]:
-    """What kind of server it is, and its release."""
+    """Kind of a server, and its release."""
     for path, kind in (("/version", VLLM), ("/get_server_info", SGLANG)):
         try:
             about = connection.get(path)
@@ -124,7 +125,7 @@ def _kind(connection: Connection) -> tuple[ServerKind, str]:
                 raise
         else:
             release = str(about.get("version", "of unknown release"))
-            return kind, release if " " in release else f"{kind.name} {release}"  # others say their name too
+            return kind, release if " " in release else f"{kind.name} {release}"  # others give a name too
     return OTHER, OTHER.name
 
 

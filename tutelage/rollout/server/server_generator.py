@@ -1,4 +1,4 @@
-"""Servers as a generator: the prompts of a rollout are spread over them, and their responses put together again."""
+"""Generator that distributes the prompts of a rollout over servers and assembles their completions."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +22,10 @@ from tutelage.rollout.server.weight_sync import WeightSync
 
 
 class ServerGenerator:
-    """A generator that asks servers, one request for each prompt.
+    """Generator with one server request per prompt.
 
-    A response ends where that of a local generator would: at one of the vocabulary's end tokens, with the token that
-    completes a stop string, or at the limit. Without `sync` the servers keep the weights that they have.
+    Completions end as those of a local generator: at an end token of the vocabulary, with the token that completes a
+    stop string, or at the limit. Without `sync` the servers keep their weights.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class ServerGenerator:
 
     @phase("hand over weights")
     def sync(self, version: int) -> None:
-        """Have the servers load the policy's weights, called `version` from here on, and test each server on them.
+        """Make the servers load the policy's weights as version `version`, and test each server on them.
 
-        Raises RolloutError where a server cannot, or differs from the policy afterwards.
+        Raises RolloutError if a server cannot load them, or differs from the policy afterwards.
         """
         with _reasons():
             if self.weights is not None:
@@ -59,9 +59,9 @@ class ServerGenerator:
         seed: int,
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """`n` responses to each prompt, see `Generator`. The prompts of a server that is lost go to the others.
+        """`n` completions of each prompt, see `Generator`. Prompts of a failed server go to the others.
 
-        Raises RolloutError where no server is left, one refuses, or one has weights that this run did not hand over.
+        Raises RolloutError if no server is left, one refuses, or one has weights of another run.
         """
         with _reasons():
             return self._rollout(prompts, n, sampling, seed)
@@ -74,10 +74,8 @@ class ServerGenerator:
             self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop, torch.device("cpu")
         )
         adapter = "" if self.weights is None else self.weights.adapter
-        samples = n if sampling.temperature else 1  # greedy responses to a prompt are all the same
-        seeds = [
-            row_seed(seed, name, 0) % (2**31 - n) for name in prompts.ids
-        ]  # 32 bits, which servers count on
+        samples = n if sampling.temperature else 1  # greedy completions of a prompt are all equal
+        seeds = [row_seed(seed, name, 0) % (2**31 - n) for name in prompts.ids]  # 32 bits, as servers expect
         requests = [
             TokenRequest(tokens, samples, own, sampling, tuple(self.vocabulary.end_ids), "", adapter)
             for tokens, own in zip(prompts.tokens, seeds, strict=True)
@@ -98,8 +96,8 @@ class ServerGenerator:
     def _versions(
         self, server: RolloutServer, response: TokenResponse, request: TokenRequest
     ) -> tuple[int, ...] | None:
-        """The version of each token. An adapter is asked for by its label; a whole model says which one it is, or has
-        the last that was handed over."""
+        """Version of each token. Adapters are requested by label; for a whole model it is the reported version, or
+        the last one transferred."""
         if self.weights is None:
             return None
         versions = self.weights.versions
@@ -117,7 +115,7 @@ class ServerGenerator:
     def _response(
         self, server: RolloutServer, response: TokenResponse, request: TokenRequest, ends: StopCondition
     ) -> SampledCompletion:
-        """The response up to its end."""
+        """Completion up to its end."""
         sampling, version = request.sampling, self._versions(server, response, request)
         length, ended = _end(response, ends, sampling.max_new_tokens)
         tokens = response.tokens[:length]
@@ -128,7 +126,7 @@ class ServerGenerator:
 
 @contextmanager
 def _reasons() -> Iterator[None]:
-    """Whatever a user can do something about is a reason to save and go on later: no weight has moved."""
+    """Errors that a user can fix become a RolloutError, so that the run can be saved and resumed."""
     try:
         yield
     except RolloutError:
@@ -138,9 +136,9 @@ def _reasons() -> Iterator[None]:
 
 
 def _end(response: TokenResponse, ends: StopCondition, limit: int) -> tuple[int, bool]:
-    """How many tokens of a response are kept, and whether it ended by itself.
+    """Number of tokens to keep, and whether the completion terminated.
 
-    Servers find stop strings in a text of their own, which may be some tokens later than a local generator does.
+    Servers match stop strings on their own text, which may be some tokens later than in a local generator.
     """
     tokens = list(response.tokens[:limit])
     last = set(ends.end_ids.tolist())

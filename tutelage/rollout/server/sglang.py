@@ -1,5 +1,5 @@
-"""SGLang's API, by its contract (`io_struct.py` and `http_server.py` of 0.5): `/generate` with token ids, new weights
-as a folder or as a LoRA adapter."""
+"""SGLang's API, as in `io_struct.py` and `http_server.py` of 0.5: `/generate` with token ids; new weights as a
+folder or as a LoRA adapter."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from tutelage.rollout.server.api import Connection, Form, TokenRequest, TokenRes
 
 @dataclass(frozen=True)
 class SglangApi:
-    """`/generate` with `input_ids`. It wants a request for each response, so that each has a seed of its own."""
+    """`/generate` with `input_ids`, one request per completion, so that each has its own seed."""
 
     name: str = "SGLang's /generate"
     labels: bool = False
 
     def generate(self, connection: Connection, request: TokenRequest) -> list[TokenResponse]:
-        """The responses, with the version of the weights at their end."""
+        """The completions, with the version of the weights at their end."""
         sampling = request.sampling
         params: dict[str, object] = {
             "temperature": sampling.temperature,
@@ -48,7 +48,7 @@ class SglangApi:
         for one in answer if isinstance(answer, list) else ():
             reason = one.get("meta_info", {}).get("finish_reason") or {}
             if reason.get("type") == "abort":
-                raise Unanswered(f"The server {connection.url} gave a request up: {reason.get('message')}.")
+                raise Unanswered(f"The server {connection.url} aborted a request: {reason.get('message')}.")
         return Form(self.name, _generated).responses(connection, answer, request.n)
 
 
@@ -68,18 +68,18 @@ def _generated(answer: Any) -> Iterator[TokenResponse]:
 
 @dataclass(frozen=True)
 class SglangLoraHandover:
-    """A LoRA adapter, loaded under the label as its name."""
+    """LoRA adapter, loaded with the label as its name."""
 
     adapters: bool = True
     needs: str = "--enable-lora, --max-lora-rank and --lora-target-modules"
     after_failure: str = ""
 
     def is_possible(self, connection: Connection) -> bool:
-        """Not to be seen from outside: the server says it when an adapter is loaded."""
+        """Not detectable: the server reports an error when an adapter is loaded."""
         return True
 
     def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
-        """Load the adapter. What is being written goes on with the adapter that it began with, whatever `wait` says."""
+        """Load the adapter. Running requests continue with their adapter, regardless of `wait`."""
         connection.once.command("/load_lora_adapter", {"lora_name": label, "lora_path": str(folder)})
 
     def drop(self, connection: Connection, label: str) -> None:
@@ -89,19 +89,19 @@ class SglangLoraHandover:
 
 @dataclass(frozen=True)
 class SglangDiskHandover:
-    """A whole model, read again from a folder."""
+    """Whole model, reloaded from a folder."""
 
     adapters: bool = False
     needs: str = "no other flags"
     after_failure: str = ""
 
     def is_possible(self, connection: Connection) -> bool:
-        """Every server can."""
+        """Supported by every server."""
         return True
 
     def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
-        """Pause, read the weights under the label, and go on. `retract` computes the keys and values of what is being
-        written again with the new weights."""
+        """Pause, load the weights under the label, and resume. `retract` recomputes the keys and values of running
+        requests with the new weights."""
         once = connection.once
         if not wait:
             once.command("/pause_generation", {"mode": "retract"})
@@ -113,4 +113,4 @@ class SglangDiskHandover:
                 once.command("/continue_generation")
 
     def drop(self, connection: Connection, label: str) -> None:
-        """Nothing: the next version takes the place of the last."""
+        """Do nothing: the next version replaces the last."""

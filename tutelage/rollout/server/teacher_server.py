@@ -1,7 +1,7 @@
-"""A teacher behind HTTP: the log-probabilities that a served model gives to tokens that another model wrote.
+"""Teacher over HTTP: log-probabilities by a served model of tokens that another model wrote.
 
-POST /v1/completions with `echo`, `max_tokens` 0 and `logprobs` 0: vLLM, `tutelage serve`, and servers that follow
-OpenAI's first API. They tell the log-probability of each token of the prompt at temperature 1, and nothing about the
+POST /v1/completions with `echo`, `max_tokens` 0 and `logprobs` 0: vLLM, `tutelage serve`, and servers compatible
+with OpenAI's completions API. They return the log-probability of each prompt token at temperature 1, but not the
 rest of its distribution.
 """
 
@@ -29,23 +29,23 @@ from tutelage.rollout.server.vllm import COMPLETIONS
 AT_ONCE = 32
 """Requests in flight."""
 PROBED = 256
-"""Tokens of the vocabulary whose text is sent to the server, at most, to see whether it reads the same tokens."""
+"""Maximum number of vocabulary tokens whose text is sent to the server to compare tokenisation."""
 TOKEN = "token_id:"
-"""What the name of a token begins with under `return_tokens_as_token_ids`."""
+"""Prefix of token names under `return_tokens_as_token_ids`."""
 
 
 @dataclass(frozen=True)
 class TeacherServer:
-    """A served model that scores tokens. `context` is how many it attends to, None where the server does not say."""
+    """Served model that scores tokens. `context` is its context in tokens, None if unreported."""
 
     connection: Connection
     model: str
     context: int | None = None
 
     def __call__(self, rows: Rows) -> Float[Tensor, "B R"]:
-        """The log-probability of every response token, at temperature 1; 0 where there is none.
+        """Log-probability of every response token at temperature 1; 0 for padding.
 
-        Raises RolloutError where the server fails, refuses, or answers in another form.
+        Raises RolloutError if the server fails, refuses, or sends another format.
         """
         sequences = [
             (prompt[in_prompt].tolist(), response[in_response].tolist())
@@ -59,14 +59,14 @@ class TeacherServer:
         return spread(torch.tensor(values, device=rows.mask.device, dtype=torch.float32), rows.mask)
 
     def check_vocabulary(self, tokenizer: Any) -> None:
-        """Raise TutelageError where the server reads a text as other tokens than this tokenizer does."""
+        """Raise TutelageError if the server tokenises a text differently from this tokenizer."""
         text, own = _probe(tokenizer, PROBED if self.context is None else min(PROBED, self.context - 1))
         theirs, _ = self._scored(text, {"add_special_tokens": False})
         if theirs != own:
             raise TutelageError(
                 f"The teacher at {self.connection.url} has another vocabulary than the model: it reads {text[:30]!r}… "
                 f"as the tokens {theirs[:6]}…, and the model as {own[:6]}…. Distillation compares the probabilities of "
-                "the same tokens: give a teacher of the model's own family, or learn from its answers with "
+                "the same tokens: give a teacher of the model's own family, or train on its completions with "
                 "tutelage sft."
             )
 
@@ -82,7 +82,7 @@ class TeacherServer:
             tokens, logp = self._scored([*prompt, *response])
         except RolloutError:
             raise
-        except TutelageError as error:  # no weight has moved, so the run can go on later
+        except TutelageError as error:  # no weight has changed, so the run can resume later
             raise RolloutError(str(error)) from error
         if tokens != [*prompt, *response]:
             raise RolloutError(f"The teacher at {self.connection.url} scored other tokens than it was sent.")
@@ -91,7 +91,7 @@ class TeacherServer:
     def _scored(
         self, prompt: str | Sequence[int], more: dict[str, object] | None = None
     ) -> tuple[list[int], list[float]]:
-        """The tokens of a prompt and their log-probabilities; that of the first is 0."""
+        """Tokens of a prompt and their log-probabilities; the first is 0."""
         body: dict[str, object] = {
             "model": self.model,
             "prompt": prompt,
@@ -119,9 +119,9 @@ class TeacherServer:
 def connect_teacher(
     address: str, tokenizer: Any, *, key: str = "", retries: int = 3, wait: float = 1.0
 ) -> TeacherServer:
-    """The teacher at an address, whose vocabulary is that of `tokenizer`.
+    """Connect to a teacher, whose vocabulary must be that of `tokenizer`.
 
-    Raises TutelageError where nothing answers, nothing is served, or the vocabulary is another.
+    Raises TutelageError if nothing responds, nothing is served, or the vocabulary differs.
     """
     check_key(key, "the teacher")
     url = address.rstrip("/").removesuffix("/v1")
@@ -143,7 +143,7 @@ def connect_teacher(
 
 
 def _probe(tokenizer: Any, most: int) -> tuple[str, list[int]]:
-    """A text of tokens from all over a vocabulary, and the at most `most` tokens that it is read as."""
+    """Text of tokens from the whole vocabulary, and its tokenisation, at most `most` tokens."""
     control = facts(tokenizer).control
     known = sorted(place for place in tokenizer.get_vocab().values() if place not in control)
     count = most

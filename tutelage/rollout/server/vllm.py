@@ -1,7 +1,7 @@
-"""vLLM's API: tokens in and out, completions with token ids, and new weights as a folder or as a LoRA adapter.
+"""vLLM's API: tokens in and out, completions with token ids; new weights as a folder or as a LoRA adapter.
 
-POST /inference/v1/generate     a server with --enable-scale-out; says which weights wrote each token
-POST /v1/completions            every vLLM since 0.10, and servers that follow it
+POST /inference/v1/generate     a server with --enable-scale-out; reports the weights that wrote each token
+POST /v1/completions            every vLLM since 0.10, and compatible servers
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 
 
 def sampling_params(request: TokenRequest) -> dict[str, object]:
-    """The settings under vLLM's names. All of them are said, since a model's generation_config.json sets what is not.
+    """Settings under vLLM's names. All are explicit, because a model's generation_config.json sets the others.
 
-    `ignore_eos` leaves the end tokens to `stop_token_ids`, so that a response ends where a local one would.
+    `ignore_eos` leaves the end tokens to `stop_token_ids`, so that a completion ends as a local one does.
     """
     sampling = request.sampling
     params: dict[str, object] = {
@@ -47,7 +47,7 @@ class GenerateApi:
     labels: bool = True
 
     def generate(self, connection: Connection, request: TokenRequest) -> list[TokenResponse]:
-        """The responses, with the weights that wrote each token."""
+        """The completions, with the weights that wrote each token."""
         body = {
             "model": request.adapter or request.model,
             "token_ids": list(request.tokens),
@@ -65,7 +65,7 @@ class CompletionsApi:
     labels: bool = False
 
     def generate(self, connection: Connection, request: TokenRequest) -> list[TokenResponse]:
-        """The responses; such a server does not say which weights wrote them."""
+        """The completions; such a server does not report the weights that wrote them."""
         body = {
             "model": request.adapter or request.model,
             "prompt": list(request.tokens),
@@ -77,7 +77,7 @@ class CompletionsApi:
 
 
 def _ask(connection: Connection, path: str, body: dict[str, object]) -> Any:
-    """The answer with its choices in order. Raises Unanswered where the server gave a request up."""
+    """Response with its choices in order. Raises Unanswered if the server aborted a request."""
     answer = connection.post(path, body)
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list):
@@ -85,7 +85,7 @@ def _ask(connection: Connection, path: str, body: dict[str, object]) -> Any:
     reasons = {str(choice.get("finish_reason")) for choice in choices}
     if reasons - {"stop", "length"}:
         raise Unanswered(
-            f"The server {connection.url} gave a request up ({', '.join(sorted(reasons))}). Is it shutting down?"
+            f"The server {connection.url} aborted a request ({', '.join(sorted(reasons))}). Is it shutting down?"
         )
     return answer | {"choices": sorted(choices, key=lambda choice: choice["index"])}
 
@@ -112,7 +112,7 @@ def _completed(answer: Any) -> Iterator[TokenResponse]:
 
 
 def has_route(connection: Connection, path: str) -> bool:
-    """Whether the server has a route for POST: then it refuses GET with another status than 404."""
+    """Whether the server has a POST route; if so, it refuses GET with another status than 404."""
     try:
         connection.once.get(path)
     except HttpRefusal as refusal:
@@ -122,10 +122,10 @@ def has_route(connection: Connection, path: str) -> bool:
 
 @dataclass(frozen=True)
 class LoraHandover:
-    """A LoRA adapter, loaded under the label as its name.
+    """LoRA adapter, loaded with the label as its name.
 
-    Every version has a name and a folder of its own: vLLM keeps the keys and values of prompts by the adapter's name
-    and path, and would go on using those of earlier weights.
+    Every version needs a new name and folder: vLLM caches the keys and values of prompts by adapter name and path,
+    and would reuse those of earlier weights.
     """
 
     adapters: bool = True
@@ -133,11 +133,11 @@ class LoraHandover:
     after_failure: str = ""
 
     def is_possible(self, connection: Connection) -> bool:
-        """Whether adapters can be loaded as the server runs."""
+        """Whether the server allows loading adapters at run time."""
         return has_route(connection, "/v1/load_lora_adapter")
 
     def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
-        """Load the adapter. What is being written goes on with the adapter that it began with, whatever `wait` says."""
+        """Load the adapter. Running requests continue with their adapter, regardless of `wait`."""
         body = {"lora_name": label, "lora_path": str(folder)}
         connection.once.command("/v1/load_lora_adapter", body)
 
@@ -148,18 +148,18 @@ class LoraHandover:
 
 @dataclass(frozen=True)
 class DiskHandover:
-    """A whole model, read again from a folder."""
+    """Whole model, reloaded from a folder."""
 
     adapters: bool = False
     needs: str = "VLLM_SERVER_DEV_MODE=1"
     after_failure: str = "Restart it: the weights that it had are gone."
 
     def is_possible(self, connection: Connection) -> bool:
-        """Whether the routes of development are there."""
+        """Whether the server has the development routes."""
         return has_route(connection, "/collective_rpc")
 
     def give(self, connection: Connection, folder: Path, label: str, *, wait: bool) -> None:
-        """Pause, read the weights, name them, and go on."""
+        """Pause, load the weights, set their version, and resume."""
         once = connection.once
         once.command(f"/pause?mode={'wait' if wait else 'keep'}")
         try:
@@ -170,4 +170,4 @@ class DiskHandover:
             once.command("/resume")
 
     def drop(self, connection: Connection, label: str) -> None:
-        """Nothing: the next version takes the place of the last."""
+        """Do nothing: the next version replaces the last."""

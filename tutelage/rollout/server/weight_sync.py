@@ -1,5 +1,4 @@
-"""The weights of a policy on their way to servers, by a folder for each version or directly; every server is tested on
-them."""
+"""Weight synchronisation with servers, through a folder per version or directly; every server is then tested."""
 
 import shutil
 import uuid
@@ -17,11 +16,11 @@ from tutelage.rollout.server.rollout_servers import RolloutServer
 
 
 class WeightSync:
-    """Hands the policy's weights over to servers by folders below `folder`, which every server can read.
+    """Transfers the policy's weights to servers through folders below `folder`, which every server can read.
 
-    `keep` versions stay loaded. With `wait`, a server finishes what it is writing before it takes over new weights.
-    Where there is a `direct` handover, no folder is written, and `save` is not called.
-    Versions get labels that no other run uses, so that weights which another run put there are noticed.
+    `keep` versions stay loaded. With `wait`, a server finishes running requests before it loads new weights. A
+    `direct` handover writes no folder and does not call `save`. Versions have labels that are unique to the run, so
+    that weights of another run are detected.
     """
 
     def __init__(
@@ -38,36 +37,36 @@ class WeightSync:
         self.how, self.save, self.folder, self.probe = how, save, folder.resolve(), probe
         self.keep, self.wait, self.direct = keep, wait, direct
         self.versions: dict[str, int] = {}
-        """The version behind each label that servers hold, oldest first. Replaced, never changed: other threads read
+        """Version of each label that servers hold, oldest first. Replaced, never mutated, because other threads read
         it."""
         self.adapter = ""
-        """The adapter to ask for, which every server has; "" for none."""
+        """Name of the adapter that every server has; "" for none."""
         self._run = uuid.uuid4().hex[:8]
 
     def handover(self, server: RolloutServer) -> Handover:
-        """How a server takes over weights. Raises TutelageError where it cannot, saying how it has to be started."""
+        """Weight transfer for a server. Raises TutelageError, with the required options, if there is none."""
         offered = (one for one in server.handovers if one.adapters == (self.how == "lora"))
         handover = self.direct or next(offered, None)
         if handover is None:
             raise TutelageError(
-                f"{server.url} is {server.release}, which takes over no weights: only answers of a fixed model can "
-                "come from it."
+                f"{server.url} is {server.release}, which cannot load new weights: only "
+                "completions of a fixed model can come from it."
             )
         if not handover.is_possible(server.connection):
             raise TutelageError(
-                f"The server {server.url} takes over no weights by --sync {self.how}. Start it with {handover.needs}."
+                f"The server {server.url} cannot load weights by --sync {self.how}. Start it with {handover.needs}."
             )
         return handover
 
     def push(self, fleet: Fleet, version: int) -> None:
-        """Write the weights, have every server load them, and test each. Raises RolloutError where one does not."""
+        """Write the weights, make every server load them, and test each. Raises RolloutError if one fails."""
         label = f"{self._run}-{version}"
         place = self.folder / label
         if self.direct is None:
             self._write(place)
         self.versions = {**self.versions, label: version}
         fleet.each(lambda server: self._give(server, place, label))
-        if self.how != "lora":  # an adapter may be read again, where a server has no room for all of them
+        if self.how != "lora":  # an adapter may be reloaded, if a server has no room for all of them
             shutil.rmtree(place, ignore_errors=True)
         else:
             self.adapter = label
@@ -95,12 +94,12 @@ class WeightSync:
         self.probe.check(server, label if handover.adapters else "")
 
     def _prune(self, fleet: Fleet) -> None:
-        """Forget the versions beyond those that are kept."""
+        """Drop versions beyond the newest `keep`."""
         for label in list(self.versions)[: -self.keep]:
             self.versions = {name: kept for name, kept in self.versions.items() if name != label}
             for server in fleet.live:
                 try:
                     self.handover(server).drop(server.connection, label)
                 except (HttpRefusal, Unanswered):
-                    continue  # a server that was restarted meanwhile does not know it
+                    continue  # a restarted server does not have it
             shutil.rmtree(self.folder / label, ignore_errors=True)

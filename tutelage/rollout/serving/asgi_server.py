@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections. Raises TutelageError where the port cannot be used."""
+    """Listening socket. Raises TutelageError if the port cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends small answers at once only where it sees that the protocol is TCP
+    # asyncio disables Nagle's algorithm only if it sees that the protocol is TCP
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -30,7 +30,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def server(app: object) -> "uvicorn.Server":
-    """A uvicorn server for the application; it trusts no proxy header, and waits for no request for ever."""
+    """uvicorn server for the application; it trusts no proxy header, and times out incomplete requests."""
     import uvicorn
 
     from tutelage.rollout.serving.http_connections import bounds, protocol_of_server
@@ -41,7 +41,7 @@ def server(app: object) -> "uvicorn.Server":
             app,  # type: ignore[arg-type]
             http=protocol_of_server(most),
             backlog=at_once,
-            log_config=None,  # uvicorn's own would close the handlers of every other library
+            log_config=None,  # uvicorn's configuration would close the handlers of every other library
             log_level="warning",
             access_log=False,
             proxy_headers=False,
@@ -54,7 +54,7 @@ def server(app: object) -> "uvicorn.Server":
 
 @contextmanager
 def signals_handled() -> Iterator[None]:
-    """Inside, a signal that uvicorn has obeyed and raises again ends nothing more."""
+    """Context in which a signal that uvicorn handled and raises again has no further effect."""
 
     def ignored(number: int, frame: Any) -> None:
         return

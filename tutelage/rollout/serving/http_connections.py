@@ -1,4 +1,4 @@
-"""Connections that send no whole request: closed after a while, and first where there are too many connections."""
+"""Limits on idle connections: they are closed after a timeout, and first if there are too many connections."""
 
 import asyncio
 import sys
@@ -7,23 +7,23 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 PATIENCE = 20.0
-"""Seconds in which a request's head has to be there, and between two pieces of its body."""
+"""Timeout in seconds for the head of a request, and between two pieces of its body."""
 MOST_AT_ONCE = 2048
-"""Connections that the operating system holds ready, and that are taken from it at once, at most."""
+"""Maximum backlog of the listening socket, and of connections accepted at once."""
 ROUNDS = 4
-"""Times that asyncio may take so many until the protocol hears of the first of them, and a closed one is gone."""
+"""Batches that asyncio may accept before the protocol is notified of the first and a closed connection is gone."""
 OTHER_FILES = 128
-"""Open files beside the connections: databases, models, the log."""
+"""Open files besides connections: databases, models, the log."""
 MOST_FILES = 65_536
 
 
 class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # which of two it is depends on what is installed
-    """uvicorn's protocol of HTTP for connections whose number and silence are bounded.
+    """uvicorn's HTTP protocol with limits on the number of connections and on their silence.
 
-    uvicorn waits for ever for the rest of a request. With as many such connections as a process may open files nobody
-    else is served, and asyncio logs a traceback of every failed try. `waiting` are the connections that owe a part of
-    a request, those that owe it longest first: where more than `most` are open, the first of them is closed. Both
-    belong to one server, whose event loop alone may close its connections: see `protocol_of_server`.
+    uvicorn has no timeout for incomplete requests. Once such connections use up the open files of a process, no
+    other client is served, and asyncio logs a traceback for every failed accept. `waiting` are the connections with
+    an incomplete request, oldest first: beyond `most`, the first of them is closed. Both belong to one server, whose
+    event loop alone may close its connections: see `protocol_of_server`.
     """
 
     most: int
@@ -31,14 +31,14 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # wh
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request; a connection beyond `most` takes the place of one that waits longer."""
+        """Start the timeout for a request; a connection beyond `most` replaces the one that has waited longest."""
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > self.most:
             next(iter(self.waiting)).give_up()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of a request that is not whole."""
+        """Restart the timeout while a request is incomplete."""
         body = self._owes_body()
         super().data_received(data)
         if self.transport.is_closing() or not self._owes():
@@ -47,17 +47,17 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # wh
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Cancel the timeout."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def give_up(self) -> None:
-        """Close the connection without an answer."""
+        """Close the connection without a response."""
         self._stop_waiting()
         self.transport.abort()
 
     def _owes(self) -> bool:
-        """Whether a request has begun, or its connection, that is not whole."""
+        """Whether a request, or its connection, has started and is incomplete."""
         return self.cycle is None or self.cycle.response_complete or self._owes_body()
 
     def _owes_body(self) -> bool:
@@ -75,20 +75,19 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # wh
 
 
 def protocol_of_server(most: int) -> type[PatientProtocol]:
-    """The protocol of one server's connections, of which at most so many are open."""
+    """Protocol for one server, with at most so many open connections."""
     return type(PatientProtocol.__name__, (PatientProtocol,), {"most": most, "waiting": {}})
 
 
 def bounds() -> tuple[int, int]:
-    """The number of connections that are taken at once, and that of all connections, which the files of this process
-    allow. Their limit is raised as far as it may be."""
+    """Backlog and maximum number of connections, from the limit on open files, which is raised as far as allowed."""
     files = _files()
     at_once = min(MOST_AT_ONCE, files // (2 * ROUNDS))
     return at_once, max(1, files - ROUNDS * at_once - OTHER_FILES)
 
 
 def _files() -> int:
-    """The number of files that this process may open."""
+    """Limit on open files of this process."""
     if sys.platform == "win32":
         return MOST_FILES
     import resource

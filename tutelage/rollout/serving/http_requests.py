@@ -1,6 +1,6 @@
-"""HTTP requests: who may send them, and their JSON bodies, read up to a limit.
+"""Access control of HTTP requests, and their JSON bodies, read up to a limit.
 
-A request needs the API key, and no other web site may send one through the browser of a visitor.
+Requests need the API key; other web sites cannot send one through a visitor's browser.
 """
 
 import hmac
@@ -17,21 +17,20 @@ from tutelage.base.nouns import counted
 from tutelage.rollout.serving.protocol.request_fields import RequestError, error_body
 
 OPEN_PATHS = frozenset({"/health", "/ping"})
-"""Paths that need no key: they say nothing about the model."""
+"""Paths without a key; they reveal nothing about the model."""
 
 
 class Guard:
-    """Middleware that refuses requests without the `key`, if any, and requests of pages of other sites.
+    """Middleware that refuses requests without the `key`, if any, and cross-site requests.
 
-    With `only_local`, the address that a request names has to be one of this machine: a name that a foreign DNS
-    points here is refused.
+    With `only_local`, the host of a request must be an address of this machine, which prevents DNS rebinding.
     """
 
     def __init__(self, app: ASGIApp, key: str, *, only_local: bool) -> None:
         self.app, self.key, self.only_local = app, key, only_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request, or pass it on."""
+        """Refuse a request, or forward it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -43,7 +42,7 @@ class Guard:
             await self.app(scope, receive, send)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> tuple[int, str]:
-        """The status and the reason of a refusal; 0 for none."""
+        """Status and reason of a refusal; status 0 for none."""
         host, origin = headers.get("host", ""), headers.get("origin")
         try:
             name = urlsplit(f"//{host}").hostname or ""  # without the port
@@ -60,7 +59,7 @@ class Guard:
 
 
 def is_local(host: str) -> bool:
-    """Whether a host name or address stands for this machine alone."""
+    """Whether a host name or address refers to this machine only."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -68,9 +67,9 @@ def is_local(host: str) -> bool:
 
 
 async def read_json(request: Request, most: int) -> Any:
-    """The body as JSON, {} for an empty one. Raises RequestError for more than `most` bytes and for anything else.
+    """Read the body as JSON, {} if empty. Raises RequestError for more than `most` bytes and for invalid bodies.
 
-    The content type has to be application/json: a browser asks before it sends that to another site.
+    The content type must be application/json, which browsers send to another site only after a preflight request.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", ""):

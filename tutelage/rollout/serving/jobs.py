@@ -1,4 +1,4 @@
-"""Jobs of the worker and their computation: completions, decoded together, and log-probabilities of prompts."""
+"""Jobs of the worker: completions, decoded together, and log-probabilities of prompts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,17 +19,17 @@ from tutelage.engines.token_sampling import draw, row_seed, truncated, uniforms
 from tutelage.models.policy import Policy
 
 FinishReason = Literal["stop", "length", "abort"]
-"""Why an answer ended: an end token or a stop string, the limit on tokens, or the server."""
+"""Reason for the end of a completion: an end token or a stop string, the token limit, or the server."""
 Version = int | str
-"""The name of the weights that computed a token, as the client that loaded them calls it."""
+"""Name of the weights that computed a token, as chosen by the client that loaded them."""
 
 
 @dataclass(frozen=True)
 class TokenLogp:
-    """A token with its log-probability, and the likeliest tokens in its place with theirs.
+    """Token with its log-probability, and the most likely tokens in its place with theirs.
 
-    `logp` is that of the distribution that the token was sampled from, at the temperature and after truncation; at
-    temperature 0, and for tokens of a prompt, that of the model's own distribution.
+    `logp` refers to the sampling distribution, at the temperature and after truncation; at temperature 0, and for
+    prompt tokens, to the model's distribution.
     """
 
     token: int
@@ -39,10 +39,10 @@ class TokenLogp:
 
 @dataclass(frozen=True)
 class CompletionPiece:
-    """The next tokens of answer number `index`, with the text that has become certain.
+    """Next tokens of completion number `index`, with the text that has become final.
 
-    `finish` is None until the last piece. `stop` is the stop string or the token that ended the answer, where one did
-    that is no end token of the model.
+    `finish` is None until the last piece. `stop` is the stop string or token that ended the completion, unless it is
+    an end token of the model.
     """
 
     index: int
@@ -55,12 +55,12 @@ class CompletionPiece:
 
 @dataclass(frozen=True)
 class Generation:
-    """`n` answers to one prompt of token ids.
+    """`n` completions of one prompt of token ids.
 
-    The random stream of answer i depends on `seed`, `name` and i alone (see `engines.token_sampling`). `top` is the
-    number of likeliest tokens that are reported with every token, None for no log-probabilities. With `streams`, pieces
-    come as tokens are sampled, otherwise one for each whole answer. With `strips`, the text has no white space around
-    it.
+    The random stream of completion i depends only on `seed`, `name` and i (see `engines.token_sampling`). `top` is
+    the number of most likely tokens reported with every token, None for no log-probabilities. With `streams`, pieces
+    are sent as tokens are sampled, otherwise one per whole completion. With `strips`, surrounding white space is
+    removed from the text.
     """
 
     prompt: tuple[int, ...]
@@ -77,13 +77,13 @@ class Generation:
 
     @property
     def rows(self) -> int:
-        """Answers that are computed at the same time."""
+        """Number of completions computed at the same time."""
         return self.n
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """Log-probabilities of the tokens of a prompt, the first excepted, and of the `top` likeliest tokens."""
+    """Log-probabilities of the prompt tokens after the first, and of the `top` most likely tokens."""
 
     prompt: tuple[int, ...]
     top: int = 0
@@ -91,7 +91,7 @@ class Scoring:
 
     @property
     def rows(self) -> int:
-        """Sequences that are computed at the same time."""
+        """Number of sequences computed at the same time."""
         return 1
 
 
@@ -100,7 +100,7 @@ Job = Generation | Scoring
 
 @dataclass(frozen=True)
 class Ticket:
-    """A job in the queue of the worker, and where its results go. `cancelled` is set from another thread."""
+    """Job in the queue of the worker, with the receiver of its results. `cancelled` is set from another thread."""
 
     job: Job
     deliver: Callable[[Any], None]
@@ -108,25 +108,25 @@ class Ticket:
 
 
 class Line:
-    """One answer while it is decoded."""
+    """State of one completion during decoding."""
 
     def __init__(self, ticket: Ticket, job: Generation, index: int, tokenizer: Any, version: Version) -> None:
         self.ticket, self.job, self.index, self.version = ticket, job, index, version
         self.text = TextStream(tokenizer, job.sampling.stop, strips=job.strips)
         self.uniforms = uniforms([row_seed(job.seed, job.name, index)], job.sampling.max_new_tokens)[0]
         self.distribution = replace(job.sampling, max_new_tokens=1, stop=())
-        """The settings that the distribution of the next token depends on, without the others."""
+        """Settings that affect the distribution of the next token."""
         self.count = 0
         self.unsent: list[TokenLogp] = []
         self.unsent_text = ""
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the client has left."""
+        """Whether the client has disconnected."""
         return self.ticket.cancelled.is_set()
 
     def add(self, token: TokenLogp) -> bool:
-        """Add a sampled token, and deliver what is due. Returns whether it was the last one."""
+        """Add a sampled token, and deliver pending output. Returns whether it was the last token."""
         self.count += 1
         self.unsent.append(token)
         finish: FinishReason | None = None
@@ -159,21 +159,21 @@ class Line:
 
 
 class DecodingGroup:
-    """Lines on one decoder. Every step samples one token of each; `begin` takes the first one."""
+    """Lines on one decoder. Every step samples one token per line; `begin` samples the first one."""
 
     def __init__(self, decoders: Decoders, batch: PromptBatch, lines: Sequence[Line]) -> None:
         self.lines = list(lines)
         limit = max(line.job.sampling.max_new_tokens for line in lines)
         self.decoder = decoders.decoder(batch, limit)
         self.tokens = torch.empty(0, dtype=torch.long)
-        """The last token of each line."""
+        """Last token of each line."""
 
     def begin(self) -> None:
         """Read the prompts, and sample the first token of each line."""
         self.advance(self.decoder.start())
 
     def advance(self, logits: Tensor) -> None:
-        """Sample the next token of each line from logits [n, V], and drop the lines that have ended."""
+        """Sample the next token of each line from logits [n, V], and drop finished lines."""
         tokens, sampled = next_tokens(logits, self.lines)
         ended = [line.add(token) for line, token in zip(self.lines, sampled, strict=True)]
         going = [
@@ -191,7 +191,7 @@ class DecodingGroup:
 
 
 def groups_of(decoders: Decoders, lines: Sequence[Line], rows: int) -> list[DecodingGroup]:
-    """The groups of up to `rows` lines in which lines are decoded: prompts of similar length together."""
+    """Split lines into groups of up to `rows` for decoding, by similar length of prompt."""
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for number, line in enumerate(lines):
         rows_of.setdefault(line.job.prompt, []).append(number)
@@ -200,7 +200,7 @@ def groups_of(decoders: Decoders, lines: Sequence[Line], rows: int) -> list[Deco
 
 
 def next_tokens(logits: Tensor, lines: Sequence[Line]) -> tuple[Tensor, list[TokenLogp]]:
-    """The next token of each line, by the line's own settings and its own random number, from logits [n, V]."""
+    """Next token of each line from logits [n, V], with the line's own settings and random number."""
     tokens = torch.empty(len(lines), dtype=torch.long, device=logits.device)
     sampled: dict[int, TokenLogp] = {}
     for sampling, numbers in _by_sampling(lines).items():
@@ -215,7 +215,7 @@ def next_tokens(logits: Tensor, lines: Sequence[Line]) -> tuple[Tensor, list[Tok
 
 
 def _by_sampling(lines: Sequence[Line]) -> dict[config.Sampling, list[int]]:
-    """The numbers of the lines with the same distribution of the next token."""
+    """Indices of lines by distribution of the next token."""
     alike: dict[config.Sampling, list[int]] = {}
     for number, line in enumerate(lines):
         alike.setdefault(line.distribution, []).append(number)
@@ -225,7 +225,7 @@ def _by_sampling(lines: Sequence[Line]) -> dict[config.Sampling, list[int]]:
 def _with_top(
     logits: Tensor, sampling: config.Sampling, drawn: Tensor, logp: Tensor, tops: Sequence[int | None]
 ) -> list[TokenLogp]:
-    """Tokens with their log-probabilities; those of the likeliest ones where they are asked for."""
+    """Tokens with their log-probabilities, and those of the most likely tokens if requested."""
     most, wants_logps = max((top or 0 for top in tops), default=0), any(top is not None for top in tops)
     likeliest: list[dict[int, float]] = [{} for _ in tops]
     if wants_logps and (most or sampling.temperature == 0):
@@ -242,7 +242,7 @@ def _with_top(
 
 
 def distribution(logits: Tensor, sampling: config.Sampling) -> Tensor:
-    """Log-probabilities [n, V] of the distribution that tokens are sampled from; at temperature 0, of the model's."""
+    """Log-probabilities [n, V] of the sampling distribution; at temperature 0, of the model's."""
     logits = logits.float()
     if sampling.temperature == 0:
         return logits.log_softmax(-1)
@@ -251,7 +251,7 @@ def distribution(logits: Tensor, sampling: config.Sampling) -> Tensor:
 
 @torch.no_grad()
 def score(policy: Policy, jobs: Sequence[Scoring]) -> list[tuple[TokenLogp, ...]]:
-    """For each job, the tokens of its prompt after the first, each given the tokens before it, at temperature 1."""
+    """For each job, the prompt tokens after the first, each conditioned on the tokens before it, at temperature 1."""
     scores: list[tuple[TokenLogp, ...]] = [() for _ in jobs]
     longer = [number for number, job in enumerate(jobs) if len(job.prompt) > 1]
     if not longer:

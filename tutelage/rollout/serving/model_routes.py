@@ -1,4 +1,4 @@
-"""The routes."""
+"""HTTP routes of the policy server."""
 
 import asyncio
 import json
@@ -25,12 +25,12 @@ from tutelage.rollout.serving.updates import update_routes
 
 Reader = Callable[[object, ServedModel], Reply]
 CLIENT_IS_GONE = 499
-"""The status that is logged, but never seen, for a request whose client has left."""
+"""Status logged, but not sent, for a request whose client has disconnected."""
 _log = logging.getLogger(__name__)
 
 
 def create_app(service: Service, *, body: int, updates: bool) -> Starlette:
-    """The application. `body` is the limit on the bytes of a body, `updates` adds the routes that change weights."""
+    """Create the application. `body` limits the bytes of a body, `updates` adds the routes that change weights."""
     readers: dict[str, Reader] = {
         "/v1/completions": read_completions,
         "/v1/chat/completions": read_chat,
@@ -58,11 +58,11 @@ def create_app(service: Service, *, body: int, updates: bool) -> Starlette:
 def _answering(
     service: Service, read: Reader, most: int
 ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    """The endpoint of a format."""
+    """Endpoint of a format."""
 
     async def answer(request: Request) -> Response:
         body = await read_json(request, most)
-        # tokenising a long text takes time, which other requests should not wait for
+        # tokenising a long text must not block other requests
         reply = await asyncio.to_thread(read, body, service.model)
         results = service.submit(reply)
         if not reply.streams:
@@ -78,7 +78,7 @@ def _answering(
 
 
 async def _unless_gone(request: Request, results: Results) -> Response:
-    """The whole answer as JSON. Its computation is cancelled when the client leaves."""
+    """Whole response as JSON. Computation is cancelled when the client disconnects."""
     task, left = asyncio.create_task(results.body()), asyncio.create_task(_departure(request))
     try:
         await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -91,13 +91,13 @@ async def _unless_gone(request: Request, results: Results) -> Response:
 
 
 async def _departure(request: Request) -> None:
-    """Wait until the client has closed its connection."""
+    """Wait until the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _events(results: Results) -> AsyncGenerator[bytes]:
-    """Server-sent events. An error in the middle is an event too."""
+    """Server-sent events. An error during the stream is sent as an event."""
     try:
         async for chunk in results.chunks():
             yield _event(chunk)
@@ -105,7 +105,7 @@ async def _events(results: Results) -> AsyncGenerator[bytes]:
         yield _event(error_body(str(error), 503))
     except Exception:
         _log.exception("a stream failed")
-        yield _event(error_body("The server failed; its log says more.", 500))
+        yield _event(error_body("The server failed; see its log.", 500))
     finally:
         results.cancel()
     yield b"data: [DONE]\n\n"
@@ -116,7 +116,7 @@ def _event(data: dict[str, Any]) -> bytes:
 
 
 def _models(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    """The models that can be named in requests: the model itself and its adapters."""
+    """Models that requests can name: the model itself and its adapters."""
     began = int(time.time())
 
     def entry(name: str, root: str, parent: str | None) -> dict[str, Any]:
@@ -173,4 +173,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return JSONResponse(error_body("The server failed; its log says more.", 500), 500)
+    return JSONResponse(error_body("The server failed; see its log.", 500), 500)

@@ -1,4 +1,4 @@
-"""A served policy as one object: it listens, answers, and ends, with the process that started it at the latest."""
+"""Policy server as one object; it stops with its parent process at the latest."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ from tutelage.rollout.serving.model_routes import create_app
 from tutelage.rollout.serving.service import Service
 
 GRACE = 10.0
-"""Seconds that the server has to end by itself once the pipe is closed."""
+"""Grace period in seconds for the server to stop once the pipe is closed."""
 
 
 def end_with_parent() -> None:
-    """Watch standard input from a thread, and end this process when the pipe is closed."""
+    """Watch standard input from a thread, and stop this process when the pipe is closed."""
 
     def watch() -> None:
         with suppress(OSError):  # there is no standard input
@@ -32,14 +32,14 @@ def end_with_parent() -> None:
 
 
 class PolicyServer:
-    """A policy behind HTTP, from the moment it is made until `close`.
+    """Policy server over HTTP, from creation until `close`.
 
-        with PolicyServer(service, host="127.0.0.1", port=0) as served:   # in a thread of its own
+        with PolicyServer(service, host="127.0.0.1", port=0) as served:   # in a background thread
             client(served.url)
 
-    or `served.run()` in the main thread, until SIGTERM or ctrl-C. `port` 0 takes any free port.
+    or `served.run()` in the main thread, until SIGTERM or Ctrl-C. `port` 0 selects any free port.
 
-    Raises TutelageError where the port cannot be used.
+    Raises TutelageError if the port cannot be used.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class PolicyServer:
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         port = self.listening.getsockname()[1]
         self.url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-        """The address, to which clients add /v1."""
+        """Base address, without /v1."""
 
     def run(self) -> None:
-        """Answer requests until SIGTERM or ctrl-C. For the main thread."""
+        """Serve requests in the main thread until SIGTERM or Ctrl-C."""
         with signals_handled():
             self._server.run(sockets=[self.listening])
         self.close()
 
     def start(self) -> Self:
-        """Answer requests in a thread of its own."""
+        """Serve requests in a background thread."""
         sockets = {"sockets": [self.listening]}
         self._thread = threading.Thread(target=self._server.run, kwargs=sockets, name="tutelage-http")
         self._thread.start()
@@ -71,7 +71,7 @@ class PolicyServer:
         return self
 
     def close(self) -> None:
-        """End what is being answered, after up to five seconds, and free the port."""
+        """Stop running requests, after up to five seconds, and free the port."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""The weights that a server computes with: the model's own, and adapters beside them, each under a name."""
+"""Weights of a server: the model and named adapters."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -16,11 +16,11 @@ from tutelage.models.policy import Policy
 from tutelage.rollout.serving.jobs import Version
 
 FIRST_VERSION = "default"
-"""The version of the weights that a server starts with, as vLLM calls it."""
+"""Version of the initial weights, as in vLLM."""
 
 
 class ServedWeights:
-    """A policy, its adapters by name, and the version that clients call the weights by. For one thread alone."""
+    """Policy, its adapters by name, and the version of the weights. Not thread-safe."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -29,11 +29,11 @@ class ServedWeights:
 
     @property
     def adapters(self) -> Mapping[str, str]:
-        """The folders of the adapters, by name."""
+        """Folders of the adapters, by name."""
         return self._adapters
 
     def using(self, adapter: str) -> AbstractContextManager[None]:
-        """The context in which the policy computes with an adapter; with its own weights for the name ""."""
+        """Context in which the policy uses an adapter, or its own weights for the name ""."""
         model = self.policy.model
         if not isinstance(model, PeftModel):
             return nullcontext()
@@ -43,11 +43,11 @@ class ServedWeights:
         return nullcontext()
 
     def reload(self, path: str) -> None:
-        """Take over the weights of a folder. Raises TutelageError, and changes nothing, where they do not fit."""
+        """Load weights from a folder. Raises TutelageError, and changes nothing, if they do not fit."""
         load_weights(self.policy.model, path)
 
     def load_adapter(self, name: str, path: str) -> None:
-        """Load an adapter, or replace the one of that name. Raises TutelageError where it does not fit the model."""
+        """Load an adapter, or replace the one of that name. Raises TutelageError if it does not fit the model."""
         if not is_adapter(path):
             raise TutelageError(
                 f"{path!r} is not the folder of a LoRA adapter: it has no adapter_config.json."
@@ -78,14 +78,14 @@ class ServedWeights:
             self._drop({*self._adapters, name})
 
     def unload_adapter(self, name: str) -> None:
-        """Forget an adapter. Raises TutelageError where there is none of that name."""
+        """Unload an adapter. Raises TutelageError if there is none of that name."""
         if name not in self._adapters:
             raise TutelageError(f"There is no adapter {name!r}.")
         del self._adapters[name]
         self._drop(set(self._adapters))
 
     def _drop(self, kept: set[str]) -> None:
-        """Free the adapters but those of `kept`. PEFT cannot be without one: the last one stays until another comes."""
+        """Free the adapters except `kept`. PEFT requires at least one: the last one stays until another is loaded."""
         held = self.policy.model.peft_config
         for name in [name for name in held if name not in kept]:
             if len(held) > 1:
@@ -93,7 +93,7 @@ class ServedWeights:
 
 
 def _check_shapes(model: nn.Module, path: str) -> None:
-    """Raise TutelageError where an adapter is for other layers than those of the model."""
+    """Raise TutelageError if an adapter is for other layers than those of the model."""
     layers = {name.replace(".base_layer", ""): layer for name, layer in inner(model).named_modules()}
     for key, matrix in load_peft_weights(path).items():
         name, _, side = key.removeprefix("base_model.model.").partition(".lora_")
@@ -109,7 +109,7 @@ def _check_shapes(model: nn.Module, path: str) -> None:
 
 
 def _shape(settings: PeftConfig) -> dict[str, object]:
-    """The settings that adapters share whose weights can replace each other."""
+    """Settings shared by adapters whose weights can replace each other."""
     places = {"base_model_name_or_path", "inference_mode", "revision", "task_type", "peft_version"}
     return {
         name: sorted(value) if isinstance(value, set | list) else value

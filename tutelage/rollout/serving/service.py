@@ -1,4 +1,4 @@
-"""Between the routes, which run in an event loop, and the worker's thread."""
+"""Service between the routes, which run in an event loop, and the worker's thread."""
 
 import asyncio
 import copy
@@ -17,15 +17,15 @@ from tutelage.rollout.serving.worker import QueueIsFull, Worker
 
 
 class Service:
-    """A policy that answers requests.
+    """Policy that serves requests.
 
     Args:
-        policy: the model, for the service alone from here on.
-        name: the name that requests call it by.
-        path: where it came from.
-        rows: answers that are computed at the same time.
-        queue: prompts that may wait.
-        tokens: the limit on the tokens of an answer.
+        policy: model, owned by the service from now on.
+        name: name of the model in requests.
+        path: its source.
+        rows: completions computed at the same time.
+        queue: maximum number of queued prompts.
+        tokens: maximum number of tokens of a completion.
     """
 
     def __init__(self, policy: Policy, *, name: str, path: str, rows: int, queue: int, tokens: int) -> None:
@@ -42,7 +42,7 @@ class Service:
         )
 
     def submit(self, request: Reply) -> "Results":
-        """Put the jobs of a request into the queue. Raises RequestError where it is full."""
+        """Queue the jobs of a request. Raises RequestError if the queue is full."""
         results = Results(request)
         jobs: list[Job] = [*request.generations, *request.scorings]
         receivers = [results.receiver(place) for place in range(len(jobs))]
@@ -57,11 +57,11 @@ class Service:
         return results
 
     async def change(self, function: Callable[[ServedWeights], Any]) -> Any:
-        """Change the weights once the answers that are being decoded have ended."""
+        """Change the weights after running completions have ended."""
         return await asyncio.wrap_future(self.worker.change(function))
 
     async def pause(self, mode: str) -> None:
-        """Begin no further request; see `Worker.pause`. Raises RequestError for an unknown mode."""
+        """Stop starting requests; see `Worker.pause`. Raises RequestError for an unknown mode."""
         if mode not in ("wait", "abort"):
             raise RequestError(
                 f"The mode is {mode!r}; this server has wait and abort. It does not go on with other weights in the "
@@ -71,12 +71,12 @@ class Service:
         await asyncio.wrap_future(self.worker.pause("abort" if mode == "abort" else "wait"))
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
         self.worker.close()
 
 
 class Results:
-    """The results of a request, in its event loop. `cancel` is called when its client has left."""
+    """Results of a request, in its event loop. `cancel` is called when its client disconnects."""
 
     def __init__(self, request: Reply) -> None:
         self.request = request
@@ -87,7 +87,7 @@ class Results:
         self._left = sum(map(len, self.answers)) + len(self.scores)
 
     def receiver(self, place: int) -> Callable[[Any], None]:
-        """The function that takes the results of job number `place` from the worker's thread."""
+        """Callback for the results of job number `place`, called from the worker's thread."""
 
         def receive(result: Any) -> None:
             with suppress(RuntimeError):  # the loop is closed
@@ -96,18 +96,18 @@ class Results:
         return receive
 
     def cancel(self) -> None:
-        """Compute no further token."""
+        """Stop the computation."""
         for ticket in self.tickets:
             ticket.cancelled.set()
 
     async def body(self) -> dict[str, Any]:
-        """The whole answer."""
+        """Whole response."""
         while self._left:
             await self._next()
         return self.request.body(self.answers, self.scores)
 
     async def chunks(self) -> AsyncGenerator[dict[str, Any]]:
-        """The answer in chunks, as its tokens are sampled."""
+        """Response in chunks, as tokens are sampled."""
         for chunk in self.request.opening():
             yield chunk
         while self._left:
@@ -118,7 +118,7 @@ class Results:
             yield chunk
 
     async def _next(self) -> tuple[int, Any]:
-        """Wait for the next result, and keep it. Raises the exception that a job ended with."""
+        """Wait for the next result and store it. Raises the exception of a failed job."""
         place, result = await self._queue.get()
         if isinstance(result, Exception):
             raise result

@@ -1,4 +1,4 @@
-"""The routes that change the weights, as vLLM has them: for a trainer that lets this server sample its rollouts."""
+"""Routes that change the weights, compatible with vLLM, for trainers that sample rollouts from this server."""
 
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
@@ -18,13 +18,13 @@ S = TypeVar("S", bound=Struct)
 
 
 class ReloadArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    """What `reload_weights` takes."""
+    """Arguments of `reload_weights`."""
 
     weights_path: Text = ""
 
 
 class Reload(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `/collective_rpc`."""
+    """Body of `/collective_rpc`."""
 
     method: Text = ""
     kwargs: ReloadArguments = ReloadArguments()
@@ -33,13 +33,13 @@ class Reload(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewVersion(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `/update_weight_version`."""
+    """Body of `/update_weight_version`."""
 
     new_version: Annotated[Version, Meta(description="a text or a whole number")]
 
 
 class LoadAdapter(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `/v1/load_lora_adapter`."""
+    """Body of `/v1/load_lora_adapter`."""
 
     lora_name: Text = ""
     lora_path: Text = ""
@@ -47,14 +47,14 @@ class LoadAdapter(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UnloadAdapter(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `/v1/unload_lora_adapter`."""
+    """Body of `/v1/unload_lora_adapter`."""
 
     lora_name: Text = ""
     lora_int_id: Any = None
 
 
 def update_routes(service: Service, body: int) -> list[Route]:
-    """The routes. `body` is the limit on the bytes of a body."""
+    """Create the routes. `body` limits the bytes of a body."""
     updates = _Updates(service, body)
     posts: dict[str, Endpoint] = {
         "/pause": updates.pause,
@@ -72,27 +72,27 @@ def update_routes(service: Service, body: int) -> list[Route]:
 
 
 class _Updates:
-    """The endpoints. What changes weights waits for the answers that are being decoded, paused or not."""
+    """Endpoints. Changes of weights wait for running completions, paused or not."""
 
     def __init__(self, service: Service, body: int) -> None:
         self.service, self.body = service, body
 
     async def pause(self, request: Request) -> Response:
-        """Begin no further request until /resume. `?mode=wait` lets those that began end; `abort` ends all."""
+        """Stop starting requests until /resume. `?mode=wait` finishes running ones; `abort` stops all."""
         await self.service.pause(request.query_params.get("mode", "abort"))
         return JSONResponse({"status": "paused"})
 
     async def resume(self, request: Request) -> Response:
-        """Go on."""
+        """Resume after /pause."""
         self.service.worker.resume()
         return JSONResponse({"status": "resumed"})
 
     async def is_paused(self, request: Request) -> Response:
-        """Whether /pause was called last."""
+        """Whether the server is paused."""
         return JSONResponse({"is_paused": self.service.worker.paused})
 
     async def reload(self, request: Request) -> Response:
-        """`{"method": "reload_weights", "kwargs": {"weights_path": DIR}}`: the weights of a folder."""
+        """`{"method": "reload_weights", "kwargs": {"weights_path": DIR}}`: load weights from a folder."""
         fields = await self._read(Reload, request)
         if fields.method != "reload_weights":
             raise refusal("method", f"is {fields.method!r}; this server has reload_weights")
@@ -103,17 +103,17 @@ class _Updates:
         return JSONResponse({"results": [None]})
 
     async def name_version(self, request: Request) -> Response:
-        """`{"new_version": NAME}`: what the weights are called from here on."""
+        """`{"new_version": NAME}`: set the version of the weights."""
         name = (await self._read(NewVersion, request)).new_version
         await self.service.change(lambda weights: setattr(weights, "version", name))
         return JSONResponse({"success": True, "new_version": name})
 
     async def info(self, request: Request) -> Response:
-        """The version of the weights."""
+        """Version of the weights."""
         return JSONResponse({"weight_version": self.service.worker.weights.version})
 
     async def load_adapter(self, request: Request) -> Response:
-        """`{"lora_name", "lora_path", "load_inplace"}`: a LoRA adapter, which requests name as their model."""
+        """`{"lora_name", "lora_path", "load_inplace"}`: load a LoRA adapter, which requests name as their model."""
         fields = await self._read(LoadAdapter, request)
         name, path, model = fields.lora_name, fields.lora_path, self.service.model
         if not name or not path:
@@ -126,7 +126,7 @@ class _Updates:
         return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
 
     async def unload_adapter(self, request: Request) -> Response:
-        """`{"lora_name"}`: forget an adapter."""
+        """`{"lora_name"}`: unload an adapter."""
         name = (await self._read(UnloadAdapter, request)).lora_name
         await self.service.change(lambda weights: weights.unload_adapter(name))
         return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

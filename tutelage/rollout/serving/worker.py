@@ -1,4 +1,5 @@
-"""The thread that owns the model: it takes jobs from a queue, decodes them in groups, and changes weights between."""
+"""Worker thread that owns the model: takes jobs from a queue, decodes them in groups, and changes weights in
+between."""
 
 import logging
 import threading
@@ -28,28 +29,28 @@ from tutelage.rollout.serving.jobs import (
 from tutelage.rollout.serving.served_weights import ServedWeights
 
 MOST_GROUPS = 32
-"""Groups that are decoded at the same time. A job that waits joins the next group."""
+"""Maximum number of groups decoded at the same time. Queued jobs join the next group."""
 _log = logging.getLogger(__name__)
 
 
 class QueueIsFull(Exception):
-    """No further job is taken at the moment."""
+    """The queue accepts no further job at the moment."""
 
 
 class ServerIsClosing(TutelageError):
-    """The server ends, and the job will not be finished."""
+    """The server is stopping and will not finish the job."""
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down.")
 
 
 class Worker:
-    """Computes jobs on one policy, in one thread.
+    """Computes jobs with one policy, in one thread.
 
     Args:
-        policy: the model that is served, for the worker alone.
-        rows: answers that are computed at the same time.
-        queue: jobs that may wait.
+        policy: served model, owned by the worker.
+        rows: completions computed at the same time.
+        queue: maximum number of queued jobs.
     """
 
     def __init__(self, policy: Policy, *, rows: int, queue: int) -> None:
@@ -61,7 +62,7 @@ class Worker:
         self._aborting = self._closing = False
         self._changed = threading.Condition()
         self._decoders: Decoders | None = None
-        self._context = ExitStack()  # of decoding, with one adapter
+        self._context = ExitStack()  # decoding context of one adapter
         self._adapter = ""
         self._thread = threading.Thread(target=self._run, name="tutelage-worker", daemon=True)
         self._thread.start()
@@ -70,12 +71,12 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether jobs are still computed."""
+        """Whether jobs are still processed."""
         return self._thread.is_alive()
 
     def submit(self, jobs: Sequence[Job], deliver: Sequence[Callable[[Any], None]]) -> list[Ticket]:
-        """Put jobs into the queue, all or none. `deliver[i]` is called from the worker's thread with every result of
-        job i: pieces of answers, the tokens of a prompt, or an exception.
+        """Queue jobs, all or none. `deliver[i]` is called from the worker's thread with every result of job i: pieces
+        of completions, prompt tokens, or an exception.
 
         Raises QueueIsFull, and ServerIsClosing.
         """
@@ -90,8 +91,7 @@ class Worker:
         return tickets
 
     def change(self, function: Callable[[ServedWeights], Any]) -> Future[Any]:
-        """Call a function on the weights, in the worker's thread, once the answers that are being decoded have
-        ended."""
+        """Call a function on the weights in the worker's thread, after running completions have ended."""
 
         def changed() -> Any:
             self._leave()
@@ -109,28 +109,28 @@ class Worker:
         return future
 
     def pause(self, mode: Literal["wait", "abort"]) -> Future[Any]:
-        """Begin no further job. The result is there when no answer is being decoded: they end by themselves, or now
-        with `abort`, which also drops the jobs that wait."""
+        """Stop starting jobs. Resolves once no completion is running: they are finished, or stopped with `abort`,
+        which also drops queued jobs."""
         with self._changed:
             self.paused = True
             self._aborting = mode == "abort"
         return self._call(lambda: None)
 
     def warm_up(self) -> None:
-        """Compute an answer of two tokens, so that the first request does not wait for kernels and their trials."""
+        """Compute a completion of two tokens, so that the first request does not wait for kernel selection."""
         done = threading.Event()
         job = Generation((0,), config.Sampling(max_new_tokens=2), frozenset())
         self.submit([job], [lambda result: done.set()])
         done.wait()
 
     def resume(self) -> None:
-        """Go on with the jobs that wait."""
+        """Resume queued jobs."""
         with self._changed:
             self.paused = False
             self._changed.notify()
 
     def close(self) -> None:
-        """End what is being decoded, and the thread."""
+        """Stop running jobs and the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -149,7 +149,7 @@ class Worker:
             self._end()
 
     def _wait(self) -> bool:
-        """Wait until there is something to do. False once the worker is to end."""
+        """Wait for work. Returns False once the worker must stop."""
         with self._changed:
             while not (self._closing or self._groups or self._calls or (self._waiting and not self.paused)):
                 self._changed.wait()
@@ -173,11 +173,11 @@ class Worker:
                 function, future = self._calls.popleft()
             try:
                 future.set_result(function())
-            except BaseException as error:  # the caller hears of it
+            except BaseException as error:  # delivered to the caller
                 future.set_exception(error)
 
     def _admitted(self) -> list[Ticket]:
-        """The jobs at the head of the queue that can begin now: all for the same adapter."""
+        """Queued jobs that can start now, all for the same adapter."""
         with self._changed:
             taken: list[Ticket] = []
             if self.paused or self._calls or len(self._groups) >= MOST_GROUPS:
@@ -246,7 +246,7 @@ class Worker:
             ticket.deliver(error)
 
     def _decoders_of(self, adapter: str) -> Decoders:
-        """The decoders of an adapter, in the context of decoding with it."""
+        """Decoders of an adapter, in its decoding context."""
         if self._decoders is None or adapter != self._adapter:
             self._leave()
             self._context.enter_context(self.weights.using(adapter))
@@ -259,7 +259,7 @@ class Worker:
         self._decoders = None
 
     def _close_groups(self) -> None:
-        """End all answers where they are."""
+        """Stop all completions at their current token."""
         for group in self._groups:
             for line in group.lines:
                 line.close("abort")

@@ -1,16 +1,16 @@
-"""Scores of a batch by parts, for both kinds of update, and the mismatch of the sampler's to the trainer's.
+"""Micro-batched scores for both kinds of update, and corrections for the mismatch between sampler and trainer.
 
-In bfloat16 decoding rounds otherwise than the forward pass that is trained through, so that what was sampled comes from
-another distribution than the one whose gradient is taken. So it does, and further from it, where rollouts are written
-ahead of the steps that learn from them, by an older policy. Three ways to go on (`Mismatch`):
+In bfloat16, decoding and the training forward pass round differently, so samples come from a slightly different
+distribution than the one whose gradient is taken. The gap is larger if rollouts are generated ahead, by an older
+policy. Three corrections (`Mismatch`):
 
     none        the old log-probabilities are the sampler's own
-    recompute   they are the trainer's, so that the first ratio is that of the trainer to itself
-    truncated   the trainer's, and the surrogate of every token is weighed by w = min(π_trainer / π_sampler, C)
+    recompute   they are recomputed by the trainer, so the first ratio is 1
+    truncated   they are recomputed, and each token's surrogate is weighted by w = min(π_trainer / π_sampler, C)
 
-The last is truncated importance sampling: where C is never reached, E_sampler[w ∇log π Ψ] is the gradient under the
-trainer's own distribution of the token, and C bounds what a single token can do (Yao et al. 2025, "Your efficient RL
-framework secretly brings you off-policy RL training"; Ionides 2008 for the truncation).
+The last is truncated importance sampling: while C is not reached, E_sampler[w ∇log π Ψ] is the gradient under the
+trainer's own distribution of the token; C bounds the influence of a single token (Yao et al. 2025, "Your efficient
+RL framework secretly brings you off-policy RL training"; Ionides 2008 for the truncation).
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from tutelage.train.rl.setup import CriticModel, PolicyModel, Setup
 def score_rows(
     policy: PolicyModel, rows: Rows, *, temperature: float, budget: Budget, critic: CriticModel | None = None
 ) -> TokenScores:
-    """The log-probability of every response token and, with a critic, the value of the state before it."""
+    """Log-probability of every response token and, with a critic, the value of the state before it."""
     value_head = None if critic is None else critic.value_head
 
     def compute() -> TokenScores:
@@ -52,7 +52,7 @@ def score_rows(
 
 @torch.no_grad()
 def value_rows(policy: PolicyModel, critic: CriticModel, rows: Rows, budget: Budget) -> Tensor:
-    """The value of the state before every response token. Float[B, R]"""
+    """Value of the state before every response token. Float[B, R]"""
 
     def compute() -> Tensor:
         value = torch.zeros(rows.mask.shape, device=rows.mask.device)
@@ -66,8 +66,7 @@ def value_rows(policy: PolicyModel, critic: CriticModel, rows: Rows, budget: Bud
 
 
 def staleness_metrics(rollout: Rollout, version: int) -> dict[str, float]:
-    """How many versions behind `version` the weights were that wrote the tokens: staleness/mean per token, and
-    staleness/max."""
+    """Policy lag of the tokens, in versions behind `version`: staleness/mean per token, and staleness/max."""
     if rollout.version is None:
         return {}
     behind = (version - rollout.version).where(rollout.mask, 0).float()
@@ -75,7 +74,7 @@ def staleness_metrics(rollout: Rollout, version: int) -> dict[str, float]:
 
 
 def mismatch_metrics(sampler: Tensor, trainer: Tensor, mask: Tensor) -> dict[str, float]:
-    """The difference of two log-probabilities of the sampled tokens, Float[B, R].
+    """Difference between two log-probabilities of the sampled tokens, Float[B, R].
 
     sampler/mismatch    mean |log π_trainer − log π_sampler| per token
     sampler/kl          KL(sampler‖trainer) per token in nats, by k3
@@ -90,36 +89,36 @@ def mismatch_metrics(sampler: Tensor, trainer: Tensor, mask: Tensor) -> dict[str
 
 
 def truncated_importance(sampler: Tensor, trainer: Tensor, mask: Tensor, cap: float) -> Tensor:
-    """w = min(π_trainer / π_sampler, cap) of every token, 1 where there is none. Float[B, R]"""
+    """w = min(π_trainer / π_sampler, cap) of every token; 1 for padding. Float[B, R]"""
     return (trainer - sampler).where(mask, 0.0).exp().clamp(max=cap)
 
 
 def share_truncated(weight: Tensor, mask: Tensor, cap: float) -> float:
-    """sampler/truncated: the share of tokens whose weight is held at the cap."""
+    """sampler/truncated: fraction of tokens whose weight is at the cap."""
     return float(masked_mean((weight >= cap).float(), mask))
 
 
 RATIO_TOLERANCE = 1e-3
-"""How far log π − log π_old may be from 0 before the first step in float32: 7e-6 is usual, large logits round to more
-than 1e-4, and every real fault is above 0.01."""
+"""Tolerance of |log π − log π_old| before the first step in float32: 7e-6 is usual, rounding of large logits exceeds
+1e-4, and real faults exceed 0.01."""
 
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """The result of an update: KL(old‖policy) in nats per token, for the controllers, and metrics, for the log."""
+    """Result of an update: KL(old‖policy) in nats per token for the controllers, and metrics for the log."""
 
     kl_old: float
     metrics: dict[str, float]
 
 
 def cut(rows: Batch, weight: Tensor, index: Tensor) -> tuple[Batch, Tensor]:
-    """The rows at `index`, trimmed, and the weights of their tokens Float[B, R] among those of all rows."""
+    """Trimmed rows at `index`, and their token weights Float[B, R]."""
     part = rows.rows(index).trimmed()
     return part, weight[index.to(weight.device)][:, : part.mask.shape[1]]
 
 
 def policy_scores(setup: Setup, part: Batch, *, with_values: bool = False) -> TokenScores:
-    """The policy's scores that the objective needs; with the critic's values where it shares the policy's trunk."""
+    """Policy scores required by the objective, with critic values if the critic shares the policy's trunk."""
     critic = setup.critic if with_values else None
     return setup.policy.scores(
         part,
@@ -131,8 +130,8 @@ def policy_scores(setup: Setup, part: Batch, *, with_values: bool = False) -> To
 
 
 def critic_backward(setup: Setup, part: Batch, weight: Tensor, terms: LossTerms) -> Tensor:
-    """Accumulate the gradient of the critic's loss on a part of a batch, in a pass of its own. Returns the loss, which
-    is noted among `terms`. []"""
+    """Accumulate the gradient of the critic's loss on a part of a batch, in a separate pass. Returns the loss and
+    adds it to `terms`. []"""
     assert setup.critic is not None
     assert setup.recipe.critic is not None
     loss = critic_loss(setup.recipe, part, setup.critic.values(part), weight)
@@ -142,20 +141,20 @@ def critic_backward(setup: Setup, part: Batch, weight: Tensor, terms: LossTerms)
 
 
 def distance(part: Batch, logp: Tensor) -> Tensor:
-    """The largest |log π − log π_old| on a token. []"""
+    """Largest |log π − log π_old| of a token. []"""
     return (logp - part.logp).abs().where(part.mask, 0.0).max()
 
 
 def named(part: Batch) -> str:
-    """The prompts of a few rows, for an error."""
+    """Names of the first prompts of a part, for an error message."""
     return ", ".join(part.ids[:4])
 
 
 def refuse_disagreement(nats: float) -> None:
-    """Raise TutelageError where policy and sampler differ on a token although their weights are equal."""
+    """Raise TutelageError if policy and sampler disagree on a token although their weights are equal."""
     if nats > RATIO_TOLERANCE:
         raise TutelageError(
-            f"Before the first step the policy and the sampler disagree by {nats:.2g} nats on a token, where "
-            "they are the same weights. The usual causes are dropout that is still on, a truncated sampling "
+            f"Before the first step the policy and the sampler disagree by {nats:.2g} nats on a token, although "
+            "their weights are the same. The usual causes are dropout that is still on, a truncated sampling "
             "distribution, or a model that depends on padding."
         )

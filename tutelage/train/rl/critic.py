@@ -1,4 +1,4 @@
-"""Critics: a linear head on the policy's own trunk, or a network of its own."""
+"""Critics: a linear head on the policy's trunk, or a separate network."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,28 +20,28 @@ from tutelage.models.policy import Policy
 from tutelage.train.rl.setup import PolicyModel
 
 CRITIC = "critic"
-"""The folder of a critic network, beside the files of its policy."""
+"""Folder of a critic network, next to the files of its policy."""
 
 CriticPlace = Literal["trunk", "network"]
 
 
 class TrunkCritic:
-    """V(s) = w · h(s) + b, where h is the policy's hidden state: one forward pass for the policy and the critic."""
+    """V(s) = w · h(s) + b with the policy's hidden state h: one forward pass for policy and critic."""
 
     def __init__(self, policy: PolicyModel, head: nn.Linear) -> None:
         self.policy, self.head = policy, head
 
     @property
     def value_head(self) -> Callable[[Tensor], Tensor]:
-        """The linear layer. Float[M, d] -> Float[M, 1]"""
+        """Linear layer of the head. Float[M, d] -> Float[M, 1]"""
         return self.head
 
     def parameters(self) -> list[nn.Parameter]:
-        """The head's weight and bias."""
+        """Weight and bias of the head."""
         return list(self.head.parameters())
 
     def values(self, rows: Rows) -> Tensor:
-        """The value of the state before each response token, with no gradient into the trunk. Float[B, R]"""
+        """Value of the state before each response token; no gradient reaches the trunk. Float[B, R]"""
         with torch.no_grad():
             states = self.policy.states(rows).to(self.head.weight.dtype)
         return spread(self.head(states).squeeze(-1), rows.mask)
@@ -52,7 +52,7 @@ class TrunkCritic:
 
 
 class NetworkCritic:
-    """V(s) by a transformer of its own."""
+    """V(s) by a separate transformer."""
 
     value_head = None
 
@@ -60,11 +60,11 @@ class NetworkCritic:
         self.model = model
 
     def parameters(self) -> list[nn.Parameter]:
-        """The parameters of the network."""
+        """Parameters of the network."""
         return self.model.parameters()
 
     def values(self, rows: Rows) -> Tensor:
-        """The value of the state before each response token. Float[B, R]"""
+        """Value of the state before each response token. Float[B, R]"""
         return self.model.values(rows)
 
     def backward(self, loss: Tensor) -> None:
@@ -80,20 +80,20 @@ def make_critic(
     seed: int,
     checkpointing: bool = False,
 ) -> TrunkCritic | NetworkCritic:
-    """A critic for `policy`; `start` is the reward model (or language model) that a network begins as, and
-    `checkpointing` computes its layers again in the backward pass.
+    """Create a critic for `policy`. `start` is the reward or language model that initialises a network; `checkpointing`
+    recomputes its layers in the backward pass.
 
-    Raises TutelageError where the critic could not read the policy's states or tokens.
+    Raises TutelageError if the critic cannot read the policy's states or tokens.
     """
     if place == "trunk":
         return TrunkCritic(policy, _head(policy))
     if start is None:
-        raise ValueError("a critic network needs a model to begin as")
+        raise ValueError("a critic network needs a model to start from")
     return NetworkCritic(critic_network(start, policy, seed=seed, checkpointing=checkpointing))
 
 
 def save_policy(policy: Policy, critic: TrunkCritic | NetworkCritic | None, folder: Path) -> None:
-    """Write the policy, and a critic network in a folder of its own inside."""
+    """Save the policy, and a critic network in a subfolder."""
     policy.save(folder)
     if isinstance(critic, NetworkCritic):
         critic.model.save(folder / CRITIC)
@@ -101,7 +101,7 @@ def save_policy(policy: Policy, critic: TrunkCritic | NetworkCritic | None, fold
 
 @contextmanager
 def gathered_to_save(policy: Policy, critic: TrunkCritic | NetworkCritic | None) -> Iterator[None]:
-    """The context in which `save_policy` has all weights on rank 0. Collective."""
+    """Context in which `save_policy` has all weights on rank 0. Collective."""
     with policy.gathered_to_save():
         if isinstance(critic, NetworkCritic):
             with critic.model.gathered_to_save():
@@ -113,7 +113,7 @@ def gathered_to_save(policy: Policy, critic: TrunkCritic | NetworkCritic | None)
 def _head(policy: Policy) -> nn.Linear:
     if not policy.head.is_known:
         raise TutelageError(
-            "This architecture does not show its hidden states, so the critic cannot sit on the policy's trunk. Use "
+            "This architecture does not expose its hidden states, so the critic cannot share the policy's trunk. Use "
             "--critic network."
         )
     head = nn.Linear(policy.width, 1)
@@ -125,9 +125,9 @@ def _head(policy: Policy) -> nn.Linear:
 def critic_network(
     start: config.Model, policy: Policy, *, seed: int, checkpointing: bool = False
 ) -> ScalarModel:
-    """The network of a critic, which begins as a reward model, or as a language model with a head of 0.
+    """Critic network initialised from a reward model, or from a language model with a zero head.
 
-    Raises TutelageError where it could not read the policy's tokens.
+    Raises TutelageError if its tokens differ from the policy's.
     """
     if checkpointing:
         start = replace(start, engine="plain")

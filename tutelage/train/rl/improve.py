@@ -1,4 +1,4 @@
-"""The on-policy loop: generate, score, prepare, update. One loop for every recipe."""
+"""On-policy training loop: generate, score, prepare, update. All recipes share it."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,15 +37,15 @@ def improve(
     critic: CriticModel | None = None,
     state: RecipeState | None = None,
 ) -> Iterator[Step]:
-    """Raise the expected score of the policy's own responses, one rollout per step.
+    """Maximise the expected score of the policy's own completions, with one rollout per step.
 
-    `prompts(step)` gives the prompts of a step (counted from 0); `generator` writes `recipe.samples` responses to each
-    with the policy's weights. The reference is the policy inside `policy.reference()`. A recipe with a critic needs
-    one. `state` is that of the step a run was left at (`Step.recipe`); None begins anew.
+    `prompts(step)` returns the prompts of a step (counted from 0); `generator` writes `recipe.samples` completions of
+    each with the policy's weights. The reference is the policy inside `policy.reference()`. Recipes with a critic
+    require one. `state` resumes from the state of an earlier step (`Step.recipe`); None starts from scratch.
 
-    Metrics, beside those of sampling, the parts of the reward, scoring, preparing, updating and of the policy:
-    tokens_per_second (sampled tokens over the time of the whole step), and tokens_at_once, the budget of one pass with
-    gradients.
+    Metrics, in addition to those of sampling, reward parts, scoring, preparation, update and policy:
+    tokens_per_second (sampled tokens over the time of the whole step), and tokens_at_once, the budget of one pass
+    with gradients.
     """
     setup = Setup(recipe, policy, critic, learner, settings)
     state = initial_state(recipe) if state is None else state
@@ -88,8 +88,7 @@ def improve(
 
 
 def refuse_stale(rollout: Rollout, version: int, staleness: int = 0) -> None:
-    """Raise RolloutError where a token was written by other weights than those of this version and the `staleness`
-    versions before it."""
+    """Raise RolloutError if a token was written by weights older than `version` − `staleness`."""
     if rollout.version is None:
         return
     versions = rollout.version[rollout.mask]
@@ -98,16 +97,16 @@ def refuse_stale(rollout: Rollout, version: int, staleness: int = 0) -> None:
         other = int(versions[~admitted][0])
         raise RolloutError(
             f"The generator wrote a response with version {other} of the weights in step {version + 1}, where version "
-            f"{version} was asked for. Its weights were not updated: check that it can load them."
+            f"{version} was requested. Its weights were not updated: check that it can load them."
         )
 
 
 def _scored_first(setup: Setup, state: RecipeState, prompts: Sequence[EncodedPrompt]) -> frozenset[str]:
-    """The ids of the prompts whose responses are the first minibatch: they are scored by the weights that wrote them.
+    """Ids of the prompts whose completions form the first minibatch; they are scored by the weights that wrote them.
 
-    None where the first scores are not those with gradients, where other answers may take the place of these, and in
-    updates of several epochs, which would gain little. Of several ranks each would have another share of a minibatch
-    than of all rows, so that there all rows have to be in it.
+    None if first scores come from another pass than those with gradients, if completions may be replaced, and in
+    updates of several epochs, which would gain little. With several ranks, the first minibatch must hold all rows,
+    because its share of a rank's rows would differ.
     """
     recipe, update = setup.recipe, setup.recipe.update
     if not isinstance(update, GradientSteps) or critic_only(recipe, state):
@@ -120,6 +119,6 @@ def _scored_first(setup: Setup, state: RecipeState, prompts: Sequence[EncodedPro
 
 
 def _questions_and_answers(answers: ScoredCompletions) -> tuple[tuple[str, str], ...]:
-    """The last message of the prompt, and the text of the response, row by row."""
+    """Last message of the prompt and text of the completion, per row."""
     questions = (p.messages[-1].content if p.messages else "" for p in answers.row_prompts)
     return tuple(zip(questions, answers.texts, strict=True))

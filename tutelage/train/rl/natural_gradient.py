@@ -1,6 +1,6 @@
-"""The update by one natural-gradient step: TRPO with its line search, the natural gradient without.
+"""Natural-gradient updates: TRPO with its line search, and a plain natural-gradient step.
 
-The curvature of the policy's distributions is a product with a vector (`Fisher`), and its parameters are one vector.
+The curvature is available as Fisher-vector products (`Fisher`); parameters are flattened to one vector.
 """
 
 import math
@@ -31,23 +31,23 @@ from tutelage.train.rl.batch_scores import (
 from tutelage.train.rl.setup import PolicyModel, Setup
 
 LOGITS_AT_ONCE = 4 * CHUNK_ELEMENTS
-"""Elements of the logits of one part: here they live in a graph, and cannot be cut into chunks."""
+"""Maximum number of logits in one part: they are part of a graph and cannot be chunked."""
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
-    """Tensors of any shape as one vector. Float[N]"""
+    """Concatenate tensors of any shape into one vector. Float[N]"""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
 @torch.no_grad()
 def put(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
-    """Give the parameters the values of one vector, in order. Float[N]"""
+    """Copy one vector into the parameters, in order. Float[N]"""
     for parameter, values in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
         parameter.copy_(values.view_as(parameter))
 
 
 def parts_by_logits(rows: Rows, vocabulary: int, budget: Budget) -> Iterator[Rows]:
-    """Rows in parts of at most `budget` padded tokens whose logits also stay within `LOGITS_AT_ONCE`."""
+    """Split rows into parts of at most `budget` padded tokens and `LOGITS_AT_ONCE` logits."""
     most = max(1, LOGITS_AT_ONCE // vocabulary)
     for index in budget.parts(lambda batch, tokens: split_by_length(batch, min(tokens, most)), rows):
         yield rows.rows(index).trimmed()
@@ -55,7 +55,7 @@ def parts_by_logits(rows: Rows, vocabulary: int, budget: Budget) -> Iterator[Row
 
 @dataclass(frozen=True)
 class _Linear:
-    """The logits [n, V] of some tokens, and Jᵀu as a function of u, where J is their Jacobian."""
+    """Logits [n, V] of some tokens, and the function u ↦ Jᵀu for their Jacobian J."""
 
     logits: Tensor
     u: Tensor
@@ -66,8 +66,8 @@ class Fisher:
     """v ↦ F v, with F = mean over tokens of Jᵀ (diag p − p pᵀ) J, the Hessian of the mean KL(π_old‖π) at π = π_old.
 
     J is the Jacobian of a token's logits in the parameters and p its distribution. F is never formed: J v is the
-    derivative of uᵀJv in u, whose value is 0 everywhere and costs one more backward pass (Pearlmutter 1994). So a
-    product costs about two gradients, and half of that where one part holds all rows: its graph is then kept.
+    derivative of uᵀJv in u, which costs one more backward pass (Pearlmutter 1994). A product costs about two
+    gradients, or one if a single part holds all rows, whose graph is then reused.
     """
 
     def __init__(self, policy: PolicyModel, rows: Rows, *, temperature: float, budget: Budget) -> None:
@@ -112,9 +112,9 @@ class Fisher:
 def mean_kl(
     policy: PolicyModel, rows: Rows, old: Tensor, new: Tensor, *, temperature: float, budget: Budget
 ) -> float:
-    """KL(old‖new) of the next-token distributions, exactly, averaged over the response tokens. Nats per token.
+    """Exact KL(old‖new) of the next-token distributions, averaged over the response tokens. Nats per token.
 
-    `old` and `new` are the policy's parameters as vectors Float[N]; the policy is left new.
+    `old` and `new` are parameter vectors Float[N]; the policy ends with the parameters `new`.
     """
     parameters = policy.parameters()
     total = torch.zeros((), dtype=torch.float64)
@@ -130,13 +130,13 @@ def mean_kl(
 
 
 def natural_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
-    """d = √(2δ / xᵀ(F + λ)x) x with (F + λ) x = g, shortened until the objective rises and the KL holds.
+    """d = √(2δ / xᵀ(F + λ)x) x with (F + λ) x = g, shortened until the objective rises and the KL is within δ.
 
-    g is the gradient of everything that the recipe maximises, and F the Fisher matrix of the policy's distributions at
-    the tokens of the batch. The optimiser and its learning rate are the critic's alone; in the warm-up only it moves.
+    g is the gradient of the recipe's objective, and F the Fisher matrix of the policy's distributions at the tokens of
+    the batch. The optimiser and its learning rate apply to the critic only, which alone is updated in the warm-up.
 
-    Metrics: policy/objective (at the sampler), step/gain (its rise), step/share (of the whole step that was taken; 0
-    where the search refused all), kl/old (exact, nats per token), ratio/max, grad_norm (of g), value/loss (mean over
+    Metrics: policy/objective (at the sampler), step/gain (its rise), step/share (accepted fraction of the full step;
+    0 if the search rejected all), kl/old (exact, nats per token), ratio/max, grad_norm (of g), value/loss (mean over
     the critic's steps), updates (0 or 1).
     """
     result = UpdateResult(0.0, {"kl/old": 0.0, "updates": 0.0})
@@ -149,14 +149,14 @@ def natural_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResu
 
 @dataclass(frozen=True)
 class _Objective:
-    """The objective over a batch, and the largest |log π − log π_old| of a token there."""
+    """Objective over a batch, and the largest |log π − log π_old| of a token."""
 
     value: float
     distance: float
 
 
 def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
-    """Take what the search leaves of the natural step, or put the policy back where it was."""
+    """Take the accepted fraction of the natural step, or restore the policy."""
     policy, settings, learner = setup.policy, setup.settings, setup.learner
     temperature, budget = settings.sampling.temperature, settings.budget
     update, parameters = setup.recipe.update, policy.parameters()
@@ -182,7 +182,7 @@ def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult
 
     @torch.no_grad()
     def evaluate(share: float) -> tuple[float, float]:
-        """The rise of the objective, and KL(old‖new), after a share of the step."""
+        """Rise of the objective and KL(old‖new) after a fraction of the step."""
         nonlocal farthest
         kl = budget.spend(
             mean_kl, policy, batch, start, start + share * direction, temperature=temperature, budget=budget
@@ -212,7 +212,7 @@ def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult
 
 
 def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
-    """The objective of the policy over the batch; its gradient is accumulated where gradients are recorded."""
+    """Objective of the policy over the batch. Accumulates its gradient if gradients are enabled."""
     recipe, policy, settings, learner = setup.recipe, setup.policy, setup.settings, setup.learner
     learner.clear()
     weight = token_weights(batch.mask, recipe.reduce, settings.sampling.max_new_tokens)
@@ -238,11 +238,11 @@ def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
 
 def _refuse_not_finite(number: float, what: str, step: int) -> None:
     if not math.isfinite(number):
-        raise NotFinite(f"The {what} of step {step + 1} is not finite. Nothing was changed by it.")
+        raise NotFinite(f"The {what} of step {step + 1} is not finite. No weights were changed.")
 
 
 def _fit_critic(setup: Setup, batch: Batch) -> dict[str, float]:
-    """`critic_steps` optimiser steps of the critic on the whole batch; nothing else moves."""
+    """Take `critic_steps` optimiser steps of the critic on the whole batch."""
     update, learner = setup.recipe.update, setup.learner
     assert isinstance(update, NaturalStep)
     losses: list[Tensor] = []

@@ -1,9 +1,9 @@
-"""Rollouts in which a share of the prompts is answered by responses that were given, for distillation.
+"""Rollouts that mix sampled completions with those of a data set, for distillation.
 
-    L = λ E[D over the student's own samples] + (1 − λ) E[D over given responses]         (GKD, arXiv 2306.13649)
+    L = λ E[D over the student's own samples] + (1 − λ) E[D over the data set]         (GKD, arXiv 2306.13649)
 
-The share of drawn responses is λ over the steps of a run, and as near to it as whole prompts allow in every step, where
-GKD draws whole batches of one kind or the other by chance: the mean is the same, and its variance is lower.
+The fraction of sampled completions is λ over a run, and as close to it as whole prompts allow in every step. GKD
+chooses one kind per batch at random, which has the same mean and a higher variance.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from tutelage.train.rl.batch_scores import score_rows
 
 @dataclass(frozen=True)
 class OfflineCompletion:
-    """A response as token ids and text. `terminated` is false where it was cut at the limit."""
+    """Completion as token ids and text. `terminated` is false if it was truncated at the limit."""
 
     tokens: tuple[int, ...]
     text: str
@@ -31,10 +31,10 @@ class OfflineCompletion:
 
 
 class OfflineMixture:
-    """A generator that draws the responses to a share `drawn` of the prompts by `generator`, and takes those to the
-    others from `given`, by the prompt's id, with the log-probabilities of the policy as it is.
+    """Generator that samples a fraction `drawn` of the completions with `generator` and takes the others from `given`,
+    by prompt id, with log-probabilities of the current policy.
 
-    One response to each prompt.
+    One completion per prompt.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class OfflineMixture:
         seed: int,
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
-        """See `Generator.generate`. The first prompts get the drawn responses."""
+        """See `Generator.generate`. Completions of the first prompts are sampled."""
         if n != 1:
-            raise ValueError(f"a prompt has one given response, and {n} were asked for")
+            raise ValueError(f"a prompt has one given response, and {n} were requested")
         count = drawn_prompts(self.drawn, len(prompts.tokens), self.version)
         parts = []
         if count:
@@ -90,6 +90,6 @@ class OfflineMixture:
 
 
 def drawn_prompts(share: float, prompts: int, step: int) -> int:
-    """How many of the prompts of a step, counted from 0, are answered by the policy: ⌊(step + 1) λ P⌋ − ⌊step λ P⌋."""
-    each = round(share * prompts, 9)  # .3 · 10 is 3, whatever its binary form
+    """Number of prompts of a step (counted from 0) with sampled completions: ⌊(step + 1) λ P⌋ − ⌊step λ P⌋."""
+    each = round(share * prompts, 9)  # .3 · 10 is 3 despite its binary form
     return int((step + 1) * each) - int(step * each)

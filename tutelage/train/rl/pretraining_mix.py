@@ -1,4 +1,4 @@
-"""The pretraining stream beside the objective (PPO-ptx, Ouyang et al. 2022): what keeps a policy good at language."""
+"""Pretraining loss added to the objective (PPO-ptx, Ouyang et al. 2022), to preserve language modelling."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from tutelage.train.supervised.fit import WeightedRows, imitate
 
 
 class PretrainingMix:
-    """Adds `coef` · (negative log-likelihood of some text) to the loss of every optimiser step."""
+    """Adds `coef` · (negative log-likelihood of pretraining text) to the loss of every optimiser step."""
 
     def __init__(
         self, policy: Policy, rows: Sequence[EncodedRow], batch: int, coef: float, seed: int
@@ -24,7 +24,7 @@ class PretrainingMix:
         self.order = Order(rows, batch, seed)
 
     def __call__(self, step: int, budget: Budget) -> Tensor:
-        """The mean loss per token of one batch of text; its gradient is accumulated where gradients are recorded."""
+        """Mean loss per token of one batch of text. Accumulates its gradient if gradients are enabled."""
         rows = collate(self.order(step), pad_token_id(self.policy.tokenizer), self.policy.device)
         batch = WeightedRows.of(rows)
         total = torch.zeros((), device=self.policy.device)

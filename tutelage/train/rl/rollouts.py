@@ -1,4 +1,4 @@
-"""The rows of an on-policy step: responses generated and scored, with log-probabilities and values of the models."""
+"""Rows of an on-policy step: completions with rewards, log-probabilities and values."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ from tutelage.train.rl.setup import PolicyModel, RolloutSettings, Setup
 
 @dataclass(frozen=True)
 class ScoredCompletions:
-    """Prompts with `rollout.group` responses each, row by row, and the reward's score of each response. `parts` are
-    the scores of what the reward is made of, by name."""
+    """Prompts with `rollout.group` completions each, row by row, and the reward of each completion. `parts` are the
+    component scores of the reward by name."""
 
     prompts: tuple[EncodedPrompt, ...]
     rollout: Rollout
@@ -39,34 +39,34 @@ class ScoredCompletions:
 
     @property
     def row_prompts(self) -> tuple[Prompt, ...]:
-        """The prompt of each row."""
+        """Prompt of each row."""
         return tuple(encoded.prompt for encoded in self.prompts for _ in range(self.rollout.group))
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text of each response."""
+        """Text of each completion."""
         return self.rollout.texts
 
     @property
     def completions(self) -> Completions:
-        """The answers as rewards take them."""
+        """Completions in the form that rewards take."""
         return completions_of(self.prompts, self.rollout)
 
     def scored(self) -> ScoredRollout:
-        """The rollout with its scores, before the reference and the critic were computed."""
+        """The rollout with its scores, without reference log-probabilities and critic values."""
         columns = {one.name: getattr(self.rollout, one.name) for one in fields(Rollout)}
         return ScoredRollout(**columns, score=self.score, ref_logp=self.rollout.logp)
 
     def only(self, which: Tensor) -> "ScoredCompletions":
-        """The answers to some of the prompts. Bool[P]"""
+        """Completions of the selected prompts. Bool[P]"""
         rows = which.repeat_interleave(self.rollout.group)
         prompts = tuple(p for p, keep in zip(self.prompts, which.tolist(), strict=True) if keep)
         parts = {name: score[rows] for name, score in self.parts.items()}
         return ScoredCompletions(prompts, self.rollout.rows(rows), self.score[rows], parts)
 
     def part_metrics(self) -> dict[str, float]:
-        """score/<part>/mean and score/<part>/std of each part of the reward and, with several responses to a prompt,
-        score/<part>/dead: the share of prompts whose responses it all gave one score."""
+        """score/<part>/mean and score/<part>/std of each part of the reward and, with several completions per
+        prompt, score/<part>/dead: the fraction of prompts whose completions all have one score."""
         metrics = {}
         for name, score in self.parts.items():
             metrics[f"score/{name}/mean"] = float(score.mean())
@@ -79,7 +79,7 @@ class ScoredCompletions:
 
 @dataclass(frozen=True)
 class Collection:
-    """The answers that a step learns from, how many tokens were sampled to get them, and the metrics of sampling."""
+    """Completions that a step trains on, the number of tokens sampled for them, and sampling metrics."""
 
     answers: ScoredCompletions
     tokens: int
@@ -87,7 +87,7 @@ class Collection:
 
 
 def completions_of(prompts: Sequence[EncodedPrompt], rollout: Rollout) -> Completions:
-    """A rollout as rewards take it."""
+    """Completions of a rollout in the form that rewards take."""
     rows = [encoded.prompt for encoded in prompts for _ in range(rollout.group)]
     return Completions(rows, rollout.texts, rollout)
 
@@ -102,14 +102,14 @@ def complete(
     seed: int,
     scored_first: frozenset[str] = frozenset(),
 ) -> ScoredCompletions:
-    """Generate `n` responses to each prompt and score them; for `scored_first` see `Generator.generate`."""
+    """Generate `n` completions of each prompt and score them. `scored_first`: see `Generator.generate`."""
     rollout = generator.generate(prompt_tokens(prompts), n, sampling, seed=seed, scored_first=scored_first)
     scored = breakdown_of(reward, completions_of(prompts, rollout))
     return ScoredCompletions(tuple(prompts), rollout, scored.total, scored.parts)
 
 
 def rollout_seed(seed: int, step: int) -> int:
-    """The seed of the rollout of a step (counted from 0) in a run with this seed."""
+    """Seed of the rollout of a step (counted from 0)."""
     return seed * 1_000_003 + step
 
 
@@ -125,14 +125,13 @@ def collect(
     total: int,
     scored_first: frozenset[str] = frozenset(),
 ) -> Collection:
-    """The answers of one step: those to `prompts(step)`, and with dynamic sampling only to prompts that teach.
+    """Sample the completions of one step; dynamic sampling keeps only prompts with a learning signal.
 
-    Then prompts whose answers all got one shaped score are replaced by fresh ones, in up to `recipe.dynamic_sampling`
-    rounds, each with as many prompts as should do by the share that was live so far. The fresh ones are those of steps
-    beyond `total`. When no prompt is live the first round is kept.
+    Dynamic sampling replaces prompts whose completions all have one shaped score, in up to `recipe.dynamic_sampling`
+    rounds. The size of a round follows from the fraction of live prompts so far. Replacements are the prompts of steps
+    beyond `total`. If no prompt is live, the first round is kept.
 
-    Metrics, with dynamic sampling alone: sampling/rounds, and groups/dead, score/mean and score/std of all that was
-    sampled.
+    Metrics, with dynamic sampling only: sampling/rounds, and groups/dead, score/mean and score/std of all samples.
     """
     seed = rollout_seed(settings.seed, step)
     wanted = prompts(step)
@@ -145,7 +144,7 @@ def collect(
     while (missing := len(wanted) - _count(live)) > 0 and len(rounds) < recipe.dynamic_sampling:
         share = max(_count(live), 1) / sum(len(round.prompts) for round in rounds)
         fresh = prompts(step + len(rounds) * total)[: math.ceil(missing / share)]
-        other = seed + (len(rounds) << 40)  # a prompt may come again, and should not get the same answers
+        other = seed + (len(rounds) << 40)  # a repeated prompt should get other completions
         rounds.append(complete(generator, fresh, recipe.samples, settings.sampling, reward, seed=other))
         live.append(_live(recipe, rounds[-1], state, settings))
     scores = torch.cat([round.score for round in rounds])
@@ -163,7 +162,7 @@ def collect(
 def _live(
     recipe: Recipe, answers: ScoredCompletions, state: RecipeState, settings: RolloutSettings
 ) -> Tensor:
-    """The prompts whose answers differ in their shaped score. Bool[P]"""
+    """Prompts whose completions differ in their shaped score. Bool[P]"""
     limit = settings.sampling.max_new_tokens
     rows = live_rows(recipe, answers.scored(), state, max_length=limit)
     return rows.reshape(-1, recipe.samples)[:, 0]
@@ -174,7 +173,7 @@ def _count(live: Sequence[Tensor]) -> int:
 
 
 def _joined(parts: Sequence[ScoredCompletions], wanted: int) -> ScoredCompletions:
-    """The answers to the first `wanted` prompts of several rounds."""
+    """Completions of the first `wanted` prompts of several rounds."""
     whole = ScoredCompletions(
         tuple(prompt for part in parts for prompt in part.prompts),
         concatenate([part.rollout for part in parts]),
@@ -191,7 +190,7 @@ def greedy_completions(
     settings: RolloutSettings,
     reward: Reward,
 ) -> ScoredRollout | None:
-    """The scored greedy answer to each prompt, for recipes that measure against it."""
+    """Scored greedy completion of each prompt, for recipes with a greedy baseline."""
     if not needs_greedy(recipe):
         return None
     likeliest = replace(settings.sampling, temperature=0.0)
@@ -201,7 +200,7 @@ def greedy_completions(
 def score_references(
     policy: PolicyModel, answers: ScoredCompletions, *, temperature: float, budget: Budget
 ) -> ScoredRollout:
-    """The answers with the reference's log-probabilities."""
+    """Completions with the log-probabilities of the reference."""
     with policy.reference():
         ref_logp = score_rows(policy, answers.rollout, temperature=temperature, budget=budget).logp
     return replace(answers.scored(), ref_logp=ref_logp)
@@ -212,9 +211,9 @@ def score_rollout(setup: Setup, answers: ScoredCompletions) -> tuple[ScoredRollo
     """Add reference log-probabilities, critic values and, if sampler and trainer differ, trainer log-probabilities.
 
     Metrics: entropy (nats per token, estimated by −log π of the sampled tokens, after truncation), those of
-    `staleness_metrics` where answers may be older than the policy, those of `mismatch_metrics` where the trainer's
-    log-probabilities were computed, with truncated importance sampling also sampler/truncated (the share of tokens at
-    the cap), and whatever `settings.logged_rewards` names.
+    `staleness_metrics` if rollouts may lag, those of `mismatch_metrics` if trainer log-probabilities were computed,
+    sampler/truncated (fraction of tokens at the cap) with truncated importance sampling, and those named in
+    `settings.logged_rewards`.
     """
     policy, critic, settings, rollout = setup.policy, setup.critic, setup.settings, answers.rollout
     temperature, budget = settings.sampling.temperature, settings.budget

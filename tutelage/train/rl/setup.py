@@ -1,4 +1,4 @@
-"""The setup of `improve`: protocols of its policy and critic, settings beside the recipe, values that are shared."""
+"""Setup of `improve`: protocols of policy and critic, settings outside the recipe, shared objects."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -17,19 +17,19 @@ from tutelage.train.learner import Learner
 
 
 class PolicyModel(Protocol):
-    """A distribution over responses, with parameters that training changes, and a frozen reference.
+    """Distribution over completions with trainable parameters, and a frozen reference.
 
-    For rows with M response tokens in all, V words and states of size d:
+    For rows with M response tokens in total, a vocabulary of V tokens and states of size d:
 
-    is_exact    whether its own samples and `scores` give a token one log-probability
+    is_exact    whether sampling and `scores` give a token the same log-probability
     states      the hidden state before each response token, row by row. Float[M, d]
     logits      the logits at these states over the temperature, differentiable twice. Float[M, V]
-    scores      the log-probability of every token, and what else is wanted; `value_head` maps states to values [M, 1]
-    reference   a context in which the methods compute the reference's results, without gradients
-    split       the rows in parts of at most so many tokens. Yields Int[b]
+    scores      log-probabilities of all tokens and further requested scores; `value_head` maps states to values [M, 1]
+    reference   a context in which the methods use the reference's weights, without gradients
+    split       the rows in parts of at most the given number of tokens. Yields Int[b]
     backward    adds the gradient of a loss [] to the gradients of the parameters
     total_norm  √ Σ g² over all gradients. []
-    metrics     figures of the last step for the log
+    metrics     metrics of the last step
     """
 
     @property
@@ -70,17 +70,18 @@ class PolicyModel(Protocol):
 
 
 class CriticModel(Protocol):
-    """A prediction of the return from every state on the way, with parameters that training changes."""
+    """Trainable predictor of the return from every state."""
 
     @property
     def value_head(self) -> Callable[[Tensor], Tensor] | None:
-        """The map from the policy's states to values, Float[M, d] -> Float[M, 1]; None for a critic without them."""
+        """Map from the policy's states to values, Float[M, d] -> Float[M, 1]; None for a critic with its own
+        network."""
         ...
 
     def parameters(self) -> list[nn.Parameter]: ...
 
     def values(self, rows: Rows) -> Tensor:
-        """The value of the state before each response token, whose gradient reaches the critic alone. Float[B, R]"""
+        """Value of the state before each response token; gradients reach only the critic. Float[B, R]"""
         ...
 
     def backward(self, loss: Tensor) -> None:
@@ -89,39 +90,39 @@ class CriticModel(Protocol):
 
 
 Mismatch = Literal["recompute", "truncated", "none"]
-"""What is done where the log-probabilities of sampler and trainer differ, see `batch_scores`."""
+"""Correction for sampler and trainer log-probabilities that differ, see `batch_scores`."""
 
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """The settings of a run of `improve` that are not the recipe's."""
+    """Settings of `improve` outside the recipe."""
 
     sampling: config.Sampling
     budget: Budget
     """Tokens of one forward pass."""
     seed: int
     mismatch: Mismatch | None = None
-    """What is done where sampler and trainer disagree. With None nothing is computed to find out: the sampler is the
-    policy, and old log-probabilities are recomputed where that is not exact."""
+    """Correction for the mismatch of sampler and trainer. None skips the measurement: the sampler is the policy, and
+    old log-probabilities are recomputed if the policy is not exact."""
     mismatch_cap: float = 2.0
-    """C of truncated importance sampling."""
+    """Cap C of truncated importance sampling."""
     staleness: int = 0
-    """How many steps the weights that wrote a token may be behind those that learn from it."""
+    """Maximum policy lag: steps by which the weights that wrote a token may be behind."""
     reference: bool = True
-    """Compute the reference's log-probabilities. A recipe without a penalty needs them only for the metric
-    kl/reference, which is 0 without."""
+    """Compute reference log-probabilities. Recipes without a penalty need them only for the metric kl/reference,
+    otherwise 0."""
     teacher: Callable[[Rows], Tensor] | None = None
-    """The log-probabilities Float[B, R] of the reference, where another process computes them."""
+    """Reference log-probabilities Float[B, R] computed by another process."""
     logged_rewards: Mapping[str, Reward] = field(default_factory=dict)
-    """Further scores to log, by metric name; nothing is trained on them."""
+    """Additional scores to log, by metric name; not trained on."""
     mix: Callable[[int, Budget], Tensor] | None = None
-    """The loss [] on pretraining text in the step with this number (PPO-ptx), see `PretrainingMix`. It accumulates its
-    gradient where gradients are recorded."""
+    """Pretraining loss [] of the step with this number (PPO-ptx), see `PretrainingMix`. Accumulates its gradient if
+    gradients are enabled."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The objects that stay the same from one update to the next."""
+    """Objects shared by all updates of a run."""
 
     recipe: Recipe
     policy: PolicyModel
@@ -135,12 +136,12 @@ class Setup:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the policy gives a token one log-probability as sampler and as trainer: the first ratio is 1."""
+        """Whether sampler and trainer give a token the same log-probability, so that the first ratio is 1."""
         return self.policy.is_exact
 
     @property
     def handles_mismatch(self) -> Mismatch | None:
-        """What is done about the sampler's log-probabilities: one thing on all ranks."""
+        """Correction for the sampler's log-probabilities, the same on all ranks."""
         if self.settings.mismatch is not None or self.policy.dtype.itemsize >= 4:
             return self.settings.mismatch
         return "recompute" if self.settings.budget.ranks.any(not self.is_exact) else None

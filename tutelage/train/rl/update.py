@@ -1,4 +1,4 @@
-"""The update by gradient steps: epochs over minibatches of one rollout, and the gradient of each in parts."""
+"""Gradient-step updates: epochs over minibatches of one rollout, with gradient accumulation."""
 
 import math
 from collections import Counter, defaultdict
@@ -39,7 +39,8 @@ from tutelage.train.rl.setup import Setup
 
 @dataclass(frozen=True)
 class MinibatchResult:
-    """One optimiser step: KL(old‖policy) before it, the largest |log π − log π_old| of a token, and its metrics."""
+    """Result of one optimiser step: KL(old‖policy) before it, the largest |log π − log π_old| of a token, and
+    metrics."""
 
     kl_old: float
     distance: float
@@ -49,16 +50,16 @@ class MinibatchResult:
 def gradient_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult:
     """Epochs × minibatches of optimiser steps on one batch.
 
-    In the critic's warm-up only the critic moves. A minibatch on which KL(old‖π) is above the recipe's limit is not
-    stepped on, and ends the update.
+    During the critic's warm-up only the critic is updated. A minibatch whose KL(old‖π) exceeds the recipe's limit is
+    skipped and ends the update.
 
-    Metrics, means over the optimiser steps: policy/objective (what was maximised), value/loss, entropy/full (nats per
-    token, where the objective has an entropy bonus), divergence (from the reference, nats per token over the whole
-    vocabulary, where the penalty is of the kind exact), clip_fraction (share of tokens whose gradient the surrogate
-    cut), kl/old (KL(old‖π) per token, k3), skipped (share of responses without a gradient, see `zero_gradient_rows`),
-    grad_norm; ratio/max is the largest factor between π and π_old on a token, either way, and updates counts the
-    optimiser steps. Where a controller needs it: surrogate/coef, as it was used, and kl/update, KL(old‖π) once all
-    steps are taken.
+    Metrics, means over the optimiser steps: policy/objective (the maximised quantity), value/loss, entropy/full
+    (nats per token, if the objective has an entropy bonus), divergence (from the reference, nats per token over the
+    whole vocabulary, if the penalty is exact), clip_fraction (fraction of tokens with a clipped gradient), kl/old
+    (KL(old‖π) per token, k3), skipped (fraction of completions without a gradient, see `zero_gradient_rows`),
+    grad_norm; ratio/max is the largest factor between π and π_old on a token, in either direction, and updates
+    counts the optimiser steps. With a controller: the surrogate/coef of this update, and kl/update, KL(old‖π) after
+    all steps.
     """
     steps = list(_minibatch_steps(setup, batch, state))
     kl_old = fmean(step.kl_old for step in steps)
@@ -75,7 +76,7 @@ def gradient_update(setup: Setup, batch: Batch, state: RecipeState) -> UpdateRes
 
 
 def _minibatch_steps(setup: Setup, batch: Batch, state: RecipeState) -> Iterator[MinibatchResult]:
-    """The optimiser steps of an update, one by one."""
+    """Optimiser steps of an update, one by one."""
     update = setup.recipe.update
     assert isinstance(update, GradientSteps)
     generator, first = _minibatch_generator(), True
@@ -89,9 +90,10 @@ def _minibatch_steps(setup: Setup, batch: Batch, state: RecipeState) -> Iterator
 
 
 def minibatches(ids: Sequence[str], count: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Rows in `count` parts at random, as equal as can be. Yields Int[b].
+    """Shuffle rows into `count` minibatches of similar size. Yields Int[b].
 
-    Where every part can have a prompt, the responses to one stay in one part, which then reads their prompt once.
+    If every minibatch can have a prompt, the completions of a prompt share one minibatch, so that their prompt is
+    read once.
     """
     number = {name: i for i, name in enumerate(dict.fromkeys(ids))}
     together = torch.tensor([number[name] for name in ids] if len(number) >= count else range(len(ids)))
@@ -101,23 +103,22 @@ def minibatches(ids: Sequence[str], count: int, generator: torch.Generator) -> I
 
 
 def first_minibatch(ids: Sequence[str], count: int) -> frozenset[str]:
-    """The ids of which all rows are in the first of `count` minibatches of a step whose random state is the present
-    one."""
+    """Ids of which all rows are in the first of `count` minibatches, under the current random state."""
     index = next(minibatches(ids, count, _minibatch_generator()))
     own, every = Counter(ids[row] for row in index.tolist()), Counter(ids)
     return frozenset(name for name, rows in own.items() if rows == every[name])
 
 
 def _minibatch_generator() -> torch.Generator:
-    """The random stream of the minibatches of the present step."""
+    """Random stream of the minibatches of the current step."""
     return torch.Generator().manual_seed(torch.initial_seed() ^ 0x5EED)
 
 
 def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -> MinibatchResult | None:
-    """One optimiser step on a minibatch, its gradient accumulated part by part; None where the policy is too far off.
+    """Take one optimiser step on a minibatch with gradient accumulation. Returns None if the KL exceeds the limit.
 
-    The step depends on the weights, the rows, the random state and the budget alone, and begins by clearing gradients:
-    where memory runs out in one of the parts nothing has moved, and `Budget.spend` repeats it in smaller ones.
+    The step depends only on weights, rows, random state and budget, and starts by clearing gradients: if a part runs
+    out of memory, no weight has changed, and `Budget.spend` repeats the step with smaller parts.
     """
     recipe, policy, learner, settings = setup.recipe, setup.policy, setup.learner, setup.settings
     assert isinstance(recipe.update, GradientSteps)
@@ -161,8 +162,8 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
 
 
 class _MinibatchTerms(LossTerms):
-    """The terms of the loss of every part of a minibatch, weighed over the whole minibatch already, and what the scores
-    of its tokens say about the policy."""
+    """Loss terms of the parts of a minibatch, already weighted over the whole minibatch, and statistics of the
+    scores."""
 
     def __init__(self, step: int, rows: Batch) -> None:
         super().__init__(step)
@@ -173,7 +174,7 @@ class _MinibatchTerms(LossTerms):
 
     @torch.no_grad()
     def note_scores(self, setup: Setup, part: Batch, scores: TokenScores, state: RecipeState) -> None:
-        """Add what the scores of a part say about the policy's distance from the sampler."""
+        """Add the scores of a part to the statistics of the policy's distance from the sampler."""
         self._kl = self._kl + (kl_estimate(part.logp, scores.logp, "k3") * part.mask).sum() / self._tokens
         self._distance = torch.maximum(self._distance, distance(part, scores.logp))
         clipped = clipped_tokens(setup.recipe, part, scores.logp, state)
@@ -188,7 +189,7 @@ class _MinibatchTerms(LossTerms):
         self._shares[name] = self._shares[name] + total / self._tokens
 
     def over(self, ranks: Ranks) -> MinibatchResult:
-        """The sums over the parts of all ranks; the metrics are the terms of the loss, and means over tokens."""
+        """Sums over all parts and ranks. Metrics are the loss terms, and means over tokens."""
         own = {name: float(value) for name, value in (self.totals() | self._shares).items()}
         metrics = ranks.totals({"policy/objective": 0.0} | own | {"kl": float(self._kl)})
         return MinibatchResult(metrics.pop("kl"), ranks.largest(float(self._distance)), metrics)
@@ -196,7 +197,7 @@ class _MinibatchTerms(LossTerms):
 
 @torch.no_grad()
 def _kl_after(setup: Setup, batch: Batch) -> float:
-    """KL(old‖policy) in nats per token, by k3, at the price of one forward pass."""
+    """KL(old‖policy) in nats per token, by k3; costs one forward pass."""
     settings = setup.settings
     scores = score_rows(
         setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget
@@ -205,6 +206,6 @@ def _kl_after(setup: Setup, batch: Batch) -> float:
 
 
 def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of every metric over the steps that have it."""
+    """Mean of every metric over the steps that report it."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: fmean(row[name] for row in rows if name in row) for name in names}

@@ -1,7 +1,7 @@
-"""Checkpoints on disk: each is complete or not there, whatever happens while it is written.
+"""Atomic checkpoints.
 
-A checkpoint is written into `.tmp-step-N`, forced to disk, and renamed to `step-N`. Older ones go only after
-that, by a rename first, so that a folder called `step-N` is always whole.
+A checkpoint is written to `.tmp-step-N`, synced to disk and renamed to `step-N`. Old checkpoints are deleted
+afterwards, after a rename, so that a folder named `step-N` is always complete.
 """
 
 import errno
@@ -17,14 +17,14 @@ from pathlib import Path
 from tutelage.base.errors import TutelageError
 
 NOTE = "checkpoint.json"
-"""The file in each checkpoint that holds its step and its metric."""
+"""File in each checkpoint with its step and metric."""
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES}
-"""What the system answers when it is the disk that will not take the files."""
+"""Errors of the operating system that concern the disk."""
 
 
 class CheckpointFolder:
-    """The folder of one run's checkpoints: the newest `keep`, and the best one by metric."""
+    """Checkpoints of one run: the newest `keep`, and the best one by metric."""
 
     def __init__(self, path: Path, *, keep: int, higher_is_better: bool) -> None:
         self.path, self.keep, self.higher_is_better = path, keep, higher_is_better
@@ -32,25 +32,25 @@ class CheckpointFolder:
         self._clear_remains()
 
     def all(self) -> list[Path]:
-        """The checkpoints, oldest first."""
+        """Checkpoints, oldest first."""
         named = (path for path in self.path.iterdir() if re.fullmatch(r"step-\d+", path.name))
         return sorted((path for path in named if (path / NOTE).is_file()), key=step_of)
 
     def latest(self) -> Path | None:
-        """The newest checkpoint."""
+        """Newest checkpoint."""
         return max(self.all(), key=step_of, default=None)
 
     def best(self) -> Path | None:
-        """The checkpoint with the best metric (of equals the newest), among those that have one."""
+        """Checkpoint with the best metric, if any has one (the newest in a tie)."""
         rated = [(metric, path) for path in self.all() if (metric := metric_of(path)) is not None]
         sign = 1 if self.higher_is_better else -1
         return max(rated, key=lambda pair: (sign * pair[0], step_of(pair[1])), default=(0.0, None))[1]
 
     def write(self, step: int, save: Callable[[Path], object], metric: float | None) -> Path:
-        """Have `save` fill a folder, make it the checkpoint of `step`, and remove the ones no longer kept.
+        """Write the checkpoint of `step` with `save`, which fills a folder, and delete checkpoints beyond `keep`.
 
-        Raises TutelageError when it cannot be written (a full disk): what was written of it is removed and
-        the previous checkpoints stay. Any other error of `save` passes through, after the same removal.
+        Raises TutelageError if it cannot be written (a full disk): the partial checkpoint is removed and previous
+        ones remain. Other errors of `save` propagate after the same removal.
         """
         place = self.path / f"step-{step}"
         partial = unfinished(place)
@@ -80,7 +80,7 @@ class CheckpointFolder:
         return place
 
     def _clear_remains(self) -> None:
-        """Undo what a crash left behind: half-written or half-deleted folders, a replacement cut in two."""
+        """Clean up after a crash: half-written or half-deleted folders, unfinished replacements."""
         for old in self.path.glob(".old-step-*"):
             place = self.path / old.name.removeprefix(".old-")
             if not place.exists():
@@ -101,23 +101,23 @@ class CheckpointFolder:
 
 
 def unfinished(checkpoint: Path) -> Path:
-    """Where a checkpoint is while it is written."""
+    """Temporary folder of a checkpoint while it is written."""
     return checkpoint.with_name(f".tmp-{checkpoint.name}")
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step whose end a checkpoint holds."""
+    """Step of a checkpoint."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
 def metric_of(checkpoint: Path) -> float | None:
-    """The metric given with a checkpoint, if any."""
+    """Metric of a checkpoint, if any."""
     metric = json.loads((checkpoint / NOTE).read_text(encoding="utf-8"))["metric"]
     return None if metric is None else float(metric)
 
 
 def _is_about_writing(error: BaseException) -> bool:
-    """Whether the disk is at fault, not the program. safetensors and torch have their own errors for it."""
+    """Whether an error is about writing to disk. safetensors and torch have their own error types for it."""
     safetensors = sys.modules.get("safetensors")
     if safetensors is not None and isinstance(error, safetensors.SafetensorError):
         return "I/O error" in str(error)
@@ -139,7 +139,7 @@ def _size(folder: Path) -> int:
 
 
 def _sync(folder: Path) -> None:
-    """Force a folder and everything in it to disk, files before the folders that name them."""
+    """Sync a folder and its content to disk, files before folders."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as opened:

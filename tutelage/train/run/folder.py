@@ -1,14 +1,14 @@
-"""The run directory: what a training verb writes, and what it goes on from.
+"""Run directory: the output of a training command, from which it can resume.
 
     config.json      format, settings, versions, git revision, seed, command, a fingerprint of the data
     metrics.jsonl    one object per step: {"step", "seconds", ...}
     samples.jsonl    {"step", "prompt", "completion", ...}
-    checkpoints/     step-N, complete or not there
-    trackers.json    what trackers have seen of the run, where there are some
-    summary.json     the figures at the end; its presence says that the run is finished
+    checkpoints/     step-N, written atomically
+    trackers.json    progress of the trackers, if any
+    summary.json     final metrics; present only if the run is finished
 
-`kill -9` at any moment loses at most the steps since the last checkpoint. With several ranks, only the first one opens
-the run; the others have a `Follower`.
+`kill -9` at any moment loses at most the steps since the last checkpoint. With several ranks, rank 0 opens the run;
+the others use a `Follower`.
 """
 
 import json
@@ -39,11 +39,11 @@ INCIDENTAL = (
     *("engine", "model.engine", "rollouts", "sync", "sync_folder"),
     *("activation_checkpointing", "shard", "tokens_at_once"),
 )
-"""Settings that say where and how a run is kept, not what it computes: they may differ when it goes on."""
+"""Settings that do not affect the computation; they may change on resumption."""
 
 
 class Run:
-    """An open run directory, locked against other processes until it is closed. Made by `Run.open`."""
+    """Open run directory, locked against other processes until closed. Create with `Run.open`."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Run:
     ) -> None:
         self.path = path
         self.ranks = ranks
-        """The processes that compute the run; this one writes it."""
+        """Ranks that compute the run; this process writes it."""
         self._lock, self._checkpoints, self._resumes = lock, checkpoints, resumes
         self._trackers: list[Tracker] = []
         latest = checkpoints.latest()
         reached = step_of(latest) if latest else -1
         self.start = max(0, reached)
-        """The step to go on after: that of the latest checkpoint when opened, 0 for a new run."""
+        """Step to resume after: the latest checkpoint when opened, or 0 for a new run."""
         last = math.inf if self.finished else reached
         logged = [
             step for row in read_lines(path / "metrics.jsonl") if isinstance(step := row.get("step"), int)
@@ -71,9 +71,9 @@ class Run:
         self._metrics = JsonLines(path / "metrics.jsonl")
         self._samples = JsonLines(path / "samples.jsonl")
         self.last = rows[-1] if rows else {}
-        """The metrics of the step to go on after, empty for a new run."""
+        """Metrics of the step to resume after; empty for a new run."""
         self.past = Past(max(logged, default=-1), reached)
-        """What trackers have seen of the run."""
+        """Progress of the trackers."""
         seconds = self.last.get("seconds", 0.0)
         self._began = time.monotonic() - (seconds if isinstance(seconds, int | float) else 0.0)
 
@@ -89,17 +89,16 @@ class Run:
         higher_is_better: bool = False,
         ranks: Ranks = ALONE,
     ) -> "Run":
-        """Begin a run in a new or empty folder, or open the one that is there.
+        """Start a run in a new or empty folder, or open an existing one.
 
-        A finished run opens as it is (see `finished`). An unfinished one needs `resume`, and goes on behind
-        its latest checkpoint: what metrics.jsonl and samples.jsonl hold after that step is dropped. `data` is a
-        fingerprint of the rows that the run reads, "" where there are none. `keep` and `higher_is_better` say
-        which checkpoints stay.
+        A finished run opens as it is (see `finished`). An unfinished one requires `resume` and continues after its
+        latest checkpoint: later lines of metrics.jsonl and samples.jsonl are dropped. `data` is a fingerprint of the
+        rows that the run reads, or "". `keep` and `higher_is_better` select the checkpoints to keep.
 
-        Without `resume` a run that ended before its first step begins anew, with these settings.
+        Without `resume`, a run that ended before its first step starts from scratch with the new settings.
 
-        Raises TutelageError for a folder in use, a folder that is no run, one in another format, one that belongs to
-        other settings (naming the keys that differ) or other data, and an unfinished run without `resume`.
+        Raises TutelageError if the folder is in use, is not a run, has another format, or belongs to other settings
+        (naming the keys that differ) or other data, and for an unfinished run without `resume`.
         """
         path = Path(path)
         lock = _lock(path)
@@ -112,22 +111,22 @@ class Run:
             raise
 
     def add_tracker(self, tracker: Tracker) -> None:
-        """Tell a tracker all metrics that are logged from now on."""
+        """Send all further metrics to a tracker."""
         self._trackers.append(tracker)
 
     @property
     def finished(self) -> bool:
-        """Whether `finish` was reached."""
+        """Whether `finish` was called."""
         return (self.path / "summary.json").exists()
 
     @property
     def resume_command(self) -> str:
-        """The command that resumes this run: the same one, with --resume unless it resumes as it is."""
+        """Command that resumes this run: the same command, with --resume if it is required."""
         words = _command()
         return shlex.join(words if self._resumes else [*words, "--resume"])
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add one line to metrics.jsonl, and tell the trackers."""
+        """Append a line to metrics.jsonl and send it to the trackers."""
         self._check_open()
         seconds = round(time.monotonic() - self._began, 3)
         numbers = {name: value if isinstance(value, int) else float(value) for name, value in metrics.items()}
@@ -136,7 +135,7 @@ class Run:
             tracker(step, numbers)
 
     def samples(self, step: int, rows: Iterable[Mapping[str, object]]) -> None:
-        """Add rows such as {"prompt", "completion", "score"} to samples.jsonl."""
+        """Append rows such as {"prompt", "completion", "score"} to samples.jsonl."""
         self._check_open()
         for row in rows:
             self._samples.append({"step": step, **row})
@@ -148,10 +147,10 @@ class Run:
         metric: float | None = None,
         share: Callable[[Path], object] | None = None,
     ) -> Path:
-        """Keep the state after `step`, which `save` writes into the folder it is given, and then `share` on every rank.
+        """Write a checkpoint of `step`: `save` fills its folder, then every rank calls `share`.
 
-        The best checkpoint by `metric` stays beside the newest. Raises TutelageError when it cannot be
-        written; the previous checkpoints stay.
+        The best checkpoint by `metric` is kept in addition to the newest. Raises TutelageError if it cannot be
+        written; previous checkpoints remain.
         """
         self._check_open()
 
@@ -163,11 +162,11 @@ class Run:
         return self._checkpoints.write(step, both, metric)
 
     def latest(self) -> Path | None:
-        """The newest checkpoint; `step_of` tells its step."""
+        """Newest checkpoint; `step_of` returns its step."""
         return self._checkpoints.latest()
 
     def best(self) -> Path | None:
-        """The checkpoint with the best metric, among those that have one."""
+        """Checkpoint with the best metric, if any has one."""
         return self._checkpoints.best()
 
     def finish(self, summary: Mapping[str, object]) -> None:
@@ -176,7 +175,7 @@ class Run:
         write_atomically(self.path / "summary.json", json_text(summary))
 
     def close(self) -> None:
-        """Release the folder."""
+        """Unlock the folder."""
         self._metrics.close()
         self._samples.close()
         self._lock.close()
@@ -193,18 +192,18 @@ class Run:
 
 
 def _lock(path: Path) -> IO[str]:
-    """The lock on a folder (made if need be), held until closed.
+    """Lock a folder, created if necessary, until it is closed.
 
-    The kernel drops it with the process, so none is ever stale, and no reused pid is ever mistaken for it.
+    The kernel releases the lock when the process ends, so it is never stale.
 
-    Raises TutelageError on Windows, which has no such locks, and where the folder is in use or cannot be written to.
+    Raises TutelageError on Windows, which has no such locks, and if the folder is in use or not writable.
     """
     try:
         import fcntl
     except ModuleNotFoundError as error:
         raise TutelageError(
-            "Runs are kept apart by file locks that Linux and macOS have and this system has not. On Windows, run "
-            "this verb under WSL, the Windows Subsystem for Linux."
+            "Runs need file locks, which Linux and macOS have and this system does not. On Windows, run "
+            "this command under WSL, the Windows Subsystem for Linux."
         ) from error
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -256,20 +255,20 @@ def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> No
         )
     if not resume and not (path / "summary.json").exists():
         raise TutelageError(
-            f"The folder {path} holds an unfinished run: add --resume to go on with it, "
+            f"The folder {path} holds an unfinished run: add --resume to continue it, "
             "or choose another --out."
         )
     began_with = json.loads(config.read_text(encoding="utf-8")).get("data", "none")
     if data and began_with != data:
         raise TutelageError(
-            f"The data changed since the run in {path} began: it read {began_with}, and now there are {data}. Give the "
-            "rows of then, in their order, or choose another --out."
+            f"The data changed since the run in {path} began: it read {began_with}, and now there are {data}. Use the "
+            "original rows, in their order, or choose another --out."
         )
 
 
 def _left_at_once(path: Path) -> bool:
-    """Whether a run ended before its first step, as one whose model could not be loaded: then it begins anew, whatever
-    its settings were."""
+    """Whether a run ended before its first step, for example because its model could not be loaded. Such a run may
+    restart with other settings."""
     names = {file.name for file in path.iterdir()} - {".lock", "config.json"}
     logs = {"metrics.jsonl", "samples.jsonl"}
     return names <= logs | {"checkpoints", *WRITTEN} and not (
@@ -294,13 +293,13 @@ def _description(settings: object) -> dict[str, object]:
 
 
 def _command() -> list[str]:
-    """The command that was typed; `python -m tutelage` leaves its own file name there."""
+    """Command as typed; `python -m tutelage` has a file name in its place."""
     name = Path(sys.argv[0]).name
     return ["tutelage" if name == "__main__.py" else name, *sys.argv[1:]]
 
 
 def _revision() -> str | None:
-    """The git revision of the code that runs, when it is a checkout; "+" marks uncommitted changes."""
+    """Git revision of the code, if it is a checkout; "+" marks uncommitted changes."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None

@@ -1,4 +1,4 @@
-"""A run directory as the ranks see it that do not write it."""
+"""Run directory for ranks that do not write it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tutelage.train.run.folder import Run
 
 @dataclass(frozen=True)
 class Opening:
-    """What rank 0 found when it opened a run, for the other ranks."""
+    """State of the run when rank 0 opened it, for the other ranks."""
 
     path: Path
     start: int
@@ -22,14 +22,14 @@ class Opening:
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        """The state of a run that was just opened."""
+        """State of a newly opened run."""
         return cls(run.path, run.start, run.last, run.finished, run.latest())
 
 
 class Follower(Run):
-    """The run of rank 0 on another rank, which writes nothing.
+    """Read-only view of the run of rank 0.
 
-    It knows the run as it was when rank 0 opened it. Checkpoints are read from a disk that all ranks share.
+    It reflects the run when rank 0 opened it. Checkpoints are read from a disk shared by all ranks.
     """
 
     def __init__(self, opening: Opening, ranks: Ranks) -> None:
@@ -38,22 +38,22 @@ class Follower(Run):
 
     @property
     def finished(self) -> bool:
-        """Whether the run was finished when it was opened."""
+        """Whether the run was finished when opened."""
         return self._opening.finished
 
     def latest(self) -> Path | None:
-        """The newest checkpoint when the run was opened."""
+        """Newest checkpoint when the run was opened."""
         return self._opening.latest
 
     def best(self) -> Path | None:
-        """Raises RuntimeError: only rank 0 knows. Use `run.ranks.shared(run.best)`."""
+        """Raises RuntimeError: use `run.ranks.shared(run.best)`."""
         raise RuntimeError("only rank 0 knows the best checkpoint: use run.ranks.shared(run.best)")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Rank 0 writes the metrics."""
+        """Do nothing: rank 0 writes the metrics."""
 
     def samples(self, step: int, rows: Iterable[Mapping[str, object]]) -> None:
-        """Rank 0 writes the samples."""
+        """Do nothing: rank 0 writes the samples."""
 
     def checkpoint(
         self,
@@ -62,9 +62,9 @@ class Follower(Run):
         metric: float | None = None,
         share: Callable[[Path], object] | None = None,
     ) -> Path:
-        """Rank 0 writes the checkpoint but for the `share` of this rank. Returns its folder.
+        """Write the `share` of this rank; rank 0 writes the rest. Returns the folder of the checkpoint.
 
-        Raises PeerError where it cannot be written, which rank 0 explains.
+        Raises PeerError if it cannot be written; rank 0 reports the cause.
         """
         place = self.path / "checkpoints" / f"step-{step}"
         if share is not None:
@@ -75,7 +75,7 @@ class Follower(Run):
         return place
 
     def finish(self, summary: Mapping[str, object]) -> None:
-        """Rank 0 writes the summary."""
+        """Do nothing: rank 0 writes the summary."""
 
     def close(self) -> None:
-        """A follower holds no file open."""
+        """Do nothing: a follower has no open files."""

@@ -1,4 +1,4 @@
-"""Stopping a loop politely: the first ctrl-C asks, the second one insists."""
+"""Graceful interruption of a loop: the first Ctrl-C finishes the step, the second one stops at once."""
 
 import signal
 import sys
@@ -13,11 +13,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A loop stopped at the first ctrl-C, with everything saved. The message says how the run goes on."""
+    """The loop stopped at the first Ctrl-C, with everything saved. The message includes the command to resume."""
 
 
 class Interruption:
-    """Whether a signal has requested the loop to stop. It is false at first."""
+    """Whether a signal has requested the loop to stop; initially false."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -28,7 +28,7 @@ class Interruption:
 
 @contextmanager
 def interrupted() -> Iterator[Interruption]:
-    """Turn the first ctrl-C (or SIGTERM) into a flag that the loop reads at the end of each step.
+    """Turn the first Ctrl-C (or SIGTERM) into a flag, which the loop checks at the end of each step.
 
         with interrupted() as stop:
             for step in steps:
@@ -36,7 +36,7 @@ def interrupted() -> Iterator[Interruption]:
                 if stop:
                     save and break
 
-    A second one raises KeyboardInterrupt at once. Only the main thread hears signals.
+    The second one raises KeyboardInterrupt. Signals only reach the main thread.
     """
     flag = Interruption()
 

@@ -1,4 +1,4 @@
-"""Files of JSON lines that grow while a run goes on: one object per line, flushed, never a reason to stop."""
+"""Append-only JSON Lines files, flushed after every object. Write errors do not stop a run."""
 
 import errno
 import json
@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class JsonLines:
-    """Appends to one file. What cannot be written is logged once as a warning and does not raise.
+    """Appends objects to one file. Write errors are logged once as a warning and do not raise.
 
-    Numbers that are not finite have no JSON: they are written as null, and named once.
+    Non-finite numbers are written as null, with one warning.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,7 +26,7 @@ class JsonLines:
         self._logged: set[str] = set()
 
     def append(self, row: Mapping[str, object]) -> None:
-        """Write one object as one line, or nothing of it."""
+        """Append one object as one line, atomically."""
         finite, odd = _finite(row)
         line = (json.dumps(finite, ensure_ascii=False, default=str) + "\n").encode("utf-8", errors="replace")
         for name, value in odd.items():
@@ -40,11 +40,11 @@ class JsonLines:
         except OSError as error:
             self._file.truncate(length)
             self._warn_once(
-                "", f"Cannot write to {self.path} ({error.strerror}); the run goes on without those lines."
+                "", f"Cannot write to {self.path} ({error.strerror}); the run continues without those lines."
             )
 
     def close(self) -> None:
-        """Close the file; nothing is buffered."""
+        """Close the file."""
         self._file.close()
 
     def _warn_once(self, subject: str, message: str) -> None:
@@ -54,7 +54,7 @@ class JsonLines:
 
 
 def read_lines(path: Path) -> list[dict[str, object]]:
-    """The objects in a file of JSON lines; a last line cut short by a crash is left out. No file, no objects.
+    """Read the objects of a JSON Lines file, without an incomplete last line. A missing file has no objects.
 
     Raises TutelageError for any other line that is not a JSON object.
     """
@@ -62,7 +62,7 @@ def read_lines(path: Path) -> list[dict[str, object]]:
 
 
 def json_text(content: Mapping[str, object]) -> str:
-    """A JSON file's text, with null for numbers that are not finite, which are named in a warning."""
+    """Serialise to JSON, with null and a warning for non-finite numbers."""
     finite, odd = _finite(content)
     for name, value in odd.items():
         log.warning(f"{name} is {value}; null is written instead.")
@@ -70,9 +70,9 @@ def json_text(content: Mapping[str, object]) -> str:
 
 
 def keep_until(path: Path, step: float) -> list[dict[str, object]]:
-    """Drop the lines after `step`, and a last line cut short, from the file; the objects that stay come back.
+    """Delete lines after `step` and an incomplete last line from the file. Returns the remaining objects.
 
-    A run that goes on from a checkpoint writes the dropped lines again.
+    A resumed run writes the deleted lines again.
     """
     lines = []
     for line, row in _complete(path):
@@ -85,7 +85,7 @@ def keep_until(path: Path, step: float) -> list[dict[str, object]]:
 
 
 def _finite(content: Mapping[str, object]) -> tuple[dict[str, object], dict[str, float]]:
-    """The content with None for every number that is not finite, and those numbers by dotted name."""
+    """Replace non-finite numbers with None. Returns the content and the dotted names of the replaced numbers."""
     odd: dict[str, float] = {}
 
     def finite(value: object, name: str) -> object:
@@ -105,7 +105,7 @@ def _complete(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     if not path.exists():
         return
     lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline was cut short
+    for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is incomplete
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""The edge around a training loop: a `Loop` logs steps and keeps checkpoints, a `Training` also ends in a result."""
+"""Training loops with logging and checkpoints (`Loop`), and with a final result (`Training`)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -20,17 +20,17 @@ from tutelage.train.run.folder import Run
 
 STATE = "state.pt"
 PRODUCTS = "products.json"
-"""The file of a checkpoint that tells which libraries computed the matrix products."""
+"""File of a checkpoint with the libraries that computed matrix products."""
 R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True)
 class Monitor:
-    """Actions beside the training steps.
+    """Callbacks of a training loop.
 
-    `look` is called after every step and returns further metrics, mostly none; `metric` names the one by which the
-    best checkpoint is chosen (lower is better), and with `keep_best` a checkpoint is written whenever it is better
-    than ever; `enough` ends the run early when it returns true.
+    `look` is called after every step and returns additional metrics, if any. `metric` selects the best checkpoint
+    (lower is better); with `keep_best`, every improvement is checkpointed. `enough` stops the run early by returning
+    true.
     """
 
     look: Callable[[Step], Mapping[str, float]] = lambda step: {}
@@ -41,44 +41,44 @@ class Monitor:
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """The remaining steps of a run. Iterating over a loop takes them, logs each to the run and writes checkpoints.
+    """Remaining steps of a run. Iteration takes them, logs each to the run and writes checkpoints.
 
-    A step is yielded with all its metrics, after it was logged and saved where a checkpoint was due. Every checkpoint
-    holds what `save` writes (loadable with plain `from_pretrained`) and the state of the learner.
+    A step is yielded with all its metrics, after logging and any checkpoint. A checkpoint holds the output of `save`
+    (loadable with plain `from_pretrained`) and the state of the learner.
     """
 
     run: Run
     learner: Learner
     steps: Iterator[Step]
     label: str
-    """Name of the loop in its progress."""
+    """Name shown in the progress."""
     save: Callable[[Path], object]
     """Writes the model into a folder."""
     extra_state: Callable[[Step], Mapping[str, Any]] = lambda step: {}
-    """What a run must remember of a step beside the state of the learner, for checkpoints."""
+    """Additional state of a step for checkpoints."""
     checkpoints: config.Checkpoints = field(default_factory=config.Checkpoints)
     show: tuple[str, ...] = ("loss",)
-    """Metrics that its progress shows, the most important first."""
+    """Metrics shown in the progress, most important first."""
     monitor: Monitor = field(default_factory=Monitor)
     gathered: Callable[[], AbstractContextManager[None]] = nullcontext
-    """The context in which `save`, which rank 0 calls, has all weights of the model."""
+    """Context in which `save`, called on rank 0, has all weights of the model."""
 
     @property
     def total(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.learner.total
 
     @property
     def index(self) -> int:
-        """Steps that are done."""
+        """Number of completed steps."""
         return self.learner.step
 
     def __iter__(self) -> Iterator[Step]:
-        """Take the remaining steps, one at a time. Iterating again goes on where an earlier iteration stopped.
+        """Take the remaining steps, one at a time. A new iteration continues after the last completed step.
 
-        Where a rollout cannot be had, the last step is saved, and the RolloutError says how to go on.
+        If a rollout fails, the last step is saved, and the RolloutError includes the command to resume.
         """
-        if self.monitor.enough():  # a run that ended early may only have to be finished
+        if self.monitor.enough():  # a run that stopped early may only need `finish`
             return
         last: Step | None = None
         ranks = self.run.ranks
@@ -104,12 +104,12 @@ class Loop:
                 raise
             self.checkpoint(last)
             raise RolloutError(
-                f"{error} Everything up to step {last.index} is saved; go on with: {self.run.resume_command}"
+                f"{error} Everything up to step {last.index} is saved; continue with: {self.run.resume_command}"
             ) from error
 
     @phase("save")
     def checkpoint(self, step: Step) -> None:
-        """Write a checkpoint of the last step, which is `step`. Every rank writes what it has of tensors in shards."""
+        """Write a checkpoint of the last step, `step`. Every rank writes its shards."""
         state = {"learner": self.learner.state(), "extra": dict(self.extra_state(step))}
         shards = self.learner.shards()
 
@@ -121,7 +121,7 @@ class Loop:
                 (folder / PRODUCTS).write_text(json.dumps(products) + "\n", encoding="utf-8")
 
         def share(folder: Path) -> None:
-            self.run.ranks.barrier()  # rank 0 makes the folder
+            self.run.ranks.barrier()  # rank 0 creates the folder
             save_shards(shards, folder / SHARDS, self.run.ranks)
 
         with self.gathered():
@@ -141,14 +141,14 @@ class Loop:
 
 @dataclass(frozen=True)
 class Training(Generic[R_co]):
-    """An open training run: iterate over its steps, then take the result with `finish`.
+    """Open training run: iterate over its steps, then get the result from `finish`.
 
         with prepare_sft(settings) as training:
             for step in training:
                 print(step.index, step.metrics["loss"])
             result = training.finish()
 
-    A run that is finished already has no loop and no steps; its result is read from its folder.
+    A finished run has no loop and no steps; its result is read from its folder.
     """
 
     loop: Loop | None
@@ -156,23 +156,23 @@ class Training(Generic[R_co]):
     """Writes the final model and summary.json; returns the result."""
 
     def __iter__(self) -> Iterator[Step]:
-        """The remaining steps."""
+        """Remaining steps."""
         return iter(self.loop or ())
 
     def finish(self) -> R_co:
-        """Take the steps that remain, then write the final model and the summary."""
+        """Take the remaining steps, then write the final model and the summary."""
         for _ in self:
             pass
         return self.conclude()
 
 
 def recipe_state(step: Step) -> dict[str, Any]:
-    """The extra state of an on-policy run: the state of its recipe."""
+    """Extra state of an on-policy run: the state of its recipe."""
     return {} if step.recipe is None else {"recipe": step.recipe.to_dict()}
 
 
 def resume_libraries(run: Run) -> str:
-    """Compute matrix products by the libraries of the latest checkpoint. Returns a remark where others are used."""
+    """Select the matrix-product libraries of the latest checkpoint. Returns a warning if others are used."""
     latest = run.latest()
     if latest is None or not (latest / PRODUCTS).exists():
         return ""
@@ -180,7 +180,7 @@ def resume_libraries(run: Run) -> str:
 
 
 def load_state(run: Run, learner: Learner) -> Mapping[str, Any]:
-    """Put the learner where the latest checkpoint left it. Returns the extra state, empty for a new run."""
+    """Restore the learner from the latest checkpoint. Returns the extra state, empty for a new run."""
     latest = run.latest()
     if latest is None:
         return {}

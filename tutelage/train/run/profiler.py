@@ -1,4 +1,4 @@
-"""A profile of a run: a table and a trace of a few of its steps."""
+"""Profiler: a table and a trace of a few steps of a run."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -15,15 +15,15 @@ log = logging.getLogger(__name__)
 
 TABLE, TRACE = "profile.txt", "trace.json"
 STEPS = 3
-"""Steps that are recorded, after the first, which pays for what is only done once."""
+"""Number of profiled steps. The first step is skipped because of its one-time costs."""
 
 
 @contextmanager
 def profiled(folder: Path) -> Iterator[Tracker]:
-    """A tracker by which the steps after the first are recorded; profile.txt and trace.json are in `folder` at the end.
+    """Tracker that profiles the steps after the first and writes profile.txt and trace.json to `folder` at the end.
 
-    profile.txt lists the operations by the time that each takes itself, first by name and then by the shapes of what
-    they work on; trace.json opens in Perfetto. A run that had no step after its first gets a warning.
+    profile.txt lists operations by self time, grouped by name and then by input shapes; trace.json opens in
+    Perfetto. Logs a warning if there is no step after the first.
     """
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
@@ -32,7 +32,7 @@ def profiled(folder: Path) -> Iterator[Tracker]:
     ended: list[int] = []
 
     def track(step: int, metrics: Mapping[str, float]) -> None:
-        if step < 1 or step in ended:  # step 0 is a look before the first one
+        if step < 1 or step in ended:  # step 0 is the evaluation before training
             return
         ended.append(step)
         if len(ended) == 1:

@@ -1,4 +1,4 @@
-"""Optional trackers: the metrics of a run, sent elsewhere too. Once they are set up they never stop a run."""
+"""Optional experiment trackers. After setup, their failures never stop a run."""
 
 import importlib
 import json
@@ -18,36 +18,36 @@ from tutelage.base.errors import TutelageError
 log = logging.getLogger(__name__)
 
 Tracker: TypeAlias = Callable[[int, Mapping[str, float]], None]
-"""Takes a step and its metrics."""
+"""Function of a step and its metrics."""
 Start: TypeAlias = Callable[[Path, Mapping[str, object]], Tracker]
-"""Starts a tracker for the run in a folder, with its settings. A tracker that has a method `close` is closed with the
+"""Starts a tracker, given the folder of the run and its settings. A tracker with a method `close` is closed with the
 run."""
 SEEN = "trackers.json"
-"""The file of a run's folder that holds what each tracker has seen of it, so that the run goes on under its id."""
+"""File in the run directory with the progress of each tracker, so that a resumed run keeps its id."""
 WRITTEN = (SEEN, "tensorboard", "wandb")
-"""What trackers write into a run's folder."""
+"""Files that trackers write into the run directory."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What a tracker has seen of a run that goes on."""
+    """Progress of a tracker in a resumed run."""
 
     logged: int = -1
-    """The last step that was logged before the run stopped."""
+    """Last step logged before the run stopped."""
     kept: int = -1
-    """The last of them that the run keeps: those after it are computed again."""
+    """Last step that the run keeps; later ones are recomputed."""
     id: str = ""
-    """The id that the tracker gave the run; empty where the run is new to it."""
+    """Id assigned by the tracker; empty for a new run."""
 
 
 class _RunTracker(ABC):
-    """A tracker of this file: called with a step and its metrics, closed with the run."""
+    """Built-in tracker: called with a step and its metrics, closed with the run."""
 
     id: str
-    """The id that it gave the run."""
+    """Id assigned by the tracker."""
     repeats: ClassVar[bool] = False
-    """Whether it takes steps again that were logged before the run stopped. Others are told those after them: a run
-    that goes on computes the same."""
+    """Whether recomputed steps are logged again. Otherwise only later steps are logged: a resumed run computes the
+    same values."""
 
     @abstractmethod
     def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None: ...
@@ -60,7 +60,7 @@ class _RunTracker(ABC):
 
 
 class _ServiceTracker(_RunTracker):
-    """A tracker whose service takes metrics by `log` and ends by `finish`, once everything is sent."""
+    """Tracker of a service with `log` and `finish`, which waits until everything is sent."""
 
     _run: Any
 
@@ -72,7 +72,7 @@ class _ServiceTracker(_RunTracker):
 
 
 class KeptTracker:
-    """A tracker whose failures are logged once and otherwise ignored."""
+    """Tracker whose failures are logged once and otherwise ignored."""
 
     def __init__(self, name: str, tracker: Tracker, after: int = -1) -> None:
         self.name = name
@@ -81,12 +81,12 @@ class KeptTracker:
         self._warned = False
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send the metrics of a step, where it comes after those that the tracker has."""
+        """Send the metrics of a step, unless the tracker already has it."""
         if step > self._after:
             self._try(lambda: self._tracker(step, metrics))
 
     def close(self) -> None:
-        """End what was started, where the tracker has an end."""
+        """Close the tracker, if it has a method `close`."""
         self._try(getattr(self._tracker, "close", lambda: None))
 
     def _try(self, action: Callable[[], object]) -> None:
@@ -94,16 +94,17 @@ class KeptTracker:
             action()
         except Exception as error:
             if not self._warned:
-                log.warning(f"The tracker {self.name} fails ({error}); the run goes on without it.")
+                log.warning(f"The tracker {self.name} fails ({error}); the run continues without it.")
             self._warned = True
 
 
 def start_tracker(
     name: str, path: Path, settings: Mapping[str, object], past: Past | None = None
 ) -> KeptTracker:
-    """The tracker `name` (wandb, tensorboard, trackio, mlflow, or one's own as `module:NAME`) for the run in `path`.
+    """Start the tracker `name` (wandb, tensorboard, trackio, mlflow, or a custom one as `module:NAME`) for the run in
+    `path`.
 
-    A run that goes on keeps its place in a tracker that knew it. Raises TutelageError for an unknown name and for a
+    A resumed run continues in the same run of the tracker. Raises TutelageError for an unknown name and for a
     tracker that is not installed or does not start.
     """
     if ":" in name:
@@ -148,7 +149,7 @@ def _own(name: str, path: Path, settings: Mapping[str, object]) -> Tracker:
 
 
 def _named(name: str) -> Start:
-    """The function or class that `module:NAME` names."""
+    """Import the function or class `module:NAME`."""
     module, _, attribute = name.partition(":")
     try:
         start: Start = getattr(importlib.import_module(module), attribute)
@@ -162,10 +163,10 @@ def _named(name: str) -> Start:
 
 
 class _Wandb(_ServiceTracker):
-    """A run of Weights & Biases in its project `tutelage`; a run that goes on does so under its id."""
+    """Weights & Biases run in the project `tutelage`; a resumed run keeps its id."""
 
     def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
-        wandb: Any = importlib.import_module("wandb")  # an extra, not there to be checked
+        wandb: Any = importlib.import_module("wandb")  # an optional extra, without types
         self.id = past.id or secrets.token_hex(4)
         self._run = wandb.init(
             project="tutelage",
@@ -178,8 +179,7 @@ class _Wandb(_ServiceTracker):
 
 
 class _TensorBoard(_RunTracker):
-    """Event files in the folder `tensorboard` of the run. Steps that a run computes again after it stopped take the
-    place of those that were written before."""
+    """TensorBoard event files in the folder `tensorboard` of the run. Recomputed steps replace earlier ones."""
 
     repeats = True
 
@@ -201,8 +201,7 @@ class _TensorBoard(_RunTracker):
 
 
 class _Trackio(_ServiceTracker):
-    """A run of trackio, in its project `tutelage`. Trackio goes on in the latest run of a name, so an id is part of
-    it."""
+    """Trackio run in the project `tutelage`. Trackio resumes the latest run of a name, so the name includes an id."""
 
     def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
         trackio: Any = importlib.import_module("trackio")
@@ -211,7 +210,7 @@ class _Trackio(_ServiceTracker):
 
 
 class _MLflow(_RunTracker):
-    """A run of the MLflow experiment `tutelage`, where MLFLOW_TRACKING_URI says."""
+    """MLflow run in the experiment `tutelage` at MLFLOW_TRACKING_URI."""
 
     def __init__(self, path: Path, settings: Mapping[str, object], past: Past) -> None:
         mlflow: Any = importlib.import_module("mlflow")
@@ -234,7 +233,7 @@ class _MLflow(_RunTracker):
         self._client.log_batch(self.id, metrics=rows)
 
     def close(self) -> None:
-        """Say how the run ended."""
+        """Report the final status of the run."""
         finished = (self._path / "summary.json").exists()
         self._client.set_terminated(self.id, "FINISHED" if finished else "KILLED")
 

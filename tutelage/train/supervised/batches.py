@@ -1,4 +1,4 @@
-"""From records to batches of tensors: tokenise, order, split by a budget of tokens."""
+"""Batches of tensors from records: tokenisation, order, splits by a token budget."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 @dataclass
 class Cuts:
-    """Counts of rows that did not fit into the context."""
+    """Numbers of rows truncated or dropped to fit the context."""
 
     prompts: int = 0
     responses: int = 0
     dropped: list[str] = field(default_factory=list)
 
     def describe(self, max_length: int) -> str:
-        """A sentence on what was shortened and dropped, or nothing."""
+        """Describe the truncated and dropped rows in a sentence, empty if there are none."""
         parts = []
         if self.prompts:
             parts.append(f"{counted(self.prompts, 'prompt')} shortened on the left")
@@ -42,11 +42,11 @@ class Cuts:
 def encode_rows(
     conversations: Sequence[tuple[Messages, str]], tokenizer: Any, max_length: int, cuts: Cuts
 ) -> list[EncodedRow | None]:
-    """Tokenise (messages, response) pairs to at most `max_length` tokens; None where nothing could be kept."""
+    """Tokenise (messages, completion) pairs to at most `max_length` tokens; None for dropped rows."""
     rows: list[EncodedRow | None] = []
     for number, (messages, response) in enumerate(conversations):
         prompt, answer = encode(messages, response, tokenizer)
-        spare = max_length - min(len(answer), max_length // 2)  # the prompt yields, down to half of the room
+        spare = max_length - min(len(answer), max_length // 2)  # prompts keep at least half of the context
         try:
             cut = shorten(prompt, answer, max_length, max_prompt=spare if 0 < spare < max_length else None)
         except NoRoomError:
@@ -62,7 +62,7 @@ def encode_rows(
 def encode_demonstrations(
     records: Sequence[Demonstration], tokenizer: Any, max_length: int
 ) -> tuple[list[EncodedRow], Cuts]:
-    """Demonstrations as token ids, and what had to be cut."""
+    """Demonstrations as token ids, and the truncation counts."""
     cuts = Cuts()
     rows = encode_rows([(r.messages, r.response) for r in records], tokenizer, max_length, cuts)
     pairs = zip(rows, records, strict=True)
@@ -76,7 +76,7 @@ def encode_demonstrations(
 
 @dataclass(frozen=True)
 class EncodedPair:
-    """A preference as token ids."""
+    """Preference as token ids."""
 
     chosen: EncodedRow
     rejected: EncodedRow
@@ -89,7 +89,7 @@ class EncodedPair:
 def encode_preferences(
     records: Sequence[Preference], tokenizer: Any, max_length: int
 ) -> tuple[list[EncodedPair], Cuts]:
-    """Preferences as token ids. A pair whose sides become equal by cutting teaches nothing and is dropped."""
+    """Preferences as token ids. Pairs whose sides are equal after truncation are dropped."""
     cuts = Cuts()
     chosen = encode_rows([(r.messages, r.chosen) for r in records], tokenizer, max_length, cuts)
     rejected = encode_rows([(r.messages, r.rejected) for r in records], tokenizer, max_length, cuts)
@@ -109,7 +109,7 @@ def encode_preferences(
 
 
 def collate_pairs(pairs: Sequence[EncodedPair], pad: int, device: torch.device) -> Pairs:
-    """Encoded preferences → one padded batch."""
+    """Pad encoded preferences to one batch."""
 
     def column(name: str) -> Tensor:
         values = [getattr(pair.source, name) for pair in pairs]
@@ -131,8 +131,8 @@ def of_each_row(
     budget: Budget,
     shape: Sequence[int] = (),
 ) -> Tensor:
-    """The value of every row, in order, where `value` gives those of a batch that `model` reads: a number, or a tensor
-    of `shape`. Float[N, *shape]"""
+    """Value of every row, in order. `value` computes a number, or a tensor of `shape`, for each row of a batch that
+    `model` reads. Float[N, *shape]"""
 
     def compute() -> Tensor:
         values, pad = torch.zeros(len(rows), *shape), pad_token_id(model.tokenizer)
@@ -145,9 +145,9 @@ def of_each_row(
 
 
 def windows(stream: Sequence[int], context: int) -> list[EncodedRow]:
-    """Text as one stream of tokens, cut into rows without padding: the first token of each is its prompt.
+    """Cut a stream of tokens into unpadded rows, whose prompt is their first token.
 
-    Consecutive windows share one token, so that every token but the very first is predicted once.
+    Consecutive windows overlap by one token, so every token but the first is predicted once.
     """
     return [
         EncodedRow((stream[start],), tuple(stream[start + 1 : start + context]))
@@ -157,10 +157,10 @@ def windows(stream: Sequence[int], context: int) -> list[EncodedRow]:
 
 
 class Order(Generic[T]):
-    """The items that each step reads: a new permutation every epoch, a function of (seed, epoch).
+    """Items of each step: a new permutation every epoch, a function of (seed, epoch).
 
-    Items for which `together` gives the same stand side by side, so that what they share need be read once a step; but
-    no such group takes more than a quarter of a batch, lest a step learn about one prompt alone.
+    Items with equal `together` are adjacent, so that a step reads their common prefix once. Such a group takes at
+    most a quarter of a batch, so that no step trains on one prompt alone.
     """
 
     def __init__(
@@ -174,11 +174,11 @@ class Order(Generic[T]):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps until every item was read once; the last one may be short."""
+        """Steps per epoch; the last one may be short."""
         return -(-len(self.items) // self.batch)
 
     def __call__(self, step: int) -> list[T]:
-        """The items of a step (counted from 0)."""
+        """Items of a step (counted from 0)."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch is None or self._epoch[0] != epoch:
             generator = torch.Generator().manual_seed((self.seed * 7_368_787 + epoch) % 2**63)
@@ -191,7 +191,7 @@ class Order(Generic[T]):
 def _groups(
     items: Sequence[T], together: Callable[[T], Hashable] | None, largest: int
 ) -> list[tuple[int, ...]]:
-    """The places of items, group by group; each by itself where nothing puts them together."""
+    """Indices of items by group; ungrouped items are groups of one."""
     if together is None:
         return [(place,) for place in range(len(items))]
     groups: dict[Hashable, list[int]] = {}

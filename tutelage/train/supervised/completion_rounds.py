@@ -1,9 +1,9 @@
-"""Learning from one's own scored answers, round by round: rejection sampling and iterated preference losses.
+"""Training on the policy's own scored completions in rounds: rejection sampling and iterated preference losses.
 
-    a round:  n answers to each of some prompts, by the policy as it is → scores → a fixed number of steps on them
+    a round:  n completions per prompt by the current policy → scores → a fixed number of steps on them
 
-The answers of a round are drawn when its first step comes, and kept on disk: a run that goes on within a round learns
-from the same answers.
+The completions of a round are sampled at its first step and stored on disk, so that a run resumed within a round
+trains on the same completions.
 """
 
 import json
@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 from tutelage.base import config
 from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
 from tutelage.core.rows import EncodedRow
 from tutelage.data.records import Preference, Prompt
 from tutelage.engines.ranks.ranks import ALONE, Ranks
@@ -29,12 +28,12 @@ from tutelage.train.supervised.batches import EncodedPair, Order
 T = TypeVar("T")
 
 STREAMS_APART = 1 << 32
-"""Between the seeds of two rounds: a prompt that comes again gets other answers."""
+"""Seed offset between rounds: a repeated prompt gets other completions."""
 
 
 @dataclass(frozen=True)
 class OwnCompletion:
-    """An answer as it was sampled. Learning uses these tokens, never the text tokenised again."""
+    """Completion as sampled. Training uses these tokens and never retokenises the text."""
 
     prompt: Prompt
     row: EncodedRow
@@ -44,12 +43,12 @@ class OwnCompletion:
 
 
 Group = list[OwnCompletion]
-"""The answers to one prompt, best first; those that were cut at the length limit come last."""
+"""Completions of one prompt, best first; truncated ones come last."""
 
 
 @dataclass(frozen=True)
 class OwnCompletions:
-    """The scored answers of every round, kept in `folder`. `generator` writes them with the weights of the moment."""
+    """Scored completions of every round, stored in `folder`. `generator` writes them with the current weights."""
 
     folder: Path
     generator: Generator
@@ -61,7 +60,7 @@ class OwnCompletions:
     ranks: Ranks = ALONE
 
     def of(self, round: int) -> list[Group]:
-        """The answers of a round, counted from 0: from disk where they are there, else drawn and scored now."""
+        """Completions of a round (counted from 0), from disk or newly sampled and scored."""
         file = self.folder / f"round-{round + 1}.jsonl"
         if not self.ranks.shared(file.exists):
             lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in self._sample(round)]
@@ -77,7 +76,7 @@ class OwnCompletions:
         return [best_first(group) for group in groups]
 
     def _sample(self, round: int) -> Iterator[dict[str, object]]:
-        """Fresh answers as lines of their file."""
+        """New completions as lines of their file."""
         seed = self.seed + STREAMS_APART * round
         answers = complete(
             self.generator, self.prompts(round), self.samples, self.sampling, self.reward, seed=seed
@@ -107,12 +106,13 @@ def _answer(row: Mapping[str, object], prompts: Mapping[str, Prompt]) -> OwnComp
         } if name in prompts:
             encoded = EncodedRow(tuple(prompt), tuple(tokens))
             return OwnCompletion(prompts[name], encoded, text, float(score), finished)
-    raise TutelageError(f"This is no answer of this run: {str(row)[:80]}. Begin it again in another --out.")
+    raise TutelageError(f"This is no answer of this run: {str(row)[:80]}. Start again with another --out.")
 
 
 def statistics(groups: Sequence[Group], kept: Sequence[OwnCompletion]) -> dict[str, float]:
-    """score/mean and score/std of all answers of a round, score/kept of those that are learnt from, groups/dead (share
-    of the prompts whose answers scored the same), length/mean (in tokens), ended (share), kept (how many)."""
+    """score/mean and score/std of all completions of a round, score/kept of those trained on, groups/dead (fraction
+    of prompts whose completions have one score), length/mean (in tokens), ended (fraction that terminated), kept
+    (number trained on)."""
     answers = [one for group in groups for one in group]
     scores = [one.score for one in answers]
     mean = sum(scores) / len(scores)
@@ -128,10 +128,9 @@ def statistics(groups: Sequence[Group], kept: Sequence[OwnCompletion]) -> dict[s
 
 
 def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnCompletion]:
-    """The `keep` best answers to each prompt, or the best `overall` share of all answers where that is above 0.
+    """Select the `keep` best completions of each prompt, or the best fraction `overall` of all completions if above 0.
 
-    Only answers that ended by themselves are kept, and each text once. Raises TutelageError
-    when none remains.
+    Only completions that terminated are kept, and duplicate texts once. Raises TutelageError if none remains.
     """
     count = sum(len(group) for group in groups)
     ended = []
@@ -148,24 +147,24 @@ def keep_best(groups: Sequence[Group], keep: int, overall: float) -> list[OwnCom
         kept = [one for group in ended for one in group[:keep]]
     if not kept:
         raise TutelageError(
-            f"Of {counted(count, 'answer')} none ended by itself, so there is nothing to imitate. Allow longer "
-            "answers with --sampling.max-new-tokens, or begin with a model that ends its answers."
+            f"None of {count} completions terminated, so there is nothing to imitate. Allow longer "
+            "completions with --sampling.max-new-tokens, or start from a model that ends its completions."
         )
     return kept
 
 
 def mostly_cut(groups: Sequence[Group]) -> bool:
-    """Whether fewer than half of the answers ended by themselves. Their scores alone then say which is better: a
-    missing end tells of the limit, not of the answer (`ScoreShaping.missing_end` "auto" decides by the same share)."""
+    """Whether fewer than half of the completions terminated. If so, only scores rank them: a missing end reflects
+    the limit, not the completion (`ScoreShaping.missing_end` "auto" uses the same threshold)."""
     ended = [one.finished for group in groups for one in group]
     return 2 * sum(ended) < len(ended)
 
 
 def best_and_worst(groups: Sequence[Group]) -> list[tuple[OwnCompletion, OwnCompletion]]:
-    """The best and the worst answer to each prompt.
+    """Best and worst completion of each prompt.
 
-    A prompt gives none where the two are equally good, or where the best did not end by itself; the latter only
-    where at least half of all answers end. Raises TutelageError when no prompt gives one.
+    Skips prompts whose best and worst completions tie, or whose best was truncated; the latter only if at least half
+    of all completions terminated. Raises TutelageError if no prompt remains.
     """
     scores_alone = mostly_cut(groups)
     pairs = []
@@ -180,15 +179,15 @@ def best_and_worst(groups: Sequence[Group]) -> list[tuple[OwnCompletion, OwnComp
             pairs.append((best, worst))
     if not pairs:
         raise TutelageError(
-            f"Of {counted(len(groups), 'prompt')} none got {'an' if scores_alone else 'an ended'} answer that is "
-            "better than another: there is nothing to learn from. Sample more answers (--samples), with a higher "
+            f"No prompt ({len(groups)} sampled) has a {'' if scores_alone else 'complete '}completion that is better "
+            "than another: there is nothing to train on. Sample more completions (--samples), with a higher "
             "temperature, or longer ones (--sampling.max-new-tokens)."
         )
     return pairs
 
 
 def pair_up(compared: Sequence[tuple[OwnCompletion, OwnCompletion]]) -> list[EncodedPair]:
-    """Pairs of a better answer, the chosen one, and a worse one to the same prompt."""
+    """Preference pairs of a better, chosen completion and a worse one of the same prompt."""
     return [
         EncodedPair(best.row, worst.row, Preference(best.prompt.messages, best.text, worst.text))
         for best, worst in compared
@@ -196,14 +195,14 @@ def pair_up(compared: Sequence[tuple[OwnCompletion, OwnCompletion]]) -> list[Enc
 
 
 class InRounds(Generic[T]):
-    """The items of each step, where every `steps` steps a new round of items is made."""
+    """Items of each step; a new round of items every `steps` steps."""
 
     def __init__(self, make: Callable[[int], Sequence[T]], steps: int, batch: int, seed: int) -> None:
         self.make, self.steps, self.batch, self.seed = make, steps, batch, seed
         self._now: tuple[int, Order[T]] | None = None
 
     def __call__(self, step: int) -> list[T]:
-        """The items of a step, counted from 0."""
+        """Items of a step (counted from 0)."""
         number, within = divmod(step, self.steps)
         if self._now is None or self._now[0] != number:
             self._now = number, Order(self.make(number), self.batch, self.seed + STREAMS_APART * number)

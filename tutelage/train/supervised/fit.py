@@ -1,6 +1,6 @@
-"""The supervised loop and the losses that it minimises: pretraining, fine-tuning, reward models, preference losses.
+"""Supervised training loop and losses: pretraining, fine-tuning, reward models, preference losses.
 
-Each loss takes a part of a batch whose weights already add up over the whole of it.
+Losses take a part of a batch whose weights sum to 1 over the whole batch.
 """
 
 import time
@@ -26,12 +26,12 @@ from tutelage.train.learner import Learner, LossTerms, Step, seed_step
 class WeightedRows(Rows):
     """Rows with the weight of every response token in the loss of the whole batch."""
 
-    weight: Tensor  # Float[B, R], adds up to 1 over the batch
+    weight: Tensor  # Float[B, R], sums to 1 over the batch
 
     @classmethod
     def of(cls, rows: Rows, weights: Sequence[float] | None = None) -> Self:
-        """Every response token of the batch weighs the same; with `weights`, one of each row, as much as its row:
-        w_it = w_i m_it / Σ_jt w_j m_jt."""
+        """Weight every response token equally, or in proportion to the row's `weights`: w_it = w_i m_it / Σ_jt w_j
+        m_jt."""
         weight = token_weights(rows.mask, "token_mean", rows.mask.shape[1])
         if weights is not None:
             weight = rows.mask * torch.tensor(weights, device=rows.mask.device)[:, None]
@@ -41,26 +41,26 @@ class WeightedRows(Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedPairs(Pairs):
-    """Pairs whose weights add up to 1 over the batch."""
+    """Pairs whose weights sum to 1 over the batch."""
 
     @classmethod
     def of(cls, pairs: Pairs) -> Self:
-        """Scale the weights of a whole batch."""
+        """Normalise the weights of a whole batch."""
         parts = {f.name: getattr(pairs, f.name) for f in fields(Pairs)}
         return cls(**parts | {"weight": pairs.weight / pairs.weight.sum().clamp(min=1e-12)})
 
 
 def imitate(policy: Policy, rows: WeightedRows) -> tuple[Tensor, dict[str, Tensor]]:
-    """Negative log-likelihood of the responses: − Σ w log π(token | prompt, tokens before)."""
+    """Negative log-likelihood of the completions: − Σ w log π(token | prompt, previous tokens)."""
     rows = rows.trimmed()
     return -(rows.weight * policy.scores(rows).logp).sum(), {}
 
 
 Splittable = Rows | Pairs
-"""A batch whose weights were computed over all of it, so that sums over any split add up."""
+"""Batch with weights normalised over the whole, so that sums over any split are equal."""
 
 Objective = Callable[..., tuple[Tensor, dict[str, Tensor]]]
-"""batch → (loss, metrics), both summed with weights that add up to 1 over the whole batch."""
+"""batch → (loss, metrics), both summed with weights that sum to 1 over the whole batch."""
 
 
 def fit(
@@ -72,13 +72,14 @@ def fit(
     budget: int | Budget,
     seed: int,
 ) -> Iterator[Step]:
-    """Minimise `objective`, one optimiser step per item. The dropout of adapters in `model` is on only within a step.
+    """Minimise `objective`, one optimiser step per item. Adapter dropout in `model` is active only within a step.
 
-    `batches(step)` gives the batch of a step (counted from 0) as a function of the step alone, and `budget` bounds
-    the tokens of one forward pass; it changes the memory needed and nothing else, and is lowered where it turns out too
-    large. A yielded step is done: the caller may save, evaluate or stop.
+    `batches(step)` returns the batch of a step (counted from 0) and depends on the step alone. `budget` bounds the
+    tokens of one forward pass; it only affects memory, and is lowered if it is too large. Steps are complete when
+    yielded: the caller may save, evaluate or stop.
 
-    Metrics, beside those of `objective` and of the learner: tokens_per_second, and tokens_at_once, the budget.
+    Metrics, in addition to those of `objective` and of the learner: tokens_per_second, and tokens_at_once, the
+    budget.
     """
     budget = Budget.of(budget)
     while learner.step < learner.total:
@@ -96,7 +97,8 @@ def fit(
 def _take_step(
     learner: Learner, model: EngineModel, batch: Splittable, objective: Objective, budget: Budget
 ) -> dict[str, float]:
-    """One optimiser step on a batch, and its metrics. Nothing has moved where memory runs out (see `Budget.spend`)."""
+    """Take one optimiser step on a batch. Returns its metrics. If memory runs out, no weight has changed (see
+    `Budget.spend`)."""
     learner.clear()
     totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
     adapter_dropout(model.model, True)

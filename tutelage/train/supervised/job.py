@@ -1,4 +1,4 @@
-"""Training jobs as values, batches by step and the loss on a part of one, and the loop of every job."""
+"""Training jobs: batches by step, the loss on a part of a batch, and the loop that runs them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,50 +17,50 @@ from tutelage.train.run.loop import STATE, Loop, Monitor, load_state
 from tutelage.train.supervised.fit import Objective, Splittable, fit
 
 LOSS_RATE = 1e-2
-"""Learning rate of what a loss itself learns: a number or two, whatever the size of the model."""
+"""Learning rate of parameters of a loss: one or two numbers, independent of the size of the model."""
 
 
 class EarlyStopping:
-    """The history of the held-out loss. `patience` evaluations without a better one end the run; 0 never does."""
+    """History of the held-out loss. The run stops after `patience` evaluations without improvement; 0 disables this."""
 
     def __init__(self, patience: int, best: float = math.inf, since: int = 0) -> None:
         self.patience, self.best, self.since = patience, best, since
 
     def record(self, loss: float) -> None:
-        """Another evaluation."""
+        """Record an evaluation."""
         better = loss < self.best
         self.best, self.since = min(loss, self.best), 0 if better else self.since + 1
 
     def enough(self) -> bool:
-        """Whether the last evaluations brought no improvement."""
+        """Whether the last `patience` evaluations brought no improvement."""
         return 0 < self.patience <= self.since
 
     def state(self) -> dict[str, float]:
-        """For the checkpoint."""
+        """State for the checkpoint."""
         return {"best": self.best, "since": self.since}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A training job: batches by step, the loss on a part of one, figures of held-out data."""
+    """Training job: batches by step, the loss on a part of a batch, and held-out evaluation."""
 
     label: str
     steps: int
     batch: Callable[[int], Splittable]
-    """The batch of a step, counted from 0. It may depend on the policy as it is when the step comes."""
+    """Batch of a step (counted from 0). It may depend on the current policy."""
     objective: Objective
     look: Callable[[], Mapping[str, float]] | None = None
-    """Figures of what is held out; each is logged as held_out/<name>."""
+    """Held-out metrics, logged as held_out/<name>."""
     looks_first: bool = True
-    """Whether a new run logs them as step 0."""
+    """Whether a new run evaluates before training, as step 0."""
     patience: int | None = None
-    """Looks without a better held-out loss that end the run, 0 for none; each better one is then a checkpoint. None
-    keeps no history of them."""
+    """Evaluations without a better held-out loss before stopping, 0 to disable; every improvement is checkpointed.
+    None keeps no history."""
     tell: Callable[[int], Mapping[str, float]] = lambda step: {}
-    """Further metrics of a step, counted from 0; called before its checkpoint."""
+    """Additional metrics of a step (counted from 0); called before its checkpoint."""
     show: tuple[str, ...] = ("loss",)
     learned: Sequence[nn.Parameter] = ()
-    """Parameters of the loss, which are trained along with the model at `LOSS_RATE`."""
+    """Parameters of the loss, trained along with the model at `LOSS_RATE`."""
 
 
 def job_loop(
@@ -73,9 +73,9 @@ def job_loop(
     budget: Budget,
     look_every: int,
 ) -> Loop:
-    """The loop of a job, from the latest checkpoint of the run on.
+    """Loop of a job, from the latest checkpoint of the run.
 
-    What is held out is looked at every `look_every` steps and after the last. The best checkpoint is that of the lowest
+    Evaluates on held-out data every `look_every` steps and after the last step. The best checkpoint has the lowest
     held_out/loss, if any.
     """
     if run.start == 0 and job.looks_first and job.look is not None:
@@ -110,7 +110,7 @@ def job_loop(
 
 
 def restore_best(loop: Loop) -> None:
-    """Put the weights back to those of the checkpoint with the lowest held-out loss, if any was measured."""
+    """Restore the weights of the checkpoint with the lowest held-out loss, if any was measured."""
     run = loop.run
     best = run.ranks.shared(run.best)
     if best is not None:
@@ -119,5 +119,5 @@ def restore_best(loop: Loop) -> None:
 
 @phase("evaluate")
 def _held_out(job: Job) -> dict[str, float]:
-    """The look under the names by which it is logged; empty where nothing is held out."""
+    """Held-out metrics under their logged names; empty without held-out data."""
     return {f"held_out/{name}": value for name, value in job.look().items()} if job.look else {}

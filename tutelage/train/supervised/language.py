@@ -1,4 +1,4 @@
-"""Training a language model on given responses, which pretraining and fine-tuning share."""
+"""Language-model training on the completions of a data set, for pretraining and fine-tuning."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +31,10 @@ def language_job(
     looks_first: bool,
     at_end: Callable[[int], None] = lambda step: None,
 ) -> Job:
-    """The job of minimising the token-mean negative log-likelihood of the responses, weighted by row. The figures of
-    what is held out are not weighted.
+    """Job that minimises the token-mean negative log-likelihood of the completions, weighted by row. Held-out metrics
+    are unweighted.
 
-    `at_end` is called after the last step, before its checkpoint: what it logs is there exactly once, whatever happens.
+    `at_end` is called after the last step and before its checkpoint, so that its metrics are logged exactly once.
     """
     pad = pad_token_id(policy.tokenizer)
     order = Order(train, batches.batch_size, settings.seed)
@@ -80,15 +80,15 @@ def mean_loss(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) 
 
 
 def language_figures(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> dict[str, float]:
-    """loss, nats per response token, and perplexity, its exponential."""
+    """loss in nats per response token, and its exponential perplexity."""
     loss = mean_loss(policy, rows, budget)
     return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 
 
 def divide(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Indices of the rows to train on and of those to hold out: a random `share` of them, by seed.
+    """Random split into training and held-out indices; `share` is the held-out fraction.
 
-    Raises TutelageError where none would be left to train on.
+    Raises TutelageError if no training rows would remain.
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     held = round(share * count) if count > 1 else 0

@@ -1,7 +1,7 @@
-"""Training a policy on preferences without sampling from it: DPO and its family, by the names of their losses.
+"""Training on preferences without sampling: DPO and related losses, by name.
 
-The reference is the policy as it starts, or another model. Its log-probabilities of the data are computed once, before
-the first step, and kept as a number per completion: no second model is held in memory while the policy learns.
+The reference is the initial policy or another model. Its log-probabilities are computed once, before the first step,
+and stored as a number per completion, so that no second model is held in memory during training.
 """
 
 import json
@@ -27,9 +27,9 @@ from tutelage.train.supervised.job import Job
 
 
 def preference_loss(name: str, assignments: Sequence[str] = ()) -> PreferenceLoss:
-    """The loss of this name, or one of your own as `module:NAME`, with `setting=value` assignments applied.
+    """Preference loss by name, or a custom one as `module:NAME`, with `setting=value` assignments applied.
 
-    Raises TutelageError for an unknown name or setting, listing what there is, and for a value that makes no sense.
+    Raises TutelageError for an unknown name or setting, listing the known ones, and for an invalid value.
     """
     loss = _named(name)
     if not assignments:
@@ -67,16 +67,16 @@ def _named(name: str) -> PreferenceLoss:
 
 
 SHOW = ("loss", "accuracy", "margin", "held_out/loss", "held_out/accuracy")
-"""What the progress of a preference loss shows."""
+"""Metrics shown in the progress."""
 ROUNDING = 1e-4
-"""Nats by which two passes over an answer may differ: before the first step h is 0 up to that."""
+"""Numerical tolerance in nats between two passes over a completion: before the first step, |h| is below it."""
 DRIFT = "drift"
-"""What a loss names in its `needs` that measures against the drift of unrelated answers (KTO)."""
+"""Entry in the `needs` of losses that measure against the drift of unrelated completions (KTO)."""
 
 
 @dataclass(frozen=True)
 class ReferencePair:
-    """A preference with the reference's log-probabilities of both answers and of an unrelated answer to the prompt."""
+    """Preference with the reference's log-probabilities of both completions and of an unrelated completion."""
 
     pair: EncodedPair
     ref_chosen: float
@@ -90,11 +90,11 @@ class ReferencePair:
 
 @dataclass(frozen=True, kw_only=True)
 class ReferencePairs(WeightedPairs):
-    """Weighted pairs with what the reference says about them."""
+    """Weighted pairs with the log-probabilities of the reference."""
 
-    ref_chosen: Tensor  # Float[B], log π_ref of the whole answer
+    ref_chosen: Tensor  # Float[B], log π_ref of the whole completion
     ref_rejected: Tensor  # Float[B]
-    drift: Tensor  # Float[B], the same number in every row
+    drift: Tensor  # Float[B], one number for all rows
 
     def rows(self, index: Tensor) -> Self:
         """The pairs at `index`."""
@@ -107,12 +107,12 @@ class ReferencePairs(WeightedPairs):
 
 
 def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tuple[Tensor, dict[str, Tensor]]:
-    """Σ w · loss over the pairs. A margin of the data is asked for in the units that the loss documents.
+    """Σ w · loss over the pairs. Margins of the data are in the units that the loss documents.
 
-    Metrics, weighted means, with h = log π − log π_ref of a whole answer: `accuracy`, the share of pairs in which h is
-    larger for the answer that the label calls better (ties, up to `ROUNDING`, count half); `margin`, β (h of the chosen
-    − h of the rejected), the implied reward's; `kl/chosen` and `kl/rejected`, −h, by how many nats the answers have
-    become less likely: an estimate of KL(ref‖π) where the reference wrote them. β is 1 for a loss without.
+    Metrics, weighted means, with h = log π − log π_ref of a completion: `accuracy`, the fraction of pairs in which h
+    is larger for the preferred completion (ties, up to `ROUNDING`, count half); `margin` of the implied reward, β (h
+    of the chosen − h of the rejected); `kl/chosen` and `kl/rejected`, −h: the decrease in log-probability in nats,
+    which estimates KL(ref‖π) for completions of the reference. β is 1 for a loss without.
     """
     rows = pairs.both().trimmed()
     logp = policy.scores(rows).logp.sum(1)
@@ -138,14 +138,14 @@ def compare(policy: Policy, loss: PreferenceLoss, pairs: ReferencePairs) -> tupl
 
 @torch.no_grad()
 def completion_logps(policy: Policy, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
-    """log π(answer | prompt), summed over the answer's tokens, of every row in order. Float[N]"""
+    """log π(completion | prompt), summed over tokens, of every row in order. Float[N]"""
     return of_each_row(policy, rows, lambda batch: policy.scores(batch).logp.sum(1), Budget.of(budget))
 
 
 def refer(
     reference: Policy, pairs: Sequence[EncodedPair], budget: int | Budget, *, drift: bool, max_length: int
 ) -> list[ReferencePair]:
-    """Pairs with the reference's log-probabilities; of unrelated answers only with `drift`, for losses that need it."""
+    """Add the reference's log-probabilities to pairs; those of unrelated completions only with `drift`."""
     chosen = completion_logps(reference, [pair.chosen for pair in pairs], budget).tolist()
     rejected = completion_logps(reference, [pair.rejected for pair in pairs], budget).tolist()
     answers = [(p.chosen if i % 2 == 0 else p.rejected) for i, p in enumerate(pairs)]
@@ -155,7 +155,7 @@ def refer(
 
 
 def unrelated(rows: Sequence[EncodedRow], max_length: int) -> list[EncodedRow]:
-    """Each prompt with the answer to the next other prompt (its own, where there is no other)."""
+    """Each prompt with the completion of the next different prompt (its own if there is no other)."""
     others = []
     for number, row in enumerate(rows):
         later = (rows[(number + step) % len(rows)] for step in range(1, len(rows)))
@@ -168,13 +168,13 @@ def unrelated(rows: Sequence[EncodedRow], max_length: int) -> list[EncodedRow]:
 def mean_drift(
     policy: Policy, rows: Sequence[EncodedRow], ref_logps: Sequence[float], budget: int | Budget
 ) -> float:
-    """Mean of log π − log π_ref over answers that have nothing to do with their prompts."""
+    """Mean of log π − log π_ref over completions unrelated to their prompts."""
     ratio = completion_logps(policy, rows, budget).double() - torch.tensor(ref_logps, dtype=torch.float64)
     return float(ratio.mean())
 
 
 def referred_batch(policy: Policy, items: Sequence[ReferencePair], drift: float) -> ReferencePairs:
-    """One padded batch whose weights add up to 1."""
+    """Padded batch whose weights sum to 1."""
     pairs = collate_pairs([item.pair for item in items], pad_token_id(policy.tokenizer), policy.device)
     weighted = WeightedPairs.of(pairs)
 
@@ -199,7 +199,7 @@ def paired_job(
     held_out: Sequence[ReferencePair] = (),
     tell: Callable[[int], Mapping[str, float]] = lambda step: {},
 ) -> Job:
-    """The job of learning from pairs; `items` gives those of a step, counted from 0."""
+    """Job of training on pairs; `items` returns those of a step (counted from 0)."""
 
     def batch(items: Sequence[ReferencePair]) -> ReferencePairs:
         drift = 0.0

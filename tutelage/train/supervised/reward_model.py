@@ -1,4 +1,4 @@
-"""Training a reward model on preferences: a loss of Bradley–Terry's family on the score at the last token."""
+"""Training a reward model on preferences, with a Bradley–Terry-type loss on the score at the last token."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from tutelage.train.supervised.fit import WeightedPairs
 from tutelage.train.supervised.job import Job
 
 AS_LABELLED: ScoringLoss = Margin()
-"""Bradley–Terry with the labels and the margins of the pairs."""
+"""Bradley–Terry loss with the labels and margins of the pairs."""
 
 
 def prefer(
@@ -26,8 +26,8 @@ def prefer(
     """Σ w loss(r_chosen, r_rejected): by default
     − Σ w [ p log σ(d − margin) + (1 − p) log σ(−d − margin) ] with d = r_chosen − r_rejected.
 
-    Metrics: `accuracy`, the weighted share of pairs scored in the order that the label calls likelier (ties half),
-    and `margin`, the mean score difference.
+    Metrics: `accuracy`, the weighted fraction of pairs ranked as the label prefers (ties count half), and `margin`,
+    the mean score difference.
     """
     chosen, rejected = model.scores(pairs.both().trimmed()).chunk(2)
     loss = (pairs.weight * loss_of(chosen, rejected, pairs.p_chosen, pairs.margin)).sum()
@@ -51,7 +51,7 @@ def reward_job(
     budget: Budget,
     loss: ScoringLoss = AS_LABELLED,
 ) -> Job:
-    """The job of minimising `prefer` on the pairs. A `loss` that is a module is trained along with the model."""
+    """Job that minimises `prefer` on the pairs. A `loss` that is a module is trained along with the model."""
     pad = pad_token_id(model.tokenizer)
     order = Order(train, batches.batch_size, settings.seed, together=lambda pair: pair.chosen.prompt)
     return Job(
@@ -71,7 +71,7 @@ def reward_job(
 def pair_scores(
     model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget
 ) -> tuple[Tensor, Tensor]:
-    """The scores of both sides of every pair, in order. Each Float[N]"""
+    """Scores of both sides of every pair, in order. Each Float[N]"""
     rows = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]
     scores = row_scores(model, rows, budget)
     return scores[: len(pairs)], scores[len(pairs) :]
@@ -79,14 +79,14 @@ def pair_scores(
 
 @torch.no_grad()
 def row_scores(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
-    """The score of every row, in order, each distinct one computed once. Float[N]"""
+    """Score of every row, in order; duplicate rows are computed once. Float[N]"""
     unique, place = numbered(rows)
     return of_each_row(model, unique, model.scores, Budget.of(budget))[place]
 
 
 @torch.no_grad()
 def row_states(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Budget) -> Tensor:
-    """The hidden state at the last token of every row, in order, each distinct one computed once. Float[N, d]"""
+    """Hidden state at the last token of every row, in order; duplicate rows are computed once. Float[N, d]"""
     unique, place = numbered(rows)
     shape = (model.head.weight.shape[1],)
     return of_each_row(model, unique, model.last_states, Budget.of(budget), shape)[place]
@@ -97,7 +97,7 @@ def row_states(model: ScalarModel, rows: Sequence[EncodedRow], budget: int | Bud
 def preference_figures(
     model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget, loss: ScoringLoss = AS_LABELLED
 ) -> dict[str, float]:
-    """loss, accuracy (against the likelier side; equal scores and even labels half) and margin of pairs."""
+    """loss, accuracy (equal scores and even labels count half) and margin of pairs."""
     chosen, rejected = pair_scores(model, pairs, budget)
     p = torch.tensor([pair.source.p_chosen for pair in pairs])
     margin = torch.tensor([pair.source.margin for pair in pairs])

@@ -1,4 +1,4 @@
-"""KTO on single answers labelled good or bad, without comparisons (Ethayarajh et al. 2024, arXiv 2402.01306)."""
+"""KTO on single completions labelled good or bad (Ethayarajh et al. 2024, arXiv 2402.01306)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -23,8 +23,8 @@ from tutelage.train.supervised.preference_job import SHOW, completion_logps, mea
 
 @dataclass(frozen=True)
 class LabelledCompletion:
-    """An answer as token ids with its label, an unrelated answer to its prompt, and the reference's log-probability of
-    each."""
+    """Labelled completion as token ids, an unrelated completion of its prompt, and the reference's log-probabilities
+    of both."""
 
     row: EncodedRow
     good: bool
@@ -38,26 +38,26 @@ class LabelledCompletion:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledRows(Rows):
-    """A batch of labelled answers. The shares add up to 1 over the batch, `good_share` over its good answers alone."""
+    """Batch of labelled completions. `share` sums to 1 over the batch, `good_share` over its good completions."""
 
     good: Tensor  # Bool[B]
     ref_logp: Tensor  # Float[B]
-    drift: Tensor  # Float[B], the same number in every row
+    drift: Tensor  # Float[B], one number for all rows
     share: Tensor  # Float[B]
-    good_share: Tensor  # Float[B], 0 for bad answers
-    bad_share: Tensor  # Float[B], 0 for good answers
+    good_share: Tensor  # Float[B], 0 for bad completions
+    bad_share: Tensor  # Float[B], 0 for good completions
 
 
 def encode_unpaired(
     records: Sequence[UnpairedAnswer], tokenizer: Any, max_length: int
 ) -> tuple[list[tuple[EncodedRow, bool]], Cuts]:
-    """Labelled completions as token ids, and what had to be cut."""
+    """Labelled completions as token ids, and the truncation counts."""
     cuts = Cuts()
     rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
     encoded = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
     if not encoded:
         raise TutelageError(
-            f"No answer fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
+            f"No completion fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
         )
     return encoded, cuts
 
@@ -65,7 +65,7 @@ def encode_unpaired(
 def label(
     reference: Policy, answers: Sequence[tuple[EncodedRow, bool]], budget: int | Budget, *, max_length: int
 ) -> list[LabelledCompletion]:
-    """Answers with the reference's log-probabilities of each and of an unrelated answer to the same prompt."""
+    """Add the reference's log-probabilities of each completion and of an unrelated one of the same prompt."""
     rows = [row for row, _ in answers]
     others = unrelated(rows, max_length)
     own, foreign = (completion_logps(reference, some, budget).tolist() for some in (rows, others))
@@ -76,10 +76,10 @@ def label(
 
 
 def single_loss(policy: Policy, loss: Kto, rows: LabelledRows) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean over the answers of λ_d σ(β (z − h)) where good and λ_u σ(β (h − z)) where bad, h = log π − log π_ref.
+    """Mean over completions of λ_d σ(β (z − h)) if good and λ_u σ(β (h − z)) if bad, with h = log π − log π_ref.
 
-    Metrics: `accuracy`, the share of answers whose h lies on their label's side of z; `margin`, β (mean h of the good −
-    mean h of the bad); `kl/chosen` and `kl/rejected`, −h of the good and of the bad answers.
+    Metrics: `accuracy`, the fraction of completions whose h is on the side of z that their label predicts; `margin`,
+    β (mean h of good − mean h of bad); `kl/chosen` and `kl/rejected`, −h of good and of bad completions.
     """
     rows = rows.trimmed()
     h = policy.scores(rows).logp.sum(1) - rows.ref_logp
@@ -98,7 +98,7 @@ def single_loss(policy: Policy, loss: Kto, rows: LabelledRows) -> tuple[Tensor, 
 
 
 def labelled_batch(policy: Policy, items: Sequence[LabelledCompletion], drift: float) -> LabelledRows:
-    """One padded batch."""
+    """Padded batch."""
     rows = collate([item.row for item in items], pad_token_id(policy.tokenizer), policy.device)
     good = torch.tensor([item.good for item in items], device=policy.device)
     every = torch.ones(len(items), device=policy.device)
@@ -122,7 +122,7 @@ def unpaired_job(
     budget: int | Budget,
     held_out: Sequence[LabelledCompletion] = (),
 ) -> Job:
-    """The job of learning from single labelled answers; `items` gives those of a step, counted from 0."""
+    """Job of training on labelled completions; `items` returns those of a step (counted from 0)."""
 
     def batch(items: Sequence[LabelledCompletion]) -> LabelledRows:
         rows, ref_logps = [item.unrelated for item in items], [item.ref_unrelated for item in items]

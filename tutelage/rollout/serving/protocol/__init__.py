@@ -1,1 +1,1 @@
-"""The formats of requests and answers: OpenAI's, with vLLM's additions for token ids."""
+"""Formats of requests and responses: OpenAI's, with vLLM's additions for token ids."""

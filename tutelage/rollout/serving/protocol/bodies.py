@@ -1,4 +1,4 @@
-"""Bodies of requests in OpenAI's formats, with vLLM's additions for token ids."""
+"""Request bodies in OpenAI's formats, with vLLM's additions for token ids."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,7 +9,7 @@ from tutelage.rollout.serving.protocol.request_fields import Flag, Ids, Number, 
 
 
 class SamplingFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How tokens are sampled, in every format."""
+    """Sampling fields, common to all formats."""
 
     temperature: Number = 1.0
     top_p: Number = 1.0
@@ -22,18 +22,18 @@ class SamplingFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     n: Whole = 1
     max_tokens: Whole | None = None
     section: ClassVar[str] = ""
-    """What leads the names of the fields in refusals."""
+    """Prefix of field names in refusals."""
 
 
 class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stream has beside the answer."""
+    """Options of a stream."""
 
     include_usage: Flag = False
     continuous_usage_stats: Flag = False
 
 
 class TextFields(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fields of both formats that answer with text."""
+    """Fields of both text formats."""
 
     model: Text = ""
     request_id: Text = ""
@@ -43,7 +43,7 @@ class TextFields(SamplingFields, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class CompletionsFields(TextFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`/v1/completions`: texts or token ids are continued."""
+    """`/v1/completions`: continue texts or token ids."""
 
     prompt: Any = None
     echo: Flag = False
@@ -54,13 +54,13 @@ class CompletionsFields(TextFields, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
-    """A part of a message."""
+    """Part of a message."""
 
     text: str = ""
 
 
 class MessageFields(Struct, frozen=True):
-    """A turn of a conversation."""
+    """Turn of a conversation."""
 
     role: Annotated[
         Literal["system", "developer", "user", "assistant"],
@@ -73,14 +73,14 @@ class MessageFields(Struct, frozen=True):
 
     @property
     def message(self) -> Message:
-        """The message for the chat template."""
+        """Message for the chat template."""
         role: Role = "system" if self.role == "developer" else self.role
         parts = self.content
         return Message(role, parts if isinstance(parts, str) else "".join(part.text for part in parts))
 
 
 class ChatFields(TextFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`/v1/chat/completions`: a conversation is answered."""
+    """`/v1/chat/completions`: reply to a conversation."""
 
     messages: Annotated[list[Any], Meta(min_length=1, description="a list of at least one message")]
     max_completion_tokens: Whole | None = None
@@ -89,14 +89,14 @@ class ChatFields(TextFields, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class GenerateSampling(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How tokens are sampled, and how many of the likeliest ones are reported."""
+    """Sampling fields, and the number of most likely tokens to report."""
 
     logprobs: Whole | None = None
     section: ClassVar[str] = "sampling_params."
 
 
 class GenerateFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`/inference/v1/generate`: token ids in, token ids and log-probabilities out, as vLLM has it."""
+    """`/inference/v1/generate`: token ids in, token ids and log-probabilities out, as in vLLM."""
 
     token_ids: Ids
     model: Text = ""

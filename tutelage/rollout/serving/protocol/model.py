@@ -1,4 +1,4 @@
-"""What requests are read against: the served model, its tokenizer, its limits."""
+"""Served model, its tokenizer and its limits, for the validation of requests."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from tutelage.engines.sampling import StopCondition
 from tutelage.rollout.serving.protocol.request_fields import Bounds, RequestError, refusal
 
 MOST_STOPS = 16
-"""Stop strings of a request."""
+"""Maximum number of stop strings of a request."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What requests may ask for: tokens of an answer, answers to a prompt, likeliest tokens with each token, prompts;
-    and the model's context and vocabulary in tokens."""
+    """Limits of requests: tokens per completion, completions per prompt, most likely tokens per token, prompts; and
+    the model's context and vocabulary in tokens."""
 
     tokens: int
     answers: int
@@ -32,7 +32,7 @@ class Limits:
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of the fields of requests."""
+        """Bounds of the request fields."""
         return {
             **dict.fromkeys(("max_tokens", "max_completion_tokens"), (0, self.tokens)),
             **dict.fromkeys(("logprobs", "top_logprobs"), (0, self.top)),
@@ -44,11 +44,11 @@ class Limits:
         }
 
     def room(self, prompt: int) -> int:
-        """The tokens that an answer to a prompt of so many tokens may have."""
+        """Number of tokens available for the completion of a prompt of so many tokens."""
         return self.tokens if self.context is None else min(self.tokens, self.context - prompt)
 
     def check_context(self, prompt: int, answer: int) -> None:
-        """Raise RequestError where a prompt and its answer are longer than the context."""
+        """Raise RequestError if a prompt and its completion exceed the context."""
         if self.context is not None and prompt + answer > self.context:
             raise RequestError(
                 f"The model has room for {counted(self.context, 'token')}, but the prompt has {prompt} and the answer "
@@ -57,7 +57,7 @@ class Limits:
             )
 
     def check_ids(self, name: str, ids: Sequence[int]) -> None:
-        """Raise RequestError for a token that the model does not have, in the field of this name."""
+        """Raise RequestError for a token outside the vocabulary, in the field of this name."""
         wrong = next((token for token in ids if not 0 <= token < self.vocabulary), None)
         if wrong is not None:
             raise refusal(
@@ -72,9 +72,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """The model under its `name`, and its adapters under theirs, as requests see them.
+    """Model under its `name`, and its adapters under theirs, as named in requests.
 
-    `tokenizer` is a copy for the threads that read requests: tokenizers are not made for several threads.
+    `tokenizer` is a copy for the request threads, because tokenizers are not thread-safe.
     """
 
     name: str
@@ -86,7 +86,7 @@ class ServedModel:
     lock: Lock = field(default_factory=Lock)
 
     def adapter(self, model: str) -> str:
-        """The adapter that a request names by its model; "" for the model itself. Raises RequestError for others."""
+        """Adapter that a request names as its model; "" for the model itself. Raises RequestError for others."""
         if model in ("", self.name):
             return ""
         if model not in self.adapters:
@@ -100,32 +100,32 @@ class ServedModel:
         return model
 
     def prompt_of_text(self, text: str, *, special: bool) -> tuple[int, ...]:
-        """The tokens of a text, after the token that starts a text where the tokenizer has one and `special` is set."""
+        """Tokens of a text; `special` prepends the tokenizer's start token, if any."""
         with self.lock:
             start = facts(self.tokenizer).start if special else ()
             return (*start, *encode_text(text, self.tokenizer))
 
     def prompt_of_messages(self, messages: Messages) -> tuple[int, ...]:
-        """The tokens of a conversation. Raises TutelageError where the chat template refuses it."""
+        """Tokens of a conversation. Raises TutelageError if the chat template refuses it."""
         with self.lock:
             return tuple(encode(messages, None, self.tokenizer)[0])
 
     def chat_stops(self) -> tuple[str, ...]:
-        """Texts that end an answer in a conversation without a chat template: the beginning of the next question."""
+        """Stop strings of conversations without a chat template: the beginning of the next question."""
         return stop_strings(self.tokenizer)
 
     def check_stops(self, stop: Sequence[str]) -> None:
-        """Raise TutelageError where a stop string can be in no text."""
+        """Raise TutelageError for a stop string that cannot occur in any text."""
         with self.lock:
             StopCondition(self.tokenizer, sorted(self.end_ids), stop, torch.device("cpu"))
 
     def text_of(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, special tokens included."""
+        """Text of tokens, special tokens included."""
         with self.lock:
             return self._text_of(list(tokens))
 
     def texts_of(self, tokens: Collection[int]) -> dict[int, str]:
-        """The text of each token by itself."""
+        """Text of each token by itself."""
         with self.lock:
             return {token: self._text_of([token]) for token in tokens}
 

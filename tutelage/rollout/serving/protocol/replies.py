@@ -1,4 +1,4 @@
-"""Answers of the worker as JSON, whole or in chunks, in OpenAI's formats with vLLM's additions for token ids."""
+"""Results of the worker as JSON, whole or in chunks, in OpenAI's formats with vLLM's additions for token ids."""
 
 import time
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Answer:
-    """One answer, which grows piece by piece."""
+    """One completion, which grows piece by piece."""
 
     text: str = ""
     tokens: list[TokenLogp] = field(default_factory=list)
@@ -41,57 +41,57 @@ class Answer:
 
     @property
     def weight_versions(self) -> list[Json]:
-        """Which weights computed which tokens, as vLLM writes it. No answer is continued with other weights."""
+        """Ranges of tokens by the weights that computed them, in vLLM's format. A completion has only one."""
         return [{"version": self.version, "start": 0, "end": len(self.tokens)}]
 
 
 Answers = Sequence[Sequence[Answer]]
-"""Answer i to prompt p is `answers[p][i]`."""
+"""Completion i of prompt p is `answers[p][i]`."""
 Scores = Sequence[Sequence[TokenLogp]]
-"""The tokens of prompt p but the first are `scores[p]`."""
+"""Tokens of prompt p after the first are `scores[p]`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply(ABC):
-    """The reply to a request: the jobs that it waits for, and its JSON."""
+    """Reply to a request: its jobs and its JSON."""
 
     model: ServedModel
     prompts: Sequence[tuple[int, ...]]
     generations: Sequence[Generation]
-    """One job for each prompt; none where nothing is to be generated."""
+    """One job per prompt; empty if nothing is generated."""
     scorings: Sequence[Scoring] = ()
-    """One job for each prompt whose own tokens are wanted with log-probabilities; otherwise none."""
+    """One job per prompt whose own log-probabilities are requested; otherwise empty."""
     streams: bool = False
 
     @abstractmethod
     def body(self, answers: Answers, scores: Scores) -> Json:
-        """The whole answer."""
+        """Whole response."""
 
     def opening(self) -> list[Json]:
-        """The chunks before the first piece."""
+        """Chunks before the first piece."""
         return []
 
     def chunk(self, prompt: int, piece: CompletionPiece) -> Json | None:
-        """The chunk for a piece of an answer to a prompt; None where it would hold nothing."""
+        """Chunk for a piece of a completion of a prompt; None if it would be empty."""
         return None
 
     def closing(self, answers: Answers) -> list[Json]:
-        """The chunks after the last piece."""
+        """Chunks after the last piece."""
         return []
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextReply(Reply):
-    """A reply with text, which may be a stream of chunks."""
+    """Text reply, whole or as a stream of chunks."""
 
     fields: TextFields
     PREFIX: ClassVar = ""
     KIND: ClassVar = ""
-    """The beginning of an id, and the type of a chunk."""
+    """Prefix of the id, and type of a chunk."""
 
     @abstractmethod
     def part(self, index: int, piece: CompletionPiece) -> Json:
-        """The next part of answer number `index`."""
+        """Next part of completion number `index`."""
 
     def chunk(self, prompt: int, piece: CompletionPiece) -> Json | None:
         """See `Reply.chunk`."""
@@ -108,12 +108,12 @@ class TextReply(Reply):
 
     @cached_property
     def head(self) -> Json:
-        """What all chunks begin with."""
+        """Fields common to all chunks."""
         name, now = self.fields.model or self.model.name, int(time.time())
         return {"id": self.PREFIX + uuid4().hex, "object": self.KIND, "created": now, "model": name}
 
     def usage(self, answers: Answers) -> dict[str, int]:
-        """The tokens of prompts and answers."""
+        """Token counts of prompts and completions."""
         read = sum(map(len, self.prompts))
         written = sum(len(answer.tokens) for each in answers for answer in each)
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
@@ -121,7 +121,7 @@ class TextReply(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionsReply(TextReply):
-    """The reply of `/v1/completions`."""
+    """Reply of `/v1/completions`."""
 
     fields: CompletionsFields
     PREFIX, KIND = "cmpl-", "text_completion"
@@ -153,7 +153,7 @@ class CompletionsReply(TextReply):
         return choice | ({"token_ids": _ids(answer)} if self.fields.return_token_ids else {})
 
     def _logprobs(self, tokens: Sequence[TokenLogp], unscored: int = 0) -> Json | None:
-        """The log-probabilities of tokens, null for the first `unscored` ones."""
+        """Log-probabilities of tokens, null for the first `unscored` ones."""
         if self.fields.logprobs is None:
             return None
         ids = _mentioned(tokens)
@@ -173,7 +173,7 @@ class CompletionsReply(TextReply):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatReply(TextReply):
-    """The reply of `/v1/chat/completions`, to one prompt."""
+    """Reply of `/v1/chat/completions`, for one prompt."""
 
     fields: ChatFields
     PREFIX, KIND = "chatcmpl-", "chat.completion.chunk"
@@ -228,7 +228,7 @@ class ChatReply(TextReply):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateReply(Reply):
-    """The reply of `/inference/v1/generate`, to one prompt."""
+    """Reply of `/inference/v1/generate`, for one prompt."""
 
     request_id: str
 
@@ -255,12 +255,12 @@ class GenerateReply(Reply):
 
 
 def _ids(answer: Answer | CompletionPiece) -> list[int]:
-    """The token ids, with the one that ended the answer."""
+    """Token ids, including the one that ended the completion."""
     return [token.token for token in answer.tokens]
 
 
 def _mentioned(tokens: Sequence[TokenLogp]) -> set[int]:
-    """The tokens, and the likeliest ones in their places."""
+    """Tokens, and the most likely tokens in their places."""
     return {token.token for token in tokens}.union(*(token.top for token in tokens))
 
 
@@ -269,7 +269,7 @@ def _likeliest(token: TokenLogp, entry: Callable[[int, float], Json]) -> Json:
 
 
 def _by_text(token: TokenLogp, names: dict[int, str]) -> dict[str, float]:
-    """The likeliest tokens and the token itself; of tokens with one text, the likeliest."""
+    """The most likely tokens and the token itself; of tokens with the same text, the most likely."""
     by_text: dict[str, float] = {}
     for each, logp in (*token.top.items(), (token.token, token.logp)):
         by_text[names[each]] = max(logp, by_text.get(names[each], logp))

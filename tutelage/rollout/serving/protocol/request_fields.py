@@ -1,7 +1,7 @@
-"""Fields of requests as msgspec structs, and refusals in OpenAI's format.
+"""Request fields as msgspec structs, and refusals in OpenAI's format.
 
-The type of a field is one of the annotated types below or another struct, which is a section. Null means that a field
-is left out. A struct with `forbid_unknown_fields` refuses other fields, unless they ask for nothing.
+The type of a field is one of the annotated types below or another struct, which is a section. Null is equivalent to
+omission. A struct with `forbid_unknown_fields` refuses unknown fields, unless their value has no effect.
 """
 
 import difflib
@@ -22,7 +22,7 @@ Text = Annotated[str, Meta(description="a text")]
 Texts = Annotated[str | tuple[str, ...], Meta(description="a text or a list of texts")]
 Ids = Annotated[tuple[int, ...], Meta(description="a list of token ids")]
 Bounds = Mapping[str, tuple[int, int]]
-"""The least and the largest value of numbers, by the names of their fields."""
+"""Minimum and maximum of numbers, by field name."""
 UNBOUNDED: Bounds = {}
 S = TypeVar("S", bound=Struct)
 
@@ -32,14 +32,14 @@ ERROR_TYPES: Mapping[int, str] = {
     404: "not_found_error",
     503: "overloaded_error",
 }
-"""The type of an error by its status; others are invalid requests, or from 500 on errors of the server."""
+"""Error types by status; others are invalid requests, or server errors from 500."""
 
 IGNORED = frozenset({
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "priority", "cache_salt",
     "skip_special_tokens", "spaces_between_special_tokens", "detokenize", "output_mode", "parallel_tool_calls",
     "tool_choice",
 })  # fmt: skip
-"""Fields that change no token, or nothing without another field that is refused."""
+"""Fields that change no token, or have no effect without another, refused field."""
 
 WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
     "frequency_penalty": (0,), "presence_penalty": (0,), "repetition_penalty": (1,), "logit_bias": ({},),
@@ -50,11 +50,11 @@ WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
     "reasoning_effort": (), "chat_template": (), "chat_template_kwargs": ({},), "documents": (), "features": (),
     "kv_transfer_params": (),
 }  # fmt: skip
-"""Fields that are not supported, with the values (beside null) that ask for nothing."""
+"""Unsupported fields, with the values (besides null) that have no effect."""
 
 
 class RequestError(TutelageError):
-    """A request that is refused with an HTTP status. `param` is the field at fault, `code` a name for programs."""
+    """Refused request with an HTTP status. `param` is the invalid field, `code` a machine-readable name."""
 
     def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None):
         super().__init__(message)
@@ -64,18 +64,18 @@ class RequestError(TutelageError):
 def error_body(
     message: str, status: int, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
-    """The body of an error."""
+    """Body of an error."""
     kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def refusal(field: str, reason: str) -> RequestError:
-    """The error that a field gets."""
+    """Error for a field."""
     return RequestError(f"{field} {reason}.", param=field)
 
 
 def read_fields(kind: type[S], body: object, bounds: Bounds = UNBOUNDED, section: str = "") -> S:
-    """A struct from a body, or from its `section`. Raises RequestError for what it does not have or take."""
+    """Read a struct from a body, or from its `section`. Raises RequestError for missing and invalid fields."""
     if not isinstance(body, dict):
         raise RequestError(f"{section or 'The body'} must be a JSON object.", param=section or None)
     prefix, fields, values = f"{section}." if section else "", _fields(kind), {}
@@ -90,7 +90,7 @@ def read_fields(kind: type[S], body: object, bounds: Bounds = UNBOUNDED, section
 
 
 def convert(kind: Any, value: object, name: str, bounds: Bounds = UNBOUNDED) -> Any:
-    """A value as one of the types of fields. Raises RequestError for another one, and for a number out of bounds."""
+    """Convert a value to a field type. Raises RequestError for a value of another type or out of bounds."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         return read_fields(kind, value, bounds, name)
     kinds = (kind, *get_args(kind))
@@ -113,7 +113,7 @@ def _fields(kind: type[Struct]) -> dict[str, FieldInfo]:
 
 
 def _check_effect(name: str, value: object, prefix: str, known: list[str]) -> None:
-    """Raise RequestError for an unknown field, and for one that is not supported and asks for something."""
+    """Raise RequestError for an unknown field, and for an unsupported one whose value has an effect."""
     if name not in WITHOUT_EFFECT:
         near = difflib.get_close_matches(name, known, n=1)
         guess = f"; did you mean {near[0]!r}?" if near else "."

@@ -1,4 +1,4 @@
-"""Requests for answers: their bodies read, checked against the model, and made into jobs."""
+"""Parsing of completion requests: validated against the model and converted to jobs."""
 
 import secrets
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from tutelage.rollout.serving.protocol.replies import ChatReply, CompletionsRepl
 from tutelage.rollout.serving.protocol.request_fields import Ids, convert, read_fields, refusal
 
 DEFAULT_TOKENS = 16
-"""Tokens of a completion where the request does not say, as with OpenAI."""
+"""Default number of tokens of a completion, as in OpenAI's API."""
 
 
 def read_completions(body: object, model: ServedModel) -> CompletionsReply:
-    """Read a request. Raises TutelageError where it is refused."""
+    """Parse a request. Raises TutelageError if it is refused."""
     fields = read_fields(CompletionsFields, body, model.limits.bounds)
     adapter, prompts, logprobs = model.adapter(fields.model), _prompts(fields, model), fields.logprobs
     tokens = DEFAULT_TOKENS if fields.max_tokens is None else fields.max_tokens
@@ -49,7 +49,7 @@ def read_completions(body: object, model: ServedModel) -> CompletionsReply:
 
 
 def read_chat(body: object, model: ServedModel) -> ChatReply:
-    """Read a request. Raises TutelageError where it is refused."""
+    """Parse a request. Raises TutelageError if it is refused."""
     fields = read_fields(ChatFields, body, model.limits.bounds)
     adapter, top = model.adapter(fields.model), fields.top_logprobs
     tokens = fields.max_tokens if fields.max_completion_tokens is None else fields.max_completion_tokens
@@ -77,7 +77,7 @@ def read_chat(body: object, model: ServedModel) -> ChatReply:
 
 
 def read_generate(body: object, model: ServedModel) -> GenerateReply:
-    """Read a request. Raises TutelageError where it is refused."""
+    """Parse a request. Raises TutelageError if it is refused."""
     fields = read_fields(GenerateFields, body, model.limits.bounds)
     adapter, prompt, params = model.adapter(fields.model), fields.token_ids, fields.sampling_params
     tokens = DEFAULT_TOKENS if params.max_tokens is None else params.max_tokens
@@ -120,14 +120,15 @@ def _generations(
     more_stops: Sequence[str] = (),
     **more: Any,
 ) -> list[Generation]:
-    """A job for each prompt, with answers of up to `tokens` tokens. Raises TutelageError where one has no room."""
+    """One job per prompt, with completions of up to `tokens` tokens. Raises TutelageError if a prompt leaves no
+    room."""
     stop = tuple(dict.fromkeys([fields.stop] if isinstance(fields.stop, str) else fields.stop))
     model.limits.check_count(f"{fields.section}stop", len(stop), MOST_STOPS)
     model.limits.check_ids(f"{fields.section}stop_token_ids", fields.stop_token_ids)
     for prompt in prompts:
         model.limits.check_context(len(prompt), tokens)
     model.check_stops((*stop, *more_stops))
-    greedy = fields.temperature == 0  # takes the likeliest token, which no filter excludes
+    greedy = fields.temperature == 0  # always the most likely token, which no filter excludes
     sampling = config.Sampling(
         temperature=fields.temperature,
         top_k=0 if greedy else max(0, fields.top_k),
