@@ -8,7 +8,7 @@ Differs from td_actor_critic: an entropy bonus against settling early, and advan
 Differs from vpg: one horizon n instead of an exponential average over all of them.
 Differs from ppo: one gradient step per rollout, so nothing needs clipping.
 Degenerates: with a score only at the end and a critic that knows nothing, a2c teaches the last token alone;
-with n beyond the length of the response it is value_baseline.
+with n beyond the length of the completion it is value_baseline.
 Watch: entropy, which runs to 0 when the bonus is too small; value/explained_variance above 0.
 """
 

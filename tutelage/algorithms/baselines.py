@@ -5,7 +5,7 @@
     batch_baseline    b = mean of G over the batch: nearly free; shrinks the gradient by about 1/B
     moving_baseline   b = exponential average of earlier batches' returns (Williams 1992): unbiased, and late
     minimum_variance  b = sum n G / sum n, n = |grad log pi|^2 (Weaver & Tao 2001, arXiv 1301.2315): the best constant
-    time_baseline     b_t = mean of G_t over the responses that reach token t (Peters & Schaal 2008)
+    time_baseline     b_t = mean of G_t over the completions that reach token t (Peters & Schaal 2008)
     value_baseline    b(s_t) = V(s_t), learned (Sutton et al. 2000): knows the prompt and what was written so far
 
 Differs from reward_to_go: by b alone.

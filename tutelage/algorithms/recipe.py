@@ -95,7 +95,7 @@ class RecipeState:
 
     @property
     def surrogate_coef(self) -> float | None:
-        """Price of a nat from the sampler; None where the surrogate has no coefficient that a controller changes."""
+        """Price of a nat from the sampler; None if the surrogate has no coefficient that a controller changes."""
         return self.surrogate.get("coef") if isinstance(self.surrogate, dict) else None
 
 
@@ -210,17 +210,17 @@ def prepare(
 ) -> tuple[Batch, RecipeState, dict[str, Scalar | float]]:
     """Compute shaped scores, rewards, Ψ and targets: everything that looks across rows.
 
-    `scored` is the whole batch: where several processes sample, gather it first. The Ψ of responses that were given,
-    not drawn, is 0: they teach by a divergence in the loss alone. `greedy` holds one greedy response per prompt (see
-    `needs_greedy`); `max_length` is the limit on response tokens, for a shaping that measures against it. Returns the
+    `scored` is the whole batch: where several processes sample, gather it first. The Ψ of completions that were given,
+    not drawn, is 0: they teach by a divergence in the loss alone. `greedy` holds one greedy completion per prompt (see
+    `needs_greedy`); `max_length` is the limit on completion tokens, for a shaping that measures against it. Returns the
     batch, the state with this batch in its running statistics, and the metrics:
 
     score/mean, score/std       the reward's own score
     score/shaped                mean of what is trained on
-    kl/reference                KL(sampler‖reference), nats per response, by k1; kl/reference_k3 the same by k3
+    kl/reference                KL(sampler‖reference), nats per completion, by k1; kl/reference_k3 the same by k3
     penalty/coef                price of a nat in this batch
-    ended, length/mean          share of responses that ended by themselves; tokens per response
-    groups/dead                 share of prompts whose responses all got one shaped score (with samples > 1)
+    ended, length/mean          share of completions that ended by themselves; tokens per completion
+    groups/dead                 share of prompts whose completions all got one shaped score (with samples > 1)
     advantage/mean, /std        of Ψ over tokens, before any importance weight
     value/explained_variance    of the critic's values against its targets; nan when the targets do not vary
     """
@@ -252,7 +252,7 @@ def prepare(
         metrics["value/explained_variance"] = explained_variance(scored.value, target, scored.mask)
     if scored.importance is not None:
         psi = psi * scored.importance
-    if scored.given is not None:  # a policy gradient is that of responses that were drawn
+    if scored.given is not None:  # a policy gradient is that of completions that were drawn
         psi = torch.where(scored.given[:, None], 0.0, psi)
     columns = {f.name: getattr(scored, f.name) for f in fields(ScoredRollout)}
     return Batch(**columns, advantage=psi, target=target), state, metrics
@@ -317,7 +317,7 @@ def clipped_tokens(recipe: Recipe, rows: Batch, logp: PerToken, state: RecipeSta
 def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMask:
     """Rows whose gradient is 0 wherever the policy has moved, so that no forward pass need be spent on them. Bool[B]
 
-    Such rows have an advantage of 0, under an objective without another term: a group whose responses all scored the
+    Such rows have an advantage of 0, under an objective without another term: a group whose completions all scored the
     same, for instance, where the KL is not in the loss.
     """
     other_terms = (
@@ -341,7 +341,7 @@ def live_rows(
 
 
 def kl_reference(scored: ScoredRollout) -> Scalar:
-    """KL(sampler‖reference), estimated by k1: the mean over drawn responses of the sum over their tokens, in nats; 0
+    """KL(sampler‖reference), estimated by k1: the mean over drawn completions of the sum over their tokens, in nats; 0
     where none was drawn. -> []"""
     return _per_response(scored, "k1")
 

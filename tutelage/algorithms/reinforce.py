@@ -1,7 +1,7 @@
 """REINFORCE (Williams 1992, "Simple statistical gradient-following algorithms").
 
-    Psi_t = R, the whole return, the same for every token of the response
-    maximise  mean over responses of  sum over tokens of  log pi(a_t | s_t) R
+    Psi_t = R, the whole return, the same for every token of the completion
+    maximise  mean over completions of  sum over tokens of  log pi(a_t | s_t) R
 
 Differs from reward_to_go: a token is also credited with what was paid before it was written, which is noise.
 Differs from batch_baseline: nothing is subtracted, so a reward that is always positive makes every sample likelier.
@@ -16,5 +16,5 @@ REINFORCE = Recipe(
     name="reinforce",
     paper="Williams 1992",
     advantage=TotalReturn(),
-    reduce="sequence_sum",  # the gradient as derived: log π of a response is the sum over its tokens
+    reduce="sequence_sum",  # the gradient as derived: log π of a completion is the sum over its tokens
 )

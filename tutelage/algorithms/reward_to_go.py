@@ -1,7 +1,7 @@
 """REINFORCE with reward-to-go (Sutton et al. 2000, the policy gradient theorem).
 
     Psi_t = r_t + gamma r_t+1 + ... : what comes after the token, and nothing from before it
-    maximise  mean over responses of  sum over tokens of  log pi(a_t | s_t) Psi_t
+    maximise  mean over completions of  sum over tokens of  log pi(a_t | s_t) Psi_t
 
 Differs from reinforce: rewards paid before a token was written cannot depend on it, so leaving them out removes
 variance and nothing else.

@@ -37,7 +37,7 @@ class Penalty:
     the loss.
     """
     controller: Controller | StatefulController = Fixed()  # noqa: RUF009 - frozen
-    """Changes the coefficient between steps, from the KL per response."""
+    """Changes the coefficient between steps, from the KL per completion."""
     mixture: float = 1.0
     """Which divergence kind=exact is: 1 is KL(π‖ref), 0 KL(ref‖π), and between them lies the generalised Jensen-Shannon
     divergence, by the weight of the reference in the mixture (β of GKD, TRL's beta). See `core.kl.exact_divergence`."""
@@ -75,7 +75,7 @@ class Penalty:
         return controlled(self.coef, self.controller)
 
     def observe(self, observation: Observation, state: CoefficientState) -> CoefficientState:
-        """The state after the controller has seen KL(policy‖reference) of the step, nats per response."""
+        """The state after the controller has seen KL(policy‖reference) of the step, nats per completion."""
         return control(self.controller, observation.kl_reference, observation.rows, state)
 
 
@@ -194,9 +194,9 @@ class Choices:
     paper: str = ""
     """Where it was published, as `arXiv:...` or author and year."""
     samples: int = 1
-    """Responses per prompt, G."""
+    """Completions per prompt, G."""
     dynamic_sampling: int = 0
-    """Rounds of sampling at most to fill the batch with prompts whose responses score differently; 0 keeps
+    """Rounds of sampling at most to fill the batch with prompts whose completions score differently; 0 keeps
     the others too, 1 leaves them out and trains on what remains.
     """
     shaping: Shaping | StatefulShaping = ScoreShaping()  # noqa: RUF009 - frozen
@@ -234,13 +234,13 @@ def needs_entropy(recipe: Choices) -> bool:
 
 def needs_divergence(recipe: Choices) -> float | None:
     """The `mixture` of the divergence from the reference, over every token's whole distribution, that the objective
-    has a term for; None where it has none."""
+    has a term for; None if it has none."""
     exact = recipe.penalty is not None and recipe.penalty.kind == EXACT
     return recipe.penalty.mixture if recipe.penalty is not None and exact else None
 
 
 def needs_greedy(recipe: Choices) -> bool:
-    """Whether `prepare` must be given the scored greedy response to each prompt."""
+    """Whether `prepare` must be given the scored greedy completion to each prompt."""
     return "greedy" in traits(recipe.advantage).needs
 
 

@@ -2,7 +2,7 @@
 
 An advantage is a function of the rewards per token (the score on the last token, less the KL where the recipe has it in
 the reward) and, if it uses a critic, of the value of the state before each token. It returns Ψ and the target that the
-critic fits, None without a critic. Advantages that compare the responses to a prompt: `tutelage.core.groups`.
+critic fits, None without a critic. Advantages that compare the completions to a prompt: `tutelage.core.groups`.
 """
 
 from dataclasses import dataclass
@@ -154,7 +154,7 @@ class ValueBaseline:
 
 @dataclass(frozen=True)
 class LengthAdaptive:
-    """λ = 1 − 1/(α · length) of each response, not below 0 (VAPO, Yue et al. 2025): Σ λᵗ grows with the length."""
+    """λ = 1 − 1/(α · length) of each completion, not below 0 (VAPO, Yue et al. 2025): Σ λᵗ grows with the length."""
 
     alpha: float = 0.05
 

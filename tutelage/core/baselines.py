@@ -62,7 +62,7 @@ class BatchMean:
 class MovingAverage:
     """b = exponential average of the returns of *earlier* batches (Williams 1992: reinforcement comparison).
 
-    b = sum / weight (0 in the first batch), and after each batch, with m the mean over responses of the return from
+    b = sum / weight (0 in the first batch), and after each batch, with m the mean over completions of the return from
     the first token:
     sum ← decay · sum + (1 − decay) · m,  weight ← decay · weight + (1 − decay).
     """

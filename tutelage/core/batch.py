@@ -1,8 +1,8 @@
 """The tensors that flow through training.
 
-B rows = P prompts × G samples, row b answers prompt b // G; Q prompt tokens, R response tokens.
-Prompts are padded on the left, responses on the right, and `mask` is true up to and including the end token.
-Every per-token tensor is [B, R], and `x[b, t]` belongs to response token t *given the prompt and response[:t]*:
+B rows = P prompts × G samples, row b answers prompt b // G; Q prompt tokens, R completion tokens.
+Prompts are padded on the left, completions on the right, and `mask` is true up to and including the end token.
+Every per-token tensor is [B, R], and `x[b, t]` belongs to completion token t *given the prompt and response[:t]*:
 its log-probability, the value of the state before it, the reward on it.
 Termination is explicit; nothing is ever inferred from the ids of pad or end tokens.
 """
@@ -21,13 +21,13 @@ from tutelage.core.shapes import Index, Lengths, PerRow, PerToken, RowMask, Toke
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Prompts with one response each."""
+    """Prompts with one completion each."""
 
     prompt: Int[Tensor, "B Q"]  # left-padded
     prompt_mask: Bool[Tensor, "B Q"]
     response: Int[Tensor, "B R"]  # right-padded
     mask: TokenMask  # true up to and including the end token
-    owner: Int[Tensor, " B"] | None = None  # the rank that must compute a row; None where any may
+    owner: Int[Tensor, " B"] | None = None  # the rank that must compute a row; None if any may
 
     def __len__(self) -> int:
         return self.prompt.shape[0]
@@ -60,17 +60,17 @@ class Rows:
 
     @cached_property
     def places(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
-        """Row and column of every response token, row by row: `x[places]` is `x[mask]`, without counting the tokens of
-        the mask, for which the host waits for the device, each time."""
+        """Row and column of every completion token, row by row: `x[places]` is `x[mask]`, without counting the tokens
+        of the mask, for which the host waits for the device, each time."""
         rows, columns = self.mask.nonzero(as_tuple=True)
         return rows, columns
 
     def lengths(self) -> Lengths:
-        """Tokens in each row, prompt and response together. Int[B]"""
+        """Tokens in each row, prompt and completion together. Int[B]"""
         return self.prompt_mask.sum(1) + self.mask.sum(1)
 
     def response_lengths(self) -> Lengths:
-        """Tokens of each response. Int[B]"""
+        """Tokens of each completion. Int[B]"""
         return self.mask.sum(1)
 
     def families(self) -> Lengths:
@@ -90,28 +90,28 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(Rows):
-    """Responses that a sampler drew, with the log-probability of each token."""
+    """Completions that a sampler drew, with the log-probability of each token."""
 
     logp: PerToken  # the sampler's own, at its temperature and after its truncation
-    terminated: RowMask  # the response ended by itself
-    truncated: RowMask  # the response was cut at the limit
+    terminated: RowMask  # the completion ended by itself
+    truncated: RowMask  # the completion was cut at the limit
     group: int  # G, samples per prompt; meaningful as long as the rows of a prompt are together
     ids: tuple[str, ...]  # the prompt's id, one per row
-    texts: tuple[str, ...] = ()  # the text of each response, one per row; empty where they were not decoded
+    texts: tuple[str, ...] = ()  # the text of each completion, one per row; empty where they were not decoded
     version: Int[Tensor, "B R"] | None = None  # the version of the weights that wrote each token
     given: RowMask | None = (
-        None  # responses that were not sampled: their logp is that of the policy as it was
+        None  # completions that were not sampled: their logp is that of the policy as it was
     )
 
     @property
     def drawn(self) -> RowMask:
-        """The responses that the sampler drew. Bool[B]"""
+        """The completions that the sampler drew. Bool[B]"""
         return torch.ones_like(self.terminated) if self.given is None else ~self.given
 
 
 @dataclass(frozen=True)
 class TokenScores:
-    """What a policy computes about the tokens of its rows' responses, each [B, R] and 0 where there is no token."""
+    """What a policy computes about the tokens of its rows' completions, each [B, R] and 0 where there is no token."""
 
     logp: PerToken
     entropy: PerToken | None = None  # of the next token's whole distribution
@@ -147,7 +147,7 @@ class Batch(ScoredRollout):
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Preferred and rejected responses to the same prompts."""
+    """Preferred and rejected completions to the same prompts."""
 
     chosen: Rows
     rejected: Rows
@@ -174,7 +174,7 @@ class Pairs:
         return self.chosen.lengths() + self.rejected.lengths()
 
     def response_lengths(self) -> Lengths:
-        """Tokens of both responses of each pair. Int[B]"""
+        """Tokens of both completions of each pair. Int[B]"""
         return self.chosen.response_lengths() + self.rejected.response_lengths()
 
     def families(self) -> Lengths:

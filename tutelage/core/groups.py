@@ -1,4 +1,4 @@
-"""Advantages that compare the responses to one prompt with each other: no critic, one number per response.
+"""Advantages that compare the completions to one prompt with each other: no critic, one number per completion.
 
 Row b answers prompt b // group. The score of a row is the sum of its rewards (less the KL where the recipe has it in
 the reward).
@@ -65,7 +65,7 @@ class Group:
 class BestOfGroup:
     """Ψ = G (max of the G scores − max of the other G − 1): climbs E[max], the score of best-of-G (Tang 2025).
 
-    Only the best response has an advantage: the lead of its score over the second best. The factor G makes up for
+    Only the best completion has an advantage: the lead of its score over the second best. The factor G makes up for
     the mean over rows, since the gradient of E[max] is the sum over them.
     """
 
@@ -88,9 +88,9 @@ class BestOfGroup:
 
 @dataclass(frozen=True)
 class Greedy:
-    """Ψ = score − score of the greedy response to the same prompt (ReMax, Li et al. 2023).
+    """Ψ = score − score of the greedy completion to the same prompt (ReMax, Li et al. 2023).
 
-    The greedy response depends on the prompt and the policy, never on the sampled row: unbiased with a
+    The greedy completion depends on the prompt and the policy, never on the sampled row: unbiased with a
     single sample.
     """
 

@@ -8,7 +8,7 @@ With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020,
     k3        exp(−x) − 1 + x   KL(π‖ref)         biased                   ∇KL(ref‖π)  ¹
     abs       |x|               biased upwards    biased                   biased
 
-    ¹ exactly for one token; for a response of several the states depend on π too, and a loss that differentiates
+    ¹ exactly for one token; for a completion of several the states depend on π too, and a loss that differentiates
       only the log-probabilities of given tokens does not see that part
 
 In the reward the estimate is a number that earlier tokens are credited with: ∇ log π · Ψ is then the whole gradient,
@@ -104,7 +104,7 @@ def _kl(logp: Tensor, other: Tensor) -> Tensor:
 
 @runtime_checkable
 class Controller(Protocol):
-    """(coef, kl, rows) -> the coefficient of a KL term after a step that measured `kl` over `rows` responses"""
+    """(coef, kl, rows) -> the coefficient of a KL term after a step that measured `kl` over `rows` completions"""
 
     def __call__(self, coef: float, kl: float, rows: int) -> float: ...
 
@@ -131,7 +131,7 @@ def controlled(coef: float, controller: Controller | StatefulController) -> Coef
 def control(
     controller: Controller | StatefulController, kl: float, rows: int, state: CoefficientState
 ) -> CoefficientState:
-    """The state of a coefficient after a step that measured `kl` over `rows` responses."""
+    """The state of a coefficient after a step that measured `kl` over `rows` completions."""
     coef, inner = apply(controller, state["coef"], kl, rows, state=state["controller"])
     return {"coef": float(coef), "controller": inner}
 
@@ -148,7 +148,7 @@ class Fixed:
 class Adaptive:
     """Proportional control: β ← β (1 + clip(kl / target − 1, ±0.2) · rows / horizon). Ziegler et al. 2019.
 
-    `target` is in nats per sequence, `horizon` in sampled responses.
+    `target` is in nats per sequence, `horizon` in sampled completions.
     """
 
     target: float = 6.0

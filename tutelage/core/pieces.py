@@ -52,7 +52,7 @@ class Traits:
     """What the piece cannot do without: "value" (a critic), "group" (two rows or more per prompt), "greedy" or
     "score_norm" (fields of `Context`), "kl_old" (a field of `Observation`)."""
     per_response: bool = False
-    """An advantage gives every token of a response the same Ψ; a surrogate weighs a response by one ratio."""
+    """An advantage gives every token of a completion the same Ψ; a surrogate weighs a completion by one ratio."""
     on_policy: bool = False
     """A surrogate whose gradient is right only while the policy is the sampler."""
     proximal: bool = False
@@ -76,13 +76,13 @@ class Context:
     ids: tuple[str, ...] = ()
     """The prompt's id of each of the B rows."""
     max_length: int | None = None
-    """The limit on response tokens."""
+    """The limit on completion tokens."""
     score_norm: PerToken | None = None
     """Float[B, R], ‖∇ log π(aₜ|sₜ)‖² up to a common factor."""
     greedy: PerRow | None = None
-    """Float[B], the shaped score of the greedy response to the row's prompt."""
+    """Float[B], the shaped score of the greedy completion to the row's prompt."""
     is_greedy: bool = False
-    """Whether the rows are greedy responses. A shaping treats their scores as it treated those of the rollout, and
+    """Whether the rows are greedy completions. A shaping treats their scores as it treated those of the rollout, and
     leaves them out of its statistics."""
 
     def rows(self, index: Index) -> "Context":
@@ -106,8 +106,8 @@ class Observation:
     """The measurements of a step of the loop that the controllers of coefficients use."""
 
     kl_reference: float
-    """KL(policy‖reference) of the rollout, nats per response."""
+    """KL(policy‖reference) of the rollout, nats per completion."""
     kl_old: float
     """KL(old‖policy) once the update was taken, nats per token."""
     rows: int
-    """Responses in the step, over all processes."""
+    """Completions in the step, over all processes."""

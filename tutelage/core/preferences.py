@@ -1,7 +1,7 @@
-"""Losses over pairs of answers, from scores (a reward model) or from log-probabilities of whole answers (a
+"""Losses over pairs of completions, from scores (a reward model) or from log-probabilities of whole completions (a
 policy).
 
-A label may be soft: with probability p the first answer is the better one, and the loss is p L(first,
+A label may be soft: with probability p the first completion is the better one, and the loss is p L(first,
 second) + (1 − p) L(second, first). So swapping a pair together with its label changes nothing, for every
 loss here.
 """
@@ -35,7 +35,7 @@ def dpo(
 ) -> PerRow:
     """Bradley–Terry on the implied rewards β log(π / π_ref): Rafailov et al. 2023. [B], [B] -> [B]
 
-    `policy_margin` is log π(chosen) − log π(rejected) of whole answers, `ref_margin` the same under the
+    `policy_margin` is log π(chosen) − log π(rejected) of whole completions, `ref_margin` the same under the
     reference.
     """
     ahead = beta * (policy_margin - ref_margin)
@@ -44,10 +44,10 @@ def dpo(
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """One side of a batch of pairs: log-probabilities of whole answers under the policy and the reference."""
+    """One side of a batch of pairs: log-probabilities of whole completions under the policy and the reference."""
 
-    logp: PerRow  # log π(answer | prompt), the sum over its tokens
-    length: Lengths  # tokens of the answer
+    logp: PerRow  # log π(completion | prompt), the sum over its tokens
+    length: Lengths  # tokens of the completion
     ref_logp: PerRow | None = None  # the same under the reference
 
     def log_ratio(self) -> PerRow:
@@ -65,14 +65,14 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerPairs:
-    """Two answers to each of B prompts, and the preference between them."""
+    """Two completions to each of B prompts, and the preference between them."""
 
     chosen: Answers
     rejected: Answers
     p_chosen: PerRow | float = 1.0
     margin: PerRow | float = 0.0  # nats asked between the implied rewards
     drift: PerRow | Scalar | float | None = None
-    """Mean of log π − log π_ref over answers to *other* prompts (KTO), for each pair or one for all."""
+    """Mean of log π − log π_ref over completions to *other* prompts (KTO), for each pair or one for all."""
 
 
 @runtime_checkable
@@ -136,7 +136,7 @@ class Ipo:
     """(h − 1/(2β))² (Azar et al. 2023): pulls the log-ratio margin to a finite target, however certain the
     label.
 
-    `per_token` divides each log-ratio by the answer's length, as the authors advise for text; False is the
+    `per_token` divides each log-ratio by the completion's length, as the authors advise for text; False is the
     paper.
     """
 
@@ -177,7 +177,7 @@ class Slic:
     """max(0, δ + margin − (log π(chosen) − log π(rejected))) − λ log π(chosen) / length (Zhao et al. 2023,
     SLiC-HF).
 
-    No reference; the second term keeps the policy near the better answers.
+    No reference; the second term keeps the policy near the better completions.
     """
 
     delta: float = 1.0
@@ -195,11 +195,11 @@ class Slic:
 
 @dataclass(frozen=True)
 class Kto:
-    """Kahneman–Tversky optimisation (Ethayarajh et al. 2024) of each answer by itself; here both halves of a
+    """Kahneman–Tversky optimisation (Ethayarajh et al. 2024) of each completion by itself; here both halves of a
     pair.
 
-    λ_d (1 − σ(β (log-ratio − z))) for a desirable answer, λ_u (1 − σ(β (z − log-ratio))) for an undesirable
-    one, with z = max(0, mean log-ratio of answers to other prompts), held constant. Averaged over the two
+    λ_d (1 − σ(β (log-ratio − z))) for a desirable completion, λ_u (1 − σ(β (z − log-ratio))) for an undesirable
+    one, with z = max(0, mean log-ratio of completions to other prompts), held constant. Averaged over the two
     halves.
     """
 
@@ -221,7 +221,7 @@ class Kto:
         return (first + second) / 2
 
     def one(self, log_ratio: PerRow, good: bool, drift: PerRow | Scalar | float) -> PerRow:
-        """The loss of unpaired answers that are all desirable or all undesirable. Float[B] -> Float[B]"""
+        """The loss of unpaired completions that are all desirable or all undesirable. Float[B] -> Float[B]"""
         z = torch.as_tensor(drift).detach().clamp(min=0)
         if good:
             return self.desirable * torch.sigmoid(self.beta * (z - log_ratio))
@@ -271,7 +271,7 @@ class SimPo:
 
 
 NEARLY_CERTAIN = -1e-7
-"""Largest log-probability per token whose odds are taken: those of 0, a certain answer, would be infinite."""
+"""Largest log-probability per token whose odds are taken: those of 0, a certain completion, would be infinite."""
 
 
 def _hinge(ahead: PerRow, asked: PerRow | float, p_chosen: PerRow | float) -> PerRow:

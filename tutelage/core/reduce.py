@@ -44,13 +44,13 @@ def token_weights(
     """The weight of every token: w such that loss = −(w · objective).sum() adds up exactly over any split of the rows.
 
         token_mean      1 / tokens in the batch                   every token counts the same
-        sequence_mean   1 / (length · rows)                       every response counts the same
+        sequence_mean   1 / (length · rows)                       every completion counts the same
         sequence_sum    1 / rows                                  the policy gradient as it is derived
         fixed_length    1 / (max_length · rows)                   the same, scaled by a constant (Dr. GRPO)
 
     Compute them once per optimiser step over the global batch, then cut. Where a process holds only part of
-    the batch, `rows` and `tokens` are the counts of the whole. `rows` counts responses of at least one
-    token: an empty response has weight 0. [B, R] -> [B, R]
+    the batch, `rows` and `tokens` are the counts of the whole. `rows` counts completions of at least one
+    token: an empty completion has weight 0. [B, R] -> [B, R]
     """
     length = mask.sum(-1, keepdim=True)
     if rows is None:
@@ -74,7 +74,7 @@ def token_weights(
 
 
 def at_last_token(score: PerRow, mask: TokenMask) -> PerToken:
-    """The rewards per token of a score per response: on the last token, 0 elsewhere and in an empty response.
+    """The rewards per token of a score per completion: on the last token, 0 elsewhere and in an empty completion.
 
     Float[B], Bool[B, R] -> Float[B, R]
     """

@@ -17,7 +17,7 @@ and values instead."""
 
 @dataclass(frozen=True)
 class EncodedRow:
-    """One prompt with one response as token ids. `weight` is that of its tokens in a loss that is weighted by row."""
+    """One prompt with one completion as token ids. `weight` is that of its tokens in a loss that is weighted by row."""
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
@@ -42,11 +42,11 @@ class RowList:
         return RowList([self.items[i] for i in index.tolist()])
 
     def lengths(self) -> Int[Tensor, " B"]:
-        """Tokens in each row, prompt and response together. Int[B]"""
+        """Tokens in each row, prompt and completion together. Int[B]"""
         return torch.tensor([len(row) for row in self.items], dtype=torch.long)
 
     def response_lengths(self) -> Int[Tensor, " B"]:
-        """Tokens of each response. Int[B]"""
+        """Tokens of each completion. Int[B]"""
         return torch.tensor([len(row.response) for row in self.items], dtype=torch.long)
 
     def families(self) -> Int[Tensor, " B"]:
@@ -95,7 +95,7 @@ def collate(rows: Sequence[EncodedRow], pad: int, device: torch.device) -> Rows:
 
 
 def with_end(rows: Rows, ends: Sequence[int], *, longest: int | None = None) -> Rows:
-    """The rows with the token `ends[0]` at the end of every response.
+    """The rows with the token `ends[0]` at the end of every completion.
 
     It replaces a last token that is one of `ends`, and is appended to any other. In a row of `longest` tokens, which
     has no room for one more, it replaces the last token, whatever that is.
@@ -118,7 +118,7 @@ def positions(mask: Shaped[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 
 
 def before_each_response_token(x: Shaped[Tensor, "B T ..."], rows: Rows) -> Shaped[Tensor, "B R ..."]:
-    """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts response token t.
+    """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts completion token t.
 
     This is the shift by one, and it stands nowhere else.
     """
@@ -131,12 +131,12 @@ def before_each_response_token(x: Shaped[Tensor, "B T ..."], rows: Rows) -> Shap
 
 
 def spread(values: Shaped[Tensor, " M"], mask: Bool[Tensor, "B R"]) -> Shaped[Tensor, "B R"]:
-    """Values of the M response tokens, row by row → [B, R] with zeros elsewhere, differentiable."""
+    """Values of the M completion tokens, row by row → [B, R] with zeros elsewhere, differentiable."""
     return torch.zeros(mask.shape, device=mask.device, dtype=values.dtype).masked_scatter(mask, values)
 
 
 def distinct(rows: Rows) -> tuple[Int[Tensor, " K"], Int[Tensor, " B"]]:
-    """Of rows that are equal in prompt and response only one: which rows to keep (Int[K]), and for every row which of
+    """Of rows that are equal in prompt and completion only one: which rows to keep (Int[K]), and for every row which of
     the kept ones it equals (Int[B])."""
     tokens = torch.cat([rows.prompt, rows.response], 1)
     mask = torch.cat([rows.prompt_mask, rows.mask], 1)
@@ -191,7 +191,8 @@ def split_by_length(batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[
 
 @dataclass(frozen=True)
 class Share:
-    """The part of a row that a forward pass computes, where every prompt, and every answer to it, is computed once."""
+    """The part of a row that a forward pass computes, where every prompt, and every completion to it, is computed
+    once."""
 
     prompt: Hashable
     prompt_tokens: int
@@ -222,11 +223,11 @@ def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
 def by_shared_tokens(
     items: Sequence[Sequence[Share]], budget: int, common: int = 0
 ) -> Iterator[Int[Tensor, " b"]]:
-    """Split items into micro-batches of at most `budget` tokens. Prompts and answers count once in each, and so do the
-    `common` tokens that all prompts begin with. Yields Int[b].
+    """Split items into micro-batches of at most `budget` tokens. Prompts and completions count once in each, and so do
+    the `common` tokens that all prompts begin with. Yields Int[b].
 
     An item is a row, or the rows of a pair, which stay together. So do items with the same prompt as long as the budget
-    holds them; of those that it does not hold, items that share an answer are neighbours. A single item beyond the
+    holds them; of those that it does not hold, items that share a completion are neighbours. A single item beyond the
     budget stands alone.
     """
     groups: dict[Hashable, list[int]] = {}
@@ -246,7 +247,7 @@ def by_shared_tokens(
 
 
 def _neighbours(items: Sequence[Sequence[Share]], which: Sequence[int]) -> list[int]:
-    """Some items, ordered by the last and then by the first of their answers."""
+    """Some items, ordered by the last and then by the first of their completions."""
     answers = {number: [share.answer for share in items[number]] for number in which}
     return sorted(which, key=lambda number: (max(answers[number]), min(answers[number]), number))
 

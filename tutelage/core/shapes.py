@@ -10,19 +10,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 PerToken: TypeAlias = Float[Tensor, "B R"]
-"""One number for each response token; what stands beyond the mask has no meaning."""
+"""One number for each completion token; what stands beyond the mask has no meaning."""
 
 TokenMask: TypeAlias = Bool[Tensor, "B R"]
-"""A choice of response tokens; as `mask`, those that exist, the end token included."""
+"""A choice of completion tokens; as `mask`, those that exist, the end token included."""
 
 PerRow: TypeAlias = Float[Tensor, " B"]
-"""One number for each response."""
+"""One number for each completion."""
 
 RowMask: TypeAlias = Bool[Tensor, " B"]
-"""A choice of responses."""
+"""A choice of completions."""
 
 Lengths: TypeAlias = Int[Tensor, " B"]
-"""The number of tokens of each response."""
+"""The number of tokens of each completion."""
 
 Index: TypeAlias = Int[Tensor, " b"] | Bool[Tensor, " B"]
 """Some of B rows, by number or by a choice."""

@@ -60,15 +60,15 @@ Statistics = dict[str, float]
 NO_SCORES: Statistics = {"count": 0.0, "mean": 0.0, "squares": 0.0}
 
 MISSING_END = -1.0
-"""What a response without an end scores where `missing_end` is "auto" and the first rollout speaks for it (N+
+"""What a completion without an end scores where `missing_end` is "auto" and the first rollout speaks for it (N+
 implementation details, Huang et al. 2024, for rewards that are centred on 0)."""
 KEPT = "kept"
-"""The decision of "auto" that responses without an end keep their scores."""
+"""The decision of "auto" that completions without an end keep their scores."""
 
 
 @dataclass(frozen=True)
 class ScoreShaping:
-    """Normalises, scales and clips the score, then handles a missing end and an overlong response, in this order.
+    """Normalises, scales and clips the score, then handles a missing end and an overlong completion, in this order.
 
     The state holds the number of scores, their mean, and the sum of their squared deviations from it: those of the
     last batch for "batch", of all batches for "running". With `missing_end` "auto" it also holds what was decided at
@@ -84,14 +84,14 @@ class ScoreShaping:
     clip: float | None = None
     """Bound on the absolute value of the scaled score."""
     missing_end: float | Literal["auto"] | None = "auto"
-    """What a response that did not end by itself scores *instead*; None leaves its score. "auto" decides at the first
-    rollout, for the whole run: −1 where at least half of the responses end by themselves and these score above −1 on
+    """What a completion that did not end by itself scores *instead*; None leaves its score. "auto" decides at the first
+    rollout, for the whole run: −1 where at least half of the completions end by themselves and these score above −1 on
     average; else the scores stay, because −1 would replace most of them, or would be the better score.
     """
     missing_end_penalty: float = 0.0
-    """What is subtracted from the score of a response that did not end by itself."""
+    """What is subtracted from the score of a completion that did not end by itself."""
     overlong: Overlong | None = None
-    """Lowers the score of responses that come near the limit."""
+    """Lowers the score of completions that come near the limit."""
 
     def __post_init__(self) -> None:
         if not self.scale > 0:
@@ -111,7 +111,7 @@ class ScoreShaping:
         return {**NO_SCORES, "missing_end": None} if self.missing_end == "auto" else NO_SCORES
 
     def replacement(self, state: State) -> float | None:
-        """What a response without an end scores instead of its score; None where it keeps it, or nothing was decided
+        """What a completion without an end scores instead of its score; None if it keeps it, or nothing was decided
         yet."""
         found = state["missing_end"] if self.missing_end == "auto" else self.missing_end
         return None if found == KEPT else found

@@ -105,7 +105,7 @@ class ImportanceWeighted:
 
 @dataclass(frozen=True)
 class TrajectoryWeighted:
-    """(Πₜ ρₜ) · log π · Ψ, the response's weight held constant: off-policy REINFORCE (Precup et al. 2000).
+    """(Πₜ ρₜ) · log π · Ψ, the completion's weight held constant: off-policy REINFORCE (Precup et al. 2000).
 
     Without a cap the gradient is exact in expectation however far the sampler is, and its variance grows
     exponentially with the length; `cap` bounds the weight and biases it.
@@ -200,7 +200,7 @@ class KlPenalised:
 
 @dataclass(frozen=True)
 class SequenceClipped:
-    """min(s Ψ, clip(s, 1 − low, 1 + high) Ψ) with one ratio s for the whole response.
+    """min(s Ψ, clip(s, 1 − low, 1 + high) Ψ) with one ratio s for the whole completion.
 
     s = (Πₜ ρₜ)^(1/length), the geometric mean, in GSPO (Zheng et al. 2025); `length_normalised=False` takes
     the product itself (RLOO with reuse, Ahmadian et al. 2024), whose natural range is much wider.

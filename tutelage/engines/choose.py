@@ -54,8 +54,8 @@ def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
 
     `auto` is the CPU engine on a CPU and the reference engine elsewhere; the environment variable
     `TUTELAGE_ENGINE` replaces `auto`. `head` is the verified output head of a language model, None for a transformer of
-    which only states are used. Raises TutelageError where `--engine cpu` is set and the model is on another device or
-    the kernels cannot be compiled, and where the environment variable has another value.
+    which only states are used. Raises TutelageError if `--engine cpu` is set and the model is on another device or
+    the kernels cannot be compiled, and if the environment variable has another value.
     """
     name = backbone.engine if backbone.engine != "auto" else _from_environment()
     on_cpu = backbone.device.type == "cpu"
@@ -103,7 +103,7 @@ def processor_engine() -> ProcessorEngine:
 
     Compiles the kernels where they are not there yet, which takes about half a minute, and measures products, a second.
 
-    Raises TutelageError where the environment variable has another value.
+    Raises TutelageError if the environment variable has another value.
     """
     if _from_environment() == "plain":
         return ProcessorEngine("plain")
@@ -143,7 +143,7 @@ def release_memory() -> None:
 
 
 def products_state() -> dict[str, object] | None:
-    """The libraries of the matrix products of this process, to be kept with a checkpoint; None where it has computed
+    """The libraries of the matrix products of this process, to be kept with a checkpoint; None if it has computed
     none by the CPU engine (see `tutelage.engines.cpu.products`)."""
     products = sys.modules.get("tutelage.engines.cpu.products")
     return None if products is None else products.state()

@@ -27,7 +27,7 @@ class PromptTokens:
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """Different prompts that are decoded together, and the number of answers to each."""
+    """Different prompts that are decoded together, and the number of completions to each."""
 
     prompts: tuple[tuple[int, ...], ...]
     answers: tuple[int, ...]
@@ -40,7 +40,7 @@ class PromptBatch:
 
 @runtime_checkable
 class Decoder(Protocol):
-    """Reads the tokens of answers that are being sampled. Its lines are these answers, prompt by prompt."""
+    """Reads the tokens of completions that are being sampled. Its lines are these completions, prompt by prompt."""
 
     def start(self) -> Float[Tensor, "n V"]:
         """Read the prompts. Returns the logits of the first token of each line."""
@@ -51,11 +51,11 @@ class Decoder(Protocol):
         ...
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
-        """Drop all lines but these, which are ascending."""
+        """Drop all lines except `lines` (ascending)."""
         ...
 
     def close(self, rows: Rollout) -> None:
-        """Called when all lines have ended. `rows` are all answers, prompt by prompt."""
+        """Called when all lines have ended. `rows` are all completions, prompt by prompt."""
         ...
 
 
@@ -64,7 +64,7 @@ class Decoders(Protocol):
     """Makes decoders on the weights that a model has now. Several may be in use in turn."""
 
     def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
-        """A decoder of answers of up to `limit` tokens."""
+        """A decoder of completions of up to `limit` tokens."""
         ...
 
     def step(
@@ -81,8 +81,8 @@ class Decoders(Protocol):
 
 @dataclass(frozen=True)
 class RolloutSize:
-    """What a rollout will hold: `n` answers of up to `limit` tokens to each prompt. `first` are the prompts whose rows
-    will be scored with gradients next."""
+    """What a rollout will hold: `n` completions of up to `limit` tokens to each prompt. `first` are the prompts whose
+    rows will be scored with gradients next."""
 
     prompts: tuple[tuple[int, ...], ...]
     n: int
@@ -91,7 +91,7 @@ class RolloutSize:
 
 
 class Reference(Protocol):
-    """The model that an exact KL is measured to: `states` before each response token, and the `head` on them."""
+    """The model that an exact KL is measured to: `states` before each completion token, and the `head` on them."""
 
     @property
     def head(self) -> Head: ...
@@ -112,7 +112,7 @@ class Engine(Protocol):
         last bit."""
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
-        """Hidden states before each of the M response tokens, row by row."""
+        """Hidden states before each of the M completion tokens, row by row."""
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """Hidden state at the last token of each row."""
@@ -127,22 +127,22 @@ class Engine(Protocol):
         reference: Callable[[], AbstractContextManager[Reference]] | None = None,
         mixture: float = 1.0,
     ) -> TokenScores:
-        """Log-probability and, on request, entropy, value and divergence from `reference` of each response token; for
+        """Log-probability and, on request, entropy, value and divergence from `reference` of each completion token; for
         `mixture` see `core.kl.exact_divergence`."""
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
-        """Logits of the M response tokens over the temperature, differentiable twice."""
+        """Logits of the M completion tokens over the temperature, differentiable twice."""
 
     def generate(
         self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, end_ids: Sequence[int], seed: int,
         scored_first: frozenset[str] = frozenset(), rows_at_once: int | None = None, on_token: OnToken | None = None,
     ) -> Rollout:  # fmt: skip
-        """Sample `n` answers to each prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`).
+        """Sample `n` completions to each prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`).
         `scored_first`: the ids of prompts whose rows will be scored with gradients next, each once, before any weight
         changes."""
 
     def decoding(self, size: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
-        """The context in which answers are decoded; no weight changes inside. `size` is that of
+        """The context in which completions are decoded; no weight changes inside. `size` is that of
         the one rollout that will be decoded, where rows of it will be scored with gradients next."""
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:

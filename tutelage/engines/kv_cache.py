@@ -1,7 +1,7 @@
 """A key/value cache of transformers in preallocated memory.
 
 The growing cache of transformers concatenates all keys and values again for every decoded token. This one is allocated
-once for the whole answer and returns views, and rows that have ended can be dropped from it.
+once for the whole completion and returns views, and rows that have ended can be dropped from it.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ class PreallocatedLayer(DynamicLayer):
         return self.length
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each row `repeats` times: one prompt, many answers."""
+        """Repeat each row `repeats` times: one prompt, many completions."""
         self._rebuild(lambda x: x.repeat_interleave(repeats, dim=0))
 
     def batch_select_indices(self, indices: Int[Tensor, " n"]) -> None:

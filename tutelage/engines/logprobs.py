@@ -105,7 +105,7 @@ class HeadKernels:
     softmax_parts: Callable[[Matrix], tuple[Matrix, Vector, Vector]]
     """See `softmax_parts`."""
     add_product: Callable[[Matrix, Matrix, Matrix, Matrix | None], Matrix | None]
-    """See `add_product`. Returns None where the product was added to the gradient of `weight` in place."""
+    """See `add_product`. Returns None if the product was added to the gradient of `weight` in place."""
     linear: Callable[[Matrix, Vector | None], Callable[[Matrix], Matrix]] = linear
     """See `linear`."""
     input_gradient: Callable[[Matrix, Matrix, Matrix], None] = input_gradient

@@ -48,7 +48,7 @@ def trunk(model: nn.Module) -> Any:
 
 
 def layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a transformer, in order. Raises TutelageError where its architecture does not mark them."""
+    """The layers of a transformer, in order. Raises TutelageError if its architecture does not mark them."""
     marked: list[nn.Module] = [
         each for each in trunk(model).modules() if isinstance(each, GradientCheckpointingLayer)
     ]
@@ -68,7 +68,7 @@ def feed_forward_width(settings: Any) -> int:
 
 
 def context_of(model: nn.Module) -> int | None:
-    """The number of tokens that a model can attend to, where its configuration says."""
+    """The context length of a model, if its configuration states it."""
     return getattr(inner(model).config.get_text_config(), "max_position_embeddings", None)
 
 
@@ -89,7 +89,7 @@ def cache_name(module: nn.Module) -> str:
 
 
 def end_ids_of(backbone: Backbone) -> tuple[int, ...]:
-    """The tokens that end an answer, by the tokenizer and the model's generation configuration."""
+    """The tokens that end a completion, by the tokenizer and the model's generation configuration."""
     settings = getattr(inner(backbone.model), "generation_config", None)
     return tuple(end_token_ids(backbone.tokenizer, settings))
 
@@ -153,7 +153,7 @@ def checkpointed(backbone: Backbone) -> Backbone:
     Memory per token falls from all that the layers compute to one hidden state per layer, for a second forward pass of
     every layer (Chen et al. 2016, arXiv 1604.06174). Gradients are those without it.
 
-    Raises TutelageError where another engine is set, or the architecture does not say what its layers are.
+    Raises TutelageError if another engine is set, or the architecture does not say what its layers are.
     """
     if backbone.engine == "cpu":
         raise TutelageError(

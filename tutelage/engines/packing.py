@@ -1,8 +1,8 @@
 """Packs rows into one sequence of tokens, in which every distinct prompt stands once and padding not at all.
 
-    prompt A · response 1 of A · response 2 of A · prompt B · response of B · …
+    prompt A · completion 1 of A · completion 2 of A · prompt B · completion of B · …
 
-A prompt with its responses is a prefix tree: a shared prefix, and suffixes that all continue it. Linear layers, norms
+A prompt with its completions is a prefix tree: a shared prefix, and suffixes that all continue it. Linear layers, norms
 and MLPs do not depend on neighbouring tokens; positions and attention (`tutelage.engines.cpu.packed_attention`) do, and
 follow the layout that is computed here.
 
@@ -83,7 +83,7 @@ class Layout:
     prefix: Int[
         Tensor, " M"
     ]  # the number of the prefix that a suffix continues; a token's own sequence elsewhere
-    common: CommonTokens | None = None  # None where the sequences are the packed sequence
+    common: CommonTokens | None = None  # None if the sequences are the packed sequence
 
     def spread(self, x: Shaped[Tensor, "N ..."]) -> Shaped[Tensor, "M ..."]:
         """See `CommonTokens.spread`; `x` itself where no token is common."""
@@ -101,24 +101,24 @@ class Layout:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """B rows with Q prompt and R response tokens as a packed sequence of N tokens."""
+    """B rows with Q prompt and R completion tokens as a packed sequence of N tokens."""
 
     tokens: Int[Tensor, " N"]
     positions: Int[Tensor, " N"]  # the position of each token in its row
     layout: Layout
-    before: Int[Tensor, "B R"]  # the index of the token before each response token; undefined where masked
+    before: Int[Tensor, "B R"]  # the index of the token before each completion token; undefined where masked
     last: Int[Tensor, " B"]  # the index of the last packed token of each row
     cell: Int[Tensor, " N"]  # the index of each token in the rows, flattened from [B, Q + R]
 
 
 def pack(rows: Rows, *, with_last: bool, apart: bool = False, common: bool = False) -> PackedRows:
-    """Rows as a packed sequence, `with_last` or without the last token of each response, which predicts nothing.
+    """Rows as a packed sequence, `with_last` or without the last token of each completion, which predicts nothing.
 
-    With `apart`, a prompt and its only response are a prefix and a suffix too: sums over keys then have one order,
-    whatever the number of responses. With `common`, tokens that several prompts begin with stand once, if they are
+    With `apart`, a prompt and its only completion are a prefix and a suffix too: sums over keys then have one order,
+    whatever the number of completions. With `common`, tokens that several prompts begin with stand once, if they are
     COMMON or more.
 
-    Raises ValueError where a prompt has no token: no state would predict the first token of its response.
+    Raises ValueError if a prompt has no token: no state would predict the first token of its completion.
     """
     if not rows.prompt_mask.any(1).all():
         raise ValueError("a prompt needs at least one token")
@@ -151,7 +151,7 @@ def pack(rows: Rows, *, with_last: bool, apart: bool = False, common: bool = Fal
 
 
 def _common_tokens(prompts: Int[Tensor, "P Q"], starts: Int[Tensor, " P"], count: int) -> CommonTokens | None:
-    """The tokens that several prompts begin with; None where there are none. Of `count` tokens of all sequences.
+    """The tokens that several prompts begin with; None if there are none. Of `count` tokens of all sequences.
 
     The prompts are distinct and in order, with −1 after their end. Each begins at one of `starts` of the sequences.
     """
@@ -193,7 +193,7 @@ def layout_of(
     """The layout of rows that are ordered by family.
 
     For each row: `family`, the number of its prompt, `prompts`, the length of that prompt, and `own`, the number of
-    packed tokens of its response. `apart` as in `pack`.
+    packed tokens of its completion. `apart` as in `pack`.
     """
     trees: list[PrefixTree] = []
     lone: list[tuple[int, int]] = []

@@ -119,7 +119,7 @@ class PlainEngine:
         reference: Callable[[], AbstractContextManager[Reference]] | None = None,
         mixture: float = 1.0,
     ) -> TokenScores:
-        """See `Engine.score`. Only response positions reach the head, and no logits outlive their chunk."""
+        """See `Engine.score`. Only completion positions reach the head, and no logits outlive their chunk."""
         states = self.states(rows)
         with self.precision():
             logp, entropies = token_scores(
@@ -148,7 +148,7 @@ class PlainEngine:
         reference: Callable[[], AbstractContextManager[Reference]],
         mixture: float,
     ) -> Tensor:
-        """The divergence from the reference at the states of the response tokens. Float[M, d] -> Float[M]"""
+        """The divergence from the reference at the states of the completion tokens. Float[M, d] -> Float[M]"""
 
         def ref_logits(ref_states: Tensor) -> Tensor:
             with reference() as model:
@@ -222,7 +222,7 @@ class PlainEngine:
         yield CachedDecoders(self.backbone, self.head)
 
     def _pack(self, rows: Rows) -> PackedRows | None:
-        """The rows as a packed sequence, or None where that saves too little or the attention takes no such mask."""
+        """The rows as a packed sequence, or None if that saves too little or the attention takes no such mask."""
         cells = rows.prompt_mask.numel() + rows.mask.numel()
         longest = int(rows.lengths().max()) if len(rows) else 0
         if longest > attention_window(self.model) or not self._reads_packed_sequences():
@@ -304,7 +304,7 @@ class CachedDecoders:
 
 
 class CachedDecoder:
-    """A decoder with a key/value cache: prompts padded on the left, one line of the cache for each answer."""
+    """A decoder with a key/value cache: prompts padded on the left, one line of the cache for each completion."""
 
     def __init__(self, backbone: Backbone, head: Head, batch: PromptBatch, limit: int) -> None:
         self.backbone, self.head, self.batch, self.device = backbone, head, batch, backbone.device
@@ -315,10 +315,10 @@ class CachedDecoder:
         self.cache = preallocated(inner(backbone.model).config, self.filled + limit)
         self.cache_name = cache_name(trunk(backbone.model))
         self.rows_can_move = rows_can_move(self.cache)
-        self.live = torch.arange(sum(batch.answers), device=self.device)  # each answer's line in the cache
+        self.live = torch.arange(sum(batch.answers), device=self.device)  # cache line of each completion
 
     def start(self) -> Float[Tensor, "n V"]:
-        """See `Decoder.start`. A prompt is read once where a cache can be copied to the lines of its answers."""
+        """See `Decoder.start`. A prompt is read once where a cache can be copied to the lines of its completions."""
         answers = torch.tensor(self.batch.answers, device=self.device)
         source = torch.arange(len(answers), device=self.device).repeat_interleave(answers)
         if not self.rows_can_move:
@@ -331,7 +331,7 @@ class CachedDecoder:
         return logits
 
     def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
-        """See `Decoder.step`. The lines of answers that have ended read any token."""
+        """See `Decoder.step`. The lines of completions that have ended read any token."""
         self.filled += 1
         mask = self.mask[:, : self.filled]
         of_lines = tokens.new_zeros(len(mask)).index_copy_(0, self.live, tokens)

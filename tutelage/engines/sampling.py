@@ -1,4 +1,4 @@
-"""Samples answers: each distinct prompt is read once, each token once, and answers that have ended are dropped.
+"""Samples completions: each distinct prompt is read once, each token once, and completions that have ended are dropped.
 
 Every row has its own stream of uniform numbers, and tokens are sampled by inverting the cumulative distribution, one
 number per token. So the tokens of a row do not depend on the rows that are sampled with it, up to rounding: the logits
@@ -41,13 +41,13 @@ def sample(
     on_token: OnToken | None = None,
     kernels: HeadKernels = PLAIN_KERNELS,
 ) -> Rollout:
-    """Sample `n` answers to each prompt. Row b answers prompt b // n.
+    """Sample `n` completions to each prompt. Row b answers prompt b // n.
 
     `logp` is the log-probability of a token under the distribution that it was sampled from: at the temperature, after
     truncation. The random stream of a row depends on `seed`, the prompt's id and the number of the sample, never on
     other rows. `on_token` is called with the tokens of every step, for streaming. `rows_at_once` bounds the memory;
-    None chooses a bound. Raises TutelageError where a prompt and an answer exceed the context of the model, ValueError
-    for no prompt or no sample.
+    None chooses a bound. Raises TutelageError if a prompt and a completion exceed the context of the model,
+    ValueError for no prompt or no sample.
     """
     if n < 1 or not prompts.tokens:
         raise ValueError("sampling needs at least one prompt and one sample")
@@ -79,7 +79,7 @@ def _rows_at_once(backbone: Backbone, limit: int) -> int:
 
 
 def check_room(prompts: PromptTokens, limit: int, context: int | None, place: str) -> None:
-    """Raise TutelageError where the longest prompt with a completion of up to `limit` tokens exceeds the `context`.
+    """Raise TutelageError if the longest prompt with a completion of up to `limit` tokens exceeds the `context`.
     `place` says what has that context, with {} for its number."""
     longest = max(map(len, prompts.tokens))
     if context is not None and longest + limit > context:
@@ -95,7 +95,8 @@ def prompt_batches(
 ) -> Iterator[tuple[PromptBatch, list[int]]]:
     """Batches of distinct prompts, and the rows of the rollout that answer them, about `rows_at_once` rows each.
 
-    A batch has prompts of similar length with similar numbers of answers; the answers to one prompt are in one batch.
+    A batch has prompts of similar length with similar numbers of completions; the completions to one prompt are in one
+    batch.
     """
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts.tokens):
@@ -110,7 +111,7 @@ def batches_of(
     part: list[tuple[int, ...]] = []
     rows: list[int] = []
     for prompt, own in sorted(rows_of.items(), key=lambda item: (len(item[1]), len(item[0]))):
-        # every prompt takes up as many slots as the one with the most answers
+        # every prompt takes up as many slots as the one with the most completions
         uneven = bool(part) and len(own) > 2 * len(rows_of[part[0]])
         if part and (uneven or len(rows) + len(own) > rows_at_once):
             yield PromptBatch(tuple(part), tuple(len(rows_of[each]) for each in part)), rows
@@ -195,7 +196,7 @@ class TextVocabulary(Protocol):
 
 
 def answers(vocabulary: TextVocabulary, rollout: Rollout, stop: Sequence[str] = ()) -> Iterator[str]:
-    """The text of each response, without its end token or stop string."""
+    """The text of each completion, without its end token or stop string."""
     for row, mask in zip(rollout.response.tolist(), rollout.mask.tolist(), strict=True):
         tokens = [token for token, real in zip(row, mask, strict=True) if real]
         yield text_of(tokens, vocabulary.tokenizer, vocabulary.end_ids, stop)
@@ -211,7 +212,7 @@ class StopCondition:
     A stop string may begin and end within tokens. The tokens of the completion go up to the one that completed the
     string, since the model has sampled them; its text ends before the string.
 
-    Raises TutelageError where a stop string contains a special token, which no text contains.
+    Raises TutelageError if a stop string contains a special token, which no text contains.
     """
 
     def __init__(
@@ -233,7 +234,7 @@ class StopCondition:
     def reached(
         self, response: Int[Tensor, "B R"], rows: Int[Tensor, " n"], length: int
     ) -> Bool[Tensor, " n"]:
-        """Whether each of `rows` ends with the last of the first `length` tokens of its response."""
+        """Whether each of `rows` ends with the last of the first `length` tokens of its completion."""
         ended = (response[rows, length - 1, None] == self.end_ids).any(-1)
         if not self.stop:
             return ended
@@ -249,7 +250,7 @@ class StopCondition:
 
 
 def text_of(tokens: Sequence[int], tokenizer: Any, end_ids: Sequence[int], stop: Sequence[str]) -> str:
-    """The text of a response up to its end token or its first stop string, without white space around it."""
+    """The text of a completion up to its end token or its first stop string, without white space around it."""
     if not stop:
         return decode_response(tokens, tokenizer, end_ids)
     end = next((index for index, token in enumerate(tokens) if token in end_ids), len(tokens))

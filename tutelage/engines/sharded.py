@@ -130,7 +130,7 @@ class ShardedEngine(PlainEngine):
     def whole_head(self) -> Head:
         """The output head with its weights from all ranks. A pass that all ranks take together.
 
-        Raises TutelageError where the head is more than one matrix.
+        Raises TutelageError if the head is more than one matrix.
         """
         if self.head.module is not None:
             raise TutelageError(

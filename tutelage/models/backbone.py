@@ -125,7 +125,7 @@ def load_backbone(
 
 
 def load_whole(path: str) -> PreTrainedModel:
-    """The causal language model of a folder or hub name, in float32. Raises TutelageError where it lacks weights."""
+    """The causal language model of a folder or hub name, in float32. Raises TutelageError if it lacks weights."""
     check_folder(path)
     if is_classifier(path):
         raise TutelageError(
@@ -304,6 +304,6 @@ def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path)
 
 
 def context_length(path: str) -> int | None:
-    """How many tokens a model can attend to, where its configuration says."""
+    """The context length of a model, if its configuration states it."""
     settings = AutoConfig.from_pretrained(base_of(path)).get_text_config()
     return getattr(settings, "max_position_embeddings", None)

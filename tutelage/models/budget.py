@@ -29,7 +29,7 @@ B = TypeVar("B", bound="Divisible")
 Split = Callable[[B, int], Iterable[Int[Tensor, " b"]]]
 """A batch and tokens at once → the rows of each micro-batch, Int[b]."""
 RowCost = Callable[[int, int], float]
-"""Tokens of a row, and how many of them are its response → what a pass over the row costs, in any unit."""
+"""Tokens of a row, and how many of them are its completion → what a pass over the row costs, in any unit."""
 
 EXHAUSTED = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 """How allocators say it, where they do not raise torch.OutOfMemoryError."""
@@ -43,7 +43,7 @@ class Divisible(Protocol):
 
     @property
     def owner(self) -> Tensor | None:
-        """The rank that must compute each row, Int[B]; None where any may."""
+        """The rank that must compute each row, Int[B]; None if any may."""
 
     def __len__(self) -> int: ...
     def rows(self, index: Int[Tensor, " b"], /) -> Self: ...
@@ -126,8 +126,8 @@ class Budget:
         run which had the smaller budget from the start. A step that accumulates gradients clears them before it begins,
         so that it can be repeated. Where memory runs out on one rank, all ranks repeat the step.
 
-        Raises TutelageError where a single row (or pair) is too large, `PeerError` where another rank failed, and
-        `BrokenPass` where memory ran out in the middle of a pass over shards.
+        Raises TutelageError if a single row (or pair) is too large, `PeerError` if another rank failed, and
+        `BrokenPass` if memory ran out in the middle of a pass over shards.
         """
         while True:
             on_cpu = torch.get_rng_state()
@@ -233,7 +233,7 @@ def automatic_budget(
     """Tokens of one forward and backward pass through each of `models`, one after the other, by the memory that is left
     on the device, a part of it where `shared_by` processes use it: see `engines.plans.token_budget.tokens_at_once`.
     `checkpointing` says whether layers are computed again in the backward pass; `group` are the tokens of a prompt with
-    its responses, if they share it (see `engines.plans.token_budget.group_tokens`)."""
+    its completions, if they share it (see `engines.plans.token_budget.group_tokens`)."""
     return tokens_at_once(
         available_memory(device) / shared_by,
         weights=sum(shard_of(p).numel() for model in models for p in model.parameters()),

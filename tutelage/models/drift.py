@@ -15,7 +15,7 @@ from tutelage.models.policy import Policy
 def response_logp(
     policy: Policy, rows: Rows, *, temperature: float = 1.0, budget: int | Budget = 8192
 ) -> Float[Tensor, "B R"]:
-    """log π of every response token under `policy`."""
+    """log π of every completion token under `policy`."""
     shared = Budget.of(budget)
 
     def compute() -> Tensor:
@@ -32,9 +32,9 @@ def response_logp(
 def sequence_kl(
     rollout: Rollout, other: Policy, *, temperature: float, budget: int | Budget = 8192
 ) -> tuple[float, float]:
-    """KL(π‖other) in nats per answer, from answers that π sampled: (k1 estimate, its standard error).
+    """KL(π‖other) in nats per completion, from completions that π sampled: (k1 estimate, its standard error).
 
-    The mean over answers of Σ_t log π(token) − log other(token), both at the sampling temperature. Needs one
+    The mean over completions of Σ_t log π(token) − log other(token), both at the sampling temperature. Needs one
     vocabulary for both.
     """
     theirs = response_logp(other, rollout, temperature=temperature, budget=budget)
@@ -44,6 +44,6 @@ def sequence_kl(
 
 
 def perplexity(policy: Policy, rows: Rows, *, budget: int | Budget = 8192) -> float:
-    """exp of the mean negative log-likelihood per response token: how surprised `policy` is by these answers."""
+    """exp of the mean negative log-likelihood per completion token: how surprised `policy` is by these completions."""
     logp = response_logp(policy, rows, budget=budget)
     return math.exp(min(700.0, -float((logp * rows.mask).sum() / rows.mask.sum().clamp(min=1))))

@@ -48,7 +48,7 @@ class EngineModel(ABC):
 
     @property
     def context(self) -> int | None:
-        """The number of tokens that the model can attend to, where its configuration says."""
+        """The context length of the model, if its configuration states it."""
         return context_of(self.model)
 
     def parameters(self) -> list[nn.Parameter]:

@@ -18,7 +18,7 @@ END, PAD = "<|end|>", "<|pad|>"
 def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
     """Byte-level BPE of at most `vocabulary` tokens: any text can be written, none is unknown.
 
-    Digits stand alone, and a word carries the space before it. `<|end|>` ends every text and answer.
+    Digits stand alone, and a word carries the space before it. `<|end|>` ends every text and completion.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -55,7 +55,7 @@ def model_folder(path: str) -> str:
     """The folder that holds the model called `path`: the unpacked copy of a GGUF file or of a packaged model, for
     everything else `path` itself.
 
-    Raises TutelageError where the file or its package is missing, or transformers cannot read it.
+    Raises TutelageError if the file or its package is missing, or transformers cannot read it.
     """
     if path in PACKAGED and not Path(path).exists():
         return str(_unpacked(_packaged(path)))

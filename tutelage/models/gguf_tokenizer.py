@@ -50,7 +50,7 @@ SPLITS = {other: name for name, others in _SAME.items() for other in (name, *oth
 
 
 def split_name(splitter: Mapping[str, Any]) -> str | None:
-    """llama.cpp's name of a byte-level pre-tokenizer as tokenizer.json holds it; None where it has none."""
+    """llama.cpp's name of a byte-level pre-tokenizer as tokenizer.json holds it; None if it has none."""
     parts = splitter.get("pretokenizers", [splitter])
     last = parts[-1]
     if last.get("type") == "ByteLevel" and not last.get("add_prefix_space"):

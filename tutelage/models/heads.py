@@ -1,4 +1,4 @@
-"""A scalar on top of a transformer: the reward of a whole answer, or the value of every state on the way.
+"""A scalar on top of a transformer: the reward of a whole completion, or the value of every state on the way.
 
 A reward model is transformers' sequence classifier with one label, so that plain
 `AutoModelForSequenceClassification.from_pretrained(folder)` gives the same scores (PEFT on top of it for LoRA).
@@ -67,7 +67,7 @@ class ScalarModel(EngineModel):
         return self.engine.last_states(rows)
 
     def scores(self, rows: Rows) -> Float[Tensor, " B"]:
-        """One score per answer, read at its last token. Float[B]"""
+        """One score per completion, read at its last token. Float[B]"""
         with precision(self.device, self.dtype):
             return self.head(self.last_states(rows)).squeeze(-1).float()
 
@@ -94,7 +94,7 @@ class ScalarModel(EngineModel):
         write_card(folder, self.tokenizer)
 
     def verify(self, folder: Path) -> None:
-        """Raise TutelageError where the whole model in a folder, as transformers loads it, scores otherwise."""
+        """Raise TutelageError if the whole model in a folder, as transformers loads it, scores otherwise."""
         saved = output_of(_load_scalar(str(folder)), self.tokenizer)
         refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
 

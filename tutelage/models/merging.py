@@ -39,7 +39,7 @@ def merge(model: PeftModel, tokenizer: Any) -> Any:
     """The transformers model of `model` with its active adapters in the weights. `model` itself is used up.
 
     An adapted layer whose weight is also that of another layer gets its own; with a head beside its embedding,
-    `tie_word_embeddings` of the configuration is then false. Raises TutelageError where the merged model computes
+    `tie_word_embeddings` of the configuration is then false. Raises TutelageError if the merged model computes
     something else.
     """
     trained = output_of(model, tokenizer)
@@ -60,7 +60,7 @@ def output_of(model: nn.Module, tokenizer: Any) -> Output:
 
 
 def refuse_difference(trained: Output, other: Output, tokenizer: Any, what: str) -> None:
-    """Raise TutelageError where `other`, the output of `what`, is not that of the trained model up to rounding."""
+    """Raise TutelageError if `other`, the output of `what`, is not that of the trained model up to rounding."""
     if trained.values.shape != other.values.shape:
         raise TutelageError(
             f"{what} is not the one that was trained: its output has the shape {tuple(other.values.shape)} instead of "

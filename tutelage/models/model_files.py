@@ -69,7 +69,7 @@ def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterabl
 
 
 def check_finite(model: nn.Module, action: str) -> None:
-    """Raise TutelageError where a weight is not a finite number; `action` begins the message."""
+    """Raise TutelageError if a weight is not a finite number; `action` begins the message."""
     for name, weight in model.named_parameters():
         if not weight.is_floating_point() or not weight.numel() or weight.is_meta:
             continue
@@ -101,8 +101,8 @@ def check_adapter(path: str | Path, task: str, what: str) -> dict[str, Any]:
 
 @contextmanager
 def loading_adapter(path: str, base: str) -> Iterator[None]:
-    """Inside, PEFT loads the adapter at `path` for `base`: without its warnings, and with a sentence where the two do
-    not fit."""
+    """Context in which PEFT loads the adapter at `path` for `base`: without its warnings, and with a sentence where the
+    two do not fit."""
     try:
         with without_warnings():
             yield
@@ -115,8 +115,8 @@ def loading_adapter(path: str, base: str) -> Iterator[None]:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Inside, PEFT and transformers say nothing of their own future, which no user of ours can do anything about, and
-    nothing of adapters on tied weights, which `merging` takes care of."""
+    """Context in which PEFT and transformers say nothing of their own future, which no user of ours can do anything
+    about, and nothing of adapters on tied weights, which `merging` takes care of."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")

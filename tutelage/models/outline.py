@@ -19,7 +19,7 @@ from tutelage.models.model_files import first_line
 def outline(path: str) -> Transformer:
     """The model of a folder, of a hub name or of a config.json, in numbers; of an adapter its base.
 
-    Raises TutelageError where there is no configuration of a causal language model.
+    Raises TutelageError if there is no configuration of a causal language model.
     """
     path = base_of(path)
     try:

@@ -1,4 +1,4 @@
-"""A causal language model seen as a policy: tokens in, log-probabilities of the response out."""
+"""A causal language model seen as a policy: tokens in, log-probabilities of the completion out."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -122,7 +122,8 @@ class Policy(EngineModel):
             self.model.set_adapter("default")
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
-        """The hidden state before each of the M response tokens, from which it is predicted, row by row. Float[M, d]"""
+        """The hidden state before each of the M completion tokens, from which it is predicted, row by row. Float[M,
+        d]"""
         return self.engine.states(rows)
 
     def scores(
@@ -134,7 +135,7 @@ class Policy(EngineModel):
         value_head: ValueHead | None = None,
         divergence: float | None = None,
     ) -> TokenScores:
-        """Log-probability, and where asked entropy and value, of every response token. Each Float[B, R]
+        """Log-probability, and where asked entropy and value, of every completion token. Each Float[B, R]
 
         `divergence` asks for that of every token's whole distribution from the reference's, for another forward pass of
         the reference: 1 for KL(policy‖reference), or another mixture of `core.kl.exact_divergence`.
@@ -149,7 +150,7 @@ class Policy(EngineModel):
         )
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
-        """The logits before each of the M response tokens, over the temperature, in plain autograd. Float[M, V]
+        """The logits before each of the M completion tokens, over the temperature, in plain autograd. Float[M, V]
 
         Derivatives of any order can be taken of them. Nothing larger exists in training, so keep the rows few;
         `scores` is the way to the tokens' own log-probabilities.
@@ -167,7 +168,7 @@ class Policy(EngineModel):
         rows_at_once: int | None = None,
         on_token: Callable[[Int[Tensor, " B"]], None] | None = None,
     ) -> Rollout:
-        """Sample `n` answers to each prompt; row b answers prompt b // n.
+        """Sample `n` completions to each prompt; row b answers prompt b // n.
 
         `scored_first` are the ids of prompts whose rows are scored with gradients next, each once, before any weight
         changes.
@@ -198,7 +199,7 @@ class Policy(EngineModel):
         save_model(merge(copied, self.tokenizer), self.tokenizer, folder)
 
     def verify(self, folder: Path) -> None:
-        """Raise TutelageError where the whole model in a folder, as transformers loads it, is not this policy."""
+        """Raise TutelageError if the whole model in a folder, as transformers loads it, is not this policy."""
         saved = output_of(load_whole(str(folder)), self.tokenizer)
         refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
 

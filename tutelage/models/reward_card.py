@@ -1,6 +1,6 @@
 """The model card and the chat template of a reward model, by which programs without Tutelage read its scores.
 
-The score is read at the last token, which in training is the one that ends the answer. The chat templates of many
+The score is read at the last token, which in training is the one that ends the completion. The chat templates of many
 models go on after it (ChatML writes a newline), so that other programs would read the score at a token that no training
 saw.
 """
@@ -111,10 +111,10 @@ def warn_of_template(tokenizer: Any, name: str) -> None:
 
 
 def with_fitting_template(tokenizer: Any) -> Any | None:
-    """The tokenizer with a chat template that writes what its own does, up to the token that ends the last answer; the
-    tokenizer itself where its own ends there.
+    """The tokenizer with a chat template that writes what its own does, up to the token that ends the last completion;
+    the tokenizer itself where its own ends there.
 
-    None where that cannot be done, as with several templates in one tokenizer.
+    None if that cannot be done, as with several templates in one tokenizer.
     """
     if _fits(tokenizer, tokenizer):
         return tokenizer
@@ -127,8 +127,8 @@ def with_fitting_template(tokenizer: Any) -> Any | None:
 
 
 def ending_template(template: str, end: str) -> str:
-    """A Jinja chat template that writes what `template` does; where the conversation ends with an answer and no further
-    one is asked for, without what follows the last `end`."""
+    """A Jinja chat template that writes what `template` does; where the conversation ends with a completion and no
+    further one is asked for, without what follows the last `end`."""
     return (
         f"{{% set conversation %}}{template.removesuffix(chr(10))}{{% endset %}}"
         "{% if messages and messages[-1]['role'] == 'assistant' and not add_generation_prompt %}"

@@ -81,7 +81,8 @@ def _whole_model(model: EngineModel, device: torch.device) -> WholeModel:
 
 @contextmanager
 def _gathered(model: EngineModel, target: WholeModel, *, needed: bool = True) -> Iterator[None]:
-    """Inside, the model and its engine are the whole ones, on ranks where they are needed. Collective on the way in."""
+    """Context in which the model and its engine are the whole ones, on ranks where they are needed. Collective on the
+    way in."""
     assert model.passes is not None
     ranks = model.passes.ranks
     sharded, engine, device = model.model, model.engine, model.device

@@ -1,16 +1,16 @@
-"""Cache of the activations of prompts and answers, kept from sampling for the forward pass of the update.
+"""Cache of the activations of prompts and completions, kept from sampling for the forward pass of the update.
 
 The first minibatch of an update reads tokens with the weights that sampled them. For each token, a layer keeps its
 queries, keys and values, its attention with the log-sum-exp, h, g, u and y (see `fused.layer_steps`), which its
 backward pass needs too. That saves the minibatch its forward pass but for the output head, a third of its time. They
-are written by the compiled decoding step (see `native`); where answers are decoded in another way, nothing is kept.
+are written by the compiled decoding step (see `native`); where completions are decoded in another way, nothing is kept.
 
     cache = ActivationCache(model)
     cache.start(size)                       # then decode with `cache.recording(...)`
     states_before(model, rows, cache)       # takes the activations, and frees them
 
-Activations are found by the tokens of prompt and response, so rows may be selected and reordered before. They are valid
-until a weight changes, and for one use: the activations of a row are taken once, and computed after that.
+Activations are found by the tokens of prompt and completion, so rows may be selected and reordered before. They are
+valid until a weight changes, and for one use: the activations of a row are taken once, and computed after that.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class ActivationCache:
         self._index = {}
 
     def recording(self, batch: PromptBatch, limit: int) -> "Recording | None":
-        """A recording for a decoder of these prompts; None where none of them is to be kept."""
+        """A recording for a decoder of these prompts; None if none of them is to be kept."""
         kept = [
             _Group(len(prompt), count, limit - 1) if prompt in self._first else None
             for prompt, count in zip(batch.prompts, batch.answers, strict=True)
@@ -85,7 +85,7 @@ class ActivationCache:
         return Recording(batch, kept, self._index) if any(kept) else None
 
     def lookup(self, rows: Rows, packed: PackedRows) -> "_PackedActivations | None":
-        """The activations of packed rows; None where any is missing. Where the weights have changed, all are freed."""
+        """The activations of packed rows; None if any is missing. Where the weights have changed, all are freed."""
         if self._index and self._weights_changed():
             self.forget()
         found = [self._index.get(key) for key in _keys(rows)] if self._index else [None]
@@ -110,7 +110,8 @@ class ActivationCache:
 
 
 class _Group:
-    """A prompt and its answers: for every layer the tokens of the prompt, then `stride` places for each answer."""
+    """A prompt and its completions: for every layer the tokens of the prompt, then `stride` places for each
+    completion."""
 
     def __init__(self, length: int, rows: int, stride: int) -> None:
         self.length, self.rows, self.stride = length, rows, stride
@@ -138,10 +139,10 @@ class _Group:
 
 
 class Recording:
-    """The activations of one decoder: of the prompts, pass by pass, then of one token of each answer at a time.
+    """The activations of one decoder: of the prompts, pass by pass, then of one token of each completion at a time.
 
     The layers record the prompts of a pass in its cache (`of_pass`). The compiled step writes the activations of
-    answers into their places itself, which it finds by `groups`, `lines` and `blocks`.
+    completions into their places itself, which it finds by `groups`, `lines` and `blocks`.
     """
 
     def __init__(self, batch: PromptBatch, kept: Sequence[_Group | None], index: _Index) -> None:
@@ -159,7 +160,7 @@ class Recording:
         return _PassRecording(prompts, self._kept[prompts.first : prompts.end])
 
     def blocks(self, layers: Sequence[nn.Module]) -> list[int] | None:
-        """The address of the block of each layer and group; None where a layer did not record the prompts."""
+        """The address of the block of each layer and group; None if a layer did not record the prompts."""
         if any(layer not in group.activations for group in self.groups for layer in layers):
             return None
         return [group.activations[layer][0].data_ptr() for layer in layers for group in self.groups]
@@ -172,16 +173,16 @@ class Recording:
         return number, start + slot * stride
 
     def forget(self) -> None:
-        """Free the activations: the answers are decoded in another way."""
+        """Free the activations: the completions are decoded in another way."""
         for group in self.groups:
             group.activations.clear()
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
-        """Drop all lines but these, which are ascending."""
+        """Drop all lines except `lines` (ascending)."""
         self._places = self._places[lines]
 
     def register(self, rows: Rows) -> None:
-        """Enter the answers into the index of the cache: `rows` are all of them, prompt by prompt."""
+        """Enter the completions into the index of the cache: `rows` are all of them, prompt by prompt."""
         for key, (group, slot) in zip(_keys(rows), self._rows, strict=True):
             if group is not None:
                 self._index[key] = group, slot
@@ -239,7 +240,7 @@ def _length_if_range(index: Tensor) -> Tensor | int:
 
 
 def _keys(rows: Rows) -> list[_RowKey]:
-    """The key of each row: the tokens of its prompt and of its response."""
+    """The key of each row: the tokens of its prompt and of its completion."""
     columns = ((rows.prompt, rows.prompt_mask), (rows.response, rows.mask))
     tokens, masks = zip(*((x.cpu().numpy(), mask.cpu().numpy()) for x, mask in columns), strict=True)
     return [

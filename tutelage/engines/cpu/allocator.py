@@ -117,7 +117,7 @@ def limit_primitive_caches() -> None:
 
 
 class Arena:
-    """Memory of a processor for vectors of float32 of given sizes, in huge pages where the system has them.
+    """Memory of a CPU for vectors of float32 of given sizes, in huge pages where the system has them.
 
     The memory is freed with the last tensor in it, whatever was allocated from the heap since. Where the process keeps
     freed memory (see `keep_freed_memory`), the next arena takes the mapping over: the weights that are laid out for

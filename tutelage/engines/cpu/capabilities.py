@@ -98,9 +98,9 @@ class Capabilities:
 
     @contextmanager
     def selecting(self, index: Int[Tensor, " n"]) -> Iterator[Int[Tensor, " n"]]:
-        """Inside, a forward pass of a packed sequence returns the states of the tokens at `index` alone, where the last
-        layer can compute them alone. Yields their places among the states that it returns; entries of `index` may be
-        equal."""
+        """Context in which a forward pass of a packed sequence returns the states of the tokens at `index` alone, where
+        the last layer can compute them alone. Yields their places among the states that it returns; entries of `index`
+        may be equal."""
         if not self.selects_states:
             yield index
             return
@@ -141,7 +141,7 @@ class Capabilities:
     ) -> bool:
         """Whether `step` computes what the layers of the model compute. Tried once, on these tokens.
 
-        The step was compiled for a processor that the tests may never have run on. A warning is logged where it
+        The step was compiled for a CPU that the tests may never have run on. A warning is logged where it
         differs.
         """
         if self._compiled is None:

@@ -1,4 +1,4 @@
-"""The engine for processors: fused layers, packed sequences, compiled kernels, and a cache of activations.
+"""The engine for CPUs: fused layers, packed sequences, compiled kernels, and a cache of activations.
 
 It computes what `tutelage.engines.plain` computes, up to rounding. Architectures are not taken from a list: the layers
 of a model are tried. A model, or a part of one, that fails its trial is computed by the reference engine's code.
@@ -45,7 +45,7 @@ TOLERANCE = 1e-3
 
 
 class CpuEngine(PlainEngine):
-    """The implementation of `Engine` for processors. It replaces the modules that have a fused form.
+    """The implementation of `Engine` for CPUs. It replaces the modules that have a fused form.
 
     With `insist`, raises TutelageError where the compiled kernels are not available. Without, one warning is logged and
     torch's operations are used.
@@ -67,7 +67,7 @@ class CpuEngine(PlainEngine):
         self._gradients = Gradients(self.model)
         self._cache: ActivationCache | None = None
         self._verified = False  # whether scores from kept activations were compared with a forward pass
-        self._fits = True  # whether the weights had room in memory when answers were last decoded
+        self._fits = True  # whether the weights had room in memory when completions were last decoded
         self._exact = self.dtype == torch.bfloat16 and not multiplies_bf16() and _is_float32(self.model)
         if self._exact:
             _log.warning(
@@ -88,7 +88,7 @@ class CpuEngine(PlainEngine):
         return self._capabilities.decodes_as_it_scores(self.precision())
 
     def precision(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass: bfloat16 arithmetic over float32 weights where the processor has it."""
+        """The context of a forward pass: bfloat16 arithmetic over float32 weights where the CPU has it."""
         return nullcontext() if self._exact else super().precision()
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
@@ -179,7 +179,7 @@ class CpuEngine(PlainEngine):
             yield CpuDecoders(self.backbone, self._capabilities, weights, cache)
 
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
-        """The cache of activations, emptied; None where the model's cannot be kept or would not fit."""
+        """The cache of activations, emptied; None if the model's cannot be kept or would not fit."""
         half = self.dtype == torch.bfloat16
         if self._cache is None and self._keeps_activations():
             self._cache = ActivationCache(self.model)

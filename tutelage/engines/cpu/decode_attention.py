@@ -1,11 +1,11 @@
-"""Attention in decoding, where answers share a prompt: one copy of its keys and values, one softmax over both.
+"""Attention in decoding, where completions share a prompt: one copy of its keys and values, one softmax over both.
 
-    scores = scale · [ q Kᵀ | q kᵀ ]        K, V of the prompt, k, v of the answer so far
+    scores = scale · [ q Kᵀ | q kᵀ ]        K, V of the prompt, k, v of the completion so far
     output = softmax(scores) [ V ; v ]
 
-The queries of all answers to a prompt, and of all heads that share keys, are multiplied with the prompt's keys in one
-matrix product, which reads the keys once. Letters: P prompts, G answers to each, K heads of keys, r queries to each of
-those, Q prompt tokens, T answer tokens.
+The queries of all completions to a prompt, and of all heads that share keys, are multiplied with the prompt's keys in
+one matrix product, which reads the keys once. Letters: P prompts, G completions to each, K heads of keys, r queries to
+each of those, Q prompt tokens, T completion tokens.
 """
 
 from typing import Any
@@ -24,10 +24,11 @@ def over_prompt_and_answer(
     hidden: Float[Tensor, "P 1 Q"] | None,
     scaling: float | None,
 ) -> Float[Tensor, "P K G r v"]:
-    """Attention of one new token of each answer to its prompt and to the answer so far, the new token included.
+    """Attention of one new token of each completion to its prompt and to the completion so far, the new token included.
 
-    `prompt` and `answer` are keys and values; those of the new token are the last of an answer. `hidden` is −inf after
-    the end of a prompt and 0 elsewhere; None where all prompts are equally long. Scores are float32 in any precision.
+    `prompt` and `answer` are keys and values; those of the new token are the last of a completion. `hidden` is −inf
+    after the end of a prompt and 0 elsewhere; None if all prompts are equally long. Scores are float32 in any
+    precision.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.dtype == torch.float32:

@@ -29,7 +29,7 @@ from tutelage.engines.network import Backbone
 from tutelage.engines.plain import CachedDecoder, last_states, next_logits
 
 READ_AT_ONCE = 4096
-"""Prompt tokens in one forward pass: enough to keep a processor busy, few enough for its memory."""
+"""Prompt tokens in one forward pass: enough to keep a CPU busy, few enough for its memory."""
 
 
 def decoder_class(capabilities: Capabilities, head: Head, tokens: int) -> "type[Decoder]":
@@ -73,7 +73,7 @@ class CpuDecoders:
 
 
 class SharedDecoder:
-    """A decoder that reads prompts without padding, and computes one softmax over the prompt and the answer."""
+    """A decoder that reads prompts without padding, and computes one softmax over the prompt and the completion."""
 
     packed = False
     """Whether keys and values have the layout of the compiled step (see `PromptCache`)."""
@@ -149,9 +149,9 @@ class SharedDecoder:
 
 
 class NativeDecoder(SharedDecoder):
-    """A decoder with a compiled step, for processors, and for weights that fit into memory twice.
+    """A decoder with a compiled step, for CPUs, and for weights that fit into memory twice.
 
-    Raises TutelageError where the step cannot be compiled.
+    Raises TutelageError if the step cannot be compiled.
 
     Prompts are read by the forward pass of training, and the step computes what that computes: bit for bit where
     `FusedLayer.decodes_as_it_scores`, elsewhere up to rounding.

@@ -2,11 +2,11 @@
 
 A linear layer spends a decoding step reading its weights. During a rollout, each works on a copy of them instead: with
 the adapters merged (W + Σ scale · B A, so that they cost nothing per token), cast once to the precision of the
-arithmetic, and on a processor in the blocked layout of its library. The weights themselves are never changed, so
+arithmetic, and on a CPU in the blocked layout of its library. The weights themselves are never changed, so
 nothing has to be subtracted from them afterwards.
 
-The layout of oneDNN serves any number of lines and every processor. The layout of MKL serves one number of lines and
-processors by Intel, where it takes a fifth to a third less time (see bench/NOTES.md); then prompts are read with the
+The layout of oneDNN serves any number of lines and every CPU. The layout of MKL serves one number of lines and
+CPUs by Intel, where it takes a fifth to a third less time (see bench/NOTES.md); then prompts are read with the
 layers' own weights.
 """
 
@@ -48,7 +48,7 @@ SPARE = 64
 
 @contextmanager
 def decoding_weights(model: nn.Module, head: Head, dtype: torch.dtype) -> Iterator["DecodingWeights"]:
-    """Inside, the linear layers of `model` can be laid out for decoding, with the present weights.
+    """Context in which the linear layers of `model` can be laid out for decoding, with the present weights.
 
     The copies take up to as much memory as the weights, and are freed at the end. No copies are made where they would
     take more than half of the memory that is left: decoding then takes longer, with the same result.
@@ -97,7 +97,8 @@ class DecodingWeights:
             self.for_any()
 
     def for_answers(self, count: int) -> int:
-        """Lay the weights out for a step of `count` answers. Returns the number of lines that the step must compute."""
+        """Lay the weights out for a step of `count` completions. Returns the number of lines that the step must
+        compute."""
         enough = padded_lines(count)
         if not self.by_lines:
             self.for_any()
@@ -145,7 +146,7 @@ class DecodingWeights:
         self._replaced.append(module)
 
     def _laid_out_layer(self, module: nn.Module) -> Layer | None:
-        """A linear layer in the layout for decoding; None where its own form is as good, or it is not linear."""
+        """A linear layer in the layout for decoding; None if its own form is as good, or it is not linear."""
         found = matrix(module)
         if found is None:
             return None
@@ -155,7 +156,7 @@ class DecodingWeights:
         return None if own and weight.dtype == self.dtype else _cast(weight, bias, self.dtype)
 
     def _as_one(self, modules: Sequence[nn.Module]) -> "_SiblingProduct | None":
-        """Layers over the same features as one product; None where one of them is no matrix that can be laid out."""
+        """Layers over the same features as one product; None if one of them is no matrix that can be laid out."""
         found = [matrix(module) for module in modules if "forward" not in vars(module)]
         matrices = [each for each in found if each is not None and _can_be_laid_out(each[0], self.dtype)]
         if len(matrices) < len(modules) or len({weight.shape[1] for weight, _, _ in matrices}) > 1:
@@ -172,7 +173,7 @@ class DecodingWeights:
 
 
 def padded_lines(count: int) -> int:
-    """The number of lines that a step computes for `count` answers: `count` rounded up to three significant bits.
+    """The number of lines that a step computes for `count` completions: `count` rounded up to three significant bits.
 
     oneDNN compiles its layers anew for every number of lines, in about a millisecond each, and MKL's have to be laid
     out anew. These are eight numbers, and four more for each doubling.
@@ -199,7 +200,7 @@ def is_matrix(module: nn.Module) -> bool:
 def matrix(
     module: nn.Module,
 ) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None, bool] | None:
-    """W, b, and whether W is the module's own parameter; None where the module is not one matrix."""
+    """W, b, and whether W is the module's own parameter; None if the module is not one matrix."""
     if not is_matrix(module):
         return None
     if isinstance(module, nn.Linear):
@@ -223,7 +224,7 @@ def active_adapters(module: LoraLinear) -> list[str]:
 
 
 def matrix_of(module: nn.Module) -> Matrix:
-    """W and b of a module, for the compiled step. Raises TutelageError where the module is not one matrix."""
+    """W and b of a module, for the compiled step. Raises TutelageError if the module is not one matrix."""
     found = matrix(module)
     if found is None:
         raise TutelageError(
@@ -234,7 +235,7 @@ def matrix_of(module: nn.Module) -> Matrix:
 
 
 def joint_bias(matrices: Sequence[Matrix]) -> Float[Tensor, " total"] | None:
-    """The biases one after the other, with zeros for a matrix without one; None where no matrix has one."""
+    """The biases one after the other, with zeros for a matrix without one; None if no matrix has one."""
     if all(bias is None for _, bias in matrices):
         return None
     return torch.cat([weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in matrices])
@@ -291,7 +292,7 @@ class MklLinear:
 
 @cache
 def _mkl_is_faster() -> bool:
-    """Whether this torch has MKL's layout, and this is a processor by Intel."""
+    """Whether this torch has MKL's layout, and this is a CPU by Intel."""
     if not torch.backends.mkl.is_available() or not hasattr(torch.ops.mkl, "_mkl_linear"):
         return False
     try:
@@ -301,7 +302,7 @@ def _mkl_is_faster() -> bool:
 
 
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN has linear layers of this precision for this processor."""
+    """Whether oneDNN has linear layers of this precision for this CPU."""
     if not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or (

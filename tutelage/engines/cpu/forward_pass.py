@@ -26,7 +26,7 @@ Attention = Callable[..., tuple[Float[Tensor, "B T H v"], Float[Tensor, "T H"] |
 """The type of an attention function:
 
     (layer, query [B, H, T, w], key [B, K, S, w], value [B, K, S, w'], mask, *, scaling, **more)
-    → ([B, T, H, w'], the log-sum-exp of the scores [T, H] of a single row, or None where it is not known)
+    → ([B, T, H, w'], the log-sum-exp of the scores [T, H] of a single row, or None if it is not known)
 
 Keys and values have a smaller number of heads K where several queries share them. `scaling` None is 1/√w.
 """
@@ -73,7 +73,7 @@ class LayerCache(Protocol):
     """Cache of activations kept from another forward pass over the same tokens."""
 
     def lookup(self, layer: Any) -> LayerActivations | None:
-        """The activations of `layer` for the tokens of this forward pass; None where they are not kept."""
+        """The activations of `layer` for the tokens of this forward pass; None if they are not kept."""
         ...
 
     def record(self, layer: Any, activations: LayerActivations) -> None:
@@ -110,7 +110,7 @@ def current() -> ForwardPass:
 
 @contextmanager
 def forward_pass(**changes: Any) -> Iterator[None]:
-    """Inside, fields of the context have other values. Other threads are not affected."""
+    """Context in which fields of the context have other values. Other threads are not affected."""
     token = _current.set(replace(current(), **changes))
     try:
         yield
@@ -143,7 +143,7 @@ def of_one_token(attend: Attend) -> Attention:
 
 @contextmanager
 def attention_by(model: nn.Module, function: Attention) -> Iterator[None]:
-    """Inside, the attention layers of `model` (with or without a PEFT wrapper) call `function`.
+    """Context in which the attention layers of `model` (with or without a PEFT wrapper) call `function`.
 
     It may be nested. Other threads are not affected unless they run the same model at the same time. The model must
     support it (see `Capabilities.attends`): a layer that does not use the interface, or that needs more than the
@@ -194,7 +194,7 @@ def gradients_are_differentiated() -> bool:
 
 @contextmanager
 def differentiable_twice() -> Iterator[None]:
-    """Inside, layers compute with operations whose gradient has a gradient."""
+    """Context in which layers compute with operations whose gradient has a gradient."""
     with forward_pass(twice=True), sdpa_kernel(SDPBackend.MATH):
         yield
 
@@ -212,7 +212,7 @@ def packed_states(
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Inside, `model` is in evaluation mode: a trial must be repeatable, and must draw no random number."""
+    """Context in which `model` is in evaluation mode: a trial must be repeatable, and must draw no random number."""
     training = [part for part in model.modules() if part.training]
     for part in training:
         part.training = False

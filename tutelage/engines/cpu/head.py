@@ -1,4 +1,4 @@
-"""The kernels of the output head on a processor: softmax in one pass over memory, gradients accumulated in place, and
+"""The kernels of the output head on a CPU: softmax in one pass over memory, gradients accumulated in place, and
 logits in bfloat16 as a decoding step computes them."""
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Attention of a packed sequence: suffixes attend to their shared prefix, which exists once, and to themselves.
 
-On a processor it runs on compiled kernels (`NativeKernels`) where those are available, else on torch's flash attention
+On a CPU it runs on compiled kernels (`NativeKernels`) where those are available, else on torch's flash attention
 (`FlashKernels`). Either keeps the result and the log-sum-exp of the scores for the backward pass, never a
 matrix of scores, and is compared with the masked form before it is used.
 """
@@ -27,7 +27,7 @@ _flash_attention_backward = torch.ops.aten._scaled_dot_product_flash_attention_f
 def packed_attention(layout: Layout) -> Attention:
     """The attention of a packed sequence of that layout, for `attention_by`.
 
-    On a processor it runs on the kernels described above. Elsewhere, and where gradients are differentiated (see
+    On a CPU it runs on the kernels described above. Elsewhere, and where gradients are differentiated (see
     `differentiable_twice`), it is one masked attention for each prefix tree, of which torch knows all derivatives.
     """
     return partial(_attend, layout, NativeKernels(layout))
@@ -277,7 +277,7 @@ def _native_agrees(dtype: torch.dtype) -> bool:
 
 @cache
 def _flash_agrees() -> bool:
-    """Whether this torch has flash attention for processors, and it agrees with the masked form."""
+    """Whether this torch has flash attention for CPUs, and it agrees with the masked form."""
     return _agree_with_masked(FlashKernels, 1)
 
 

@@ -5,8 +5,8 @@
     weight gradient  ∂W = Gᵀ X        G: the gradient of y
 
 The libraries are `own` (`native.matrix_products`), `blas` (behind torch's own products: MKL on most machines) and
-`onednn` (oneDNN on dense tensors). MKL leaves the wide registers of AMD's processors unused; which library is fastest
-depends on the processor, so it is measured (see `Products.measure`), once for each machine, version of torch and number
+`onednn` (oneDNN on dense tensors). MKL leaves the wide registers of AMD's CPUs unused; which library is fastest
+depends on the CPU, so it is measured (see `Products.measure`), once for each machine, version of torch and number
 of threads. The result is a file beside the compiled kernels. The environment variable `TUTELAGE_PRODUCTS` replaces it.
 
 With `own` the bits of an output do not depend on the other rows, and weight gradients are added in place.
@@ -178,7 +178,7 @@ _chosen: dict[int, Products] = {}  # by the number of threads
 def products() -> Products:
     """The libraries in use with the present number of threads.
 
-    Raises TutelageError where the environment variable names none.
+    Raises TutelageError if the environment variable names none.
     """
     threads = torch.get_num_threads()
     if threads not in _chosen:
@@ -193,7 +193,7 @@ def forget() -> None:
 
 
 def state() -> dict[str, object] | None:
-    """The libraries in use and the machine that they were chosen for, to be kept with a checkpoint; None where this
+    """The libraries in use and the machine that they were chosen for, to be kept with a checkpoint; None if this
     process has computed no product."""
     chosen = _chosen.get(torch.get_num_threads())
     return None if chosen is None else {"machine": _machine(), "products": asdict(chosen)}
@@ -245,7 +245,7 @@ def _stored(file: Path) -> Products | None:
 
 
 def choice_file() -> Path:
-    """The file of the choice for this processor, version of torch, number of threads and version of the kernels."""
+    """The file of the choice for this CPU, version of torch, number of threads and version of the kernels."""
     return build.folder() / f"products-{_machine()}.json"
 
 

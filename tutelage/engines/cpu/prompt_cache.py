@@ -1,8 +1,9 @@
-"""The key/value cache of decoding with shared prompts: the keys and values of each prompt once, those of each answer.
+"""The key/value cache of decoding with shared prompts: the keys and values of each prompt once, those of each
+completion.
 
-It has P prompts × G slots. A slot holds an answer that is being written, or is empty. Entries do not move while tokens
-are added. An answer that has ended leaves its slot empty; once enough slots are empty, the remaining answers are
-compacted, so that all compaction of a rollout costs about as much as filling the cache once.
+It has P prompts × G slots. A slot holds a completion that is being written, or is empty. Entries do not move while
+tokens are added. A completion that has ended leaves its slot empty; once enough slots are empty, the remaining
+completions are compacted, so that all compaction of a rollout costs about as much as filling the cache once.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,8 @@ BLOCK = LANES
 MOVE_WHEN = 0.75
 """The share of occupied slots at which the cache is compacted."""
 ROOM = 64
-"""Tokens of an answer that are allocated at first, and doubled whenever answers grow longer: whole rows of a layout."""
+"""Tokens of a completion that are allocated at first, and doubled whenever completions grow longer: whole rows of a
+layout."""
 
 
 @dataclass
@@ -46,8 +48,8 @@ class LayerEntry:
 class PromptCache:
     """The key/value cache of all layers, and the attention functions that use it (see `attention_by`).
 
-    `lengths` are those of the prompts, and `answers` the numbers of answers to each, of up to `limit` tokens. The
-    answers are lines 0, 1, … of a decoding step, prompt by prompt; lines that were dropped are not counted.
+    `lengths` are those of the prompts, and `answers` the numbers of completions to each, of up to `limit` tokens. The
+    completions are lines 0, 1, … of a decoding step, prompt by prompt; lines that were dropped are not counted.
 
     One that is `packed` has the layout of the compiled step. Otherwise tokens are stored one by one, and the keys of
     prompts in float32 feature by feature.
@@ -70,7 +72,7 @@ class PromptCache:
         places = [p * self.width + g for p, count in enumerate(answers) for g in range(count)]
         self.place = torch.tensor(places, device=device)  # the slot of each line, ascending
         self.room = self._whole_rows(min(limit, ROOM))
-        self.written = 0  # tokens of each answer in the cache, with the one that is being read
+        self.written = 0  # tokens of each completion in the cache, with the one that is being read
         self.layers: dict[nn.Module, LayerEntry] = {}
         self.version = 0  # changes whenever lines are dropped or entries move
         self._update()
@@ -126,9 +128,9 @@ class PromptCache:
         value: Float[Tensor, "m K v"],
         scaling: float | None,
     ) -> Float[Tensor, "m H v"]:
-        """Store one more token of each answer, and attend to that token, those before it and the prompt.
+        """Store one more token of each completion, and attend to that token, those before it and the prompt.
 
-        Lines after the answers are padding for the linear layers; their result is zero.
+        Lines after the completions are padding for the linear layers; their result is zero.
         """
         entry, (lines, heads, width) = self.layers[layer], query.shape
         of_token = (self._in_slots(x).transpose(1, 2) for x in (key, value))
@@ -157,7 +159,7 @@ class PromptCache:
     # Room -------------------------------------------------------------------------------------------------------------
 
     def _allocated(self, key: Tensor, value: Tensor) -> LayerEntry:
-        """Memory for the prompts and the first tokens of the answers of one layer."""
+        """Memory for the prompts and the first tokens of the completions of one layer."""
         sizes = (self.layout.numbers(key.shape[-1]), self.layout.numbers(value.shape[-1]))
         of_prompts, of_answers = (self.prompts, len(key)), (self.prompts, len(key), self.width)
         return LayerEntry(
@@ -184,7 +186,7 @@ class PromptCache:
         return self._rows(tokens) * self.layout.tokens
 
     def open(self) -> Int[Tensor, " n"]:
-        """Make room for one more token of each answer. Returns the position of that token in each line."""
+        """Make room for one more token of each completion. Returns the position of that token in each line."""
         if self.written == self.room:
             self.room = self._whole_rows(min(2 * self.room, self.limit))
             self._move(torch.arange(self.slots, device=self.device), self.width, None)
@@ -192,7 +194,7 @@ class PromptCache:
         return self.lengths[self.place // self.width] + self.written - 1
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
-        """Drop all lines but these, which are ascending."""
+        """Drop all lines except `lines` (ascending)."""
         self.version += 1
         self.place, self.count, self.full = self.place[lines], len(lines), False
         prompt = self.place // self.width
@@ -254,7 +256,7 @@ class TokenLayout:
         return key, value
 
     def put(self, keys: Rows, values: Rows, token: int, key: Token, value: Token) -> None:
-        """Store one more token of each answer."""
+        """Store one more token of each completion."""
         keys.select(-2, token).copy_(key)
         values.select(-2, token).copy_(value)
 

@@ -22,12 +22,12 @@ from tutelage.engines.packing import PackedRows, pack
 def states_before(
     capabilities: Capabilities, rows: Rows, cache: ActivationCache | None = None
 ) -> Float[Tensor, "M d"]:
-    """The hidden state before each of the M response tokens of all rows, row by row.
+    """The hidden state before each of the M completion tokens of all rows, row by row.
 
     Activations of these rows that `cache` keeps are taken from there.
     """
     half = torch.is_autocast_enabled(rows.prompt.device.type)
-    apart = half or products().is_invariant  # as decoding has prompts and answers, for the same bits
+    apart = half or products().is_invariant  # as decoding has prompts and completions, for the same bits
     packed = pack(rows, with_last=False, apart=apart, common=True)
     kept = None if cache is None else cache.lookup(rows, packed)
     return _states(capabilities, packed, packed.before[rows.mask], kept)

@@ -13,7 +13,7 @@ computes the gradient of a matrix adds its term to `W.grad` as part of the produ
     optimiser.step(); optimiser.zero_grad()
     gradients.release()
 
-This is for float32 on a processor, where a backward pass runs in the thread that started it and sees its context
+This is for float32 on a CPU, where a backward pass runs in the thread that started it and sees its context
 variables. On other devices, and for all other parameters, autograd works as usual.
 """
 
@@ -42,7 +42,7 @@ class Gradients:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside, backward passes add to the gradients in place, to those that exist already too."""
+        """Context in which backward passes add to the gradients in place, to those that exist already too."""
         self._allocate()
         token = _in_place.set(self)
         try:
@@ -65,7 +65,7 @@ class Gradients:
     def place(self, weight: Float[Tensor, "out in"]) -> tuple[Float[Tensor, "out in"] | None, bool]:
         """The memory of the gradient of `weight`, and whether it holds a gradient already.
 
-        The memory is None where the gradient may not be added to in place.
+        The memory is None if the gradient may not be added to in place.
         """
         self._allocate()  # again where the arena was released after running out of memory
         if id(weight) not in self._places:
@@ -84,7 +84,7 @@ def add_product(
 ) -> Float[Tensor, "out in"] | None:
     """Add Gᵀ X, a term of the gradient of `weight`, to that gradient. G = `grad` is the gradient of y = X Wᵀ.
 
-    Returns None where it was added in place; else `total` with the term added, or the term. A total is kept in float32
+    Returns None if it was added in place; else `total` with the term added, or the term. A total is kept in float32
     at least, and without a third matrix where the types allow it.
     """
     place, begun = _place(weight)
@@ -105,7 +105,7 @@ def add_term(
 ) -> Float[Tensor, "out in"] | None:
     """Add `term`, a product in bfloat16, to the gradient of `weight` in float32.
 
-    Returns None where it was added in place; else the term in float32.
+    Returns None if it was added in place; else the term in float32.
     """
     place, begun = _place(weight)
     if place is None:
@@ -119,7 +119,7 @@ def add_rows(
 ) -> Float[Tensor, "V d"] | None:
     """The gradient of an embedding from the gradients `rows` of the vectors looked up at `index`.
 
-    A row that was looked up several times gets the sum. Returns None where the gradient was added in place.
+    A row that was looked up several times gets the sum. Returns None if the gradient was added in place.
     """
     place, begun = _place(weight)
     to_table = torch.zeros_like(weight) if place is None else place

@@ -11,7 +11,7 @@ from tutelage.engines.plans.workload import Workload
 
 DAY = 86_400.0
 SERVERS = "--rollouts http://HOST:PORT"
-"""The flag by which servers of their own generate the responses."""
+"""The flag by which servers of their own generate the completions."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RunPlan:
 
     @property
     def choice(self) -> CostEstimate | None:
-        """The cheapest setting that fits and that this version can run: on given devices the fastest. None where there
+        """The cheapest setting that fits and that this version can run: on given devices the fastest. None if there
         is none."""
         fitting = [one for one in self.estimates if one.fits and one.setting.is_available(self.work)]
         return min(fitting, key=lambda estimate: estimate.seconds, default=None)
@@ -66,7 +66,7 @@ class RunPlan:
         return self.devices * price * estimate.seconds / 3600
 
     def tokens_per_day(self, estimate: CostEstimate) -> float:
-        """Tokens of prompts and responses that the run learns from in a day."""
+        """Tokens of prompts and completions that the run learns from in a day."""
         batch = self.work.batch
         return batch.rows * (batch.prompt + batch.response) * DAY / estimate.seconds
 
@@ -86,7 +86,8 @@ def plan(
     tokens: int | None = None,
     servers: Cluster | None = None,
 ) -> RunPlan:
-    """Estimate every setting of a run on a cluster. `tokens` fixes the tokens at once, `servers` generate responses."""
+    """Estimate every setting of a run on a cluster. `tokens` fixes the tokens at once, `servers` generate
+    completions."""
     return RunPlan(
         work,
         cluster,
@@ -118,7 +119,7 @@ def settings(cluster: Cluster, tokens: int | None) -> Iterator[PlanSetting]:
 
 def changes(work: Workload, cluster: Cluster, *, serves: bool = True) -> Iterator[Change]:
     """Changes that make a run fit, the least intrusive first: available settings, fewer tokens, bf16, rollouts from
-    servers, adapters. `serves` says whether the devices generate responses as it is."""
+    servers, adapters. `serves` says whether the devices generate completions as it is."""
     variants = [("", work, serves)]
     if not work.half and cluster.device.is_gpu:
         variants.append(("--model.dtype bf16", replace(work, half=True), serves))

@@ -62,7 +62,7 @@ class Memory:
     tokens: int = 0
     """Tokens of one forward pass."""
     rows: int = 0
-    """Responses that are sampled at the same time, at most."""
+    """Completions that are sampled at the same time, at most."""
 
     @property
     def held(self) -> float:
@@ -76,7 +76,7 @@ class Memory:
 
     @property
     def sampling(self) -> float:
-        """Bytes of the generation of responses."""
+        """Bytes of the generation of completions."""
         return self.held + self.decoding + self.kv_cache
 
     @property
@@ -86,7 +86,7 @@ class Memory:
 
 
 def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bool = True) -> Memory:
-    """The memory of one rank. `serves` says whether the ranks that train also generate the responses."""
+    """The memory of one rank. `serves` says whether the ranks that train also generate the completions."""
     shards, arithmetic = setting.shards(cluster), 2 if work.half else 4
     model, stored = work.model, 4 if work.trains else arithmetic
     critic = 16 * work.critic.parameters if work.critic else 0
@@ -137,7 +137,7 @@ def saving(work: Workload) -> float:
 
 
 def pass_tokens(share: BatchShape, tokens: int, minibatches: float) -> float:
-    """Tokens of the largest forward pass of a rank: whole prompts with their responses, as many as fit."""
+    """Tokens of the largest forward pass of a rank: whole prompts with their completions, as many as fit."""
     one = share.tokens / share.prompts
     whole = max(tokens // one * one, min(float(tokens), one))
     return min(whole, max(share.tokens / minibatches, share.tokens / share.rows))
@@ -189,8 +189,8 @@ def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: PlanSet
 
 
 def _group(work: Workload) -> int:
-    """Tokens of a pass through a prompt and its responses at their limit; 0 where a run samples none, or where they do
-    not share it."""
+    """Tokens of a pass through a prompt and its completions at their limit; 0 where a run samples none, or where they
+    do not share it."""
     if work.sampling is None or not work.batch.shared:
         return 0
     return group_tokens(max(1, round(work.batch.prompt)), round(work.batch.samples), work.sampling.limit)

@@ -63,7 +63,7 @@ class StepPhase:
 def phases(
     work: Workload, cluster: Cluster, setting: PlanSetting, held: Memory, servers: Cluster | None = None
 ) -> tuple[StepPhase, ...]:
-    """The phases of one step on each rank; `servers` are other devices that generate the responses."""
+    """The phases of one step on each rank; `servers` are other devices that generate the completions."""
     share = work.batch.share(cluster.count)
     steps = []
     if work.sampling:

@@ -11,16 +11,16 @@ BUSY_ON_CPU = 1024
 weights and an adapter of rank 16, a step of GRPO on 8 groups of 400 tokens took 25.5 s with 512 tokens and 21.9 s with
 1,024."""
 SHARED_ON_CPU = 512
-"""Tokens of a pass on a CPU where they fit into its memory, whatever the size of the model. With fewer, prompts
-and answers that rows share are read again in every pass: with 134M weights and an adapter, a step of a reward model on
-24 pairs of 16 answers took 8.1 s with 256 tokens, 5.8 s with 512 and 5.4 s with 1,024."""
+"""Tokens of a pass on a CPU where they fit into its memory, whatever the size of the model. With fewer, prompts and
+completions that rows share are read again in every pass: with 134M weights and an adapter, a step of a reward model on
+24 pairs of 16 completions took 8.1 s with 256 tokens, 5.8 s with 512 and 5.4 s with 1,024."""
 SCORED_ON_CPU = 4096
 """Tokens of a pass without gradients on a CPU in bf16: with 134M weights and an adapter of rank 16, passes of 760
 tokens ran at 237 GFLOP/s, of 1,520 at 294 and of 3,040 at 301. In float32 those of 512 are as fast as any."""
 READ_AGAIN = 0.25
-"""Tokens of prompts that are read again on a CPU because their responses are split between passes, of all tokens,
-at most. With 6.8M weights, a step of GRPO on 2 prompts of 896 tokens with 8 responses of 64 took 3.2 s where two
-responses at a time shared a pass, and 1.5 s where all did."""
+"""Tokens of prompts that are read again on a CPU because their completions are split between passes, of all tokens,
+at most. With 6.8M weights, a step of GRPO on 2 prompts of 896 tokens with 8 completions of 64 took 3.2 s where two
+completions at a time shared a pass, and 1.5 s where all did."""
 SMALL = 192 << 20
 """Bytes of activations that the memory of a CPU is not spared, whatever the size of the model."""
 MOST_ON_GPU = 131_072
@@ -34,7 +34,7 @@ KEPT_ELEMENTS = 2 * CHUNK_ELEMENTS
 """Logits that a pass keeps for its backward pass: those of a pass with more are computed twice."""
 
 KV_BYTES = 1 << 29
-"""Bytes for the keys and values of the answers that are sampled at the same time."""
+"""Bytes for the keys and values of the completions that are sampled at the same time."""
 FEWEST_ROWS, MOST_ROWS = 64, 1024
 """Bounds of the rows of a step: with fewer the linear layers wait for their weights, more were no faster on a small
 model."""
@@ -67,7 +67,7 @@ def tokens_at_once(
 
         tokens = (4 · weights + 12 · trainable, or `SMALL`, whichever is more) / each in float32,
         and at least `SHARED_ON_CPU`, or `BUSY_ON_CPU` in bf16,
-        and at least `group`, the tokens of a prompt with its responses (see `group_tokens`)
+        and at least `group`, the tokens of a prompt with its completions (see `group_tokens`)
 
     A pass whose activations are as large as weights, gradients and moments keeps the products busy; one of twice the
     tokens was not faster, and would need half as much memory again. In bf16, whose activations are smaller, twice as
@@ -95,7 +95,7 @@ def scoring_tokens(tokens: int, *, layers: int, half: bool, on_cpu: bool) -> int
 
 
 def group_tokens(prompt: int, responses: int, limit: int) -> int:
-    """Tokens of a pass on a CPU through a prompt of P tokens and so many of its n responses of L tokens that the
+    """Tokens of a pass on a CPU through a prompt of P tokens and so many of its n completions of L tokens that the
     prompt is not read again too often:
 
         P + ⌈n / m⌉ · L        in m = 1 + ⌊`READ_AGAIN` · (P + n · L) / P⌋ passes, but all n up to `BUSY_ON_CPU`
@@ -125,6 +125,6 @@ def bytes_per_token(
 
 def rows_at_once(free: float, *, layers: int, hidden: int, limit: int, itemsize: int) -> int:
     """Rows that are sampled at the same time: those whose keys and values fit into `KV_BYTES`, or a quarter of the free
-    memory, assuming that each head has keys of its own. `limit` is the longest response in tokens."""
+    memory, assuming that each head has keys of its own. `limit` is the longest completion in tokens."""
     available = min(KV_BYTES, free / 4)
     return int(min(max(available / (2 * layers * hidden * itemsize * limit), FEWEST_ROWS), MOST_ROWS))

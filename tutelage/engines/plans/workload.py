@@ -72,23 +72,23 @@ class Transformer:
 
 @dataclass(frozen=True)
 class BatchShape:
-    """`prompts` prompts with `samples` responses each, in tokens of a mean length."""
+    """`prompts` prompts with `samples` completions each, in tokens of a mean length."""
 
     prompts: float
     samples: float
     prompt: float
     response: float
     shared: bool = True
-    """Whether a prompt is computed once for its responses, in one packed sequence."""
+    """Whether a prompt is computed once for its completions, in one packed sequence."""
 
     @property
     def rows(self) -> float:
-        """Responses."""
+        """Completions."""
         return self.prompts * self.samples
 
     @property
     def scored(self) -> float:
-        """Tokens of all responses."""
+        """Tokens of all completions."""
         return self.rows * self.response
 
     @property
@@ -98,7 +98,7 @@ class BatchShape:
 
     @property
     def pairs(self) -> float:
-        """Pairs of a token and an earlier one that it sees: Q²/2 for a prompt, R (Q + R/2) for a response."""
+        """Pairs of a token and an earlier one that it sees: Q²/2 for a prompt, R (Q + R/2) for a completion."""
         prompts = self.prompts if self.shared else self.rows
         return prompts * self.prompt**2 / 2 + self.scored * (self.prompt + self.response / 2)
 
@@ -111,7 +111,7 @@ class BatchShape:
 
 @dataclass(frozen=True)
 class SamplingLoad:
-    """The responses that a step generates: `rounds` times the batch, each of at most `limit` tokens."""
+    """The completions that a step generates: `rounds` times the batch, each of at most `limit` tokens."""
 
     limit: int
     rounds: float = 1.0
@@ -157,8 +157,8 @@ class Workload:
     """Whether the engine may keep the activations of sampling for the first minibatch, which then skips its forward
     pass."""
     selects: bool = False
-    """Whether the engine computes the last layer only for the states that are read: those before response tokens, or of
-    a reward model the last one of every row."""
+    """Whether the engine computes the last layer only for the states that are read: those before completion tokens, or
+    of a reward model the last one of every row."""
     casts_layers: bool = False
     """Whether the engine rounds weights to bf16 product by product, in both passes, and keeps no rounded copy of the
     model."""

@@ -51,7 +51,7 @@ class Passes:
     def take(self, number: int) -> Iterator[None]:
         """The context of a pass of this rank.
 
-        Raises `Exhausted` or `PeerError` before the pass where another rank does not come, `PeerLost` where one is
+        Raises `Exhausted` or `PeerError` before the pass if another rank does not come, `PeerLost` if one is
         gone, and `BrokenPass` for another error inside it.
         """
         agreed = self.ranks.largest(number)
@@ -74,7 +74,7 @@ class Passes:
 
     @contextmanager
     def _unbroken(self) -> Iterator[None]:
-        """Raise `PeerLost` where an exchange of the pass inside fails, and `BrokenPass` for any other error."""
+        """Raise `PeerLost` if an exchange of the pass inside fails, and `BrokenPass` for any other error."""
         try:
             yield
         except (PeerError, PeerLost):

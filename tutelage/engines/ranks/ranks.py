@@ -143,7 +143,7 @@ class Ranks:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Raise `PeerLost` where an exchange inside fails, which happens when another rank is gone."""
+        """Raise `PeerLost` if an exchange inside fails, which happens when another rank is gone."""
         try:
             yield
         except RuntimeError as error:
@@ -171,7 +171,7 @@ def deal(costs: Sequence[float], groups: Sequence[Hashable], size: int) -> list[
     Items of one group stay on one rank (they share a prompt, which is read once) unless the loads become uneven: then
     the group with the highest cost is halved, until the largest load is within `SLACK` of the mean, or every group is a
     single item. Groups are dealt in the order of their cost, each to the rank with the least load (Graham 1969: at most
-    4/3 of the best load). Every rank computes the same answer.
+    4/3 of the best load). Every rank computes the same assignment.
     """
     members: dict[Hashable, list[int]] = {}
     for item, group in enumerate(groups):

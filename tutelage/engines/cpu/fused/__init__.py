@@ -7,7 +7,7 @@
     layer      y = h + SwiGLU(RMSNorm(h)),  h = x + attention(RMSNorm(x)),  in two steps
 
 transformers writes each of them as five to ten operations on whole tensors and keeps most of the results for the
-backward pass. Between large matrix products, a training step on a processor waits for these operations; in a decoding
+backward pass. Between large matrix products, a training step on a CPU waits for these operations; in a decoding
 step, their number costs.
 
 Modules are replaced where a trial shows that a fused form computes the same (see `form`). A module that computes

@@ -92,7 +92,7 @@ class FusedAttention:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
         names = {name for name, _ in module.named_children()}
         parts = {"q_proj", "k_proj", "v_proj", "o_proj"}
         plain = parts in (names, names - {"q_norm", "k_norm"})

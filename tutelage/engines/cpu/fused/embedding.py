@@ -33,7 +33,7 @@ class FusedEmbedding:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
         if type(module) is not nn.Embedding:
             return False
         return module.max_norm is None and not (module.sparse or module.scale_grad_by_freq)

@@ -24,7 +24,7 @@ class FusedForm(Protocol):
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:

@@ -42,7 +42,7 @@ class FusedGate:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
         names = {name for name, _ in module.named_children()}
         return names == {"gate_proj", "up_proj", "down_proj", "act_fn"}
 

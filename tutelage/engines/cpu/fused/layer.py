@@ -66,7 +66,7 @@ class FusedLayer:
         return x + self.mlp(self.post_attention_layernorm(x))
 
     def products_of_steps(self, x: Float[Tensor, "B T d"]) -> list[AdaptedLinear] | None:
-        """The tensors of q, k, v, o, gate, up and down; None where the layer cannot be computed in two steps for `x`.
+        """The tensors of q, k, v, o, gate, up and down; None if the layer cannot be computed in two steps for `x`.
 
         Its parts must be products, with an adapter or without, and norms of one type without hooks, since the steps do
         not call them. That type is that of `x`, or bfloat16 where autocast is enabled and no gradient is wanted.
@@ -106,7 +106,7 @@ class FusedLayer:
         return whole and self.self_attn.head_dim % 2 == 0 and products.products().is_invariant
 
     def arithmetic(self, x: Float[Tensor, "B T d"]) -> Arithmetic | None:
-        """The arithmetic of the steps: MIXED where autocast asks for products in bfloat16; None where the kernels do
+        """The arithmetic of the steps: MIXED where autocast asks for products in bfloat16; None if the kernels do
         not serve these."""
         if not torch.is_autocast_enabled(x.device.type):
             return EXACT

@@ -42,7 +42,7 @@ Outputs = Sequence[Float[Tensor, "N _"]]
 Inside = BFloat16[Tensor, "N R"] | None
 """t of all layers side by side, where there are adapters."""
 TensorGradients = list[Float[Tensor, "..."] | None]
-"""Those of W, b, A and B of layers; None where one is not wanted, and where one was added in place (see
+"""Those of W, b, A and B of layers; None if one is not wanted, and where one was added in place (see
 `tutelage.engines.cpu.weight_gradients`)."""
 Wanted = Sequence[Sequence[bool]]
 """Which of the gradients of W, b, A and B of each layer are wanted."""
@@ -59,7 +59,7 @@ class AdaptedLinear(NamedTuple):
 
     @classmethod
     def of(cls, layer: nn.Module) -> "AdaptedLinear | None":
-        """The tensors of `layer`; None where it computes anything else, or where hooks have to be called."""
+        """The tensors of `layer`; None if it computes anything else, or where hooks have to be called."""
         if is_one_matrix(layer):
             return cls(*_matrix(layer))
         if not isinstance(layer, LoraLinear) or not (is_unmodified(layer) and is_matrix(layer)):
@@ -172,7 +172,7 @@ class MixedLinears:
 
     @cached_property
     def lora_a(self) -> BFloat16[Tensor, "R in"] | None:
-        """A, rounded; None where no layer has an adapter."""
+        """A, rounded; None if no layer has an adapter."""
         adapters = [layer.lora_a for layer in self.layers if layer.lora_a is not None]
         return torch.cat(adapters).to(HALF) if adapters else None
 
@@ -187,7 +187,7 @@ class MixedLinears:
         return panels
 
     def inside(self, x: Inputs) -> Inside:
-        """t of all layers side by side; None where no layer has an adapter."""
+        """t of all layers side by side; None if no layer has an adapter."""
         return None if self.lora_a is None else PanelLinear([self.lora_a])(x)[0]
 
     def to_input(self, grads: Outputs) -> tuple[Inputs, Inside]:

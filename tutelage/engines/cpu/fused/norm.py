@@ -35,7 +35,7 @@ class FusedNorm:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
         weights = list(module.named_parameters())
         is_leaf = len(weights) == 1 and not any(module.children()) and not any(module.buffers())
         return (
@@ -57,7 +57,7 @@ class FusedNorm:
 
 
 def epsilon_of(module: Any) -> Any:
-    """The ε of a norm, under either name that transformers uses; None where there is none."""
+    """The ε of a norm, under either name that transformers uses; None if there is none."""
     return getattr(module, "variance_epsilon", getattr(module, "eps", None))
 
 
@@ -112,7 +112,8 @@ class _RmsNorm(torch.autograd.Function):
 
 @contextmanager
 def recomputed(y: Float[Tensor, "..."]) -> Iterator[None]:
-    """Inside, operations that save `y`, the output of a fused norm, for their backward pass save how to recompute it.
+    """Context in which operations that save `y`, the output of a fused norm, for their backward pass save how to
+    recompute it.
 
     The norm keeps all that this takes. A tensor that is no such output is saved as usual.
     """

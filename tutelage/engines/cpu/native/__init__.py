@@ -3,7 +3,7 @@
 **A decoding step** is one call for one token of every line, from its embedding to its last hidden state.
 
     n = norm(x)        q, k, v = rotated(W_q n), rotated(W_k n), W_v n        (normalised per head in some models)
-    a = softmax(scale · [q Kᵀ | q kᵀ]) [V ; v]                                (K, V of the prompt, k, v of the answer)
+    a = softmax(scale · [q Kᵀ | q kᵀ]) [V ; v]                                (K, V: prompt; k, v: completion)
     h = x + W_o a      n = norm(h)      g, u = W_g n, W_u n                   x ← h + W_d (silu(g) · u)
 
 It computes what `FusedStep` computes, on the keys and values in a `PromptCache`. It saves the forty-five small

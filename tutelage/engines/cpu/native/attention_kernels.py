@@ -41,7 +41,7 @@ class NativeKernels:
     def supports(
         self, query: Float[Tensor, "N H w"], key: Float[Tensor, "N K w"], value: Float[Tensor, "N K v"]
     ) -> bool:
-        """Whether the kernels take these tensors and are available: float32 or bfloat16 on a processor, heads of whole
+        """Whether the kernels take these tensors and are available: float32 or bfloat16 on a CPU, heads of whole
         vectors."""
         tensors = (query, key, value)
         plain = all(x.dtype in TYPES and x.device.type == "cpu" for x in tensors)

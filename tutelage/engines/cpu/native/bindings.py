@@ -95,7 +95,7 @@ SERIAL = {"exponential": "ppi"}
 def library() -> Any:
     """The loaded library, with the types of its functions.
 
-    Raises TutelageError where it cannot be compiled or loaded, and where a struct has another size than in Python.
+    Raises TutelageError if it cannot be compiled or loaded, and if a struct has another size than in Python.
     """
     path = built()
     try:
@@ -149,7 +149,7 @@ def warn_disabled(reason: str) -> None:
 
 
 def _check_structs(found: CDLL, path: Path) -> None:
-    """Raise TutelageError where a struct has another size or alignment in the library than in Python."""
+    """Raise TutelageError if a struct has another size or alignment in the library than in Python."""
     found.tutelage_struct_layout.argtypes = [c_char_p, POINTER(c_int64), POINTER(c_int64)]
     found.tutelage_struct_layout.restype = c_int64
     for struct in STRUCTS:

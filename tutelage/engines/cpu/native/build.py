@@ -1,9 +1,9 @@
-"""Finds or makes the shared library of the sources beside this file for this processor.
+"""Finds or makes the shared library of the sources beside this file for this CPU.
 
-Wheels bring libraries that `hatch_build.py` compiled for a few kinds of processors (TARGETS), in `prebuilt`. The
-first that this processor can run is used if it was made of these very sources. Where there is none, the sources are
-compiled, once, for exactly this processor. That library is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under
-a name that is a hash of all that it depends on: the sources, the compiler, its flags and the processor. So no library
+Wheels bring libraries that `hatch_build.py` compiled for a few kinds of CPUs (TARGETS), in `prebuilt`. The
+first that this CPU can run is used if it was made of these very sources. Where there is none, the sources are
+compiled, once, for exactly this CPU. That library is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under
+a name that is a hash of all that it depends on: the sources, the compiler, its flags and the CPU. So no library
 in that folder is ever out of date, and several machines may share the folder.
 """
 
@@ -37,8 +37,8 @@ INSTEAD = "Install g++ or clang++ (CXX names another), or use --engine plain."
 
 
 class Target(NamedTuple):
-    """A kind of processor that wheels bring a library for: its name, the flags of the compiler, the instruction sets
-    that a processor must have, by their names in /proc/cpuinfo."""
+    """A kind of CPU that wheels bring a library for: its name, the flags of the compiler, the instruction sets
+    that a CPU must have, by their names in /proc/cpuinfo."""
 
     name: str
     flags: str
@@ -67,10 +67,10 @@ PREBUILT = Path(__file__).with_name("prebuilt")
 
 
 def built() -> Path:
-    """The path of the library for this processor: one that came with the package, or else one that is compiled unless
+    """The path of the library for this CPU: one that came with the package, or else one that is compiled unless
     it exists. CXX names a compiler to use in any case.
 
-    Raises TutelageError where there is no compiler, where compiling fails, and where the folder cannot be written to.
+    Raises TutelageError if there is no compiler, if compiling fails, and if the folder cannot be written to.
     """
     ready = None if os.environ.get("CXX") else _prebuilt()
     if ready is not None:
@@ -104,7 +104,7 @@ def prebuild(target: Target, folder: Path) -> Path:
 
 
 def _prebuilt() -> Path | None:
-    """The first library of the package that was made of these sources and that this processor can run."""
+    """The first library of the package that was made of these sources and that this CPU can run."""
     if not PREBUILT.is_dir():
         return None
     has = _instruction_sets()
@@ -113,14 +113,14 @@ def _prebuilt() -> Path | None:
 
 
 def _instruction_sets() -> frozenset[str]:
-    """The instruction sets of the processor; empty where the system does not tell them."""
+    """The instruction sets of the CPU; empty where the system does not tell them."""
     lines = (line for line in processor().splitlines() if line.startswith("flags"))
     return frozenset(next(lines, "").partition(":")[2].split())
 
 
 @cache
 def multiplies_bf16() -> bool:
-    """Whether this processor has instructions for products of bf16: AVX512-BF16, AMX, or those of ARM. True where the
+    """Whether this CPU has instructions for products of bf16: AVX512-BF16, AMX, or those of ARM. True where the
     system does not tell."""
     words = {word for line in processor().splitlines() for word in line.split()}
     told = bool(words & {"fpu", "fp"})  # every list of instruction sets has one of them
@@ -181,7 +181,7 @@ def folder() -> Path:
 
 
 def _tuned() -> str:
-    """The flag that makes a compiler use all instructions of this processor."""
+    """The flag that makes a compiler use all instructions of this CPU."""
     return "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
 
 
@@ -191,7 +191,7 @@ def _version(compiler: str) -> str:
 
 
 def processor() -> str:
-    """The name and the instruction sets of the processor, as far as the system tells them."""
+    """The name and the instruction sets of the CPU, as far as the system tells them."""
     try:
         lines = CPUINFO.read_text().splitlines()
     except OSError:

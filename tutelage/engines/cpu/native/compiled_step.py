@@ -32,8 +32,8 @@ from tutelage.engines.network import inner, trunk
 class NativeWeights:
     """Copies of the weights of a model, and of its head where that is one matrix.
 
-    `model` is the struct for `step.cpp`, `layers` are its layers. Raises TutelageError where a linear layer is not one
-    matrix, and where the layers have different shapes. `dtype` is float32 or bfloat16.
+    `model` is the struct for `step.cpp`, `layers` are its layers. Raises TutelageError if a linear layer is not one
+    matrix, and if the layers have different shapes. `dtype` is float32 or bfloat16.
     """
 
     @torch.no_grad()
@@ -84,7 +84,7 @@ class NativeWeights:
         return found
 
     def _adapted(self, parts: Sequence[nn.Module]) -> list[AdaptedLinear] | None:
-        """The layers with their adapters where the step computes these; None where it has none, or they are merged, as
+        """The layers with their adapters where the step computes these; None if it has none, or they are merged, as
         those of the head are."""
         if parts[0] is self.output:
             return None
@@ -211,7 +211,7 @@ class NativeStep:
         self.blocks = None if self.recording is None else self._activation_blocks(self.recording)
 
     def _activation_blocks(self, recording: Recording) -> ActivationBlocks | None:
-        """Addresses at which the activations of the rows are kept; None where the prompts were not recorded."""
+        """Addresses at which the activations of the rows are kept; None if the prompts were not recorded."""
         blocks, groups = recording.blocks(self.layers), recording.groups
         if blocks is None:
             return None
