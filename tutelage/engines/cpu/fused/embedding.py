@@ -1,4 +1,4 @@
-"""An embedding:  y_t = W[a_t]. Its gradient has as many rows as there are tokens."""
+"""An embedding:  y_t = W[a_t]. Its gradient is stored as one row per token."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from tutelage.engines.cpu.weight_gradients import add_rows
 
 
 class FusedEmbedding:
-    """Mixin for an embedding that looks up rows and does nothing else.
+    """Mixin for an embedding that only looks up rows.
 
-    Where it `widens`, rows in bfloat16 are float32 under autocast: the states to which the layers add.
+    With `widens`, bfloat16 rows are returned in float32 under autocast, the dtype of the residual stream.
     """
 
     weight: Tensor
