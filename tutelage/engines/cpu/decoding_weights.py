@@ -268,9 +268,7 @@ class MklLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, count: int) -> None:
         self.weight = torch.ops.mkl._mkl_reorder_linear_weight(weight.contiguous(), count)
-        self.shape = weight.new_empty(1).expand(
-            weight.shape
-        )  # MKL reads only the shape of the plain weights
+        self.shape = weight.new_empty(1).expand(weight.shape)  # MKL reads only the shape of the plain weights
         self.bias, self.count, self.run = bias, count, torch.ops.mkl._mkl_linear
 
     def __call__(self, x: Float[Tensor, "*lines in"]) -> Float[Tensor, "*lines out"]:
