@@ -27,9 +27,7 @@ def states_before(
     Activations of these rows in `cache` are reused.
     """
     half = torch.is_autocast_enabled(rows.prompt.device.type)
-    apart = (
-        half or products().is_invariant
-    )  # separate as in decoding, for bit-identical results
+    apart = half or products().is_invariant  # separate as in decoding, for bit-identical results
     packed = pack(rows, with_last=False, apart=apart, common=True)
     kept = None if cache is None else cache.lookup(rows, packed)
     return _states(capabilities, packed, packed.before[rows.mask], kept)
