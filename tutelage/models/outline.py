@@ -26,7 +26,7 @@ def outline(path: str) -> Transformer:
         settings = AutoConfig.from_pretrained(path).get_text_config()
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings)
-    except Exception as error:  # transformers raises many kinds for the same fault
+    except Exception as error:  # transformers raises various types
         raise TutelageError(
             f"{path!r} has no configuration of a causal language model: {first_line(error)}. Give a model folder, its "
             "config.json, or a name on the hub."
