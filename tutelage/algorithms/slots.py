@@ -71,7 +71,7 @@ class Penalty:
             )
 
     def init(self) -> CoefficientState:
-        """`coef` and the controller's first state."""
+        """`coef` and the initial state of the controller."""
         return controlled(self.coef, self.controller)
 
     def observe(self, observation: Observation, state: CoefficientState) -> CoefficientState:

@@ -1,4 +1,5 @@
-"""The KL between two policies: estimators from sampled tokens, the exact value, controllers of its coefficient.
+"""KL divergence between two policies: estimators from sampled tokens, the exact value, and controllers of its
+coefficient.
 
 With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020, "Approximating KL divergence"):
 
@@ -50,7 +51,7 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k3": _k3,
     "abs": torch.abs,
 }
-"""Estimators by name; "mse" is what several libraries call k2."""
+"""Estimators by name; "mse" is another name for k2."""
 
 
 def kl_estimate(
@@ -70,7 +71,7 @@ def exact_kl(
 ) -> Float[Tensor, "*shape"]:
     """KL(π‖ref) = Σ_v π(v) (log π(v) − log ref(v)) of the next-token distributions. [..., V] -> [...]
 
-    A token that π never chooses (logit −inf) contributes nothing, whatever the reference says about it.
+    Tokens with probability 0 under π (logit −inf) contribute nothing, whatever their reference probability.
     """
     return _kl(torch.log_softmax(logits, -1), torch.log_softmax(ref_logits, -1))
 
@@ -114,17 +115,17 @@ class StatefulController(Protocol):
     """A controller with a state: (coef, kl, rows, state) -> (next coefficient, next state)"""
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The initial state."""
 
     def __call__(self, coef: float, kl: float, rows: int, state: State) -> tuple[float, State]: ...
 
 
 CoefficientState = dict[str, State]
-"""{"coef": the coefficient of now, "controller": the controller's state}"""
+"""{"coef": current coefficient, "controller": the controller's state}"""
 
 
 def controlled(coef: float, controller: Controller | StatefulController) -> CoefficientState:
-    """The state of a coefficient that a controller changes, before the first step."""
+    """The initial state of a coefficient with a controller."""
     return {"coef": coef, "controller": init(controller)}
 
 
@@ -138,7 +139,7 @@ def control(
 
 @dataclass(frozen=True)
 class Fixed:
-    """The coefficient stays what it is."""
+    """Constant coefficient."""
 
     def __call__(self, coef: float, kl: float, rows: int) -> float:
         return coef

@@ -1,9 +1,8 @@
 """Losses over pairs of completions, from scores (a reward model) or from log-probabilities of whole completions (a
 policy).
 
-A label may be soft: with probability p the first completion is the better one, and the loss is p L(first,
-second) + (1 − p) L(second, first). So swapping a pair together with its label changes nothing, for every
-loss here.
+A label may be soft: with probability p the first completion is the better one, and the loss is p L(first, second) + (1
+− p) L(second, first). All losses are therefore invariant to swapping a pair together with its label.
 """
 
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ def dpo(
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """One side of a batch of pairs: log-probabilities of whole completions under the policy and the reference."""
+    """One side of a batch of pairs: log-probabilities of completions under the policy and the reference."""
 
     logp: PerRow  # log π(completion | prompt), the sum over its tokens
     length: Lengths  # tokens of the completion
@@ -53,9 +52,7 @@ class Answers:
     def log_ratio(self) -> PerRow:
         """log π − log π_ref: the implied reward in units of 1/β. Float[B]"""
         if self.ref_logp is None:
-            raise ValueError(
-                "This loss compares with the reference, but its log-probabilities were not given."
-            )
+            raise ValueError("This loss requires the log-probabilities of the reference.")
         return self.logp - self.ref_logp
 
     def per_token(self) -> PerRow:
@@ -70,17 +67,16 @@ class AnswerPairs:
     chosen: Answers
     rejected: Answers
     p_chosen: PerRow | float = 1.0
-    margin: PerRow | float = 0.0  # nats asked between the implied rewards
+    margin: PerRow | float = 0.0  # required difference of implied rewards, nats
     drift: PerRow | Scalar | float | None = None
-    """Mean of log π − log π_ref over completions to *other* prompts (KTO), for each pair or one for all."""
+    """Mean of log π − log π_ref over completions to *other* prompts (KTO), per pair or common to all."""
 
 
 @runtime_checkable
 class PreferenceLoss(Protocol):
     """(pairs) -> the loss of each pair, Float[B], to minimise.
 
-    `needs` holds "reference" where the reference's log-probabilities are used and "drift" where
-    `AnswerPairs.drift` is.
+    `needs` contains "reference" if the reference's log-probabilities are used and "drift" if `AnswerPairs.drift` is.
     """
 
     def __call__(self, pairs: AnswerPairs) -> PerRow: ...
@@ -91,11 +87,10 @@ NEEDS_REFERENCE = frozenset({"reference"})
 
 @dataclass(frozen=True)
 class Dpo:
-    """Direct preference optimisation (Rafailov et al. 2023): − log σ(β h − margin), h = log-ratio ahead −
-    behind.
+    """Direct preference optimisation (Rafailov et al. 2023): − log σ(β h − margin), h = log-ratio of chosen − rejected.
 
-    `smoothing` = ε > 0 treats a share ε of the labels as flipped (cDPO, Mitchell 2023): the loss then has
-    its minimum at a finite margin instead of at infinity.
+    `smoothing` = ε > 0 treats a share ε of labels as flipped (cDPO, Mitchell 2023), so that the minimum is at a finite
+    margin.
     """
 
     beta: float = 0.1
@@ -133,11 +128,10 @@ class RobustDpo:
 
 @dataclass(frozen=True)
 class Ipo:
-    """(h − 1/(2β))² (Azar et al. 2023): pulls the log-ratio margin to a finite target, however certain the
-    label.
+    """(h − 1/(2β))² (Azar et al. 2023): regresses the log-ratio margin to a finite target, even for certain labels.
 
     `per_token` divides each log-ratio by the completion's length, as the authors advise for text; False is the
-    paper.
+    published form.
     """
 
     beta: float = 0.1
@@ -177,7 +171,7 @@ class Slic:
     """max(0, δ + margin − (log π(chosen) − log π(rejected))) − λ log π(chosen) / length (Zhao et al. 2023,
     SLiC-HF).
 
-    No reference; the second term keeps the policy near the better completions.
+    No reference; the second term regularises towards the chosen completions.
     """
 
     delta: float = 1.0
@@ -195,8 +189,7 @@ class Slic:
 
 @dataclass(frozen=True)
 class Kto:
-    """Kahneman–Tversky optimisation (Ethayarajh et al. 2024) of each completion by itself; here both halves of a
-    pair.
+    """Kahneman–Tversky optimisation (Ethayarajh et al. 2024) of single completions, here both of a pair.
 
     λ_d (1 − σ(β (log-ratio − z))) for a desirable completion, λ_u (1 − σ(β (z − log-ratio))) for an undesirable
     one, with z = max(0, mean log-ratio of completions to other prompts), held constant. Averaged over the two
@@ -213,7 +206,7 @@ class Kto:
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         if pairs.drift is None:
-            raise ValueError("KTO measures against the drift of unrelated answers: AnswerPairs(drift=...).")
+            raise ValueError("KTO requires the drift of unrelated completions: AnswerPairs(drift=...).")
         chosen, rejected = pairs.chosen.log_ratio(), pairs.rejected.log_ratio()
         p = pairs.p_chosen
         first = p * self.one(chosen, True, pairs.drift) + (1 - p) * self.one(chosen, False, pairs.drift)
@@ -233,8 +226,8 @@ class Orpo:
     """− log π(chosen) / length − λ log σ(log odds(chosen) − log odds(rejected)) (Hong et al. 2024); no
     reference.
 
-    odds = p / (1 − p) with p the geometric mean of the tokens' probabilities, which counts as 1 − 1e-7 where float32
-    makes it 1 and its odds infinite.
+    odds = p / (1 − p) with p the geometric mean of the tokens' probabilities, clamped to 1 − 1e-7 to keep the odds
+    finite in float32.
     """
 
     coef: float = 0.1
@@ -254,7 +247,7 @@ class SimPo:
     """− log σ(β (log π(chosen)/length − log π(rejected)/length) − γ) (Meng et al. 2024): no reference, no
     length bias.
 
-    `gap` is the paper's γ/β, the margin asked per unit of β.
+    `gap` is the paper's γ/β, the required margin per unit of β.
     """
 
     beta: float = 2.0
@@ -271,7 +264,7 @@ class SimPo:
 
 
 NEARLY_CERTAIN = -1e-7
-"""Largest log-probability per token whose odds are taken: those of 0, a certain completion, would be infinite."""
+"""Maximum log-probability per token, since a probability of 1 has infinite odds."""
 
 
 def _hinge(ahead: PerRow, asked: PerRow | float, p_chosen: PerRow | float) -> PerRow:
@@ -314,4 +307,4 @@ PREFERENCE_LOSSES: dict[str, PreferenceLoss] = {
     "orpo": Orpo(),
     "simpo": SimPo(),
 }
-"""Losses by the name that `tutelage dpo --loss` takes."""
+"""Losses by their names in `tutelage dpo --loss`."""
