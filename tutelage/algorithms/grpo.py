@@ -6,7 +6,7 @@
 Differs from ppo: no critic (the group is the baseline); the KL is in the loss, not in the reward.
 Differs from rloo: divides by the group's spread, which weights prompts by 1/std and biases the gradient.
 Degenerates: a group whose scores are all equal contributes nothing; with one gradient step the clip is inert.
-Watch: groups/dead; length/mean, which creeps up where wrong completions may be long; kl/reference.
+Watch: groups/dead; length/mean, which grows if wrong completions may be long; kl/reference.
 """
 
 from tutelage.algorithms.recipe import GradientSteps, Penalty, Recipe

@@ -5,7 +5,7 @@
 
 Differs from grpo: the unit of the reward is the unit of the ratio; a completion is clipped as a whole.
 Differs from rloo: the geometric mean of the tokens' ratios instead of their product, hence the narrow range.
-Degenerates: the range is that of long completions; for short ones, or with large steps, it clips nearly everything.
+Degenerates: the range suits long completions; for short ones, or with large steps, it clips nearly everything.
 Watch: clip_fraction; a tenth or more is normal for whole completions, nearly all of them means too narrow a range.
 """
 
