@@ -161,7 +161,9 @@ def _inert_value_clip(r: Choices) -> str | None:
 
 def _nearly_empty_group(r: Choices) -> str | None:
     if traits(r.advantage).standardise and r.samples < 4:
-        return f"advantages are divided by the standard deviation of {counted(r.samples, 'score')}, which is mostly noise."
+        return (
+            f"advantages are divided by the spread of {counted(r.samples, 'score')}, which is mostly noise."
+        )
     return None
 
 

@@ -51,8 +51,8 @@ class Penalty:
             raise TutelageError(f"penalty.where={self.where!r} is unknown; choose reward or loss.")
         if self.kind == EXACT and self.where == "reward":
             raise TutelageError(
-                "penalty.kind=exact acts through its derivative, but a reward has none, so the sampled token would not be "
-                "penalised. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
+                "penalty.kind=exact acts through its derivative, but a reward has none, so the sampled token would not "
+                "be penalised. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
             )
         if not 0 <= self.mixture <= 1:
             raise TutelageError(
