@@ -134,8 +134,8 @@ def restored_state(recipe: Choices, saved: dict[str, Any]) -> RecipeState:
     if saved.keys() != set(names):
         odd = ", ".join(sorted(set(names) ^ saved.keys()))
         raise TutelageError(
-            f"The recipe's state in this checkpoint was written by another version of Tutelage: {odd} differ. Go on "
-            "with the version that began the run."
+            f"The recipe's state in this checkpoint was written by another version of Tutelage: {odd} differ. "
+            "Resume with the version that started the run."
         )
     slots = {name: _fitting(getattr(start, name), saved[name], name, recipe) for name in names[1:]}
     return RecipeState(step=int(saved["step"]), **slots)
@@ -145,8 +145,8 @@ def _fitting(start: State, saved: Any, slot: str, recipe: Choices) -> State:
     """The saved state of a slot. Raises TutelageError if its structure differs from the piece's initial state."""
     if not _fits(start, saved):
         raise TutelageError(
-            f"The checkpoint does not fit the recipe {recipe.name}: its state of {slot} is {saved!r}, where the piece "
-            f"begins with {start!r}. Go on with the recipe that the run was started with."
+            f"The checkpoint does not fit the recipe {recipe.name}: its state of {slot} is {saved!r}, but the "
+            f"piece's initial state is {start!r}. Resume with the recipe of the run."
         )
     return _with_tuples(start, saved)
 
@@ -179,8 +179,8 @@ def _plain(state: State, path: str) -> Any:
     if state is None or isinstance(state, str | bool | int | float):
         return state
     raise TutelageError(
-        f"The state of {path} holds a {type(state).__name__}, which a checkpoint cannot keep. Let its piece remember "
-        "numbers, texts, lists, and dicts with texts as keys."
+        f"The state of {path} holds a {type(state).__name__}, which cannot be saved in a checkpoint. Use only "
+        "numbers, strings, lists, and dicts with string keys."
     )
 
 
@@ -278,7 +278,7 @@ def objective(
         per_token = per_token - state.penalty_coef * _kl_in_the_loss(recipe.penalty, rows, logp, divergence)
     if needs_entropy(recipe):
         if entropy is None:
-            raise ValueError(f"{recipe.name} has an entropy bonus, but no entropy was given.")
+            raise ValueError(f"{recipe.name} has an entropy bonus, which requires entropy.")
         per_token = per_token + at_step(recipe.entropy, state.step) * entropy
     return torch.where(rows.mask, weight * per_token, 0.0).sum()
 
@@ -287,7 +287,7 @@ def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: PerToken, divergence: P
     if penalty.kind != EXACT:
         return kl_estimate(logp, rows.ref_logp, penalty.kind)
     if divergence is None:
-        raise ValueError("penalty.kind=exact needs the divergence of every token, but none was given.")
+        raise ValueError("penalty.kind=exact requires the divergence of every token.")
     return divergence
 
 
@@ -297,7 +297,7 @@ def critic_loss(recipe: Recipe, rows: Batch, value: PerToken, weight: PerToken) 
     `value` are the critic's current values, Float[B, R]; `rows.value` those at sampling time.
     """
     if recipe.critic is None or rows.value is None or rows.target is None:
-        raise ValueError(f"{recipe.name} has nothing for a critic to fit.")
+        raise ValueError(f"{recipe.name} has no target for a critic.")
     loss = value_loss(value, rows.value, rows.target, recipe.critic.clip)
     return torch.where(rows.mask, weight * loss, 0.0).sum()
 

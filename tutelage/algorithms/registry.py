@@ -60,7 +60,7 @@ def recipe_named(name: str) -> Recipe:
         return RECIPES[name]
     near = get_close_matches(name.lower().replace("-", "_"), RECIPES, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(RECIPES)}."
-    raise TutelageError(f"there is no recipe named {name!r}. {hint} One of your own is given as module:NAME.")
+    raise TutelageError(f"there is no recipe named {name!r}. {hint} Give a custom recipe as module:NAME.")
 
 
 def imported(path: str) -> object:

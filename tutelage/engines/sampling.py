@@ -49,7 +49,7 @@ def sample(
     TutelageError if a prompt and a completion exceed the context of the model, ValueError without prompts or samples.
     """
     if n < 1 or not prompts.tokens:
-        raise ValueError("sampling needs at least one prompt and one sample")
+        raise ValueError("sampling requires at least one prompt and one sample")
     limit = sampling.max_new_tokens
     check_room(prompts, limit, context_of(backbone.model), "the model has {}")
     buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
@@ -83,7 +83,7 @@ def check_room(prompts: PromptTokens, limit: int, context: int | None, place: st
     longest = max(map(len, prompts.tokens))
     if context is not None and longest + limit > context:
         raise TutelageError(
-            f"A prompt of {counted(longest, 'token')} and an answer of up to {limit} need "
+            f"A prompt of {counted(longest, 'token')} and a completion of up to {limit} need "
             f"{counted(longest + limit, 'position')}, but {place.format(context)}. Shorten the prompts or set a "
             "smaller --sampling.max-new-tokens."
         )
@@ -224,7 +224,7 @@ class StopCondition:
                 if special in text:
                     raise TutelageError(
                         f"The stop string {text!r} contains {special!r}, a special token of this tokenizer, which no "
-                        "text contains. End tokens end an answer anyway; leave it out of --sampling.stop."
+                        "text contains. End tokens end a completion anyway; omit it from --sampling.stop."
                     )
         # every token except special ones adds at least one byte
         self.window = max((len(text.encode()) for text in stop), default=0) + MARGIN

@@ -135,7 +135,7 @@ class ShardedEngine(PlainEngine):
         if self.head.module is not None:
             raise TutelageError(
                 f"The output head of {type(inner(self.model)).__name__} is more than one matrix, so that "
-                "penalty.kind=exact cannot be computed in shards: use penalty.kind=k3, or leave --shard out."
+                "penalty.kind=exact cannot be computed in shards: use penalty.kind=k3, or omit --shard."
             )
         with self.passes.take(self._whole_head):
             return self._gathered_head()

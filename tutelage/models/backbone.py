@@ -51,7 +51,7 @@ def pick_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise TutelageError(f"There is no device called {name!r}; use auto, cpu, cuda or cuda:N.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise TutelageError(f"Device {name!r} was asked for, but torch finds no GPU. Use --model.device cpu.")
+        raise TutelageError(f"Device {name!r} was requested, but torch finds no GPU. Use --model.device cpu.")
     return device
 
 
@@ -67,7 +67,7 @@ def pick_dtype(settings: config.Model, device: torch.device, model: nn.Module) -
 @cache
 def _tell_of_bf16(path: str) -> None:
     """Log once per model that bf16 was chosen."""
-    _log.info("%s computes in bf16, chosen for this machine (--model.dtype).", path)
+    _log.info("%s uses bf16, chosen for this machine (--model.dtype).", path)
 
 
 def is_adapter(path: str | Path) -> bool:
@@ -129,8 +129,8 @@ def load_whole(path: str) -> PreTrainedModel:
     check_folder(path)
     if is_classifier(path):
         raise TutelageError(
-            f"{path!r} is a reward model (a sequence classifier), which cannot write: give a causal language model, "
-            "such as the one that the reward model was trained from."
+            f"{path!r} is a reward model (a sequence classifier), which cannot generate text: use a causal "
+            "language model, such as the base of the reward model."
         )
     model, missing = load_exactly(AutoModelForCausalLM, path, "causal language model")
     refuse_missing(path, model, missing)

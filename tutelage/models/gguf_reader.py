@@ -187,6 +187,6 @@ def _fingerprint(file: Path) -> str:
 
 def _unwritable(folder: Path, error: OSError) -> TutelageError:
     return TutelageError(
-        f"The model cannot be unpacked into {folder} ({error.strerror}): make room there, or set XDG_CACHE_HOME to "
+        f"The model cannot be unpacked into {folder} ({error.strerror}): free space there, or set XDG_CACHE_HOME to "
         "another folder."
     )

@@ -80,8 +80,8 @@ def frequency_factors(settings: Any) -> Float[Tensor, " half"] | None:
 
 def _refused(kind: str, name: str, value: object, wanted: str) -> TutelageError:
     return TutelageError(
-        f"This {kind} model has {name} = {value!r} in its configuration, where llama.cpp computes with {wanted}, so "
-        f"its GGUF file would answer otherwise. {INSTEAD}."
+        f"This {kind} model has {name} = {value!r} in its configuration, but llama.cpp requires {wanted}; its GGUF "
+        f"file would give different outputs. {INSTEAD}."
     )
 
 

@@ -116,7 +116,7 @@ def new_reward_model(
     """
     if lora.rank and loading.is_adapter(settings.path):
         raise TutelageError(
-            f"{settings.path!r} is a LoRA adapter, and a second adapter on top of it could not be loaded again. "
+            f"{settings.path!r} is a LoRA adapter, and a second adapter on top of it could not be reloaded. "
             "Start from a whole model (a finished run has one in model/), or train all weights with --lora.rank 0."
         )
     whole = loading.load_backbone(settings, config.Lora(rank=0))

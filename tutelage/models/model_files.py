@@ -63,7 +63,7 @@ def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterabl
     if names:
         log.warning(
             f"{path!r} holds {counted(len(names), 'weight')} for which a {type(model).__name__} has no place: "
-            f"{_listed(names)}. Nothing of it is used."
+            f"{_listed(names)}. They are not used."
         )
 
 

@@ -83,8 +83,8 @@ class Passes:
             if isinstance(error, dist.DistError) or "gloo/" in str(error):
                 raise self.ranks.lost() from error
             raise BrokenPass(
-                f"A pass over shards ended in the middle, which no rank can take again: {error} The latest checkpoint "
-                "is whole: go on with --resume."
+                f"A pass over shards was interrupted and cannot be repeated: {error} The latest checkpoint is "
+                "complete: continue with --resume."
             ) from error
 
     def together(self, function: Callable[[], T]) -> T:

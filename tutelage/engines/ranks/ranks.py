@@ -152,8 +152,8 @@ class Ranks:
     def lost(self) -> PeerLost:
         """The error to raise if another rank has exited."""
         return PeerLost(
-            f"Another rank ended or does not answer, so rank {self.rank} of {self.size} cannot go on. The latest "
-            "checkpoint is whole: go on with --resume."
+            f"Another rank exited or does not respond, so rank {self.rank} of {self.size} cannot continue. The "
+            "latest checkpoint is complete: continue with --resume."
         )
 
 
