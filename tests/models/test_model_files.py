@@ -70,7 +70,7 @@ def test_more_layers_than_the_configuration_counts(
     path = folder(family)
     described(path, **{key: 1})
     with pytest.raises(
-        TutelageError, match=r"of its weights belong to layers that it does not count .*\.1\."
+        TutelageError, match=r"of its weights belong to layers beyond its number of layers .*\.1\."
     ):
         load(path)
 

@@ -129,8 +129,8 @@ def _read(text: str, hint: Any, path: str) -> Any:
     if text in choices:
         return _Draft.of(choices[text]())
     if ":" in text and choices:
-        found = imported(text)
-        return drafted(found() if isinstance(found, type) else found)
+        piece = imported(text)
+        return drafted(piece() if isinstance(piece, type) else piece)
     for member in members:
         value = _plain(text, member)
         if value is not None:

@@ -52,10 +52,10 @@ def recipe_named(name: str) -> Recipe:
     Raises TutelageError, with similar names, if there is none.
     """
     if ":" in name:
-        found = imported(name)
-        if not isinstance(found, Recipe):
-            raise TutelageError(f"{name} is a {type(found).__name__}, not a Recipe.")
-        return found
+        recipe = imported(name)
+        if not isinstance(recipe, Recipe):
+            raise TutelageError(f"{name} is a {type(recipe).__name__}, not a Recipe.")
+        return recipe
     if name in RECIPES:
         return RECIPES[name]
     near = get_close_matches(name.lower().replace("-", "_"), RECIPES, n=3, cutoff=0.5)

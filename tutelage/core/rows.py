@@ -141,9 +141,9 @@ def distinct(rows: Rows) -> tuple[Int[Tensor, " K"], Int[Tensor, " B"]]:
     tokens = torch.cat([rows.prompt, rows.response], 1)
     mask = torch.cat([rows.prompt_mask, rows.mask], 1)
     same = tokens.where(mask, -1).unique(dim=0, return_inverse=True)[1]
-    kept = torch.full((int(same.max()) + 1,), len(same), device=same.device)
+    unique = torch.full((int(same.max()) + 1,), len(same), device=same.device)
     places = torch.arange(len(same), device=same.device)
-    return kept.scatter_reduce(0, same, places, "amin"), same
+    return unique.scatter_reduce(0, same, places, "amin"), same
 
 
 def aligned_prompts(rows: Rows) -> Int[Tensor, "B Q"]:
@@ -212,8 +212,8 @@ def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
     rows = batch.both() if isinstance(batch, Pairs) else batch
     if not len(rows):
         return []
-    kept, same = distinct(rows)
-    columns = [rows.families(), rows.prompt_mask.sum(1), kept[same], rows.mask.sum(1)]
+    unique, same = distinct(rows)
+    columns = [rows.families(), rows.prompt_mask.sum(1), unique[same], rows.mask.sum(1)]
     each = [Share(*column) for column in torch.stack(columns, 1).tolist()]
     if isinstance(batch, Pairs):
         return list(zip(each[: len(batch)], each[len(batch) :], strict=True))

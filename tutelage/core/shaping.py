@@ -111,8 +111,8 @@ class ScoreShaping:
 
     def replacement(self, state: State) -> float | None:
         """The score replacing that of an unfinished completion; None if it is kept or not yet decided."""
-        found = state["missing_end"] if self.missing_end == "auto" else self.missing_end
-        return None if found == KEPT else found
+        decision = state["missing_end"] if self.missing_end == "auto" else self.missing_end
+        return None if decision == KEPT else decision
 
     def __call__(
         self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: State

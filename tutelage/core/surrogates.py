@@ -150,10 +150,10 @@ class Clipped:
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = torch.exp(logp - old_logp)
-        kept = torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
+        objective = torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
         if self.dual is not None:
-            kept = torch.where(advantage < 0, torch.maximum(kept, self.dual * advantage), kept)
-        return kept
+            objective = torch.where(advantage < 0, torch.maximum(objective, self.dual * advantage), objective)
+        return objective
 
     def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
         """Tokens with a clipped gradient. Bool[B, R]"""

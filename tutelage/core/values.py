@@ -31,5 +31,5 @@ def explained_variance(value: PerToken, target: PerToken, mask: TokenMask) -> Sc
     nan if the target is constant.
     """
     variance = masked_var(target, mask)
-    left = masked_var(target - value, mask)
-    return torch.where(variance > 0, 1 - left / torch.where(variance > 0, variance, 1.0), torch.nan)
+    residual = masked_var(target - value, mask)
+    return torch.where(variance > 0, 1 - residual / torch.where(variance > 0, variance, 1.0), torch.nan)

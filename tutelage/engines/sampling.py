@@ -53,7 +53,7 @@ def sample(
     limit = sampling.max_new_tokens
     check_room(prompts, limit, context_of(backbone.model), "the model has {}")
     buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
-    written, batches = 0, prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit))
+    count, batches = 0, prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit))
     with phase("generate", n * len(prompts.tokens)) as generating:
         for batch, lines in batches:
             decoder = decoders.decoder(batch, limit)
@@ -61,7 +61,7 @@ def sample(
             buffer.write(decoder, rows, on_token)
             rollout = buffer.rollout(prompts, n)
             decoder.close(rollout.rows(rows))
-            generating.advance(written := written + len(lines))
+            generating.advance(count := count + len(lines))
     return rollout  # from the last batch, hence complete
 
 

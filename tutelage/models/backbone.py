@@ -176,10 +176,10 @@ def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
         )
     except Exception as error:  # transformers raises various types
         raise TutelageError(f"{path!r} could not be loaded as a {what}: {first_line(error)}.") from error
-    for name, there, wanted in sorted(report["mismatched_keys"]):
+    for name, there, expected in sorted(report["mismatched_keys"]):
         raise TutelageError(
             f"{path!r} is not the {what} that its config.json describes: {name} has the shape {tuple(there)} instead "
-            f"of {tuple(wanted)}."
+            f"of {tuple(expected)}."
         )
     check_unused_weights(model, path, what, report["unexpected_keys"])
     check_finite(model, f"{path!r} cannot be used")

@@ -57,7 +57,7 @@ def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterabl
     if of_layers:
         raise TutelageError(
             f"{path!r} is not the {what} that its config.json describes: {len(of_layers)} of its weights belong to "
-            f"layers that it does not count ({_listed(of_layers)}), and would be left out. Correct the number of "
+            f"layers beyond its number of layers ({_listed(of_layers)}) and would be ignored. Correct the number of "
             "layers in config.json."
         )
     if names:
@@ -135,15 +135,15 @@ def check_vocabulary(model: Any, tokenizer: Any, path: str) -> None:
     template = str(getattr(tokenizer, "chat_template", None) or "")
     used = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
     beyond = sorted((place, token) for token, place in tokenizer.get_vocab().items() if place >= rows)
-    written = [
+    excess = [
         token
         for place, token in beyond
         if place not in added or not added[place].special or place in used or token in template
     ]
-    if written:
+    if excess:
         raise TutelageError(
-            f"The tokenizer of {path!r} does not belong to its model: {len(written)} of its tokens "
-            f"({_listed(written)}) lie beyond the {counted(rows, 'row')} of the embedding. Use the tokenizer that the "
+            f"The tokenizer of {path!r} does not belong to its model: {len(excess)} of its tokens "
+            f"({_listed(excess)}) lie beyond the {counted(rows, 'row')} of the embedding. Use the tokenizer that the "
             "model was trained with, or resize the embedding (model.resize_token_embeddings) and save it again."
         )
 

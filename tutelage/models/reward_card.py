@@ -145,10 +145,10 @@ def _fits(tokenizer: Any, original: Any) -> bool:
         except TutelageError:
             continue
         turns = [{"role": turn.role, "content": turn.content} for turn in messages]
-        written = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
+        ids = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
         same_prompt = render_prompt(tuple(prompt_turns), tokenizer) == render_prompt(
             tuple(prompt_turns), original
         )
-        if list(written) != [*prompt, *response] or not same_prompt:
+        if list(ids) != [*prompt, *response] or not same_prompt:
             return False
     return True

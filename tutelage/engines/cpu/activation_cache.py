@@ -68,8 +68,8 @@ class ActivationCache:
         self._fingerprint = self._present_fingerprint()
         tokens = sum(len(prompt) + size.n * (size.limit - 1) for prompt in size.prompts)
         parameters = list(self.model.parameters())
-        held = 16 * sum(p.numel() for p in parameters)
-        most = min(OF_TRAINING * held, OF_MEMORY * available_memory(parameters[0].device))
+        training_memory = 16 * sum(p.numel() for p in parameters)
+        most = min(OF_TRAINING * training_memory, OF_MEMORY * available_memory(parameters[0].device))
         return tokens * sum(_bytes_per_token(layer, half) for layer in self.layers) <= most
 
     def forget(self) -> None:
@@ -78,20 +78,20 @@ class ActivationCache:
 
     def recording(self, batch: PromptBatch, limit: int) -> "Recording | None":
         """A recording for a decoder of these prompts; None if none of them is to be recorded."""
-        kept = [
+        groups = [
             _Group(len(prompt), count, limit - 1) if prompt in self._first else None
             for prompt, count in zip(batch.prompts, batch.answers, strict=True)
         ]
-        return Recording(batch, kept, self._index) if any(kept) else None
+        return Recording(batch, groups, self._index) if any(groups) else None
 
     def lookup(self, rows: Rows, packed: PackedRows) -> "_PackedActivations | None":
         """The activations of packed rows; None if any are missing. Frees all activations if the weights have
         changed."""
         if self._index and self._weights_changed():
             self.forget()
-        found = [self._index.get(key) for key in _keys(rows)] if self._index else [None]
-        places = [place for place in found if place is not None]
-        if len(places) < len(found):
+        entries = [self._index.get(key) for key in _keys(rows)] if self._index else [None]
+        places = [place for place in entries if place is not None]
+        if len(places) < len(entries):
             return None
         groups, slots = zip(*places, strict=True)
         if any(layer not in group.activations for group in groups for layer in self.layers):
@@ -132,10 +132,10 @@ class _Group:
     def take(self, layer: nn.Module, index: Tensor | int, rows: int) -> LayerActivations:
         """The activations at `index`, or of the first tokens. The block is freed once all rows are consumed."""
         self._waiting[layer] -= rows
-        found = self.activations[layer] if self._waiting[layer] > 0 else self.activations.pop(layer)
+        block = self.activations[layer] if self._waiting[layer] > 0 else self.activations.pop(layer)
         if isinstance(index, int):
-            return found.map(lambda x: x[:index])
-        return found.map(lambda x: x.index_select(0, index))
+            return block.map(lambda x: x[:index])
+        return block.map(lambda x: x.index_select(0, index))
 
 
 class Recording:

@@ -102,8 +102,8 @@ class Capabilities:
         if not self.selects_states:
             yield index
             return
-        wanted, places = index.unique(return_inverse=True)
-        with forward_pass(selection=(trunk(self.model).layers[-1], wanted)):
+        selection, places = index.unique(return_inverse=True)
+        with forward_pass(selection=(trunk(self.model).layers[-1], selection)):
             yield places
 
     # Decoding ---------------------------------------------------------------------------------------------------------
@@ -239,15 +239,15 @@ def _try_selecting(model: nn.Module) -> bool:
         return False
     tokens = _tokens(model, torch.arange(1, 6))
     device = tokens.device
-    positions, wanted = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
+    positions, index = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
     with attention_by(model, packed_attention(layout_of([0], [5], [0], device=device))):
-        expected = packed_states(model, tokens, positions)[wanted]
+        expected = packed_states(model, tokens, positions)[index]
         try:
-            with forward_pass(selection=(layers[-1], wanted)):
-                found = packed_states(model, tokens, positions)
+            with forward_pass(selection=(layers[-1], index)):
+                states = packed_states(model, tokens, positions)
         except FAILURES:
             return False
-    return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    return states.shape == expected.shape and torch.allclose(states, expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -264,7 +264,7 @@ def _fused_step_agrees(model: nn.Module) -> bool:
 
     try:
         with without_dropout(model):
-            found = FusedStep(model, {})(tokens, positions, attend)
+            states = FusedStep(model, {})(tokens, positions, attend)
             with attention_by(model, of_one_token(attend)):
                 own = trunk(model)(
                     input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False
@@ -273,4 +273,4 @@ def _fused_step_agrees(model: nn.Module) -> bool:
         return False
     expected = own.last_hidden_state[:, 0]
     tolerance = TOLERANCE if expected.dtype.itemsize >= 4 else HALF_TOLERANCE
-    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+    return bool((states - expected).abs().max() <= tolerance * expected.abs().max())

@@ -71,8 +71,8 @@ class CpuEngine(PlainEngine):
         self._exact = self.dtype == torch.bfloat16 and not multiplies_bf16() and _is_float32(self.model)
         if self._exact:
             _log.warning(
-                "This processor has no products of bf16, which would take longer than those of float32: forward and "
-                "backward passes compute in float32. Decoding reads its weights in bf16."
+                "This CPU has no bf16 instructions, so forward and backward passes compute in float32, which is "
+                "faster. Decoding reads its weights in bf16."
             )
 
     @property
@@ -112,9 +112,9 @@ class CpuEngine(PlainEngine):
         """See `Engine.score` for the `options`. Reads equal rows once, unless there is a reference. The first scores
         from cached activations are compared with those of a forward pass."""
         if options.get("reference") is None and len(rows):
-            kept, same = distinct(rows)
-            if len(kept) < len(rows):
-                return self.score(rows.rows(kept), **options).rows(same)
+            unique, same = distinct(rows)
+            if len(unique) < len(rows):
+                return self.score(rows.rows(unique), **options).rows(same)
         taken = self._tokens_taken()
         scores = super().score(rows, **options)
         if self._tokens_taken() > taken and not self._verified:

@@ -145,10 +145,10 @@ class DecodingWeights:
 
     def _laid_out_layer(self, module: nn.Module) -> Layer | None:
         """A linear layer in the decoding layout; None if that is no faster or the module is not linear."""
-        found = matrix(module)
-        if found is None:
+        result = matrix(module)
+        if result is None:
             return None
-        weight, bias, own = found
+        weight, bias, own = result
         if _can_be_laid_out(weight, self.dtype):
             return self._laid_out_product(weight, bias)
         return None if own and weight.dtype == self.dtype else _cast(weight, bias, self.dtype)
@@ -207,9 +207,9 @@ def matrix(
     if isinstance(module, Conv1D):
         return module.weight.T, module.bias, False
     assert isinstance(module, LoraLinear)
-    found = matrix(module.get_base_layer())
-    assert found is not None
-    weight, bias, own = found
+    base = matrix(module.get_base_layer())
+    assert base is not None
+    weight, bias, own = base
     for adapter in active_adapters(module):
         parts = (cast(nn.Linear, each[adapter]) for each in (module.lora_A, module.lora_B))
         a, b = (part.weight.to(weight.dtype) for part in parts)
@@ -224,12 +224,12 @@ def active_adapters(module: LoraLinear) -> list[str]:
 
 def matrix_of(module: nn.Module) -> Matrix:
     """W and b of a module, for the compiled step. Raises TutelageError if the module is not one matrix."""
-    found = matrix(module)
-    if found is None:
+    result = matrix(module)
+    if result is None:
         raise TutelageError(
             f"The compiled step does not serve the weights of a {type(module).__name__}. Use --engine plain."
         )
-    weight, bias, _ = found
+    weight, bias, _ = result
     return weight.detach(), None if bias is None else bias.detach()
 
 

@@ -168,11 +168,11 @@ def attention_under(settings: Sequence[PreTrainedConfig], function: Attention) -
 
 def _configurations(settings: PreTrainedConfig) -> list[PreTrainedConfig]:
     """A configuration and its nested ones, outermost first, since setting an outer one also sets the inner ones."""
-    found = [settings]
+    configurations = [settings]
     for key in settings.sub_configs:
         if getattr(settings, key, None) is not None:
-            found += _configurations(getattr(settings, key))
-    return found
+            configurations += _configurations(getattr(settings, key))
+    return configurations
 
 
 def is_replaced(settings: PreTrainedConfig) -> bool:

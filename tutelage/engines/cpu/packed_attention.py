@@ -247,9 +247,9 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: fl
     for tree in layout.trees:
         span = slice(tree.start, tree.stop)
         sequence, prefix = layout.sequence[span], layout.prefix[span]
-        seen = (sequence[:, None] == sequence) | (prefix[:, None] == sequence)
+        visible = (sequence[:, None] == sequence) | (prefix[:, None] == sequence)
         q, k, v = (by_heads(x[span]) for x in (query, key, value))
-        part = scaled_dot_product_attention(q, k, v, attn_mask=seen.tril(), scale=scale)
+        part = scaled_dot_product_attention(q, k, v, attn_mask=visible.tril(), scale=scale)
         indices.append(torch.arange(tree.start, tree.stop, device=query.device))
         parts.append(part[0].transpose(0, 1))
     for bucket in layout.buckets:
@@ -297,11 +297,11 @@ def _agree_with_masked(
     not depend on the precision of the first caller.
     """
     with torch.autocast("cpu", enabled=False):
-        found, expected = _trial(kernels, repeats, dtype)
+        actual, expected = _trial(kernels, repeats, dtype)
     relative, absolute = (1e-4, 1e-5) if dtype == torch.float32 else (2**-6, 2**-6)
-    return len(found) == len(expected) and all(
+    return len(actual) == len(expected) and all(
         torch.allclose(a.float(), b, rtol=relative, atol=absolute)
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     )
 
 
@@ -322,11 +322,11 @@ def _trial(
     )
     try:
         out = _Attention.apply(query, key, value, None, kernels(layout), 0.4)
-        found = [out, *torch.autograd.grad(out, (query, key, value), grad)]
+        results = [out, *torch.autograd.grad(out, (query, key, value), grad)]
     except (RuntimeError, TypeError, AttributeError, NotImplementedError):
-        found = []
+        results = []
     inputs = [x.detach().float().requires_grad_() for x in (query, key, value)]
     keys, values = (x.repeat_interleave(repeats, 1) for x in inputs[1:])
     exact = _masked(inputs[0], keys, values, layout, 0.4)
     expected = [exact, *torch.autograd.grad(exact, inputs, grad.float())]
-    return found, expected
+    return results, expected

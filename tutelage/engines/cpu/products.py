@@ -58,7 +58,7 @@ class Products:
     def parse(cls, text: str) -> "Products":
         """Parse the value of `VARIABLE`. Raises TutelageError for an unknown kind or library."""
         kinds = [kind.name for kind in fields(cls)]
-        found: dict[str, Any] = {}
+        choices: dict[str, Any] = {}
         for part in text.split(","):
             kind, _, library = part.strip().rpartition("=")
             if library not in get_args(Library) or kind not in ("", *kinds):
@@ -66,8 +66,8 @@ class Products:
                     f"{VARIABLE} is {text!r}, and {part.strip()!r} names no product: use a library "
                     f"({', '.join(get_args(Library))}) for all, or KIND=LIBRARY, with KIND one of {', '.join(kinds)}."
                 )
-            found |= dict.fromkeys(kinds, library) if not kind else {kind: library}
-        return cls(**found)
+            choices |= dict.fromkeys(kinds, library) if not kind else {kind: library}
+        return cls(**choices)
 
     @classmethod
     def measure(cls) -> "Products":

@@ -197,16 +197,16 @@ class PromptCache:
         self.place, self.count, self.full = self.place[lines], len(lines), False
         prompt = self.place // self.width
         counts = prompt.bincount(minlength=self.prompts)
-        kept, width = counts.nonzero().squeeze(1), int(counts.max())
-        if len(kept) * width > MOVE_WHEN * self.slots:
+        remaining, width = counts.nonzero().squeeze(1), int(counts.max())
+        if len(remaining) * width > MOVE_WHEN * self.slots:
             return
         rank = torch.arange(self.count, device=self.device) - (counts.cumsum(0) - counts)[prompt]
         place = ((counts > 0).cumsum(0) - 1)[prompt] * width + rank
         # empty slots copy the first line: any finite values will do
-        source = self.place.new_full((len(kept) * width,), int(self.place[0]))
+        source = self.place.new_full((len(remaining) * width,), int(self.place[0]))
         source[place] = self.place
-        self._move(source, width, kept if len(kept) < self.prompts else None)
-        self.place, self.width, self.lengths = place, width, self.lengths[kept]
+        self._move(source, width, remaining if len(remaining) < self.prompts else None)
+        self.place, self.width, self.lengths = place, width, self.lengths[remaining]
         self._update()
 
     def _move(self, source: Tensor, width: int, prompts: Tensor | None) -> None:

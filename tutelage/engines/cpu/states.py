@@ -29,15 +29,15 @@ def states_before(
     half = torch.is_autocast_enabled(rows.prompt.device.type)
     apart = half or products().is_invariant  # separate as in decoding, for bit-identical results
     packed = pack(rows, with_last=False, apart=apart, common=True)
-    kept = None if cache is None else cache.lookup(rows, packed)
-    return _states(capabilities, packed, packed.before[rows.mask], kept)
+    activations = None if cache is None else cache.lookup(rows, packed)
+    return _states(capabilities, packed, packed.before[rows.mask], activations)
 
 
 def states_at_end(capabilities: Capabilities, rows: Rows) -> Float[Tensor, "B d"]:
     """The hidden state at the last token of each row. Equal rows are read once."""
-    kept, same = distinct(rows)
-    if len(kept) < len(rows):
-        return embedding(same, states_at_end(capabilities, rows.rows(kept)))
+    unique, same = distinct(rows)
+    if len(unique) < len(rows):
+        return embedding(same, states_at_end(capabilities, rows.rows(unique)))
     packed = pack(rows, with_last=True, common=True)
     return _states(capabilities, packed, packed.last, None)
 

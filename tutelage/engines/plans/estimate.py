@@ -99,8 +99,8 @@ def estimate(
     work: Workload, cluster: Cluster, setting: PlanSetting, servers: Cluster | None = None
 ) -> CostEstimate:
     """The memory and the phases of one setting."""
-    held = memory(work, cluster, setting, serves=servers is None)
-    return CostEstimate(setting, held, phases(work, cluster, setting, held, servers), cluster.device.memory)
+    parts = memory(work, cluster, setting, serves=servers is None)
+    return CostEstimate(setting, parts, phases(work, cluster, setting, parts, servers), cluster.device.memory)
 
 
 def settings(cluster: Cluster, tokens: int | None) -> Iterator[PlanSetting]:

@@ -150,15 +150,15 @@ def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
     share, half = work.batch.share(replicas), work.sampling.rounds / across
     prompt = BatchShape(share.prompts, 1, 0, share.prompt)
     operations, traffic = _decoding(work, share, 2.0, 2.0)
-    found = []
+    result = []
     for name, done, moved, steps in (
         ("prefill (server)", model.forward(prompt.tokens, prompt.pairs, share.rows), 2.0 * model.matrices, 1),
         ("decode (server)", operations, traffic, work.sampling.limit),
     ):
         products, reading = half * done / device.rate(half=True), half * moved / device.reading
         overhead = work.sampling.rounds * steps * model.layers * GRAPH_OVERHEAD
-        found.append(StepPhase(name, half * done, half * moved, 0.0, products, reading, overhead))
-    return found
+        result.append(StepPhase(name, half * done, half * moved, 0.0, products, reading, overhead))
+    return result
 
 
 def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting) -> StepPhase:

@@ -73,8 +73,8 @@ def tokens_at_once(
     faster and would need 50 % more memory. In bf16, with smaller activations, twice the tokens was not faster either.
     """
     most = MOST_ON_CPU if on_cpu else MOST_ON_GPU
-    held = 12 * min(CHUNK_ELEMENTS, most * vocabulary) + 12 * trainable + (2 * weights if half else 0)
-    fitting = int(min(max((SHARE * free - held) / each, FEWEST), most))
+    fixed = 12 * min(CHUNK_ELEMENTS, most * vocabulary) + 12 * trainable + (2 * weights if half else 0)
+    fitting = int(min(max((SHARE * free - fixed) / each, FEWEST), most))
     tokens = 1 << (fitting.bit_length() - 1)
     if on_cpu:
         in_float32 = each * WHOLE_BYTES / HALF_BYTES if half else each

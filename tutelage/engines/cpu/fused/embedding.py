@@ -24,8 +24,8 @@ class FusedEmbedding:
 
     def forward(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens d"]:
         """The rows of the weight at `tokens`."""
-        wanted = self.weight.requires_grad and torch.is_grad_enabled()
-        if not wanted or gradients_are_differentiated():
+        needs_grad = self.weight.requires_grad and torch.is_grad_enabled()
+        if not needs_grad or gradients_are_differentiated():
             out: Tensor = super().forward(tokens)  # type: ignore[misc]
             return out.float() if self.widens and torch.is_autocast_enabled(out.device.type) else out
         rows: Tensor = _Lookup.apply(self.weight, tokens, self.padding_idx)

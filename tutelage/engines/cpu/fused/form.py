@@ -33,16 +33,16 @@ class FusedForm(Protocol):
 
 def replace_modules(model: nn.Module, *forms: Any) -> None:
     """Replace the modules inside `model` that agree with one of the forms by modules of that form."""
-    tried: dict[tuple[type, str], bool] = {}
+    results: dict[tuple[type, str], bool] = {}
     fused: dict[nn.Module, nn.Module] = {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
         form = next((form for form in forms if name and form.fits(module)), None)
         if form is None or isinstance(module, form):
             continue
         key = (type(module), repr([_settings(part) for part in module.modules()]))
-        if key not in tried:
-            tried[key] = _computes_the_same(module, form)
-        if tried[key]:
+        if key not in results:
+            results[key] = _computes_the_same(module, form)
+        if results[key]:
             if module not in fused:
                 fused[module] = _with_form(module, form)
             model.set_submodule(name, fused[module])
@@ -75,12 +75,12 @@ def _computes_the_same(module: nn.Module, form: Any) -> bool:
     if any(weight.dtype.itemsize < 4 for weight in module.parameters()):
         module = copy.deepcopy(module).float()  # rounding would hide differences
     try:
-        expected, found = form.trial(module), form.trial(_with_form(module, form))
+        expected, actual = form.trial(module), form.trial(_with_form(module, form))
     except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, NotImplementedError):
         return False
     return all(
         a.shape == b.shape and bool((a - b).abs().max() <= TOLERANCE * b.abs().max())
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     )
 
 

@@ -76,19 +76,19 @@ class FusedLayer:
             *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
             *(gate.gate_proj, gate.up_proj, gate.down_proj),
         )
-        found = [each for each in map(AdaptedLinear.of, products) if each is not None]
+        linears = [each for each in map(AdaptedLinear.of, products) if each is not None]
         kind = norms[0].weight.dtype
         frozen = torch.is_autocast_enabled(x.device.type) and not torch.is_grad_enabled()
         fits = (
             len(x) == 1
             and x.dtype.itemsize >= 4
             and (kind == x.dtype or (kind == torch.bfloat16 and frozen))
-            and len(found) == len(products)
-            and all_of_type(found, kind)
+            and len(linears) == len(products)
+            and all_of_type(linears, kind)
             and all(norm.weight.dtype == kind for norm in norms)
             and all(is_unmodified(part) for part in (gate, *norms))
         )
-        return found if fits else None
+        return linears if fits else None
 
     @torch.no_grad()
     def decodes_as_it_scores(self) -> bool:
@@ -96,11 +96,11 @@ class FusedLayer:
         adapters beside W."""
         weight = self.input_layernorm.weight
         x = weight.new_zeros(1, 1, len(weight), dtype=torch.float32)
-        found = self.products_of_steps(x)
-        if found is None:
+        linears = self.products_of_steps(x)
+        if linears is None:
             return False
         if torch.is_autocast_enabled("cpu"):
-            return self.arithmetic(x) is MIXED and all(map(is_decoded, found))
+            return self.arithmetic(x) is MIXED and all(map(is_decoded, linears))
         sizes = (x.shape[-1], self.mlp.up_proj.out_features, self.self_attn.head_dim // 2)
         whole = all(elementwise.supports(x.new_empty(1, size), small=True) for size in sizes)
         return whole and self.self_attn.head_dim % 2 == 0 and products.products().is_invariant

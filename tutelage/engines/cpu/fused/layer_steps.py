@@ -73,8 +73,8 @@ class AttentionInputs(torch.autograd.Function):
         grads, to_norms = arithmetic.head_gradients(to_heads, ctx.counts, (cos, sin), norms, kept)
         n = arithmetic.normed_again(x, r, norm, ctx.epsilon)
         to_n, to_t = product.to_input(grads)
-        wanted = by_layer(ctx.needs_input_grad[9 : 9 + TENSORS * len(layers)])
-        to_tensors = product.to_tensors(grads, n, t, to_t, wanted)
+        needs_grad = by_layer(ctx.needs_input_grad[9 : 9 + TENSORS * len(layers)])
+        to_tensors = product.to_tensors(grads, n, t, to_t, needs_grad)
         to_x, _, to_norm = arithmetic.norm_gradients(to_n, x, norm, r)
         return to_x, *_NONE * 6, to_norm, None, *to_tensors, *to_norms
 
@@ -123,16 +123,16 @@ class LayerOutputs(torch.autograd.Function):
         layers, pairs = _parts(ctx.scales, rest)
         h, y_grad = arithmetic.restored(h), (arithmetic.operand(grad),)
         mix, gate_and_up, down = _products(arithmetic, layers)
-        wanted = by_layer(ctx.needs_input_grad[8:])
+        needs_grad = by_layer(ctx.needs_input_grad[8:])
         to_p, to_t = down.to_input(y_grad)
         p, to_pairs = arithmetic.swiglu_gradients(tuple(pairs), to_p)
-        to_down = down.to_tensors(y_grad, p, of_down, to_t, wanted[3:])
+        to_down = down.to_tensors(y_grad, p, of_down, to_t, needs_grad[3:])
         n = arithmetic.normed_again(h, r, norm, ctx.epsilon)
         to_n, to_t = gate_and_up.to_input(to_pairs)
-        to_gate_and_up = gate_and_up.to_tensors(to_pairs, n, of_pairs, to_t, wanted[1:3])
+        to_gate_and_up = gate_and_up.to_tensors(to_pairs, n, of_pairs, to_t, needs_grad[1:3])
         to_x, operand, to_norm = arithmetic.norm_gradients(to_n, h, norm, r, grad)
         to_a, to_t = mix.to_input((operand,))
-        to_mix = mix.to_tensors((operand,), a, of_mix, to_t, wanted[:1])
+        to_mix = mix.to_tensors((operand,), a, of_mix, to_t, needs_grad[:1])
         if index is not None:
             to_x, to_a = (
                 part.new_zeros(ctx.count, part.shape[1]).index_copy_(0, index, part) for part in (to_x, to_a)

@@ -230,13 +230,13 @@ def linears(scales: Sequence[float], tensors: Sequence[Any]) -> list[AdaptedLine
 def columns_of(layers: Sequence[AdaptedLinear]) -> Float[Tensor, "out R"]:
     """The rows s B of layers with a common input, as a block-diagonal matrix."""
     sizes, ranks = [len(layer.weight) for layer in layers], [layer.rank() for layer in layers]
-    found = layers[0].weight.new_zeros(sum(sizes), sum(ranks))
+    columns = layers[0].weight.new_zeros(sum(sizes), sum(ranks))
     column = 0
-    for rows, layer, rank in zip(found.split(sizes), layers, ranks, strict=True):
+    for rows, layer, rank in zip(columns.split(sizes), layers, ranks, strict=True):
         if layer.lora_b is not None:
             rows[:, column : column + rank] = layer.scale * layer.lora_b
         column += rank
-    return found
+    return columns
 
 
 def panels_of_layers(

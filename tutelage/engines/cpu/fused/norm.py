@@ -49,11 +49,11 @@ class FusedNorm:
     def trial(module: Any) -> list[Float[Tensor, "..."]]:
         """The outputs of `module` for two vectors, with its own weights and with weights that differ from one."""
         weight, x = module.weight, wave(2, len(module.weight), like=module.weight)
-        kept = weight.clone()
+        original = weight.clone()
         try:
             return [module(x), module(x * weight.copy_(wave(len(weight), like=weight)))]
         finally:
-            weight.copy_(kept)
+            weight.copy_(original)
 
 
 def epsilon_of(module: Any) -> Any:

@@ -54,10 +54,10 @@ class NativeKernels:
         self, query: Queries, key: Keys, value: Keys, scale: float
     ) -> tuple[Queries, Float[Tensor, "N H"]]:
         """The output, and the log-sum-exp of the scores `scale` · q · k of each query."""
-        held, is_half = self._as_computed(query, key, value)
-        packed = self._sequences.struct(held, scale)
-        out, lse = torch.empty_like(held[0]), query.new_empty(query.shape[:2], dtype=torch.float32)
-        copies, workspaces = self._copies(held[1], 2 if is_half else 1), _workspaces(packed)
+        operands, is_half = self._as_computed(query, key, value)
+        packed = self._sequences.struct(operands, scale)
+        out, lse = torch.empty_like(operands[0]), query.new_empty(query.shape[:2], dtype=torch.float32)
+        copies, workspaces = self._copies(operands[1], 2 if is_half else 1), _workspaces(packed)
         kernel = "half_attention" if is_half else "packed_attention"
         compute(kernel, packed, out, lse, copies, workspaces)
         return out.to(query.dtype), lse
@@ -66,13 +66,13 @@ class NativeKernels:
         self, tensors: Operands, out: Queries, lse: Float[Tensor, "N H"], grad: Queries, scale: float
     ) -> Operands:
         """The gradients of query, key and value (`tensors`) from the gradient of `out`."""
-        held, is_half = self._as_computed(*tensors)
-        packed = self._sequences.struct(held, scale)
-        lse, grad = lse.float().contiguous(), grad.to(held[0].dtype).contiguous()
-        to_query = torch.empty_like(held[0])
-        to_key, to_value = (torch.empty_like(x, dtype=torch.float32) for x in held[1:])
-        copies, workspaces = self._copies(held[1], 3 if is_half else 2), _workspaces(packed)
-        accumulated = to_key.new_empty(self._floats(held[1]))
+        operands, is_half = self._as_computed(*tensors)
+        packed = self._sequences.struct(operands, scale)
+        lse, grad = lse.float().contiguous(), grad.to(operands[0].dtype).contiguous()
+        to_query = torch.empty_like(operands[0])
+        to_key, to_value = (torch.empty_like(x, dtype=torch.float32) for x in operands[1:])
+        copies, workspaces = self._copies(operands[1], 3 if is_half else 2), _workspaces(packed)
+        accumulated = to_key.new_empty(self._floats(operands[1]))
         rest = [lse, grad, to_query, to_key, to_value, copies, accumulated, workspaces]
         if is_half:
             compute("half_attention_gradients", packed, *rest)

@@ -145,7 +145,7 @@ def is_available() -> bool:
 
 def warn_disabled(reason: str) -> None:
     """Log that a compiled kernel failed its trial and is disabled, with the `reason`."""
-    _log.warning("%s Please report that, with the processor and the compiler.", reason)
+    _log.warning("%s Please report this with your CPU and compiler.", reason)
 
 
 def _check_structs(found: CDLL, path: Path) -> None:

@@ -123,8 +123,8 @@ def multiplies_bf16() -> bool:
     """Whether this CPU has instructions for bf16 products: AVX512-BF16, AMX, or those of ARM. True if the system does
     not report them."""
     words = {word for line in processor().splitlines() for word in line.split()}
-    told = bool(words & {"fpu", "fp"})  # every list of instruction sets has one of them
-    return not told or bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
+    is_reported = bool(words & {"fpu", "fp"})  # every list of instruction sets has one of them
+    return not is_reported or bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def content() -> bytes:
@@ -150,13 +150,13 @@ def _compile(command: list[str], target: Path) -> None:
         ) from error
     os.close(number)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *map(str, SOURCES), "-o", name], capture_output=True, text=True, check=False
         )
-        if done.returncode:
+        if process.returncode:
             raise TutelageError(
                 f"The kernels could not be compiled: {shlex.join(command)} ended with status "
-                f"{done.returncode} ({_first_error(done.stderr)}). {INSTEAD}"
+                f"{process.returncode} ({_first_error(process.stderr)}). {INSTEAD}"
             )
         os.replace(name, target)
     finally:
@@ -165,13 +165,13 @@ def _compile(command: list[str], target: Path) -> None:
 
 def _compiler() -> list[str]:
     """The compiler command, including flags from CXX."""
-    wanted = shlex.split(os.environ.get("CXX", ""))
-    for name in wanted[:1] or COMPILERS:
+    command = shlex.split(os.environ.get("CXX", ""))
+    for name in command[:1] or COMPILERS:
         if shutil.which(name):
-            return wanted or [name]
-    looked = wanted[0] if wanted else ", ".join(COMPILERS)
+            return command or [name]
+    names = command[0] if command else ", ".join(COMPILERS)
     raise TutelageError(
-        f"Compiling the kernels needs a C++ compiler, but none was found (tried {looked}). {INSTEAD}"
+        f"Compiling the kernels needs a C++ compiler, but none was found (tried {names}). {INSTEAD}"
     )
 
 
@@ -186,8 +186,8 @@ def _tuned() -> str:
 
 
 def _version(compiler: str) -> str:
-    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    return done.stdout
+    process = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    return process.stdout
 
 
 def processor() -> str:

@@ -44,17 +44,17 @@ class NativeWeights:
             raise TutelageError(
                 "The compiled step serves no model whose layers have several shapes. Use --engine plain."
             )
-        found = matrix(self.output)
+        head = matrix(self.output)
         self.held: list[Tensor] = []  # the tensors that pointers point to
         self.panels: dict[int, PanelLinear] = {}
         """bfloat16 products without merged adapters, as used by `MixedLinears`, keyed by the address of their first
         weight."""
         products = [parts for layer in stack.layers for parts in _products(layer)]
-        if found is not None:
+        if head is not None:
             products.append([self.output])
         self.arena = Arena(floats for parts in products for floats in self._sizes(parts))
         self.layers = (Layer * len(stack.layers))(*map(self._layer, stack.layers))
-        self.head = None if found is None else self._matrix([self.output])
+        self.head = None if head is None else self._matrix([self.output])
         attention, gate = stack.layers[0].self_attn, stack.layers[0].mlp
         width, norm = int(attention.head_dim), stack.norm
         heads, keys = (part.out_features // width for part in (attention.q_proj, attention.k_proj))
@@ -64,7 +64,7 @@ class NativeWeights:
     def _layer(self, layer: Any) -> Layer:
         attention = layer.self_attn
         heads, mixed, gate_and_up, down = _products(layer)
-        found = Layer(
+        struct = Layer(
             heads=self._matrix(heads),
             mixed=self._matrix(mixed),
             gate_and_up=self._matrix(gate_and_up, alternating=True),
@@ -79,19 +79,19 @@ class NativeWeights:
         }
         for name, norm in norms.items():
             if norm is not None:
-                setattr(found, f"{name}norm", self._held(norm.weight))
-                setattr(found, f"{name}epsilon", epsilon_of(norm))
-        return found
+                setattr(struct, f"{name}norm", self._held(norm.weight))
+                setattr(struct, f"{name}epsilon", epsilon_of(norm))
+        return struct
 
     def _adapted(self, parts: Sequence[nn.Module]) -> list[AdaptedLinear] | None:
         """The layers with their adapters, if the step computes these; None without adapters or if they are merged, as
         in the head."""
         if parts[0] is self.output:
             return None
-        found = [layer for layer in map(AdaptedLinear.of, parts) if layer is not None]
-        has_adapters = any(layer.lora_a is not None for layer in found)
-        decoded = not self.half or all(map(is_decoded, found))
-        return found if has_adapters and len(found) == len(parts) and decoded else None
+        layers = [layer for layer in map(AdaptedLinear.of, parts) if layer is not None]
+        has_adapters = any(layer.lora_a is not None for layer in layers)
+        decoded = not self.half or all(map(is_decoded, layers))
+        return layers if has_adapters and len(layers) == len(parts) and decoded else None
 
     def _sizes(self, parts: Sequence[Any]) -> list[int]:
         """Floats of the panels of a product and of its adapters."""

@@ -250,7 +250,7 @@ def _agree_with_torch() -> bool:
     expected += [torch.cat(rotated.unbind(-1), -1), exact[0].square().sum()]
     expected += [logits.double().softmax(-1), logits.double().logsumexp(-1)]
     to_norm = norm_gradients(grad, x, scale.detach().float(), weight, more)
-    found = [
+    results = [
         rms_norm(x, weight, 0.0)[0],
         scaled_rows(x, r, weight),
         *to_norm,
@@ -259,10 +259,10 @@ def _agree_with_torch() -> bool:
     ]
     back = rotate(torch.cat((x, up), -1).unsqueeze(1), angles.cos(), angles.sin(), -1.0)
     maximum, log_sum = softmax_in_place(logits)
-    found += [back.squeeze(1), sum_of_squares(x), logits, maximum + log_sum]
+    results += [back.squeeze(1), sum_of_squares(x), logits, maximum + log_sum]
     same = all(
         torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-4)
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(results, expected, strict=True)
     )
     if not same:
         warn_disabled("The compiled element-wise kernels are not used: their results differ from torch's.")
@@ -275,8 +275,8 @@ def _mixed_agree_with_torch() -> bool:
     """Whether all `mixed` kernels agree with torch in double precision on a few rows, on this machine."""
     with torch.autocast("cpu", enabled=False):
         same = all(
-            torch.allclose(found.double(), expected, rtol=2**-8, atol=1e-3)
-            for found, expected in _mixed_trial()
+            torch.allclose(actual.double(), expected, rtol=2**-8, atol=1e-3)
+            for actual, expected in _mixed_trial()
         )
     if not same:
         warn_disabled("The compiled kernels for bfloat16 are not used: their results differ from torch's.")
@@ -298,7 +298,7 @@ def _mixed_trial() -> list[tuple[Tensor, Tensor]]:
     (of_pairs,) = torch.autograd.grad(product, own, grad.double())
     found_h, y, r = mixed_added_norm(x, more.bfloat16(), weight, 1e-6)
     to_h, half, to_weight = mixed_norm_gradients(grad, found_h, weight, r, more)
-    found = [found_h, y, to_h, half, to_weight, mixed_swiglu(pairs), *mixed_swiglu_gradients(pairs, grad)]
+    results = [found_h, y, to_h, half, to_weight, mixed_swiglu(pairs), *mixed_swiglu_gradients(pairs, grad)]
     expected = [h, normed, of_norm[0] + more, of_norm[0] + more, of_norm[1], product, product, of_pairs]
     angles = torch.cat((wave[1, :, :LANES], wave[1, :, :LANES]), -1).unsqueeze(1)
     turned = torch.stack((x, more), 1).bfloat16()
@@ -311,9 +311,13 @@ def _mixed_trial() -> list[tuple[Tensor, Tensor]]:
     r = norm_and_rotate_in_place(normed, 1, 1, angles.cos(), angles.sin(), of_head, 1e-6)
     scale = (own.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
     a, b = (own * scale * of_head).chunk(2, -1)
-    found.append(r[:, 0])
+    results.append(r[:, 0])
     expected.insert(-2, scale)
     expected += [more.bfloat16().double(), torch.cat((a * cos - b * sin, b * cos + a * sin), -1)]
     return list(
-        zip([*found, *turned.unbind(1), *normed.unbind(1)], [each.detach() for each in expected], strict=True)
+        zip(
+            [*results, *turned.unbind(1), *normed.unbind(1)],
+            [each.detach() for each in expected],
+            strict=True,
+        )
     )

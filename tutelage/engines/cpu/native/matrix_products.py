@@ -219,11 +219,13 @@ def _floats_agree_with_torch() -> bool:
     wave = torch.arange(37.0 * 70).mul(0.7).sin()
     x, weight, bias = wave.view(37, 70), wave[: 70 * 37].view(70, 37), wave[:37]
     expected = x.double() @ weight.double() + bias.double()
-    found = [
+    results = [
         multiply(a, b, bias=bias) for a, b in ((x, weight), (x.T.contiguous().T, weight.T.contiguous().T))
     ]
-    found.append(torch.cat([multiply(row, weight, bias=bias) for row in x.split(1)]))
-    same = all(torch.allclose(y.double(), expected, atol=1e-4) and torch.equal(y, found[0]) for y in found)
+    results.append(torch.cat([multiply(row, weight, bias=bias) for row in x.split(1)]))
+    same = all(
+        torch.allclose(y.double(), expected, atol=1e-4) and torch.equal(y, results[0]) for y in results
+    )
     if not same:
         warn_disabled("The compiled products in float32 are not used: their results differ from torch's.")
     return same
