@@ -135,28 +135,32 @@ def test_what_does_not_fit_is_answered_with_what_does(assignment: str, why: str)
 
 @for_each(
     [
-        ("ppo", ["critic=none"], "Gae needs the values of the states, but critic is none"),
-        ("grpo", ["critic=Critic"], "Group never looks at a value"),
-        ("grpo", ["samples=1"], "samples=1 leaves nothing to compare with"),
-        ("reinforce", ["samples=0"], "at least one response per prompt"),
-        ("reinforce", ["update.epochs=2"], "ScoreFunction is right for fresh samples only, .* takes 2 steps"),
-        ("trpo", ["surrogate=ScoreFunction"], "the line search asks whether the surrogate has risen"),
-        ("trpo", ["surrogate=Clipped"], "of two bounds one would do nothing"),
-        ("trpo", ["surrogate=KlPenalised"], "of two bounds one would do nothing"),
-        ("ppo", ["surrogate=SequenceClipped"], "gives every token an advantage of its own"),
-        ("ppo", ["dynamic_sampling=2"], "needs samples of 2 or more"),
+        ("ppo", ["critic=none"], "Gae requires state values, but critic is none"),
+        ("grpo", ["critic=Critic"], "Group does not use values"),
+        ("grpo", ["samples=1"], "samples=1 leaves nothing to compare"),
+        ("reinforce", ["samples=0"], "at least one completion per prompt"),
+        ("reinforce", ["update.epochs=2"], "ScoreFunction is valid only for fresh samples, .* takes 2 steps"),
+        (
+            "trpo",
+            ["surrogate=ScoreFunction"],
+            "the line search requires a surrogate that measures improvement",
+        ),
+        ("trpo", ["surrogate=Clipped"], "one bound would have no effect"),
+        ("trpo", ["surrogate=KlPenalised"], "one bound would have no effect"),
+        ("ppo", ["surrogate=SequenceClipped"], "gives every token its own advantage"),
+        ("ppo", ["dynamic_sampling=2"], "requires samples of 2 or more"),
         ("grpo", ["dynamic_sampling=-1"], "cannot be negative"),
         ("ppo", ["ptx=-1"], "would unlearn the pretraining text"),
-        ("ppo", ["penalty.coef=0"], "Write penalty=none"),
+        ("ppo", ["penalty.coef=0"], "Use penalty=none"),
         ("ppo", ["penalty.kind=k4"], "choose one of k1, k2, mse, k3, abs, exact"),
         ("ppo", ["penalty.kind=exact"], "a reward has none"),
         ("ppo", ["critic.coef=0"], "coef and clip must be above 0"),
         ("ppo", ["update.epochs=1", "update.max_kl=0.1"], "there is only one per rollout"),
-        ("trpo", ["update.search=false", "update.decay=0.5"], "backtracks and decay would do nothing"),
+        ("trpo", ["update.search=false", "update.decay=0.5"], "backtracks and decay have no effect"),
         ("trpo", ["update.decay=1.5"], "decay between 0 and 1"),
         ("rloo", ["advantage.standardise=true"], "Use standardise or leave_one_out, not both"),
         ("ppo", ["shaping.missing_end_penalty=1"], "Choose one"),
-        ("trpo", ["critic=none", "advantage=RewardToGo", "update.critic_steps=9"], "no critic to take them"),
+        ("trpo", ["critic=none", "advantage=RewardToGo", "update.critic_steps=9"], "but there is no critic"),
     ]
 )
 def test_combinations_without_meaning_are_refused_in_a_sentence(
@@ -169,12 +173,12 @@ def test_combinations_without_meaning_are_refused_in_a_sentence(
 @pytest.mark.parametrize(
     ("name", "assignments", "why"),
     [
-        ("grpo", ["penalty.kind=k1"], "noise, and no pull"),
-        ("grpo", ["update.minibatches=1"], "the limits of the surrogate never act"),
-        ("cispo", ["update.minibatches=1"], "the limits of the surrogate never act"),
-        ("a2c", ["critic.clip=0.2"], "its clip never acts"),
+        ("grpo", ["penalty.kind=k1"], "noise without any pull"),
+        ("grpo", ["update.minibatches=1"], "the limits of the surrogate have no effect"),
+        ("cispo", ["update.minibatches=1"], "the limits of the surrogate have no effect"),
+        ("a2c", ["critic.clip=0.2"], "critic.clip has no effect"),
         ("grpo", ["samples=2"], "mostly noise"),
-        ("gspo", ["reduce=token_mean"], "long responses weigh more"),
+        ("gspo", ["reduce=token_mean"], "long completions weigh more"),
     ],
 )
 def test_legal_but_odd_combinations_earn_a_remark(name: str, assignments: list[str], why: str) -> None:

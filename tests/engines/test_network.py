@@ -78,6 +78,6 @@ def test_of_eight_layers_a_third_of_the_memory_is_kept(tiny_model):
 
 
 def test_another_engine_is_refused(tiny_model):
-    with pytest.raises(TutelageError, match="plain engine alone"):
+    with pytest.raises(TutelageError, match="requires the plain engine"):
         policy_of(tiny_model("llama"), True, engine="cpu")
     assert policy_of(tiny_model("llama"), True, engine="auto").engine.name == "plain"

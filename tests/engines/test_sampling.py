@@ -381,7 +381,7 @@ def test_the_end_token_ends_the_text_before_a_stop_string():
 
 
 def test_special_tokens_and_empty_text_are_no_stop_strings():
-    with pytest.raises(TutelageError, match=r"special token.*leave it out"):
+    with pytest.raises(TutelageError, match=r"special token.*omit it"):
         StopCondition(TOKENIZER, (), (f"a{tiny.END}",), torch.device("cpu"))
     with pytest.raises(TutelageError, match="empty"):
         config.Sampling(stop=("x", ""))

@@ -237,8 +237,8 @@ def test_the_pass_is_repeated_in_smaller_parts_from_the_same_random_state(caplog
     assert len(memory.attempts) == 4, "what follows keeps the smaller number"
     said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert said == [
-        "Memory ran out with up to 64 tokens at once: the pass is repeated with 32, and so are those to come.",
-        "Memory ran out with up to 32 tokens at once: the pass is repeated with 16, and so are those to come.",
+        "Memory ran out with up to 64 tokens at once: retrying with 32, also in later passes.",
+        "Memory ran out with up to 32 tokens at once: retrying with 16, also in later passes.",
     ]
 
 

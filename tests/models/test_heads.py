@@ -244,7 +244,7 @@ def test_a_language_model_is_no_reward_model(tiny_model, family):
 
 def test_a_reward_model_is_no_language_model(tiny_model, tmp_path):
     new(tiny_model("llama")).save(tmp_path / "reward")
-    with pytest.raises(TutelageError, match=r"is a reward model.*cannot write"):
+    with pytest.raises(TutelageError, match=r"is a reward model.*cannot generate text"):
         new(str(tmp_path / "reward"))
 
 

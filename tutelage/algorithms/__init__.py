@@ -1,1 +1,1 @@
-"""Every on-policy algorithm as a value: `recipe.py` is the template, most other files are an algorithm each."""
+"""On-policy algorithms as values: `recipe.py` is the template, and most other files define one algorithm each."""

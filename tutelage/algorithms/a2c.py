@@ -2,14 +2,14 @@
 
     a2c         Psi_t = r_t + gamma V(s_t+1) - V(s_t), the TD error, whitened
     a2c_n_step  Psi_t = r_t + ... + gamma^(n-1) r_t+n-1 + gamma^n V(s_t+n) - V(s_t), whitened
-    maximise    mean over tokens of  log pi(a_t | s_t) Psi_t + c H(pi(. | s_t));  the critic fits what Psi adds to V
+    maximise    mean over tokens of  log pi(a_t | s_t) Psi_t + c H(pi(. | s_t));  critic target: Psi + V
 
-Differs from td_actor_critic: an entropy bonus against settling early, and advantages of unit variance.
-Differs from vpg: one horizon n instead of an exponential average over all of them.
-Differs from ppo: one gradient step per rollout, so nothing needs clipping.
-Degenerates: with a score only at the end and a critic that knows nothing, a2c teaches the last token alone;
-with n beyond the length of the response it is value_baseline.
-Watch: entropy, which runs to 0 when the bonus is too small; value/explained_variance above 0.
+Differs from td_actor_critic: an entropy bonus against premature convergence, and advantages of unit variance.
+Differs from vpg: one horizon n instead of an exponential average over all horizons.
+Differs from ppo: one gradient step per rollout, so no clipping is needed.
+Degenerates: with a score only at the end and an untrained critic, a2c trains only the last token; with n beyond the
+length of the completion it is value_baseline.
+Watch: entropy, which falls to 0 if the bonus is too small; value/explained_variance above 0.
 """
 
 from dataclasses import replace

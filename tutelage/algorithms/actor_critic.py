@@ -1,16 +1,16 @@
-"""Actor-critics without tricks: the critic's estimate replaces the rest of the return.
+"""Basic actor-critics: the critic's estimate replaces the remaining return.
 
     q_actor_critic   Psi_t = Q(s_t, a_t) = r_t + gamma V(s_t+1)                (Sutton et al. 2000)
     td_actor_critic  Psi_t = r_t + gamma V(s_t+1) - V(s_t), the TD error       (Barto, Sutton & Anderson 1983)
     vpg              Psi_t = GAE(lambda) of the TD errors                      (Schulman et al. 2016, arXiv 1506.02438)
     maximise  mean over tokens of  log pi(a_t | s_t) Psi_t;  one step on fresh samples
 
-Differs from value_baseline: does not wait for the return, so less variance and the critic's bias.
-q_actor_critic differs from the others: no state baseline, so a good state makes all its tokens likelier.
+Differs from value_baseline: bootstraps instead of using the full return, with less variance but the critic's bias.
+q_actor_critic differs from the others: no state baseline, so a good state makes all its tokens more likely.
 td_actor_critic differs from vpg: lambda = 0; vpg with lambda = 1 is value_baseline.
-Degenerates: with a critic that knows nothing, q_actor_critic and td_actor_critic teach the last token alone.
-Watch: value/explained_variance; while it is below 0 the critic misleads. The advantage/mean of q_actor_critic is
-not near 0 and need not be.
+Degenerates: with an untrained critic, q_actor_critic and td_actor_critic train only the last token.
+Watch: value/explained_variance; below 0 the critic is misleading. The advantage/mean of q_actor_critic need not be near
+0.
 """
 
 from tutelage.algorithms.recipe import Critic, Recipe

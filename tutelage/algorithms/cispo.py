@@ -2,9 +2,9 @@
 
     Psi as in grpo;  maximise  mean over tokens of  stop_gradient(min(rho, cap)) log pi(a_t | s_t) Psi
 
-Differs from grpo and dapo: a token beyond the range keeps a bounded gradient instead of losing it, so the rare words
-that turn an argument ("however", "wait") still learn. No KL.
-Differs from off_policy: a weight per token, not per response.
+Differs from grpo and dapo: a token outside the range keeps a bounded gradient, so rare words that redirect reasoning
+("however", "wait") are still trained. No KL.
+Differs from off_policy: a weight per token, not per completion.
 Degenerates: with one step per rollout the weight is 1, and this is the score function.
 Watch: clip_fraction, here the share of tokens at the cap, and ratio/max.
 """

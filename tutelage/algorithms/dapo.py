@@ -3,11 +3,10 @@
     Psi as in grpo;  maximise  mean over tokens of  min(rho Psi, clip(rho, 1 - 0.2, 1 + 0.28) Psi)
 
 Differs from grpo in five things: the clip is wider above (rare tokens may grow), tokens are averaged over the batch
-instead of within responses, prompts whose responses all score the same are replaced by fresh ones, responses near the
-limit lose score gradually, and there is no KL.
-Degenerates: when every prompt of a batch is dead the batch is kept, and teaches nothing.
-Watch: groups/dead, as sampled, before the others are replaced; ended and length/mean against the limit; entropy, which
-the wider clip keeps up.
+instead of within completions, prompts whose completions all score the same are replaced by new ones, scores are reduced
+gradually near the length limit, and there is no KL.
+Degenerates: if every prompt of a batch is dead, the batch is kept but has no gradient.
+Watch: groups/dead, before replacement; ended and length/mean against the limit; entropy, which the wider clip keeps up.
 """
 
 from dataclasses import replace

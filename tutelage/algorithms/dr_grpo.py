@@ -1,13 +1,13 @@
 """GRPO done right (Liu et al. 2025, "Understanding R1-Zero-like training", arXiv 2503.20783).
 
     Psi = score - mean of the prompt's G scores
-    maximise  sum over tokens of  min(rho Psi, clip(rho) Psi)  /  (responses x limit on tokens)
+    maximise  sum over tokens of  min(rho Psi, clip(rho) Psi)  /  (completions x limit on tokens)
 
 Differs from grpo: no division by the spread (it overweights prompts that are nearly solved or nearly hopeless), no
-division by a response's own length (it makes wrong answers longer), no KL.
+division by a completion's own length (it makes wrong completions longer), no KL.
 Differs from rloo: (G - 1)/G of its advantage, a clip, and a constant divisor.
-Degenerates: the divisor is the limit that sampling uses; with the padded width instead it would change by batch.
-Watch: length/mean, which should stay where grpo's creeps up; kl/reference, which nothing holds back.
+Degenerates: the divisor must be the sampling limit; the padded width would change with each batch.
+Watch: length/mean, which should stay constant where grpo's grows; kl/reference, which is unconstrained.
 """
 
 from dataclasses import replace

@@ -1,12 +1,12 @@
 """Group Relative Policy Optimization (Shao et al. 2024, arXiv 2402.03300).
 
     Psi = (score - mean of the prompt's G scores) / their standard deviation, the same for every token
-    maximise  mean over responses of  mean over tokens of  min(rho Psi, clip(rho, 1-e, 1+e) Psi) - beta KL
+    maximise  mean over completions of  mean over tokens of  min(rho Psi, clip(rho, 1-e, 1+e) Psi) - beta KL
 
 Differs from ppo: no critic (the group is the baseline); the KL is in the loss, not in the reward.
 Differs from rloo: divides by the group's spread, which weights prompts by 1/std and biases the gradient.
 Degenerates: a group whose scores are all equal contributes nothing; with one gradient step the clip is inert.
-Watch: groups/dead; length/mean, which creeps up where wrong answers may be long; kl/reference.
+Watch: groups/dead; length/mean, which grows if wrong completions may be long; kl/reference.
 """
 
 from tutelage.algorithms.recipe import GradientSteps, Penalty, Recipe

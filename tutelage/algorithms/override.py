@@ -1,7 +1,6 @@
-"""Overrides: slots of a recipe set by name, as in `surrogate.low=0.1`, `surrogate=ScoreFunction`, `critic=none`.
+"""Overrides of recipe slots by name, as in `surrogate.low=0.1`, `surrogate=ScoreFunction`, `critic=none`.
 
-Assignments are applied together and the recipe is built once, at the end, so that they may be given in any order and
-only their sum has to make sense.
+All assignments are applied before the recipe is built and validated, so their order does not matter.
 """
 
 import types
@@ -48,12 +47,12 @@ PIECES: dict[Any, tuple[type, ...]] = {
     kl.Controller: (kl.Fixed, kl.Adaptive, kl.Doubling),
     shaping.Shaping: (shaping.ScoreShaping,),
 }
-"""What fits each open slot by its class name; any other callable fits as `module:NAME`."""
+"""Classes accepted by each open slot, by name; any other callable can be given as `module:NAME`."""
 
 
 @dataclass
 class _Draft:
-    """The class and the settings of a piece while assignments change them."""
+    """Mutable class and settings of a piece during overrides."""
 
     cls: type
     values: dict[str, Any]
@@ -67,11 +66,11 @@ class _Draft:
 
 
 def override(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
-    """The recipe with `path=value` assignments applied; a later one wins.
+    """The recipe with `path=value` assignments applied; later ones take precedence.
 
-    A value is a number, true or false, none, a word the slot knows, the class name of a piece (with its defaults), or
-    `module:NAME` for a piece of the user's own. Raises TutelageError for a path or value that does not fit, listing
-    what would, and for a recipe that makes no sense as a whole.
+    A value is a number, true or false, none, a literal of the slot, the class name of a piece (with its defaults), or
+    `module:NAME` for a custom piece. Raises TutelageError for an invalid path or value, listing valid ones, and for an
+    inconsistent recipe.
     """
     draft = _Draft.of(recipe)
     for assignment in assignments:
@@ -88,7 +87,7 @@ def override(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
 
 
 def drafted(value: Any) -> Any:
-    """A draft of a piece; any other value as it is."""
+    """A draft of a piece; other values unchanged."""
     return _Draft.of(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
@@ -130,8 +129,8 @@ def _read(text: str, hint: Any, path: str) -> Any:
     if text in choices:
         return _Draft.of(choices[text]())
     if ":" in text and choices:
-        found = imported(text)
-        return drafted(found() if isinstance(found, type) else found)
+        piece = imported(text)
+        return drafted(piece() if isinstance(piece, type) else piece)
     for member in members:
         value = _plain(text, member)
         if value is not None:

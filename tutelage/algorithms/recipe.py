@@ -1,11 +1,10 @@
-"""The template of every on-policy algorithm, written once.
+"""The common template of all on-policy algorithms.
 
     ∇J = E[ Σₜ ∇log π(aₜ|sₜ) · Ψₜ ]
 
-A `Recipe` names the choices; `prepare` does everything that looks at several rows, once per rollout; `objective` is
-row-wise from there on, so that a batch may be cut in any way and the parts add up. The states of the pieces go from one
-step of the loop to the next in a `RecipeState`, which checkpoints keep. The loop and the networks belong to
-`tutelage.train`.
+A `Recipe` holds the choices; `prepare` computes everything that depends on several rows, once per rollout; `objective`
+is row-wise, so it is additive over any split of a batch. The states of pieces are carried between steps in a
+`RecipeState`, which is saved in checkpoints. The training loop and the networks are in `tutelage.train`.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -73,7 +72,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeState:
-    """The number of steps done, and one state for each slot whose piece may have one; `()` for a piece without."""
+    """The number of completed steps, and one state per stateful slot; `()` for a piece without state."""
 
     step: int = 0
     shaping: State = ()
@@ -82,25 +81,25 @@ class RecipeState:
     surrogate: State = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint, as JSON can hold it.
+        """The state as a JSON-serialisable dict, for a checkpoint.
 
-        Raises TutelageError for a piece that remembers anything but numbers, texts, lists and dicts.
+        Raises TutelageError for state other than numbers, strings, lists and dicts.
         """
         return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
 
     @property
     def penalty_coef(self) -> float:
-        """Price of a nat from the reference; 0 without a penalty."""
+        """Coefficient of the KL to the reference; 0 without a penalty."""
         return float(self.penalty["coef"]) if self.penalty else 0.0
 
     @property
     def surrogate_coef(self) -> float | None:
-        """Price of a nat from the sampler; None where the surrogate has no coefficient that a controller changes."""
+        """Coefficient of the KL to the sampler; None if the surrogate has no controlled coefficient."""
         return self.surrogate.get("coef") if isinstance(self.surrogate, dict) else None
 
 
 def initial_state(recipe: Choices) -> RecipeState:
-    """The state of a recipe before the first step."""
+    """The initial state of a recipe."""
     return RecipeState(
         shaping=init(recipe.shaping),
         advantage=init(recipe.advantage),
@@ -110,9 +109,9 @@ def initial_state(recipe: Choices) -> RecipeState:
 
 
 def after_update(recipe: Choices, state: RecipeState, observation: Observation) -> RecipeState:
-    """The state of a recipe after a step: the controllers have seen what the step measured.
+    """The state of a recipe after a step, with controllers updated by its measurements.
 
-    In the critic's warm-up, in which the policy stays where it is, the controllers wait.
+    During critic warm-up, when the policy is fixed, controllers are not updated.
     """
     state = replace(state, step=state.step + 1)
     if recipe.critic is not None and state.step <= recipe.critic.warmup:
@@ -126,41 +125,42 @@ def after_update(recipe: Choices, state: RecipeState, observation: Observation) 
 
 
 def restored_state(recipe: Choices, saved: dict[str, Any]) -> RecipeState:
-    """The state that `RecipeState.to_dict` made, for the same recipe.
+    """Restore the state from the result of `RecipeState.to_dict`, for the same recipe.
 
-    Raises TutelageError when it was saved by another recipe or by pieces that remembered something else.
+    Raises TutelageError if it was saved by another recipe or by pieces with another structure of state.
     """
     start = initial_state(recipe)
     names = [field.name for field in fields(RecipeState)]
     if saved.keys() != set(names):
         odd = ", ".join(sorted(set(names) ^ saved.keys()))
         raise TutelageError(
-            f"The recipe's state in this checkpoint was written by another version of Tutelage: {odd} differ. Go on "
-            "with the version that began the run."
+            f"The recipe's state in this checkpoint was written by another version of Tutelage: {odd} differ. "
+            "Resume with the version that started the run."
         )
     slots = {name: _fitting(getattr(start, name), saved[name], name, recipe) for name in names[1:]}
     return RecipeState(step=int(saved["step"]), **slots)
 
 
 def _fitting(start: State, saved: Any, slot: str, recipe: Choices) -> State:
-    """The saved state of a slot. Raises TutelageError unless it has the shape of the piece's first state."""
+    """The saved state of a slot. Raises TutelageError if its structure differs from the piece's initial state."""
     if not _fits(start, saved):
         raise TutelageError(
-            f"The checkpoint does not fit the recipe {recipe.name}: its state of {slot} is {saved!r}, where the piece "
-            f"begins with {start!r}. Go on with the recipe that the run was started with."
+            f"The checkpoint does not fit the recipe {recipe.name}: its state of {slot} is {saved!r}, but the "
+            f"piece's initial state is {start!r}. Resume with the recipe of the run."
         )
     return _with_tuples(start, saved)
 
 
 def _with_tuples(start: State, saved: Any) -> State:
-    """The saved state with `()` again where a piece without a state has it; JSON made a list of it."""
+    """The saved state with `()`, which JSON turns into a list, restored for pieces without state."""
     if isinstance(start, dict) and start:
         return {key: _with_tuples(start[key], value) for key, value in saved.items()}
     return () if start == () else saved
 
 
 def _fits(start: State, saved: Any) -> bool:
-    """Whether a state may have come from `start`: the same names and kinds; None and an empty dict or list are open."""
+    """Whether a state has the structure of `start`: the same names and types; None and an empty dict or list match
+    anything."""
     if start == ():
         return saved in ([], ())
     if isinstance(start, dict):
@@ -179,15 +179,14 @@ def _plain(state: State, path: str) -> Any:
     if state is None or isinstance(state, str | bool | int | float):
         return state
     raise TutelageError(
-        f"The state of {path} holds a {type(state).__name__}, which a checkpoint cannot keep. Let its piece remember "
-        "numbers, texts, lists, and dicts with texts as keys."
+        f"The state of {path} holds a {type(state).__name__}, which cannot be saved in a checkpoint. Use only "
+        "numbers, strings, lists, and dicts with string keys."
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Choices):
-    """An on-policy algorithm: a piece or a value for each slot. Raises TutelageError for choices that contradict each
-    other."""
+    """An on-policy algorithm: a piece or a value for each slot. Raises TutelageError for inconsistent choices."""
 
     def __post_init__(self) -> None:
         reason = refusal(self)
@@ -196,7 +195,7 @@ class Recipe(Choices):
 
 
 def critic_only(recipe: Recipe, state: RecipeState) -> bool:
-    """Whether this step belongs to the critic's warm-up, in which the policy stays where it is."""
+    """Whether this step is part of critic warm-up, in which the policy is not updated."""
     return recipe.critic is not None and state.step < recipe.critic.warmup
 
 
@@ -208,21 +207,21 @@ def prepare(
     greedy: ScoredRollout | None = None,
     max_length: int | None = None,
 ) -> tuple[Batch, RecipeState, dict[str, Scalar | float]]:
-    """Compute shaped scores, rewards, Ψ and targets: everything that looks across rows.
+    """Compute shaped scores, rewards, Ψ and targets: everything that depends on several rows.
 
-    `scored` is the whole batch: where several processes sample, gather it first. The Ψ of responses that were given,
-    not drawn, is 0: they teach by a divergence in the loss alone. `greedy` holds one greedy response per prompt (see
-    `needs_greedy`); `max_length` is the limit on response tokens, for a shaping that measures against it. Returns the
+    `scored` is the whole batch, gathered from all sampling processes. Completions that were not sampled by the policy
+    have Ψ = 0 and contribute only through a divergence in the loss. `greedy` holds one greedy completion per prompt
+    (see `needs_greedy`); `max_length` is the limit on completion tokens, for shapings that depend on it. Returns the
     batch, the state with this batch in its running statistics, and the metrics:
 
-    score/mean, score/std       the reward's own score
-    score/shaped                mean of what is trained on
-    kl/reference                KL(sampler‖reference), nats per response, by k1; kl/reference_k3 the same by k3
-    penalty/coef                price of a nat in this batch
-    ended, length/mean          share of responses that ended by themselves; tokens per response
-    groups/dead                 share of prompts whose responses all got one shaped score (with samples > 1)
-    advantage/mean, /std        of Ψ over tokens, before any importance weight
-    value/explained_variance    of the critic's values against its targets; nan when the targets do not vary
+    score/mean, score/std       score of the reward
+    score/shaped                mean of the score used for training
+    kl/reference                KL(sampler‖reference), nats per completion, by k1; kl/reference_k3 the same by k3
+    penalty/coef                coefficient of the KL penalty in this batch
+    ended, length/mean          share of finished completions; tokens per completion
+    groups/dead                 share of prompts with equal shaped scores (with samples > 1)
+    advantage/mean, /std        of Ψ over tokens, before importance weighting
+    value/explained_variance    of the critic's values; nan if the targets are constant
     """
     context = Context(ids=scored.ids, max_length=max_length, score_norm=score_norm_bound(scored.logp))
     shaped, shaping = _shaped(recipe, scored, context, state.shaping)
@@ -252,7 +251,7 @@ def prepare(
         metrics["value/explained_variance"] = explained_variance(scored.value, target, scored.mask)
     if scored.importance is not None:
         psi = psi * scored.importance
-    if scored.given is not None:  # a policy gradient is that of responses that were drawn
+    if scored.given is not None:  # a policy gradient requires sampled completions
         psi = torch.where(scored.given[:, None], 0.0, psi)
     columns = {f.name: getattr(scored, f.name) for f in fields(ScoredRollout)}
     return Batch(**columns, advantage=psi, target=target), state, metrics
@@ -270,8 +269,8 @@ def objective(
 ) -> Scalar:
     """The objective of the policy on these rows, to maximise: Σ w (surrogate − β KL [if in the loss] + c · entropy).
 
-    `logp` and `entropy` are the policy's, Float[B, R], and so is `divergence` where `needs_divergence`; `weight` comes
-    from `token_weights` over the whole step. The value adds up over any split of the rows.
+    `logp`, `entropy` and, if `needs_divergence`, `divergence` are those of the policy, Float[B, R]; `weight` comes from
+    `token_weights` over the whole step. The value is additive over any split of the rows.
     """
     surrogate = at_state(recipe.surrogate, state.surrogate)
     per_token = surrogate(logp, rows.logp, rows.advantage, rows.mask)
@@ -279,7 +278,7 @@ def objective(
         per_token = per_token - state.penalty_coef * _kl_in_the_loss(recipe.penalty, rows, logp, divergence)
     if needs_entropy(recipe):
         if entropy is None:
-            raise ValueError(f"{recipe.name} has an entropy bonus, but no entropy was given.")
+            raise ValueError(f"{recipe.name} has an entropy bonus, which requires entropy.")
         per_token = per_token + at_step(recipe.entropy, state.step) * entropy
     return torch.where(rows.mask, weight * per_token, 0.0).sum()
 
@@ -288,23 +287,23 @@ def _kl_in_the_loss(penalty: Penalty, rows: Batch, logp: PerToken, divergence: P
     if penalty.kind != EXACT:
         return kl_estimate(logp, rows.ref_logp, penalty.kind)
     if divergence is None:
-        raise ValueError("penalty.kind=exact needs the divergence of every token, but none was given.")
+        raise ValueError("penalty.kind=exact requires the divergence of every token.")
     return divergence
 
 
 def critic_loss(recipe: Recipe, rows: Batch, value: PerToken, weight: PerToken) -> Scalar:
-    """The loss of the critic on these rows, to minimise with the weight `critic.coef`: Σ w · value loss.
+    """The loss of the critic on these rows, to minimise with weight `critic.coef`: Σ w · value loss.
 
-    `value` are the critic's values now, Float[B, R]; `rows.value` are those at sampling time.
+    `value` are the critic's current values, Float[B, R]; `rows.value` those at sampling time.
     """
     if recipe.critic is None or rows.value is None or rows.target is None:
-        raise ValueError(f"{recipe.name} has nothing for a critic to fit.")
+        raise ValueError(f"{recipe.name} has no target for a critic.")
     loss = value_loss(value, rows.value, rows.target, recipe.critic.clip)
     return torch.where(rows.mask, weight * loss, 0.0).sum()
 
 
 def clipped_tokens(recipe: Recipe, rows: Batch, logp: PerToken, state: RecipeState) -> TokenMask | None:
-    """The tokens whose gradient the surrogate cuts or limits, Bool[B, R]; None for a surrogate that never does.
+    """Tokens with a gradient clipped by the surrogate, Bool[B, R]; None for a surrogate without clipping.
 
     `logp` is the policy's, Float[B, R].
     """
@@ -315,10 +314,10 @@ def clipped_tokens(recipe: Recipe, rows: Batch, logp: PerToken, state: RecipeSta
 
 
 def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMask:
-    """Rows whose gradient is 0 wherever the policy has moved, so that no forward pass need be spent on them. Bool[B]
+    """Rows whose gradient is 0 for any policy, so that their forward pass can be skipped. Bool[B]
 
-    Such rows have an advantage of 0, under an objective without another term: a group whose responses all scored the
-    same, for instance, where the KL is not in the loss.
+    Such rows have advantage 0 under an objective without other terms, for example a group with equal scores if the KL
+    is not in the loss.
     """
     other_terms = (
         recipe.critic is not None
@@ -335,14 +334,14 @@ def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMa
 def live_rows(
     recipe: Recipe, scored: ScoredRollout, state: RecipeState, *, max_length: int | None = None
 ) -> RowMask:
-    """Rows whose prompt got different shaped scores, and so has something to teach (dynamic sampling). Bool[B]"""
+    """Rows of prompts with different shaped scores, hence a nonzero gradient (dynamic sampling). Bool[B]"""
     shaped, _ = _shaped(recipe, scored, Context(ids=scored.ids, max_length=max_length), state.shaping)
     return _spread(shaped, scored.group)
 
 
 def kl_reference(scored: ScoredRollout) -> Scalar:
-    """KL(sampler‖reference), estimated by k1: the mean over drawn responses of the sum over their tokens, in nats; 0
-    where none was drawn. -> []"""
+    """KL(sampler‖reference), estimated by k1: the mean over sampled completions of the sum over their tokens, in nats;
+    0 if there are none. -> []"""
     return _per_response(scored, "k1")
 
 
@@ -352,7 +351,7 @@ def _per_response(scored: ScoredRollout, kind: str) -> Scalar:
 
 
 def _shaped(recipe: Recipe, scored: ScoredRollout, context: Context, state: State) -> tuple[PerRow, State]:
-    """The scores that are trained on, Float[B], and the next state of the shaping."""
+    """The shaped scores, Float[B], and the next state of the shaping."""
     length = scored.mask.sum(-1)
     return apply(recipe.shaping, scored.score, scored.terminated, length, context, state=state)
 

@@ -1,4 +1,4 @@
-"""Recipes by name. Adding an algorithm is one file and its line here."""
+"""Recipes by name. To add an algorithm, add its file and a line here."""
 
 import importlib
 from collections.abc import Mapping
@@ -36,35 +36,35 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "best_of_group": ("best_of_group",),
     "distillation": ("reverse_kl", "gkd"),
 }
-"""The names of the recipes of each file, in the order in which they are best read. The recipe `ppo_kl_stop` is the
-constant `PPO_KL_STOP` of its file."""
+"""Names of the recipes in each file, in recommended reading order. The recipe `ppo_kl_stop` is the constant
+`PPO_KL_STOP` of its file."""
 
 
 RECIPES: LazyTable[Recipe] = LazyTable(
     {name: (f"tutelage.algorithms.{file}", name.upper()) for file, names in FILES.items() for name in names}
 )
-"""Every recipe of the package, by its name."""
+"""All recipes of the package by name."""
 
 
 def recipe_named(name: str) -> Recipe:
-    """The recipe of this name, or a user's own as `module:NAME`.
+    """The recipe with this name, or a custom one as `module:NAME`.
 
-    Raises TutelageError with the nearest names when there is none.
+    Raises TutelageError, with similar names, if there is none.
     """
     if ":" in name:
-        found = imported(name)
-        if not isinstance(found, Recipe):
-            raise TutelageError(f"{name} is a {type(found).__name__}, not a Recipe.")
-        return found
+        recipe = imported(name)
+        if not isinstance(recipe, Recipe):
+            raise TutelageError(f"{name} is a {type(recipe).__name__}, not a Recipe.")
+        return recipe
     if name in RECIPES:
         return RECIPES[name]
     near = get_close_matches(name.lower().replace("-", "_"), RECIPES, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(RECIPES)}."
-    raise TutelageError(f"there is no recipe named {name!r}. {hint} One of your own is given as module:NAME.")
+    raise TutelageError(f"there is no recipe named {name!r}. {hint} Give a custom recipe as module:NAME.")
 
 
 def imported(path: str) -> object:
-    """The object that `module:NAME` names. Raises TutelageError when it cannot be imported."""
+    """Import the object `module:NAME`. Raises TutelageError if that fails."""
     module, _, attribute = path.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -75,7 +75,7 @@ def imported(path: str) -> object:
 
 
 def about(name: str) -> str:
-    """The docstring of a recipe's file: equation, differences, when the algorithm degenerates."""
+    """The docstring of a recipe's file: equations, differences, and limitations of the algorithm."""
     recipe = recipe_named(name)
     file = next(
         (file for file, names in FILES.items() if recipe.name in names and recipe is RECIPES[recipe.name]), ""

@@ -1,12 +1,12 @@
 """REINFORCE (Williams 1992, "Simple statistical gradient-following algorithms").
 
-    Psi_t = R, the whole return, the same for every token of the response
-    maximise  mean over responses of  sum over tokens of  log pi(a_t | s_t) R
+    Psi_t = R, the whole return, the same for every token of the completion
+    maximise  mean over completions of  sum over tokens of  log pi(a_t | s_t) R
 
-Differs from reward_to_go: a token is also credited with what was paid before it was written, which is noise.
-Differs from batch_baseline: nothing is subtracted, so a reward that is always positive makes every sample likelier.
-Degenerates: a constant added to all scores changes the variance, and with few samples the direction.
-Watch: grad_norm, which jumps with the size of the scores; an advantage/mean far from 0 asks for a baseline.
+Differs from reward_to_go: a token is also credited with rewards before it, which is noise.
+Differs from batch_baseline: no baseline, so a reward that is always positive makes every sample more likely.
+Degenerates: a constant added to all scores changes the variance, and with few samples the direction of the gradient.
+Watch: grad_norm, which varies with the magnitude of scores; an advantage/mean far from 0 suggests using a baseline.
 """
 
 from tutelage.algorithms.recipe import Recipe
@@ -16,5 +16,5 @@ REINFORCE = Recipe(
     name="reinforce",
     paper="Williams 1992",
     advantage=TotalReturn(),
-    reduce="sequence_sum",  # the gradient as derived: log π of a response is the sum over its tokens
+    reduce="sequence_sum",  # the gradient as derived: log π of a completion is the sum over its tokens
 )

@@ -1,14 +1,14 @@
 """REINFORCE++ (Hu et al. 2025, arXiv 2501.03262).
 
-    reinforce_pp           Psi_t = reward-to-go of (score - beta k1), whitened over the batch; one response per prompt
+    reinforce_pp           Psi_t = reward-to-go of (score - beta k1), whitened over the batch; one completion per prompt
     reinforce_pp_baseline  Psi = score - mean of the prompt's G scores, whitened over the batch; k2 in the loss
     maximise  mean over tokens of  min(rho Psi, clip(rho, 1-e, 1+e) Psi)
 
-Differs from ppo: no critic; the batch's mean is the baseline.
-Differs from grpo: one spread for the whole batch, so no prompt is weighted by its own luck.
-Degenerates: in a batch of few prompts the spread is noise again; without the baseline, a hard prompt's responses all
-look bad.
-Watch: clip_fraction and kl/old as for ppo; score/std, which everything is divided by.
+Differs from ppo: no critic; the batch mean is the baseline.
+Differs from grpo: one standard deviation for the whole batch, so prompts are not weighted by their own spread.
+Degenerates: in a batch of few prompts the standard deviation is noisy again; without the baseline, all completions of a
+hard prompt have negative advantages.
+Watch: clip_fraction and kl/old as for ppo; score/std, the divisor of all advantages.
 """
 
 from dataclasses import replace

@@ -1,12 +1,14 @@
 """ReMax (Li et al. 2023, arXiv 2310.10505).
 
-    Psi = R - score of the greedy response to the same prompt;  maximise  mean over responses of  log pi(response) Psi
+    Psi = R - score of the greedy completion to the same prompt;
+    maximise  mean over completions of  log pi(completion) Psi
 
-Differs from rloo: one greedy response instead of G - 1 siblings; half the sampling of G = 4, and a baseline that does
-not average.
-Differs from reinforce: a baseline of the prompt's own, that depends on the policy and on no sample: unbiased.
-Degenerates: for a policy that is nearly greedy, sample and baseline are the same response and Psi is 0.
-Watch: advantage/mean; far below 0 the greedy response is much better than the samples, and the temperature too high.
+Differs from rloo: one greedy completion instead of G - 1 siblings; half the sampling of G = 4, and a baseline that is
+not an average.
+Differs from reinforce: a baseline per prompt that depends on the policy but not on samples: unbiased.
+Degenerates: for a policy that is nearly greedy, sample and baseline are the same completion and Psi is 0.
+Watch: advantage/mean; far below 0, the greedy completion is much better than the samples, so the temperature is too
+high.
 """
 
 from tutelage.algorithms.recipe import Recipe

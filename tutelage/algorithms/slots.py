@@ -1,4 +1,4 @@
-"""The slots of a recipe: penalty, critic, update, schedules; the choices that fill them; what these need computed."""
+"""The slots of a recipe: penalty, critic, update and schedules; their choices; and the quantities these require."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -21,40 +21,38 @@ from tutelage.core.surrogates import ScoreFunction, Surrogate
 
 Place = Literal["reward", "loss"]
 EXACT = "exact"
-"""The penalty that is no estimate: a divergence between the next token's whole distributions."""
+"""The kind of penalty without sampling noise: a divergence between next-token distributions."""
 
 
 @dataclass(frozen=True)
 class Penalty:
-    """The price of moving away from the reference. `tutelage.core.kl` tells the effect of each combination."""
+    """KL penalty for moving away from the reference. See `tutelage.core.kl` for the effect of each combination."""
 
     kind: str = "k1"
     """Estimator of the KL: k1, k2 (also called mse), k3, abs; or exact, over the whole vocabulary, in the loss."""
     coef: float = 0.05
-    """Price of a nat, at the start."""
+    """Initial coefficient of the KL."""
     where: Place = "reward"
-    """"reward": subtracted from each token's reward, so that earlier tokens are credited with it too; "loss": added to
-    the loss.
+    """"reward": subtracted from the reward of each token and so credited to earlier tokens too; "loss": added to the
+    loss.
     """
     controller: Controller | StatefulController = Fixed()  # noqa: RUF009 - frozen
-    """Changes the coefficient between steps, from the KL per response."""
+    """Adapts the coefficient between steps to the KL per completion."""
     mixture: float = 1.0
-    """Which divergence kind=exact is: 1 is KL(π‖ref), 0 KL(ref‖π), and between them lies the generalised Jensen-Shannon
-    divergence, by the weight of the reference in the mixture (β of GKD, TRL's beta). See `core.kl.exact_divergence`."""
+    """Divergence of kind=exact: 1 is KL(π‖ref), 0 is KL(ref‖π); values in between are the generalised Jensen-Shannon
+    divergence with this weight of the reference (β of GKD, TRL's beta). See `core.kl.exact_divergence`."""
 
     def __post_init__(self) -> None:
         if self.kind not in (*ESTIMATORS, EXACT):
             raise TutelageError(
-                f"penalty.kind={self.kind!r} is not known; choose one of {', '.join((*ESTIMATORS, EXACT))}."
+                f"penalty.kind={self.kind!r} is unknown; choose one of {', '.join((*ESTIMATORS, EXACT))}."
             )
         if self.where not in get_args(Place):
-            raise TutelageError(
-                f"penalty.where={self.where!r} is not known; the penalty goes into the reward or the loss."
-            )
+            raise TutelageError(f"penalty.where={self.where!r} is unknown; choose reward or loss.")
         if self.kind == EXACT and self.where == "reward":
             raise TutelageError(
-                "penalty.kind=exact acts through its derivative, and a reward has none: the token itself would not be "
-                "charged. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
+                "penalty.kind=exact acts through its derivative, but a reward has none, so the sampled token would not "
+                "be penalised. Use penalty.where=loss, or k1 in the reward, whose mean gradient is exact."
             )
         if not 0 <= self.mixture <= 1:
             raise TutelageError(
@@ -62,20 +60,20 @@ class Penalty:
             )
         if self.kind != EXACT and self.mixture != 1:
             raise TutelageError(
-                f"penalty.mixture chooses among the divergences of penalty.kind=exact, and the kind is {self.kind}: "
-                "leave it out. The price of a nat is penalty.coef."
+                f"penalty.mixture selects a divergence of penalty.kind=exact, but penalty.kind is {self.kind}: omit "
+                "it. The coefficient is penalty.coef."
             )
         if not self.coef > 0:
             raise TutelageError(
-                f"penalty.coef={self.coef:g}: a price must be above 0. Write penalty=none for no penalty."
+                f"penalty.coef={self.coef:g}: must be above 0. Use penalty=none for no penalty."
             )
 
     def init(self) -> CoefficientState:
-        """`coef` and the controller's first state."""
+        """`coef` and the initial state of the controller."""
         return controlled(self.coef, self.controller)
 
     def observe(self, observation: Observation, state: CoefficientState) -> CoefficientState:
-        """The state after the controller has seen KL(policy‖reference) of the step, nats per response."""
+        """The state updated with KL(policy‖reference) of the step, nats per completion."""
         return control(self.controller, observation.kl_reference, observation.rows, state)
 
 
@@ -84,17 +82,17 @@ class Critic:
     """A network that predicts the return from the state before each token."""
 
     coef: float = 0.1
-    """Weight of its loss beside the policy's."""
+    """Weight of the critic loss relative to the policy's."""
     clip: float | None = 0.2
-    """How far a value may move from the one at sampling time before its gradient stops; None lets it."""
+    """Clip range of values around those at sampling time; None disables clipping."""
     warmup: int = 0
-    """Steps at the start in which only the critic learns."""
+    """Initial steps that train only the critic."""
 
     def __post_init__(self) -> None:
         if not (self.coef > 0 and (self.clip is None or self.clip > 0) and self.warmup >= 0):
             raise TutelageError(
-                f"critic: coef and clip must be above 0 and warmup not below it; given {self}. "
-                "Write critic=none for no critic, critic.clip=none for no clipping."
+                f"critic: coef and clip must be above 0 and warmup at least 0; got {self}. "
+                "Use critic=none for no critic, critic.clip=none for no clipping."
             )
 
 
@@ -105,15 +103,15 @@ class GradientSteps:
     epochs: int = 1
     minibatches: int = 1
     max_kl: float | None = None
-    """A minibatch on which KL(old‖policy), in nats per token, is above this ends the passes before its step; None
-    never does."""
+    """Stop the passes early, before the step of a minibatch with a larger KL(old‖policy) in nats per token; None
+    disables."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.minibatches < 1:
-            raise TutelageError(f"update: epochs and minibatches must be at least 1; given {self}.")
+            raise TutelageError(f"update: epochs and minibatches must be at least 1; got {self}.")
         if self.max_kl is not None and not self.max_kl > 0:
             raise TutelageError(
-                f"update.max_kl={self.max_kl:g} would stop before the first step; give a number above 0."
+                f"update.max_kl={self.max_kl:g} would stop before the first step; it must be above 0."
             )
         if self.max_kl is not None and self.steps == 1:
             raise TutelageError(
@@ -128,7 +126,7 @@ class GradientSteps:
 
 @dataclass(frozen=True)
 class NaturalStep:
-    """An update of one step along F⁻¹g, with the length that moves the policy by `max_kl` to second order."""
+    """An update of one step along F⁻¹g, with a length such that the KL is `max_kl` to second order."""
 
     max_kl: float = 0.01
     """KL(old‖policy) of the step, nats per token."""
@@ -137,25 +135,26 @@ class NaturalStep:
     cg: int = 10
     """Conjugate-gradient iterations for F⁻¹g."""
     backtracks: int = 10
-    """Shorter steps that the search tries after the whole one."""
+    """Maximum number of shorter steps tried by the line search."""
     decay: float = 0.8
     """Factor from one step length to the next."""
     search: bool = True
-    """Shorten until the surrogate rises and the KL holds (TRPO); False takes the whole step (natural gradient)."""
+    """Line search until the surrogate improves within the KL bound (TRPO); False takes the full step (natural
+    gradient)."""
     critic_steps: int = 5
-    """Optimiser steps of the critic on the same rollout, each over the whole of it."""
+    """Optimiser steps of the critic per rollout, each over the whole rollout."""
 
     def __post_init__(self) -> None:
         above_zero = self.max_kl > 0 and self.cg >= 1 and self.critic_steps >= 1 and 0 < self.decay < 1
         if not above_zero or self.damping < 0 or self.backtracks < 0:
             raise TutelageError(
                 "update: max_kl must be above 0, decay between 0 and 1, cg and critic_steps at least 1, "
-                f"damping and backtracks not below 0; given {self}."
+                f"damping and backtracks at least 0; got {self}."
             )
         whole = (self.backtracks, self.decay) == (NaturalStep.backtracks, NaturalStep.decay)
         if not self.search and not whole:
             raise TutelageError(
-                "update.search=false takes the whole step, so backtracks and decay would do nothing."
+                "update.search=false takes the full step, so backtracks and decay have no effect."
             )
 
 
@@ -164,7 +163,7 @@ Update = GradientSteps | NaturalStep
 
 @dataclass(frozen=True)
 class Linear:
-    """A schedule: from `start` to `end` in `steps` steps of the loop, then `end`."""
+    """A linear schedule from `start` to `end` over `steps` training steps, then constant."""
 
     start: float = 0.01
     end: float = 0.0
@@ -172,7 +171,7 @@ class Linear:
 
     def __post_init__(self) -> None:
         if self.steps < 1:
-            raise TutelageError(f"a Linear schedule needs at least one step, not {self.steps}.")
+            raise TutelageError(f"a Linear schedule requires at least one step, not {self.steps}.")
 
     def __call__(self, step: float) -> float:
         return self.start + (self.end - self.start) * min(step / self.steps, 1.0)
@@ -182,65 +181,64 @@ Schedule = float | Linear
 
 
 def at_step(schedule: Schedule, step: float) -> float:
-    """The value of a schedule at a step of the loop."""
+    """The value of a schedule at a training step."""
     return schedule(step) if isinstance(schedule, Linear) else schedule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """A piece or a value for each slot of an on-policy algorithm. `Recipe` holds choices that go together."""
+    """A piece or a value for each slot of an on-policy algorithm. `Recipe` validates them."""
 
     name: str
     paper: str = ""
-    """Where it was published, as `arXiv:...` or author and year."""
+    """Publication, as `arXiv:...` or author and year."""
     samples: int = 1
-    """Responses per prompt, G."""
+    """Completions per prompt, G."""
     dynamic_sampling: int = 0
-    """Rounds of sampling at most to fill the batch with prompts whose responses score differently; 0 keeps
-    the others too, 1 leaves them out and trains on what remains.
+    """Maximum rounds of sampling to fill the batch with prompts whose completions score differently. 0 disables
+    filtering; 1 filters without resampling.
     """
     shaping: Shaping | StatefulShaping = ScoreShaping()  # noqa: RUF009 - frozen
-    """From the reward's score to the one that is trained on."""
+    """Transforms the score of the reward before training."""
     penalty: Penalty | None = Penalty()
-    """What moving away from the reference costs."""
+    """Penalty for moving away from the reference."""
     advantage: Advantage | StatefulAdvantage = RewardToGo()  # noqa: RUF009 - frozen
     """The estimator of Ψ."""
     surrogate: Surrogate = ScoreFunction()  # noqa: RUF009 - frozen
-    """What is maximised, per token."""
+    """The per-token objective."""
     entropy: Schedule = 0.0
-    """Coefficient of the full entropy of each token's distribution."""
+    """Coefficient of the entropy bonus, over full next-token distributions."""
     reduce: Reduce = "token_mean"
-    """How tokens are weighed against each other."""
+    """Weighting of tokens in the mean."""
     critic: Critic | None = None
     update: Update = GradientSteps()
     ptx: float = 0.0
-    """Weight of the language-modelling loss on pretraining text beside the objective (InstructGPT's PPO-ptx)."""
+    """Weight of an additional language-modelling loss on pretraining text (InstructGPT's PPO-ptx)."""
 
 
 def needs_values(recipe: Choices) -> bool:
-    """Whether the rollout must carry the values of a critic."""
+    """Whether the rollout must include the values of a critic."""
     return "value" in traits(recipe.advantage).needs
 
 
 def needs_reference(recipe: Choices) -> bool:
-    """Whether the objective depends on the reference; otherwise its log-probabilities serve the metrics alone."""
+    """Whether the objective depends on the reference; otherwise its log-probabilities are used only for metrics."""
     return recipe.penalty is not None
 
 
 def needs_entropy(recipe: Choices) -> bool:
-    """Whether the objective has a term for the full entropy of every token's distribution."""
+    """Whether the objective includes the entropy of next-token distributions."""
     return recipe.entropy != 0.0
 
 
 def needs_divergence(recipe: Choices) -> float | None:
-    """The `mixture` of the divergence from the reference, over every token's whole distribution, that the objective
-    has a term for; None where it has none."""
+    """The `mixture` of the exact divergence from the reference in the objective; None if there is none."""
     exact = recipe.penalty is not None and recipe.penalty.kind == EXACT
     return recipe.penalty.mixture if recipe.penalty is not None and exact else None
 
 
 def needs_greedy(recipe: Choices) -> bool:
-    """Whether `prepare` must be given the scored greedy response to each prompt."""
+    """Whether `prepare` requires a scored greedy completion per prompt."""
     return "greedy" in traits(recipe.advantage).needs
 
 

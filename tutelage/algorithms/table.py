@@ -1,4 +1,4 @@
-"""The table of all recipes, with slots as columns: two lines show how two algorithms differ."""
+"""Table of all recipes, with slots as columns, for comparing algorithms."""
 
 from dataclasses import MISSING, fields, is_dataclass
 from typing import TypeAlias
@@ -15,7 +15,7 @@ def table() -> list[dict[str, str]]:
 
 
 def row(recipe: Recipe) -> dict[str, str]:
-    """The slots of a recipe as short texts; what stays at its default in nearly all recipes is under `also`."""
+    """The slots of a recipe as short texts; rarely changed slots are listed under `also`."""
     penalty, critic = recipe.penalty, recipe.critic
     return {
         "name": recipe.name,
@@ -32,7 +32,7 @@ def row(recipe: Recipe) -> dict[str, str]:
 
 
 def brief(value: object) -> str:
-    """A piece as text: its class, and the settings that are not at their defaults."""
+    """A piece as text: its class and its non-default settings."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -66,7 +66,7 @@ Plain: TypeAlias = "str | float | bool | dict[str, Plain] | None"
 
 
 def plain(value: object) -> Plain:
-    """A recipe or piece as nested mappings that JSON can hold; `piece` is the class of each."""
+    """A recipe or piece as nested JSON-serialisable mappings; `piece` is the class name."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if not is_dataclass(value) or isinstance(value, type):
@@ -75,7 +75,7 @@ def plain(value: object) -> Plain:
 
 
 def pieces() -> dict[str, dict[str, str]]:
-    """The pieces that fit each open slot, with the first sentence of their docstrings."""
+    """The pieces accepted by each open slot, with the first sentence of their docstrings."""
     return {
         protocol.__name__.lower(): {cls.__name__: _first_sentence(cls.__doc__ or "") for cls in classes}
         for protocol, classes in PIECES.items()

@@ -1,16 +1,16 @@
 """Trust Region Policy Optimization (Schulman et al. 2015, arXiv 1502.05477) and the natural gradient (Kakade 2001).
 
     maximise  mean over tokens of  rho Psi   subject to  mean over tokens of  KL(pi_old || pi) <= delta
-    step d = sqrt(2 delta / x'Fx) x  with  F x = g  by conjugate gradient, F the Fisher matrix, known by its products
-    trpo shortens d by 0.8 until rho Psi has risen and the KL holds; natural_gradient takes d as it is
+    step d = sqrt(2 delta / x'Fx) x  with  F x = g  by conjugate gradient, F the Fisher matrix, used via products
+    trpo shortens d by 0.8 until rho Psi improves within the KL bound; natural_gradient uses d unchanged
 
-Differs from ppo: the bound is on the whole policy and holds after every step, at the price of the products with F.
-Differs from vpg: F^-1 measures a step by what it does to the distribution, not to the parameters.
+Differs from ppo: the bound applies to the whole policy after every step, at the cost of products with F.
+Differs from vpg: F^-1 measures a step by its effect on the distribution, not on the parameters.
 Degenerates: with damping much larger than F it is the plain gradient, scaled.
-Watch: the time. A product with F is two passes through the whole model, whichever weights move: with ten of them a step
-took 10 s on the demonstration's model where PPO's took 2.5 s, and 11 s and 3.2 s with LoRA of rank 16. LoRA saves the
-vectors, not the products. kl/old at or below the bound. Steps that the search refuses (kl/old of 0) mean a gradient
-that is mostly noise, or too little damping for the curvature that so few samples show.
+Watch: time. A product with F takes two passes through the whole model, whichever weights are trained: with ten of them
+a step took 10 s on the demonstration's model where PPO's took 2.5 s, and 11 s and 3.2 s with LoRA of rank 16. LoRA
+shrinks the vectors, not the products. kl/old at or below the bound. Steps rejected by the line search (kl/old of 0)
+indicate a noisy gradient, or too little damping for the curvature estimated from few samples.
 """
 
 from dataclasses import replace

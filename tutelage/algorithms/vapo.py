@@ -1,13 +1,13 @@
-"""PPO for long responses: critics that are not trusted before they have learned.
+"""PPO for long completions: the critic is trained before the policy uses it.
 
     vc_ppo  Value-calibrated PPO (Yuan et al. 2025, arXiv 2503.01491)
-            the critic fits G_t (lambda = 1) and learns alone for the first steps; the policy uses GAE(lambda < 1)
+            the critic fits G_t (lambda = 1) and is trained alone for the first steps; the policy uses GAE(lambda < 1)
     vapo    (Yue et al. 2025, arXiv 2504.05118)
-            further lambda = 1 - 1/(alpha length) per response, several responses per prompt, clip-higher
+            further lambda = 1 - 1/(alpha length) per completion, several completions per prompt, clip-higher
 
-Differs from ppo: the critic's target never contains its own bias, and a fresh critic cannot mislead the policy.
-Left out: vapo's language-modelling loss on correct responses, which needs scores that say "correct".
-Degenerates: for responses shorter than 1/alpha = 20 tokens, vapo's lambda is 0.
+Differs from ppo: the critic's target is free of its own bias, and an untrained critic cannot mislead the policy.
+Left out: vapo's language-modelling loss on correct completions, which requires scores that identify these.
+Degenerates: for completions shorter than 1/alpha = 20 tokens, vapo's lambda is 0.
 Watch: value/explained_variance at the end of the warm-up: it should be above 0 before the policy moves.
 """
 

@@ -1,8 +1,8 @@
 """Advantages: estimators of Ψ in ∇J = E[ Σₜ ∇ log π(aₜ|sₜ) · Ψₜ ].
 
-An advantage is a function of the rewards per token (the score on the last token, less the KL where the recipe has it in
-the reward) and, if it uses a critic, of the value of the state before each token. It returns Ψ and the target that the
-critic fits, None without a critic. Advantages that compare the responses to a prompt: `tutelage.core.groups`.
+An advantage is a function of the rewards per token (the score on the last token, minus the KL if the recipe puts it in
+the reward) and, with a critic, of the value of the state before each token. It returns Ψ and the target of the critic,
+None without a critic. Advantages that compare the completions to a prompt: `tutelage.core.groups`.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from tutelage.core.reduce import whiten as whitened
 from tutelage.core.shapes import PerRow, PerToken, TokenMask
 
 Psi = tuple[PerToken, PerToken | None]
-"""Ψ, and the target of the critic where there is one."""
+"""Ψ, and the target of the critic, if any."""
 
 
 @runtime_checkable
 class Advantage(Protocol):
     """(reward [B, R], mask [B, R], value [B, R] | None, group, context) -> (Ψ [B, R], target [B, R] | None)
 
-    `group` is the number of consecutive rows that answer one prompt. An advantage declares `needs` and `per_response`
-    where they apply; see `tutelage.core.pieces.Traits`.
+    `group` is the number of consecutive rows per prompt. An advantage declares `needs` and `per_response` if they
+    apply; see `tutelage.core.pieces.Traits`.
     """
 
     def __call__(
@@ -43,7 +43,7 @@ class StatefulAdvantage(Protocol):
     """An advantage with a state: (…, context, state) -> ((Ψ, target), next state)"""
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The initial state."""
 
     def __call__(
         self,
@@ -69,11 +69,11 @@ class TotalReturn:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the baseline needs."""
+        """Requirements of the baseline."""
         return traits(self.baseline).needs
 
     def init(self) -> State:
-        """The baseline's first state."""
+        """The initial state of the baseline."""
         return init(self.baseline)
 
     def __call__(
@@ -92,7 +92,7 @@ class TotalReturn:
 
 @dataclass(frozen=True)
 class RewardToGo:
-    """Ψₜ = Gₜ − b: a token is credited with what comes after it. `whiten` scales over the batch (REINFORCE++).
+    """Ψₜ = Gₜ − b: a token is credited only with later rewards. `whiten` normalises over the batch (REINFORCE++).
 
     The state is the baseline's.
     """
@@ -106,11 +106,11 @@ class RewardToGo:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the baseline needs."""
+        """Requirements of the baseline."""
         return traits(self.baseline).needs
 
     def init(self) -> State:
-        """The baseline's first state."""
+        """The initial state of the baseline."""
         return init(self.baseline)
 
     def __call__(
@@ -154,7 +154,7 @@ class ValueBaseline:
 
 @dataclass(frozen=True)
 class LengthAdaptive:
-    """λ = 1 − 1/(α · length) of each response, not below 0 (VAPO, Yue et al. 2025): Σ λᵗ grows with the length."""
+    """λ = 1 − 1/(α · length) of each completion, not below 0 (VAPO, Yue et al. 2025): Σ λᵗ grows with the length."""
 
     alpha: float = 0.05
 
@@ -171,8 +171,8 @@ class LengthAdaptive:
 class Gae:
     """Generalised advantage estimation (Schulman et al. 2016): Ψₜ = δₜ + γλ Ψₜ₊₁, target Ψₜ + V(sₜ).
 
-    The target is taken before whitening. `value_lam` gives the target a λ of its own (VC-PPO, Yuan et al.
-    2025); None uses `lam` for both.
+    The target is taken before whitening. `value_lam` is a separate λ for the target (VC-PPO, Yuan et al. 2025); by
+    default `lam`.
     """
 
     lam: float | LengthAdaptive = 0.95
@@ -260,8 +260,8 @@ class NStep:
 class ActionValue:
     """Ψₜ = Q(sₜ, aₜ) = rₜ + γ V(sₜ₊₁), target the same: the actor-critic of Sutton et al. 2000 (no baseline).
 
-    Writing is deterministic: sₜ₊₁ is sₜ with aₜ appended. So the value after the token *is* the action's
-    value, and a Q critic needs no network of its own; the bootstrap target is that of SARSA.
+    Writing is deterministic: sₜ₊₁ is sₜ with aₜ appended. The value after the token *is* the action value, so a Q
+    critic needs no separate network; the bootstrap target is that of SARSA.
     """
 
     gamma: float = 1.0

@@ -1,7 +1,7 @@
-"""Baselines: what may be subtracted from a return without moving the policy gradient in expectation.
+"""Baselines: terms that can be subtracted from a return without changing the expected policy gradient.
 
-E[∇ log π(a|s) b] = 0 for any b that does not depend on a. A mean over the batch contains the row that it is subtracted
-from, with a share of 1/B, and shrinks the gradient by about that; `MovingAverage` and `LeaveOneOut` do not.
+E[∇ log π(a|s) b] = 0 for any b that does not depend on a. A mean over the batch includes the row from which it is
+subtracted, which shrinks the gradient by about 1/B; `MovingAverage` and `LeaveOneOut` avoid this.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from tutelage.core.shapes import PerToken, TokenMask
 def score_norm_bound(logp: PerToken) -> PerToken:
     """(1 − p)² with p the probability of the sampled token: ‖∇ log π‖² in the logits, up to a factor of 2. [B, R]
 
-    That norm is ‖eₐ − π‖² = (1 − p)² + Σ_{v≠a} π(v)², and the last sum lies between 0 and (1 − p)². So the sampled
-    tokens' own log-probabilities are enough to weigh them, and no gradient per sample is needed.
+    That norm is ‖eₐ − π‖² = (1 − p)² + Σ_{v≠a} π(v)², and the last sum lies between 0 and (1 − p)². The
+    log-probabilities of the sampled tokens are therefore sufficient as weights; no per-sample gradients are needed.
     """
     return torch.expm1(logp) ** 2
 
 
 @runtime_checkable
 class Baseline(Protocol):
-    """(returns [B, R], mask [B, R], context) -> what is subtracted from the returns, [B, R]"""
+    """(returns [B, R], mask [B, R], context) -> baseline to subtract from the returns, [B, R]"""
 
     def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken: ...
 
@@ -35,7 +35,7 @@ class StatefulBaseline(Protocol):
     """A baseline with a state: (returns [B, R], mask [B, R], context, state) -> (baseline [B, R], next state)"""
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The initial state."""
 
     def __call__(
         self, returns: PerToken, mask: TokenMask, context: Context, state: State
@@ -62,7 +62,7 @@ class BatchMean:
 class MovingAverage:
     """b = exponential average of the returns of *earlier* batches (Williams 1992: reinforcement comparison).
 
-    b = sum / weight (0 in the first batch), and after each batch, with m the mean over responses of the return from
+    b = sum / weight (0 in the first batch), and after each batch, with m the mean over completions of the return from
     the first token:
     sum ← decay · sum + (1 − decay) · m,  weight ← decay · weight + (1 − decay).
     """

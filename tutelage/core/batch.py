@@ -1,10 +1,9 @@
 """The tensors that flow through training.
 
-B rows = P prompts × G samples, row b answers prompt b // G; Q prompt tokens, R response tokens.
-Prompts are padded on the left, responses on the right, and `mask` is true up to and including the end token.
-Every per-token tensor is [B, R], and `x[b, t]` belongs to response token t *given the prompt and response[:t]*:
-its log-probability, the value of the state before it, the reward on it.
-Termination is explicit; nothing is ever inferred from the ids of pad or end tokens.
+B rows = P prompts × G samples, row b belongs to prompt b // G; Q prompt tokens, R completion tokens. Prompts are padded
+on the left, completions on the right, and `mask` is true up to and including the end token. Every per-token tensor is
+[B, R], and `x[b, t]` belongs to completion token t *given the prompt and response[:t]*: its log-probability, the value
+of the state before it, the reward on it. Termination is explicit and never inferred from the ids of pad or end tokens.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -21,19 +20,19 @@ from tutelage.core.shapes import Index, Lengths, PerRow, PerToken, RowMask, Toke
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Prompts with one response each."""
+    """Prompts with one completion each."""
 
     prompt: Int[Tensor, "B Q"]  # left-padded
     prompt_mask: Bool[Tensor, "B Q"]
     response: Int[Tensor, "B R"]  # right-padded
     mask: TokenMask  # true up to and including the end token
-    owner: Int[Tensor, " B"] | None = None  # the rank that must compute a row; None where any may
+    owner: Int[Tensor, " B"] | None = None  # rank that must compute each row; None if any may
 
     def __len__(self) -> int:
         return self.prompt.shape[0]
 
     def rows(self, index: Index) -> Self:
-        """The rows at `index` (Int[b] or Bool[B]) of every field that has one entry per row."""
+        """The rows at `index` (Int[b] or Bool[B]) of every per-row field."""
         if index.dtype == torch.bool:
             index = index.nonzero().squeeze(1)
         return self._map(lambda x: x[index.to(x.device)], lambda x: tuple(x[i] for i in index.tolist() if x))
@@ -43,11 +42,11 @@ class Rows:
         return self._map(lambda x: x.to(device), lambda x: x)
 
     def trimmed(self) -> Self:
-        """The same rows without the columns that are padding in all of them. Changes no result, only the cost."""
+        """The same rows without columns that are padding in all of them. Affects only the cost."""
         before, counts = self.mask.shape[1], [self.prompt_mask.sum(1), self.mask.sum(1)]
         longest, width = (
             torch.stack(counts).amax(1).tolist() if len(self) else (0, 0)
-        )  # waits for the device once
+        )  # synchronises with the device once
         left = self.prompt.shape[1] - longest
 
         def cut(name: str, x: Tensor) -> Tensor:
@@ -60,21 +59,21 @@ class Rows:
 
     @cached_property
     def places(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
-        """Row and column of every response token, row by row: `x[places]` is `x[mask]`, without counting the tokens of
-        the mask, for which the host waits for the device, each time."""
+        """Row and column of every completion token, row by row: `x[places]` is `x[mask]` without a device
+        synchronisation at each call."""
         rows, columns = self.mask.nonzero(as_tuple=True)
         return rows, columns
 
     def lengths(self) -> Lengths:
-        """Tokens in each row, prompt and response together. Int[B]"""
+        """Tokens in each row, prompt and completion together. Int[B]"""
         return self.prompt_mask.sum(1) + self.mask.sum(1)
 
     def response_lengths(self) -> Lengths:
-        """Tokens of each response. Int[B]"""
+        """Tokens of each completion. Int[B]"""
         return self.mask.sum(1)
 
     def families(self) -> Lengths:
-        """A number for each row, the same for rows that answer the same prompt. Int[B]"""
+        """Prompt index of each row: equal for rows with the same prompt. Int[B]"""
         return self.prompt.where(self.prompt_mask, -1).unique(dim=0, return_inverse=True)[1]
 
     def _map(self, tensor, other) -> Self:  # type: ignore[no-untyped-def]
@@ -90,28 +89,28 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(Rows):
-    """Responses that a sampler drew, with the log-probability of each token."""
+    """Completions that a sampler drew, with the log-probability of each token."""
 
-    logp: PerToken  # the sampler's own, at its temperature and after its truncation
-    terminated: RowMask  # the response ended by itself
-    truncated: RowMask  # the response was cut at the limit
+    logp: PerToken  # of the sampler, at its temperature and after truncation
+    terminated: RowMask  # the completion ended by itself
+    truncated: RowMask  # the completion was cut at the limit
     group: int  # G, samples per prompt; meaningful as long as the rows of a prompt are together
     ids: tuple[str, ...]  # the prompt's id, one per row
-    texts: tuple[str, ...] = ()  # the text of each response, one per row; empty where they were not decoded
-    version: Int[Tensor, "B R"] | None = None  # the version of the weights that wrote each token
+    texts: tuple[str, ...] = ()  # text of each completion; empty if not decoded
+    version: Int[Tensor, "B R"] | None = None  # version of the weights that sampled each token
     given: RowMask | None = (
-        None  # responses that were not sampled: their logp is that of the policy as it was
+        None  # completions that were not sampled; their logp is of the policy at that time
     )
 
     @property
     def drawn(self) -> RowMask:
-        """The responses that the sampler drew. Bool[B]"""
+        """The completions that the sampler drew. Bool[B]"""
         return torch.ones_like(self.terminated) if self.given is None else ~self.given
 
 
 @dataclass(frozen=True)
 class TokenScores:
-    """What a policy computes about the tokens of its rows' responses, each [B, R] and 0 where there is no token."""
+    """Quantities of a policy for completion tokens, each [B, R] and 0 at padding."""
 
     logp: PerToken
     entropy: PerToken | None = None  # of the next token's whole distribution
@@ -119,7 +118,7 @@ class TokenScores:
     divergence: PerToken | None = None  # of the next token's whole distribution from the reference's
 
     def rows(self, index: Int[Tensor, " b"]) -> Self:
-        """The scores of the rows at `index`, in which a row may occur more than once."""
+        """The scores of the rows at `index`, which may contain duplicates."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
         chosen: dict[str, Any] = {
             name: x if x is None else embedding(index, x) for name, x in columns.items()
@@ -131,27 +130,27 @@ class TokenScores:
 class ScoredRollout(Rollout):
     """A rollout with the scores of the reward, the log-probabilities of the reference and the values of the critic."""
 
-    score: PerRow  # as the reward gave it
-    ref_logp: PerToken  # the reference's, at the sampling temperature
+    score: PerRow  # as returned by the reward
+    ref_logp: PerToken  # of the reference, at the sampling temperature
     value: PerToken | None = None  # of the state before each token
-    importance: PerToken | None = None  # factor of a token's surrogate where the sampler differs
+    importance: PerToken | None = None  # importance weight per token, if the sampler differs from the policy
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(ScoredRollout):
-    """A scored rollout with Ψ, ready for the update: from here on the rows are independent of each other."""
+    """A scored rollout with Ψ, ready for the update. Rows are independent of each other."""
 
     advantage: PerToken  # Psi
-    target: PerToken | None = None  # what the critic fits
+    target: PerToken | None = None  # target of the critic
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Preferred and rejected responses to the same prompts."""
+    """Preferred and rejected completions to the same prompts."""
 
     chosen: Rows
     rejected: Rows
-    p_chosen: PerRow  # the probability that `chosen` is the better one
+    p_chosen: PerRow  # probability that `chosen` is better
     weight: PerRow
     margin: PerRow  # nats
 
@@ -174,11 +173,11 @@ class Pairs:
         return self.chosen.lengths() + self.rejected.lengths()
 
     def response_lengths(self) -> Lengths:
-        """Tokens of both responses of each pair. Int[B]"""
+        """Tokens of both completions of each pair. Int[B]"""
         return self.chosen.response_lengths() + self.rejected.response_lengths()
 
     def families(self) -> Lengths:
-        """A number for each pair, the same for pairs with the same prompt. Int[B]"""
+        """Prompt index of each pair: equal for pairs with the same prompt. Int[B]"""
         return self.chosen.families()
 
     @property
@@ -192,7 +191,7 @@ class Pairs:
 
 
 def stacked(first: Rows, second: Rows) -> Rows:
-    """Two batches one under the other, padded to a common width."""
+    """Concatenate two batches, padded to a common width."""
     prompt = max(first.prompt.shape[1], second.prompt.shape[1])
     response = max(first.response.shape[1], second.response.shape[1])
 

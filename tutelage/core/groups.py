@@ -1,6 +1,6 @@
-"""Advantages that compare the responses to one prompt with each other: no critic, one number per response.
+"""Advantages that compare the completions of one prompt: no critic, one number per completion.
 
-Row b answers prompt b // group. The score of a row is the sum of its rewards (less the KL where the recipe has it in
+Row b belongs to prompt b // group. The score of a row is the sum of its rewards (minus the KL if the recipe puts it in
 the reward).
 """
 
@@ -18,7 +18,7 @@ from tutelage.core.reduce import whiten as whitened
 from tutelage.core.shapes import PerToken, TokenMask
 
 SPREAD_FLOOR = 1e-4
-"""Added to a group's standard deviation before dividing, as TRL does; groups that differ by less count as equal."""
+"""Added to a group's standard deviation before dividing, as in TRL; groups with less spread count as equal."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Group:
 
 @dataclass(frozen=True)
 class BestOfGroup:
-    """Ψ = G (max of the G scores − max of the other G − 1): climbs E[max], the score of best-of-G (Tang 2025).
+    """Ψ = G (max of the G scores − max of the other G − 1): maximises E[max], the score of best-of-G (Tang 2025).
 
-    Only the best response has an advantage: the lead of its score over the second best. The factor G makes up for
-    the mean over rows, since the gradient of E[max] is the sum over them.
+    Only the best completion has an advantage: the difference of its score from the second best. The factor G
+    compensates for the mean over rows, since the gradient of E[max] is the sum over them.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"group"})
@@ -88,9 +88,9 @@ class BestOfGroup:
 
 @dataclass(frozen=True)
 class Greedy:
-    """Ψ = score − score of the greedy response to the same prompt (ReMax, Li et al. 2023).
+    """Ψ = score − score of the greedy completion to the same prompt (ReMax, Li et al. 2023).
 
-    The greedy response depends on the prompt and the policy, never on the sampled row: unbiased with a
+    The greedy completion depends on the prompt and the policy, never on the sampled row: unbiased with a
     single sample.
     """
 
@@ -112,9 +112,9 @@ class Greedy:
 
 
 def by_group(reward: PerToken, mask: TokenMask, group: int) -> Float[Tensor, "P G"]:
-    """Sum of each row's rewards, one line per prompt. [B, R] -> [P, G]
+    """Sum of the rewards of each row, grouped by prompt. [B, R] -> [P, G]
 
-    Raises ValueError for rows that do not come in groups of two or more.
+    Raises ValueError if the rows do not form groups of two or more.
     """
     total = torch.where(mask, reward, 0.0).sum(-1)
     if group < 2 or len(total) % group:

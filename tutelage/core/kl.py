@@ -1,4 +1,5 @@
-"""The KL between two policies: estimators from sampled tokens, the exact value, controllers of its coefficient.
+"""KL divergence between two policies: estimators from sampled tokens, the exact value, and controllers of its
+coefficient.
 
 With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020, "Approximating KL divergence"):
 
@@ -8,7 +9,7 @@ With x = log π(a|s) − log π_ref(a|s) on tokens drawn from π (Schulman 2020,
     k3        exp(−x) − 1 + x   KL(π‖ref)         biased                   ∇KL(ref‖π)  ¹
     abs       |x|               biased upwards    biased                   biased
 
-    ¹ exactly for one token; for a response of several the states depend on π too, and a loss that differentiates
+    ¹ exactly for one token; for a completion of several the states depend on π too, and a loss that differentiates
       only the log-probabilities of given tokens does not see that part
 
 In the reward the estimate is a number that earlier tokens are credited with: ∇ log π · Ψ is then the whole gradient,
@@ -50,7 +51,7 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k3": _k3,
     "abs": torch.abs,
 }
-"""Estimators by name; "mse" is what several libraries call k2."""
+"""Estimators by name; "mse" is another name for k2."""
 
 
 def kl_estimate(
@@ -70,7 +71,7 @@ def exact_kl(
 ) -> Float[Tensor, "*shape"]:
     """KL(π‖ref) = Σ_v π(v) (log π(v) − log ref(v)) of the next-token distributions. [..., V] -> [...]
 
-    A token that π never chooses (logit −inf) contributes nothing, whatever the reference says about it.
+    Tokens with probability 0 under π (logit −inf) contribute nothing, whatever their reference probability.
     """
     return _kl(torch.log_softmax(logits, -1), torch.log_softmax(ref_logits, -1))
 
@@ -104,7 +105,7 @@ def _kl(logp: Tensor, other: Tensor) -> Tensor:
 
 @runtime_checkable
 class Controller(Protocol):
-    """(coef, kl, rows) -> the coefficient of a KL term after a step that measured `kl` over `rows` responses"""
+    """(coef, kl, rows) -> the coefficient of a KL term after a step that measured `kl` over `rows` completions"""
 
     def __call__(self, coef: float, kl: float, rows: int) -> float: ...
 
@@ -114,31 +115,31 @@ class StatefulController(Protocol):
     """A controller with a state: (coef, kl, rows, state) -> (next coefficient, next state)"""
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The initial state."""
 
     def __call__(self, coef: float, kl: float, rows: int, state: State) -> tuple[float, State]: ...
 
 
 CoefficientState = dict[str, State]
-"""{"coef": the coefficient of now, "controller": the controller's state}"""
+"""{"coef": current coefficient, "controller": the controller's state}"""
 
 
 def controlled(coef: float, controller: Controller | StatefulController) -> CoefficientState:
-    """The state of a coefficient that a controller changes, before the first step."""
+    """The initial state of a coefficient with a controller."""
     return {"coef": coef, "controller": init(controller)}
 
 
 def control(
     controller: Controller | StatefulController, kl: float, rows: int, state: CoefficientState
 ) -> CoefficientState:
-    """The state of a coefficient after a step that measured `kl` over `rows` responses."""
+    """The state of a coefficient after a step that measured `kl` over `rows` completions."""
     coef, inner = apply(controller, state["coef"], kl, rows, state=state["controller"])
     return {"coef": float(coef), "controller": inner}
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """The coefficient stays what it is."""
+    """Constant coefficient."""
 
     def __call__(self, coef: float, kl: float, rows: int) -> float:
         return coef
@@ -148,7 +149,7 @@ class Fixed:
 class Adaptive:
     """Proportional control: β ← β (1 + clip(kl / target − 1, ±0.2) · rows / horizon). Ziegler et al. 2019.
 
-    `target` is in nats per sequence, `horizon` in sampled responses.
+    `target` is in nats per sequence, `horizon` in sampled completions.
     """
 
     target: float = 6.0

@@ -3,8 +3,7 @@ vectors.
 
     maximise g·d  subject to  ½ dᵀ F d ≤ δ        d = √(2δ / xᵀFx) x,   F x = g
 
-F is the Fisher matrix, the Hessian of KL(old‖π) at π = old; it appears only as the product v ↦ F v, never as
-a matrix.
+F is the Fisher matrix, the Hessian of KL(old‖π) at π = old, used only through products v ↦ F v.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ def conjugate_gradient(product: Product, g: Vector, iterations: int, tolerance: 
     """x with A x ≈ g for a symmetric positive definite A given by `product` (Hestenes & Stiefel 1952). [N]
     -> [N]
 
-    Stops after `iterations` products, or when |A x − g|² has fallen below `tolerance` · |g|².
+    Stops after `iterations` products or when |A x − g|² falls below `tolerance` · |g|².
     """
     x = torch.zeros_like(g)
     residual, direction = g.clone(), g.clone()
@@ -49,8 +48,8 @@ def natural_direction(
 ) -> Vector:
     """d = √(2δ / xᵀ(F + λI)x) x with (F + λI) x = g, so that ½ dᵀ(F + λI) d = δ = `max_kl`. [N] -> [N]
 
-    `product` is v ↦ F v without the damping λ. Counting the damping in the length is TRPO's own choice: the
-    KL of the step is below δ to second order. A gradient of 0 gives a step of 0.
+    `product` is v ↦ F v without the damping λ. As in TRPO, the damping is included in the length, so the KL of the step
+    is below δ to second order. A gradient of 0 gives a step of 0.
     """
 
     def damped(v: Vector) -> Vector:
@@ -63,22 +62,21 @@ def natural_direction(
 
 @dataclass(frozen=True)
 class LineSearchResult:
-    """The share of a step that a line search accepted, and the measurements there."""
+    """The share of a step accepted by a line search, with its measurements."""
 
-    share: float  # of the whole step; 0 when no share was accepted
-    improvement: float  # of the objective over its value before the step
+    share: float  # of the full step; 0 if none was accepted
+    improvement: float  # of the objective, relative to before the step
     kl: float  # KL(old‖π)
-    tried: int  # shares that were evaluated
+    tried: int  # number of shares evaluated
 
 
 def line_search(
     evaluate: Callable[[float], tuple[float, float]], *, max_kl: float, backtracks: int, decay: float
 ) -> LineSearchResult:
-    """The largest share decayʲ of a step, j = 0 … backtracks, that raises the surrogate and keeps the KL.
+    """The largest share decayʲ of a step, j = 0 … backtracks, that improves the surrogate within the KL bound.
 
-    `evaluate(share)` moves the policy by that share and returns (improvement of the surrogate over its value before the
-    step, KL(old‖π)). An improvement or a KL that is not finite is not accepted. When no share is accepted, the result
-    has a share of 0, and the caller puts the parameters back.
+    `evaluate(share)` moves the policy by that share and returns (improvement of the surrogate, KL(old‖π)). Non-finite
+    values are rejected. If no share is accepted, the result has share 0 and the caller must restore the parameters.
     """
     for j in range(backtracks + 1):
         share = decay**j

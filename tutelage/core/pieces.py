@@ -1,13 +1,13 @@
-"""Pieces of a recipe, and what all of them share: traits, the context of a call, and a state.
+"""Pieces of a recipe, and their common interface: traits, the context of a call, and a state.
 
-A piece is a callable that fits a slot: an advantage, a baseline, a shaping, a surrogate, a controller. A plain
-function is one. A piece with a state has two methods, as an `optax.GradientTransformation` has:
+A piece is a callable that fits a slot: an advantage, a baseline, a shaping, a surrogate, a controller. Plain functions
+are pieces too. A piece with a state has two methods, like an `optax.GradientTransformation`:
 
     init() -> state                                    before the first step
-    __call__(…, state) -> (what the slot asks for, state)
+    __call__(…, state) -> (result for the slot, state)
 
-The state belongs to the piece and is never changed in place. It is made of numbers, texts, lists and dicts, so that a
-checkpoint can hold it as JSON. A piece without `init` is called without a state.
+The state is immutable and consists of numbers, strings, lists and dicts, so that it can be saved as JSON in a
+checkpoint. A piece without `init` is called without a state.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -18,15 +18,15 @@ import torch
 from tutelage.core.shapes import Index, PerRow, PerToken
 
 State: TypeAlias = Any
-"""What a piece remembers: numbers, texts, lists, and dicts with texts as keys; `()` for nothing."""
+"""State of a piece: numbers, strings, lists, and dicts with string keys; `()` if there is none."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A piece that remembers something from one step of the loop to the next."""
+    """A piece with state that persists between training steps."""
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The initial state."""
 
 
 def init(piece: object) -> State:
@@ -35,7 +35,7 @@ def init(piece: object) -> State:
 
 
 def apply(piece: Any, *inputs: Any, state: State) -> tuple[Any, State]:
-    """The result of a piece and its next state; a piece without a state is called without one and keeps `()`."""
+    """Call a piece. Returns its result and next state, `()` for a piece without a state."""
     if isinstance(piece, Stateful):
         return piece(*inputs, state)  # type: ignore[operator]
     return piece(*inputs), state
@@ -43,22 +43,22 @@ def apply(piece: Any, *inputs: Any, state: State) -> tuple[Any, State]:
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """The traits of a piece, which it declares as attributes of the same names; each may be left out.
+    """Traits of a piece, declared as attributes of the same names, all optional.
 
-    A plain function declares nothing.
+    A plain function has the defaults.
     """
 
     needs: frozenset[str] = frozenset()
-    """What the piece cannot do without: "value" (a critic), "group" (two rows or more per prompt), "greedy" or
-    "score_norm" (fields of `Context`), "kl_old" (a field of `Observation`)."""
+    """Requirements of the piece: "value" (a critic), "group" (two rows or more per prompt), "greedy" or "score_norm"
+    (fields of `Context`), "kl_old" (a field of `Observation`)."""
     per_response: bool = False
-    """An advantage gives every token of a response the same Ψ; a surrogate weighs a response by one ratio."""
+    """For an advantage: the same Ψ for every token of a completion. For a surrogate: one ratio per completion."""
     on_policy: bool = False
-    """A surrogate whose gradient is right only while the policy is the sampler."""
+    """The gradient of the surrogate is valid only while the policy equals the sampler."""
     proximal: bool = False
-    """A surrogate that holds the policy near the sampler, by limits on the ratio or by a price."""
+    """The surrogate keeps the policy close to the sampler, by clipping the ratio or by a penalty."""
     standardise: bool = False
-    """An advantage that divides by the standard deviation of a prompt's scores."""
+    """The advantage divides by the standard deviation of a prompt's scores."""
 
 
 def traits(piece: object) -> Traits:
@@ -68,22 +68,22 @@ def traits(piece: object) -> Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The facts about the rows of a batch that a piece may use beside its inputs; None for what is not known.
+    """Additional information about the rows of a batch; None if not available.
 
-    A piece that cannot do without `greedy` or `score_norm` names it in its `needs`.
+    A piece that requires `greedy` or `score_norm` lists it in `needs`.
     """
 
     ids: tuple[str, ...] = ()
-    """The prompt's id of each of the B rows."""
+    """Prompt id of each of the B rows."""
     max_length: int | None = None
-    """The limit on response tokens."""
+    """Maximum number of completion tokens."""
     score_norm: PerToken | None = None
     """Float[B, R], ‖∇ log π(aₜ|sₜ)‖² up to a common factor."""
     greedy: PerRow | None = None
-    """Float[B], the shaped score of the greedy response to the row's prompt."""
+    """Float[B], the shaped score of the greedy completion to the row's prompt."""
     is_greedy: bool = False
-    """Whether the rows are greedy responses. A shaping treats their scores as it treated those of the rollout, and
-    leaves them out of its statistics."""
+    """Whether the rows are greedy completions. A shaping transforms their scores like those of the rollout but excludes
+    them from its statistics."""
 
     def rows(self, index: Index) -> "Context":
         """The context of the rows at `index` (Int[b] or Bool[B])."""
@@ -98,16 +98,16 @@ class Context:
 
 
 NOTHING = Context()
-"""The context without any information."""
+"""An empty context."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """The measurements of a step of the loop that the controllers of coefficients use."""
+    """Measurements of a training step for the controllers of coefficients."""
 
     kl_reference: float
-    """KL(policy‖reference) of the rollout, nats per response."""
+    """KL(policy‖reference) of the rollout, nats per completion."""
     kl_old: float
-    """KL(old‖policy) once the update was taken, nats per token."""
+    """KL(old‖policy) after the update, nats per token."""
     rows: int
-    """Responses in the step, over all processes."""
+    """Completions in the step, over all processes."""

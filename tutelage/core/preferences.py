@@ -1,9 +1,8 @@
-"""Losses over pairs of answers, from scores (a reward model) or from log-probabilities of whole answers (a
+"""Losses over pairs of completions, from scores (a reward model) or from log-probabilities of whole completions (a
 policy).
 
-A label may be soft: with probability p the first answer is the better one, and the loss is p L(first,
-second) + (1 − p) L(second, first). So swapping a pair together with its label changes nothing, for every
-loss here.
+A label may be soft: with probability p the first completion is the better one, and the loss is p L(first, second) + (1
+− p) L(second, first). All losses are therefore invariant to swapping a pair together with its label.
 """
 
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ def dpo(
 ) -> PerRow:
     """Bradley–Terry on the implied rewards β log(π / π_ref): Rafailov et al. 2023. [B], [B] -> [B]
 
-    `policy_margin` is log π(chosen) − log π(rejected) of whole answers, `ref_margin` the same under the
+    `policy_margin` is log π(chosen) − log π(rejected) of whole completions, `ref_margin` the same under the
     reference.
     """
     ahead = beta * (policy_margin - ref_margin)
@@ -44,18 +43,16 @@ def dpo(
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """One side of a batch of pairs: log-probabilities of whole answers under the policy and the reference."""
+    """One side of a batch of pairs: log-probabilities of completions under the policy and the reference."""
 
-    logp: PerRow  # log π(answer | prompt), the sum over its tokens
-    length: Lengths  # tokens of the answer
+    logp: PerRow  # log π(completion | prompt), the sum over its tokens
+    length: Lengths  # tokens of the completion
     ref_logp: PerRow | None = None  # the same under the reference
 
     def log_ratio(self) -> PerRow:
         """log π − log π_ref: the implied reward in units of 1/β. Float[B]"""
         if self.ref_logp is None:
-            raise ValueError(
-                "This loss compares with the reference, but its log-probabilities were not given."
-            )
+            raise ValueError("This loss requires the log-probabilities of the reference.")
         return self.logp - self.ref_logp
 
     def per_token(self) -> PerRow:
@@ -65,22 +62,21 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerPairs:
-    """Two answers to each of B prompts, and the preference between them."""
+    """Two completions to each of B prompts, and the preference between them."""
 
     chosen: Answers
     rejected: Answers
     p_chosen: PerRow | float = 1.0
-    margin: PerRow | float = 0.0  # nats asked between the implied rewards
+    margin: PerRow | float = 0.0  # required difference of implied rewards, nats
     drift: PerRow | Scalar | float | None = None
-    """Mean of log π − log π_ref over answers to *other* prompts (KTO), for each pair or one for all."""
+    """Mean of log π − log π_ref over completions to *other* prompts (KTO), per pair or common to all."""
 
 
 @runtime_checkable
 class PreferenceLoss(Protocol):
     """(pairs) -> the loss of each pair, Float[B], to minimise.
 
-    `needs` holds "reference" where the reference's log-probabilities are used and "drift" where
-    `AnswerPairs.drift` is.
+    `needs` contains "reference" if the reference's log-probabilities are used and "drift" if `AnswerPairs.drift` is.
     """
 
     def __call__(self, pairs: AnswerPairs) -> PerRow: ...
@@ -91,11 +87,10 @@ NEEDS_REFERENCE = frozenset({"reference"})
 
 @dataclass(frozen=True)
 class Dpo:
-    """Direct preference optimisation (Rafailov et al. 2023): − log σ(β h − margin), h = log-ratio ahead −
-    behind.
+    """Direct preference optimisation (Rafailov et al. 2023): − log σ(β h − margin), h = log-ratio of chosen − rejected.
 
-    `smoothing` = ε > 0 treats a share ε of the labels as flipped (cDPO, Mitchell 2023): the loss then has
-    its minimum at a finite margin instead of at infinity.
+    `smoothing` = ε > 0 treats a share ε of labels as flipped (cDPO, Mitchell 2023), so that the minimum is at a finite
+    margin.
     """
 
     beta: float = 0.1
@@ -133,11 +128,10 @@ class RobustDpo:
 
 @dataclass(frozen=True)
 class Ipo:
-    """(h − 1/(2β))² (Azar et al. 2023): pulls the log-ratio margin to a finite target, however certain the
-    label.
+    """(h − 1/(2β))² (Azar et al. 2023): regresses the log-ratio margin to a finite target, even for certain labels.
 
-    `per_token` divides each log-ratio by the answer's length, as the authors advise for text; False is the
-    paper.
+    `per_token` divides each log-ratio by the completion's length, as the authors advise for text; False is the
+    published form.
     """
 
     beta: float = 0.1
@@ -177,7 +171,7 @@ class Slic:
     """max(0, δ + margin − (log π(chosen) − log π(rejected))) − λ log π(chosen) / length (Zhao et al. 2023,
     SLiC-HF).
 
-    No reference; the second term keeps the policy near the better answers.
+    No reference; the second term regularises towards the chosen completions.
     """
 
     delta: float = 1.0
@@ -195,11 +189,10 @@ class Slic:
 
 @dataclass(frozen=True)
 class Kto:
-    """Kahneman–Tversky optimisation (Ethayarajh et al. 2024) of each answer by itself; here both halves of a
-    pair.
+    """Kahneman–Tversky optimisation (Ethayarajh et al. 2024) of single completions, here both of a pair.
 
-    λ_d (1 − σ(β (log-ratio − z))) for a desirable answer, λ_u (1 − σ(β (z − log-ratio))) for an undesirable
-    one, with z = max(0, mean log-ratio of answers to other prompts), held constant. Averaged over the two
+    λ_d (1 − σ(β (log-ratio − z))) for a desirable completion, λ_u (1 − σ(β (z − log-ratio))) for an undesirable
+    one, with z = max(0, mean log-ratio of completions to other prompts), held constant. Averaged over the two
     halves.
     """
 
@@ -213,7 +206,7 @@ class Kto:
 
     def __call__(self, pairs: AnswerPairs) -> PerRow:
         if pairs.drift is None:
-            raise ValueError("KTO measures against the drift of unrelated answers: AnswerPairs(drift=...).")
+            raise ValueError("KTO requires the drift of unrelated completions: AnswerPairs(drift=...).")
         chosen, rejected = pairs.chosen.log_ratio(), pairs.rejected.log_ratio()
         p = pairs.p_chosen
         first = p * self.one(chosen, True, pairs.drift) + (1 - p) * self.one(chosen, False, pairs.drift)
@@ -221,7 +214,7 @@ class Kto:
         return (first + second) / 2
 
     def one(self, log_ratio: PerRow, good: bool, drift: PerRow | Scalar | float) -> PerRow:
-        """The loss of unpaired answers that are all desirable or all undesirable. Float[B] -> Float[B]"""
+        """The loss of unpaired completions that are all desirable or all undesirable. Float[B] -> Float[B]"""
         z = torch.as_tensor(drift).detach().clamp(min=0)
         if good:
             return self.desirable * torch.sigmoid(self.beta * (z - log_ratio))
@@ -233,8 +226,8 @@ class Orpo:
     """− log π(chosen) / length − λ log σ(log odds(chosen) − log odds(rejected)) (Hong et al. 2024); no
     reference.
 
-    odds = p / (1 − p) with p the geometric mean of the tokens' probabilities, which counts as 1 − 1e-7 where float32
-    makes it 1 and its odds infinite.
+    odds = p / (1 − p) with p the geometric mean of the tokens' probabilities, clamped to 1 − 1e-7 to keep the odds
+    finite in float32.
     """
 
     coef: float = 0.1
@@ -254,7 +247,7 @@ class SimPo:
     """− log σ(β (log π(chosen)/length − log π(rejected)/length) − γ) (Meng et al. 2024): no reference, no
     length bias.
 
-    `gap` is the paper's γ/β, the margin asked per unit of β.
+    `gap` is the paper's γ/β, the required margin per unit of β.
     """
 
     beta: float = 2.0
@@ -271,7 +264,7 @@ class SimPo:
 
 
 NEARLY_CERTAIN = -1e-7
-"""Largest log-probability per token whose odds are taken: those of 0, a certain answer, would be infinite."""
+"""Maximum log-probability per token, since a probability of 1 has infinite odds."""
 
 
 def _hinge(ahead: PerRow, asked: PerRow | float, p_chosen: PerRow | float) -> PerRow:
@@ -314,4 +307,4 @@ PREFERENCE_LOSSES: dict[str, PreferenceLoss] = {
     "orpo": Orpo(),
     "simpo": SimPo(),
 }
-"""Losses by the name that `tutelage dpo --loss` takes."""
+"""Losses by their names in `tutelage dpo --loss`."""

@@ -1,4 +1,4 @@
-"""Means, variances and weights over the tokens that exist."""
+"""Masked means, variances and token weights."""
 
 from typing import Literal, get_args
 
@@ -12,7 +12,7 @@ Reduce = Literal["token_mean", "sequence_mean", "sequence_sum", "fixed_length"]
 
 
 def masked_mean(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Scalar:
-    """Mean of `x` where `mask` is true; 0 where nothing is. [...] -> []"""
+    """Mean of `x` where `mask` is true; 0 for an empty mask. [...] -> []"""
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
@@ -24,7 +24,7 @@ def masked_var(x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"]) -> Scal
 def whiten(
     x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"], *, shift_mean: bool = True
 ) -> Float[Tensor, "*shape"]:
-    """(x − mean) / std over the unmasked entries, 0 elsewhere; `shift_mean=False` puts the mean back.
+    """(x − mean) / std over the unmasked entries, 0 elsewhere; `shift_mean=False` keeps the mean.
 
     The 1e-8 inside the root is that of OpenAI's lm-human-preferences (2019).
     """
@@ -41,16 +41,17 @@ def token_weights(
     rows: float | None = None,
     tokens: float | None = None,
 ) -> PerToken:
-    """The weight of every token: w such that loss = −(w · objective).sum() adds up exactly over any split of the rows.
+    """The weight w of every token, such that loss = −(w · objective).sum() is exactly additive over any split of the
+    rows.
 
         token_mean      1 / tokens in the batch                   every token counts the same
-        sequence_mean   1 / (length · rows)                       every response counts the same
+        sequence_mean   1 / (length · rows)                       every completion counts the same
         sequence_sum    1 / rows                                  the policy gradient as it is derived
         fixed_length    1 / (max_length · rows)                   the same, scaled by a constant (Dr. GRPO)
 
-    Compute them once per optimiser step over the global batch, then cut. Where a process holds only part of
-    the batch, `rows` and `tokens` are the counts of the whole. `rows` counts responses of at least one
-    token: an empty response has weight 0. [B, R] -> [B, R]
+    Compute them once per optimiser step over the global batch, then split. If a process has only part of the batch,
+    `rows` and `tokens` are the global counts. `rows` counts completions of at least one token: an empty completion has
+    weight 0. [B, R] -> [B, R]
     """
     length = mask.sum(-1, keepdim=True)
     if rows is None:
@@ -74,7 +75,7 @@ def token_weights(
 
 
 def at_last_token(score: PerRow, mask: TokenMask) -> PerToken:
-    """The rewards per token of a score per response: on the last token, 0 elsewhere and in an empty response.
+    """Per-token rewards with the score on the last token, 0 elsewhere and for empty completions.
 
     Float[B], Bool[B, R] -> Float[B, R]
     """

@@ -1,4 +1,4 @@
-"""Returns and temporal differences along a response, from the last token to the first.
+"""Returns and temporal differences along a completion, from the last token to the first.
 
 The state after the last token is terminal: its value is 0. `gamma` discounts per token.
 """
@@ -9,7 +9,7 @@ from tutelage.core.shapes import PerRow, PerToken, TokenMask
 
 
 def total_return(reward: PerToken, mask: TokenMask, *, gamma: float = 1.0) -> PerToken:
-    """G₀ = Σₜ γᵗ rₜ, the same for every token of the response. [B, R] -> [B, R]"""
+    """G₀ = Σₜ γᵗ rₜ, the same for every token of the completion. [B, R] -> [B, R]"""
     discount = gamma ** torch.arange(reward.shape[1], device=reward.device, dtype=reward.dtype)
     total = torch.where(mask, reward * discount, 0.0).sum(-1, keepdim=True)
     return torch.where(mask, total, 0.0)
@@ -31,7 +31,7 @@ def gae(reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float, lam
 
 
 def n_step(reward: PerToken, value: PerToken, mask: TokenMask, *, gamma: float, n: int) -> PerToken:
-    """Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γⁿ⁻¹ rₜ₊ₙ₋₁ + γⁿ V(sₜ₊ₙ), cut short by the end of the response. [B, R] -> [B, R]"""
+    """Gₜ⁽ⁿ⁾ = rₜ + γ rₜ₊₁ + … + γⁿ⁻¹ rₜ₊ₙ₋₁ + γⁿ V(sₜ₊ₙ), cut short by the end of the completion. [B, R] -> [B, R]"""
     returns = torch.where(mask, value, 0.0)
     for _ in range(n):
         returns = torch.where(mask, reward + gamma * _shifted(returns), 0.0)

@@ -1,4 +1,4 @@
-"""Token ids as padded tensors, what their columns mean, and their division by a budget of tokens."""
+"""Token ids as padded tensors, the meaning of their columns, and micro-batches by number of tokens."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from torch.nn.functional import pad as pad_columns
 from tutelage.core.batch import Pairs, Rows
 
 COMMON = 16
-"""First tokens that prompts have to have in common for a forward pass to read these once: attention copies their keys
-and values instead."""
+"""Minimum length of a common prefix of prompts for reading it once in a forward pass; attention then copies its keys
+and values."""
 
 
 @dataclass(frozen=True)
 class EncodedRow:
-    """One prompt with one response as token ids. `weight` is that of its tokens in a loss that is weighted by row."""
+    """One prompt with one completion as token ids. `weight` applies to its tokens in a loss weighted by row."""
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
@@ -29,7 +29,7 @@ class EncodedRow:
 
 @dataclass(frozen=True)
 class RowList:
-    """Rows as token ids, which are padded part by part."""
+    """Rows as token ids, padded per micro-batch."""
 
     items: Sequence[EncodedRow]
     owner: None = None
@@ -42,15 +42,15 @@ class RowList:
         return RowList([self.items[i] for i in index.tolist()])
 
     def lengths(self) -> Int[Tensor, " B"]:
-        """Tokens in each row, prompt and response together. Int[B]"""
+        """Tokens in each row, prompt and completion together. Int[B]"""
         return torch.tensor([len(row) for row in self.items], dtype=torch.long)
 
     def response_lengths(self) -> Int[Tensor, " B"]:
-        """Tokens of each response. Int[B]"""
+        """Tokens of each completion. Int[B]"""
         return torch.tensor([len(row.response) for row in self.items], dtype=torch.long)
 
     def families(self) -> Int[Tensor, " B"]:
-        """A number for each row, the same for rows that answer the same prompt. Int[B]"""
+        """Prompt index of each row: equal for rows with the same prompt. Int[B]"""
         numbers: dict[tuple[int, ...], int] = {}
         return torch.tensor(
             [numbers.setdefault(row.prompt, len(numbers)) for row in self.items], dtype=torch.long
@@ -58,7 +58,7 @@ class RowList:
 
 
 def numbered(rows: Sequence[EncodedRow]) -> tuple[list[EncodedRow], Int[Tensor, " N"]]:
-    """The distinct rows, in the order of their first occurrence, and for every row its place among them. Int[N]"""
+    """The distinct rows, in order of first occurrence, and the index of every row among them. Int[N]"""
     place = {row: number for number, row in enumerate(dict.fromkeys(rows))}
     return list(place), torch.tensor([place[row] for row in rows], dtype=torch.long)
 
@@ -95,10 +95,10 @@ def collate(rows: Sequence[EncodedRow], pad: int, device: torch.device) -> Rows:
 
 
 def with_end(rows: Rows, ends: Sequence[int], *, longest: int | None = None) -> Rows:
-    """The rows with the token `ends[0]` at the end of every response.
+    """The rows with the token `ends[0]` at the end of every completion.
 
-    It replaces a last token that is one of `ends`, and is appended to any other. In a row of `longest` tokens, which
-    has no room for one more, it replaces the last token, whatever that is.
+    It replaces a last token in `ends` and is appended otherwise. In a row of `longest` tokens it replaces the last
+    token in any case.
     """
     lengths = rows.mask.sum(1, keepdim=True)
     response = pad_columns(rows.response, (0, 1))
@@ -113,14 +113,14 @@ def with_end(rows: Rows, ends: Sequence[int], *, longest: int | None = None) -> 
 
 
 def positions(mask: Shaped[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Position ids that count real tokens only, so that padding moves nothing. Int[B, T]"""
+    """Position ids that skip padding. Int[B, T]"""
     return (mask.long().cumsum(1) - 1).clamp(min=0)
 
 
 def before_each_response_token(x: Shaped[Tensor, "B T ..."], rows: Rows) -> Shaped[Tensor, "B R ..."]:
-    """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts response token t.
+    """[B, Q + R, …] → [B, R, …], where entry t is the state that predicts completion token t.
 
-    This is the shift by one, and it stands nowhere else.
+    This is the only place that implements the shift by one.
     """
     first = rows.prompt.shape[1] - 1
     if first < 0:
@@ -131,23 +131,23 @@ def before_each_response_token(x: Shaped[Tensor, "B T ..."], rows: Rows) -> Shap
 
 
 def spread(values: Shaped[Tensor, " M"], mask: Bool[Tensor, "B R"]) -> Shaped[Tensor, "B R"]:
-    """Values of the M response tokens, row by row → [B, R] with zeros elsewhere, differentiable."""
+    """Values of the M completion tokens, row by row → [B, R] with zeros elsewhere, differentiable."""
     return torch.zeros(mask.shape, device=mask.device, dtype=values.dtype).masked_scatter(mask, values)
 
 
 def distinct(rows: Rows) -> tuple[Int[Tensor, " K"], Int[Tensor, " B"]]:
-    """Of rows that are equal in prompt and response only one: which rows to keep (Int[K]), and for every row which of
-    the kept ones it equals (Int[B])."""
+    """Deduplicate rows with equal prompt and completion. Returns the indices of the distinct rows (Int[K]) and, for
+    every row, its index among these (Int[B])."""
     tokens = torch.cat([rows.prompt, rows.response], 1)
     mask = torch.cat([rows.prompt_mask, rows.mask], 1)
     same = tokens.where(mask, -1).unique(dim=0, return_inverse=True)[1]
-    kept = torch.full((int(same.max()) + 1,), len(same), device=same.device)
+    unique = torch.full((int(same.max()) + 1,), len(same), device=same.device)
     places = torch.arange(len(same), device=same.device)
-    return kept.scatter_reduce(0, same, places, "amin"), same
+    return unique.scatter_reduce(0, same, places, "amin"), same
 
 
 def aligned_prompts(rows: Rows) -> Int[Tensor, "B Q"]:
-    """The prompts without the padding before them, and with −1 after their end."""
+    """The prompts aligned on the left, with −1 after their end."""
     column = torch.arange(rows.prompt.shape[1], device=rows.prompt.device)
     length = rows.prompt_mask.sum(1, keepdim=True)
     index = (column - length) % max(len(column), 1)
@@ -155,7 +155,7 @@ def aligned_prompts(rows: Rows) -> Int[Tensor, "B Q"]:
 
 
 def common_tokens(batch: Rows | Pairs | RowList) -> int:
-    """The number of tokens that all prompts begin with; 0 where it is less than COMMON."""
+    """Length of the common prefix of all prompts; 0 if less than COMMON."""
     if not len(batch):
         return 0
     if isinstance(batch, RowList):
@@ -172,8 +172,8 @@ def common_tokens(batch: Rows | Pairs | RowList) -> int:
 def by_tokens(lengths: Int[Tensor, " B"], budget: int) -> Iterator[Int[Tensor, " b"]]:
     """Split rows into micro-batches of at most `budget` padded tokens, longest together. Yields Int[b].
 
-    Rows of like length share a micro-batch, so that padding is rare; a row longer than the budget stands alone.
-    Since every weight is computed over the whole batch before, the split changes no result.
+    Rows of similar length share a micro-batch, which minimises padding; a row longer than the budget forms its own.
+    Loss weights are computed over the whole batch beforehand, so the split does not affect results.
     """
     order = lengths.argsort(descending=True, stable=True)
     start = 0
@@ -191,12 +191,13 @@ def split_by_length(batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[
 
 @dataclass(frozen=True)
 class Share:
-    """The part of a row that a forward pass computes, where every prompt, and every answer to it, is computed once."""
+    """The part of a row computed by a forward pass in which every prompt and every distinct completion is computed
+    once."""
 
     prompt: Hashable
     prompt_tokens: int
     answer: int
-    """The number of the first row that is equal."""
+    """Index of the first equal row."""
     own_tokens: int
 
 
@@ -211,8 +212,8 @@ def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
     rows = batch.both() if isinstance(batch, Pairs) else batch
     if not len(rows):
         return []
-    kept, same = distinct(rows)
-    columns = [rows.families(), rows.prompt_mask.sum(1), kept[same], rows.mask.sum(1)]
+    unique, same = distinct(rows)
+    columns = [rows.families(), rows.prompt_mask.sum(1), unique[same], rows.mask.sum(1)]
     each = [Share(*column) for column in torch.stack(columns, 1).tolist()]
     if isinstance(batch, Pairs):
         return list(zip(each[: len(batch)], each[len(batch) :], strict=True))
@@ -222,12 +223,11 @@ def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
 def by_shared_tokens(
     items: Sequence[Sequence[Share]], budget: int, common: int = 0
 ) -> Iterator[Int[Tensor, " b"]]:
-    """Split items into micro-batches of at most `budget` tokens. Prompts and answers count once in each, and so do the
-    `common` tokens that all prompts begin with. Yields Int[b].
+    """Split items into micro-batches of at most `budget` tokens. Repeated prompts and completions, and the `common`
+    prefix of all prompts, count once per micro-batch. Yields Int[b].
 
-    An item is a row, or the rows of a pair, which stay together. So do items with the same prompt as long as the budget
-    holds them; of those that it does not hold, items that share an answer are neighbours. A single item beyond the
-    budget stands alone.
+    An item is a row or a pair of rows. Items with the same prompt stay together if they fit into the budget; otherwise
+    items that share a completion are neighbours. A single item beyond the budget forms its own micro-batch.
     """
     groups: dict[Hashable, list[int]] = {}
     for number, item in enumerate(items):
@@ -246,7 +246,7 @@ def by_shared_tokens(
 
 
 def _neighbours(items: Sequence[Sequence[Share]], which: Sequence[int]) -> list[int]:
-    """Some items, ordered by the last and then by the first of their answers."""
+    """Some items, sorted by the last and then by the first of their completions."""
     answers = {number: [share.answer for share in items[number]] for number in which}
     return sorted(which, key=lambda number: (max(answers[number]), min(answers[number]), number))
 

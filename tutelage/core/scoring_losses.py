@@ -24,8 +24,8 @@ class ScoringLoss(Protocol):
 
 @dataclass(frozen=True)
 class Soft:
-    """Bradley–Terry with soft labels, without the margin. `centre` adds centre · (c + r)², which
-    holds the mean of the scores near 0 (Eisenstein et al. 2023)."""
+    """Bradley–Terry with soft labels, without the margin. `centre` adds centre · (c + r)², which keeps the mean score
+    near 0 (Eisenstein et al. 2023)."""
 
     centre: float = 0.0
 
@@ -35,7 +35,7 @@ class Soft:
 
 @dataclass(frozen=True)
 class Hard:
-    """Bradley–Terry on the likelier side as if it were certain; a label of one half stays what it is."""
+    """Bradley–Terry with labels rounded to 0 or 1; a label of one half is unchanged."""
 
     def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return bradley_terry(chosen, rejected, (torch.sign(p_chosen - 0.5) + 1) / 2)
@@ -53,7 +53,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Bradley–Terry times the margin: a strong preference counts as several (HelpSteer2-Preference, Wang 2024)."""
+    """Bradley–Terry weighted by the margin: strong preferences count more (HelpSteer2-Preference, Wang 2024)."""
 
     def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return margin * bradley_terry(chosen, rejected, p_chosen)
@@ -64,9 +64,8 @@ class Davidson:
     """Bradley–Terry with ties (Davidson 1970): P(win) ∝ e^{d/2}, P(loss) ∝ e^{−d/2}, P(tie) ∝ ν, with d = c
     − r.
 
-    A pair whose `p_chosen` is exactly one half is a tie; the others are won or lost with p_chosen. Counting
-    ties as half a win instead shrinks the scores by about 30 % at 25–30 % ties. ν is 2 P(tie) / (1 − P(tie))
-    at d = 0.
+    A pair whose `p_chosen` is exactly one half is a tie; the others are soft labels. Counting ties as half a win
+    instead shrinks the scores by about 30 % at 25–30 % ties. ν is 2 P(tie) / (1 − P(tie)) at d = 0.
     """
 
     ties: float = 1.0
@@ -82,7 +81,7 @@ class Davidson:
 
 
 class LearnedDavidson(nn.Module):
-    """`Davidson` whose ν is fitted together with the scores. `log_ties` is log ν, a scalar."""
+    """`Davidson` with ν trained together with the scores. `log_ties` is log ν, a scalar."""
 
     def __init__(self, ties: float = 1.0) -> None:
         super().__init__()
@@ -108,4 +107,4 @@ SCORING_LOSSES: dict[str, ScoringLoss] = {
     "scaled": Scaled(),
     "davidson": Davidson(),
 }
-"""Losses by the name that `tutelage reward --loss` takes."""
+"""Losses by their names in `tutelage reward --loss`."""

@@ -1,4 +1,4 @@
-"""Names for the shapes that nearly every signature of `core` and `algorithms` has; `tutelage.core.batch` explains them.
+"""Names for the tensor shapes common in `core` and `algorithms`; see `tutelage.core.batch` for their meaning.
 
 The annotations are those of jaxtyping: `Float` is any floating type, and a letter stands for the same size everywhere
 in one signature. Only the tests check them at run time (`tests/typechecks.py`).
@@ -10,22 +10,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 PerToken: TypeAlias = Float[Tensor, "B R"]
-"""One number for each response token; what stands beyond the mask has no meaning."""
+"""One number per completion token; undefined outside the mask."""
 
 TokenMask: TypeAlias = Bool[Tensor, "B R"]
-"""A choice of response tokens; as `mask`, those that exist, the end token included."""
+"""A selection of completion tokens; as `mask`, all tokens including the end token, without padding."""
 
 PerRow: TypeAlias = Float[Tensor, " B"]
-"""One number for each response."""
+"""One number per completion."""
 
 RowMask: TypeAlias = Bool[Tensor, " B"]
-"""A choice of responses."""
+"""A selection of completions."""
 
 Lengths: TypeAlias = Int[Tensor, " B"]
-"""The number of tokens of each response."""
+"""The number of tokens of each completion."""
 
 Index: TypeAlias = Int[Tensor, " b"] | Bool[Tensor, " B"]
-"""Some of B rows, by number or by a choice."""
+"""Some of B rows, by index or by mask."""
 
 Scalar: TypeAlias = Float[Tensor, ""]
-"""A tensor without dimensions."""
+"""A zero-dimensional tensor."""

@@ -1,7 +1,6 @@
-"""Shaping: from the score that a reward gave to the score that the policy is trained on.
+"""Shaping: transforms the score of a reward into the score that the policy is trained on.
 
-Both are logged (`score/mean`, `score/shaped`): a penalty must never be mistaken for the reward model's
-opinion.
+Both are logged (`score/mean`, `score/shaped`): so that penalties are not mistaken for the reward model's score.
 """
 
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ class StatefulShaping(Protocol):
     """A shaping with a state: (score [B], terminated [B], length [B], context, state) -> (shaped [B], next state)"""
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The initial state."""
 
     def __call__(
         self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: State
@@ -51,7 +50,7 @@ class Overlong:
             )
 
     def __call__(self, length: Lengths, max_length: int) -> PerRow:
-        """The term that is added to the score. Int[B] -> Float[B]"""
+        """The term added to the score. Int[B] -> Float[B]"""
         over = (length - (1 - self.buffer) * max_length) / (self.buffer * max_length)
         return -self.penalty * over.clamp(0, 1)
 
@@ -60,38 +59,38 @@ Statistics = dict[str, float]
 NO_SCORES: Statistics = {"count": 0.0, "mean": 0.0, "squares": 0.0}
 
 MISSING_END = -1.0
-"""What a response without an end scores where `missing_end` is "auto" and the first rollout speaks for it (N+
-implementation details, Huang et al. 2024, for rewards that are centred on 0)."""
+"""Score of an unfinished completion if `missing_end` is "auto" and the first rollout meets its criterion (N+
+implementation details, Huang et al. 2024, for rewards centred on 0)."""
 KEPT = "kept"
-"""The decision of "auto" that responses without an end keep their scores."""
+"""The decision of "auto" to keep the scores of unfinished completions."""
 
 
 @dataclass(frozen=True)
 class ScoreShaping:
-    """Normalises, scales and clips the score, then handles a missing end and an overlong response, in this order.
+    """Normalises, scales and clips the score, then handles unfinished and overlong completions, in this order.
 
-    The state holds the number of scores, their mean, and the sum of their squared deviations from it: those of the
-    last batch for "batch", of all batches for "running". With `missing_end` "auto" it also holds what was decided at
-    the first rollout, None before.
+    The state holds the number of scores, their mean, and the sum of their squared deviations from it: those of the last
+    batch for "batch", of all batches for "running". With `missing_end` "auto" it also contains the decision made at the
+    first rollout, None before.
     """
 
     normalise: Normalise = "none"
-    """"batch" subtracts the mean and divides by the standard deviation of this batch; "running" those of
-    all scores so far, this batch included.
+    """"batch" subtracts the mean and divides by the standard deviation of this batch; "running" those of all scores so
+    far, including this batch.
     """
     scale: float = 1.0
     """Factor on the (normalised) score."""
     clip: float | None = None
     """Bound on the absolute value of the scaled score."""
     missing_end: float | Literal["auto"] | None = "auto"
-    """What a response that did not end by itself scores *instead*; None leaves its score. "auto" decides at the first
-    rollout, for the whole run: −1 where at least half of the responses end by themselves and these score above −1 on
-    average; else the scores stay, because −1 would replace most of them, or would be the better score.
+    """Score *replacing* that of an unfinished completion; None keeps it. "auto" decides at the first rollout, for the
+    whole run: −1 if at least half of the completions are finished and these score above −1 on average; otherwise scores
+    are kept, because −1 would replace most of them or would be a better score.
     """
     missing_end_penalty: float = 0.0
-    """What is subtracted from the score of a response that did not end by itself."""
+    """Penalty subtracted from the score of an unfinished completion."""
     overlong: Overlong | None = None
-    """Lowers the score of responses that come near the limit."""
+    """Penalty for completions near the length limit."""
 
     def __post_init__(self) -> None:
         if not self.scale > 0:
@@ -107,14 +106,13 @@ class ScoreShaping:
             )
 
     def init(self) -> State:
-        """No scores so far, and nothing decided where something is to be."""
+        """The initial state: no scores, no decision."""
         return {**NO_SCORES, "missing_end": None} if self.missing_end == "auto" else NO_SCORES
 
     def replacement(self, state: State) -> float | None:
-        """What a response without an end scores instead of its score; None where it keeps it, or nothing was decided
-        yet."""
-        found = state["missing_end"] if self.missing_end == "auto" else self.missing_end
-        return None if found == KEPT else found
+        """The score replacing that of an unfinished completion; None if it is kept or not yet decided."""
+        decision = state["missing_end"] if self.missing_end == "auto" else self.missing_end
+        return None if decision == KEPT else decision
 
     def __call__(
         self, score: PerRow, terminated: RowMask, length: Lengths, context: Context, state: State
@@ -144,13 +142,13 @@ class ScoreShaping:
 
 
 def _decided(shaped: PerRow, terminated: RowMask) -> float | str:
-    """What "auto" does from the first rollout on: `MISSING_END` or `KEPT`. Float[B], Bool[B]"""
+    """The decision of "auto" at the first rollout: `MISSING_END` or `KEPT`. Float[B], Bool[B]"""
     most = 2 * int(terminated.sum()) >= len(terminated)
     return MISSING_END if most and float(shaped[terminated].mean()) > MISSING_END else KEPT
 
 
 def _with_scores(score: PerRow, state: Statistics) -> Statistics:
-    """The statistics with these scores among them (the pairwise update of Chan et al. 1983). Float[B]"""
+    """The statistics updated with these scores (pairwise update of Chan et al. 1983). Float[B]"""
     count, mean = float(len(score)), float(score.mean())
     total = state["count"] + count
     difference = mean - state["mean"]

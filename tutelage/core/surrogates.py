@@ -1,7 +1,7 @@
 """Surrogates: per-token objectives to maximise, from the log-probabilities of policy and sampler, and Ψ.
 
-With ρₜ = π(aₜ|sₜ) / π_old(aₜ|sₜ), the ratio of the policy to the sampler. At π = π_old all of them have the
-gradient ∇ log π · Ψ; they differ in what they do once the policy has moved away from the rollout.
+With ρₜ = π(aₜ|sₜ) / π_old(aₜ|sₜ), the ratio of the policy to the sampler. At π = π_old all have the gradient ∇ log π ·
+Ψ; they differ once the policy moves away from the sampler.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from tutelage.core.shapes import PerToken, TokenMask
 class Surrogate(Protocol):
     """(logp, old_logp, advantage, mask), each [B, R] -> per-token objective to MAXIMISE, [B, R]
 
-    A surrogate declares `per_response`, `on_policy` and `proximal` where they apply; see `tutelage.core.pieces.Traits`.
+    A surrogate declares `per_response`, `on_policy` and `proximal` if they apply; see `tutelage.core.pieces.Traits`.
     """
 
     def __call__(
@@ -37,18 +37,18 @@ class Surrogate(Protocol):
 
 @runtime_checkable
 class ClippingSurrogate(Surrogate, Protocol):
-    """A surrogate that can stop or limit a token's gradient, and tells where (for the metric `clip_fraction`)."""
+    """A surrogate that can clip a token's gradient and reports which (for the metric `clip_fraction`)."""
 
     def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
-        """The tokens whose gradient is cut or whose weight is held at its limit. Bool[B, R]"""
+        """Tokens with a clipped gradient or weight. Bool[B, R]"""
 
 
 @runtime_checkable
 class AdaptiveSurrogate(Surrogate, Protocol):
-    """A surrogate with a state that changes from step to step. Within a step every minibatch sees the same state."""
+    """A surrogate with a state that changes between steps. All minibatches of a step use the same state."""
 
     def init(self) -> State:
-        """The state before the first step."""
+        """The initial state."""
 
     def at(self, state: State) -> Surrogate:
         """The surrogate of a step with this state."""
@@ -58,18 +58,18 @@ class AdaptiveSurrogate(Surrogate, Protocol):
 
 
 def at_state(surrogate: Surrogate, state: State) -> Surrogate:
-    """The surrogate of a step: `surrogate.at(state)`, or the surrogate itself where it has no state."""
+    """The surrogate for a step: `surrogate.at(state)`, or the surrogate itself if it has no state."""
     return surrogate.at(state) if isinstance(surrogate, AdaptiveSurrogate) else surrogate
 
 
 def observe(surrogate: Surrogate, observation: Observation, state: State) -> State:
-    """The state of a surrogate after a step; it stays `()` where the surrogate has none."""
+    """The state of a surrogate after a step; `()` if it has none."""
     return surrogate.observe(observation, state) if isinstance(surrogate, AdaptiveSurrogate) else state
 
 
 @dataclass(frozen=True)
 class ScoreFunction:
-    """log π · Ψ: right for one gradient step on fresh samples, and only for that."""
+    """log π · Ψ: valid only for one gradient step on fresh samples."""
 
     on_policy: ClassVar[bool] = True
 
@@ -79,9 +79,9 @@ class ScoreFunction:
 
 @dataclass(frozen=True)
 class ImportanceWeighted:
-    """ρ · Ψ, with ρ held at `cap` where it is larger: the policy's improvement over the sampler, to first order.
+    """min(ρ, `cap`) · Ψ: the policy's improvement over the sampler, to first order.
 
-    Corrects the probability of the token, not that of the state it was written in; `TrajectoryWeighted` does both.
+    Corrects the probability of the token, not that of its state; `TrajectoryWeighted` does both.
     """
 
     cap: float | None = None
@@ -91,7 +91,7 @@ class ImportanceWeighted:
 
     @property
     def proximal(self) -> bool:
-        """Whether there is a cap."""
+        """Whether the ratio is capped."""
         return self.cap is not None
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
@@ -99,16 +99,16 @@ class ImportanceWeighted:
         return (ratio if self.cap is None else ratio.clamp(max=self.cap)) * advantage
 
     def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
-        """The tokens whose gradient is cut. Bool[B, R]"""
+        """Tokens with a clipped gradient. Bool[B, R]"""
         return _above(logp - old_logp, self.cap) & mask
 
 
 @dataclass(frozen=True)
 class TrajectoryWeighted:
-    """(Πₜ ρₜ) · log π · Ψ, the response's weight held constant: off-policy REINFORCE (Precup et al. 2000).
+    """(Πₜ ρₜ) · log π · Ψ without a gradient through the weight: off-policy REINFORCE (Precup et al. 2000).
 
-    Without a cap the gradient is exact in expectation however far the sampler is, and its variance grows
-    exponentially with the length; `cap` bounds the weight and biases it.
+    Without a cap the gradient is unbiased for any sampler, but its variance grows exponentially with the length; `cap`
+    bounds the weight and biases it.
     """
 
     cap: float | None = None
@@ -118,7 +118,7 @@ class TrajectoryWeighted:
 
     @property
     def proximal(self) -> bool:
-        """Whether there is a cap."""
+        """Whether the ratio is capped."""
         return self.cap is not None
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
@@ -126,16 +126,16 @@ class TrajectoryWeighted:
         return (weight if self.cap is None else weight.clamp(max=self.cap)) * logp * advantage
 
     def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
-        """The tokens whose weight is held at the cap. Bool[B, R]"""
+        """Tokens with a weight at the cap. Bool[B, R]"""
         return _above(_row_sum(logp - old_logp, mask), self.cap) & mask
 
 
 @dataclass(frozen=True)
 class Clipped:
-    """min(ρ Ψ, clip(ρ, 1 − low, 1 + high) Ψ) (PPO, Schulman et al. 2017): no reward for moving further.
+    """min(ρ Ψ, clip(ρ, 1 − low, 1 + high) Ψ) (PPO, Schulman et al. 2017): no incentive to move further.
 
-    `high` above `low` is clip-higher (DAPO). `dual` = c > 1 bounds the objective below by c Ψ where Ψ < 0,
-    so that one token with an enormous ratio cannot dominate (Ye et al. 2020).
+    `high` above `low` is clip-higher (DAPO). `dual` = c > 1 bounds the objective below by c Ψ where Ψ < 0, so that one
+    token with a huge ratio cannot dominate (Ye et al. 2020).
     """
 
     low: float = 0.2
@@ -150,13 +150,13 @@ class Clipped:
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         ratio = torch.exp(logp - old_logp)
-        kept = torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
+        objective = torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
         if self.dual is not None:
-            kept = torch.where(advantage < 0, torch.maximum(kept, self.dual * advantage), kept)
-        return kept
+            objective = torch.where(advantage < 0, torch.maximum(objective, self.dual * advantage), objective)
+        return objective
 
     def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
-        """The tokens whose gradient is cut. Bool[B, R]"""
+        """Tokens with a clipped gradient. Bool[B, R]"""
         log_ratio = logp - old_logp
         cut = _outside(log_ratio.exp(), advantage, self.low, self.high)
         if self.dual is not None:
@@ -168,7 +168,7 @@ class Clipped:
 class KlPenalised:
     """ρ Ψ − coef · KL(old‖π), the other PPO of Schulman et al. 2017; `controller` changes `coef` between steps.
 
-    KL(old‖π) is estimated by k3 on the sampler's own tokens, where both its mean and its gradient are right.
+    KL(old‖π) is estimated by k3 on the sampler's tokens, unbiased in both value and gradient.
     """
 
     coef: float = 1.0
@@ -186,21 +186,21 @@ class KlPenalised:
         return torch.exp(logp - old_logp) * advantage - self.coef * kl_estimate(old_logp, logp, "k3")
 
     def init(self) -> CoefficientState:
-        """`coef` and the controller's first state."""
+        """`coef` and the initial state of the controller."""
         return controlled(self.coef, self.controller)
 
     def at(self, state: CoefficientState) -> "KlPenalised":
-        """The same surrogate with the coefficient of now."""
+        """The same surrogate with the current coefficient."""
         return replace(self, coef=state["coef"])
 
     def observe(self, observation: Observation, state: CoefficientState) -> CoefficientState:
-        """The state after the controller has seen KL(old‖π) of the step, nats per token."""
+        """The state updated with KL(old‖π) of the step, nats per token."""
         return control(self.controller, observation.kl_old, observation.rows, state)
 
 
 @dataclass(frozen=True)
 class SequenceClipped:
-    """min(s Ψ, clip(s, 1 − low, 1 + high) Ψ) with one ratio s for the whole response.
+    """min(s Ψ, clip(s, 1 − low, 1 + high) Ψ) with one ratio s for the whole completion.
 
     s = (Πₜ ρₜ)^(1/length), the geometric mean, in GSPO (Zheng et al. 2025); `length_normalised=False` takes
     the product itself (RLOO with reuse, Ahmadian et al. 2024), whose natural range is much wider.
@@ -220,7 +220,7 @@ class SequenceClipped:
         return torch.minimum(ratio * advantage, ratio.clamp(1 - self.low, 1 + self.high) * advantage)
 
     def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
-        """The tokens whose gradient is cut. Bool[B, R]"""
+        """Tokens with a clipped gradient. Bool[B, R]"""
         ratio = self._log_ratio(logp, old_logp, mask).exp()
         return _outside(ratio, advantage, self.low, self.high) & mask
 
@@ -231,7 +231,7 @@ class SequenceClipped:
 
 @dataclass(frozen=True)
 class Cispo:
-    """min(ρ, cap) · log π · Ψ with the ratio held constant: no token loses its gradient (MiniMax-M1, 2025)."""
+    """min(ρ, cap) · log π · Ψ without a gradient through the ratio: every token keeps a gradient (MiniMax-M1, 2025)."""
 
     cap: float = 5.0
     proximal: ClassVar[bool] = True
@@ -243,7 +243,7 @@ class Cispo:
         return torch.exp(logp - old_logp).clamp(max=self.cap).detach() * logp * advantage
 
     def clipped(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> TokenMask:
-        """The tokens whose weight is held at the cap. Bool[B, R]"""
+        """Tokens with a weight at the cap. Bool[B, R]"""
         return _above(logp - old_logp, self.cap) & mask
 
 

@@ -1,4 +1,4 @@
-"""The loss of the critic, and how much of its target it explains."""
+"""Loss and explained variance of the critic."""
 
 import torch
 from jaxtyping import Float
@@ -16,8 +16,7 @@ def value_loss(
 ) -> Float[Tensor, "*shape"]:
     """½ max((V − target)², (V_clipped − target)²), V_clipped = V_old + clip(V − V_old, ±clip).
 
-    Without `clip` it is ½ (V − target)². Clipping is that of OpenAI's 2017 baselines, kept by
-    lm-human-preferences.
+    Without `clip` it is ½ (V − target)². Clipping follows OpenAI's 2017 baselines and lm-human-preferences.
     """
     error = (value - target) ** 2
     if clip is not None:
@@ -29,8 +28,8 @@ def value_loss(
 def explained_variance(value: PerToken, target: PerToken, mask: TokenMask) -> Scalar:
     """1 − Var(target − V) / Var(target) over the unmasked tokens: 1 is perfect, 0 a constant, below 0 harmful.
 
-    nan where the target does not vary: there is nothing to explain.
+    nan if the target is constant.
     """
     variance = masked_var(target, mask)
-    left = masked_var(target - value, mask)
-    return torch.where(variance > 0, 1 - left / torch.where(variance > 0, variance, 1.0), torch.nan)
+    residual = masked_var(target - value, mask)
+    return torch.where(variance > 0, 1 - residual / torch.where(variance > 0, variance, 1.0), torch.nan)

@@ -1,4 +1,4 @@
-"""Chooses the engine and the precision of a transformer."""
+"""Selection of the engine and the precision of a transformer."""
 
 import os
 import sys
@@ -19,27 +19,27 @@ from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
 
 VARIABLE = "TUTELAGE_ENGINE"
-"""The environment variable that replaces `auto`: auto, plain or cpu."""
+"""Environment variable that overrides `auto`: auto, plain or cpu."""
 
 
 LEAST_FEATURES = 512
-"""Features of a hidden state from which on `auto` takes bf16 on a CPU: see docs/explanation/numerics.md."""
+"""Smallest hidden size for which `auto` selects bf16 on a CPU; see docs/explanation/numerics.md."""
 
 
 @dataclass(frozen=True)
 class ProcessorEngine:
-    """The engine that `auto` is on this machine's CPU. `kernels` is the file of its compiled kernels; None with
-    the reason in `missing` where they cannot be compiled, and None without one for the reference engine."""
+    """The engine that `auto` selects on this machine's CPU. `kernels` is the path of its compiled kernels: None for the
+    reference engine, or if they cannot be compiled, with the reason in `missing`."""
 
     name: config.EngineName
     kernels: Path | None = None
     missing: str = ""
     products: Mapping[str, str] = field(default_factory=dict)
-    """The library of each kind of matrix product in float32."""
+    """Library used for each kind of float32 matrix product."""
 
 
 class LayerProducts(NamedTuple):
-    """The products of a linear layer y = x Wᵀ with G, the gradient of y. Gradients are written to a third matrix."""
+    """The products of a linear layer y = x Wᵀ with G, the gradient of y. Gradients are written to `into`."""
 
     output: Callable[[Tensor, Tensor], Tensor]
     """(x, W) ↦ x Wᵀ"""
@@ -50,12 +50,12 @@ class LayerProducts(NamedTuple):
 
 
 def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
-    """The engine that `backbone.engine` names, for a transformer on its device.
+    """The engine set by `backbone.engine`, for a transformer on its device.
 
-    `auto` is the CPU engine on a CPU and the reference engine elsewhere; the environment variable
-    `TUTELAGE_ENGINE` replaces `auto`. `head` is the verified output head of a language model, None for a transformer of
-    which only states are used. Raises TutelageError where `--engine cpu` is set and the model is on another device or
-    the kernels cannot be compiled, and where the environment variable has another value.
+    `auto` is the CPU engine on a CPU and the reference engine elsewhere; the environment variable `TUTELAGE_ENGINE`
+    overrides `auto`. `head` is the verified output head of a language model, None if only the hidden states of the
+    transformer are used. Raises TutelageError if `--engine cpu` is set but the model is on another device or the
+    kernels cannot be compiled, or if the environment variable has an invalid value.
     """
     name = backbone.engine if backbone.engine != "auto" else _from_environment()
     on_cpu = backbone.device.type == "cpu"
@@ -74,10 +74,10 @@ def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
 def choose_dtype(
     name: config.DtypeName, device: torch.device, engine: config.EngineName, hidden: int
 ) -> torch.dtype:
-    """The precision called `name`, for a model with `hidden` features on a device.
+    """The dtype for the setting `name`, for a model of hidden size `hidden` on a device.
 
-    `auto` is bf16 on a GPU that has it. On a CPU it is bf16 for a model of at least `LEAST_FEATURES`, where the
-    CPU engine computes and the CPU has products of bf16. Elsewhere it is float32.
+    `auto` is bf16 on GPUs that support it, and on a CPU for hidden sizes of at least `LEAST_FEATURES` if the CPU engine
+    is used and the CPU multiplies bf16 in hardware. Otherwise it is float32.
     """
     if name != "auto":
         return torch.bfloat16 if name == "bf16" else torch.float32
@@ -89,7 +89,7 @@ def choose_dtype(
 
 
 def _multiplies_bf16(engine: config.EngineName, hidden: int) -> bool:
-    """Whether an engine has kernels for products of bf16 here that are faster than those of float32."""
+    """Whether the engine's bf16 products are faster than its float32 products on this machine."""
     if (engine if engine != "auto" else _from_environment()) == "plain":
         return False
     from tutelage.engines.cpu.native import matrix_products
@@ -99,11 +99,11 @@ def _multiplies_bf16(engine: config.EngineName, hidden: int) -> bool:
 
 
 def processor_engine() -> ProcessorEngine:
-    """The engine that `auto` is on this machine's CPU.
+    """The engine that `auto` selects on this machine's CPU.
 
-    Compiles the kernels where they are not there yet, which takes about half a minute, and measures products, a second.
+    Compiles the kernels if necessary (about 30 s) and benchmarks matrix products (about 1 s).
 
-    Raises TutelageError where the environment variable has another value.
+    Raises TutelageError if the environment variable has an invalid value.
     """
     if _from_environment() == "plain":
         return ProcessorEngine("plain")
@@ -119,7 +119,8 @@ def processor_engine() -> ProcessorEngine:
 
 
 def layer_products(device: torch.device, dtype: torch.dtype) -> LayerProducts:
-    """The products of a linear layer and its gradients, as the engine of a device computes them in that precision."""
+    """The products of a linear layer and its gradients, as the default engine of a device computes them in that
+    precision."""
     if device.type != "cpu" or dtype != torch.float32 or _from_environment() == "plain":
         return LayerProducts(
             torch.nn.functional.linear,
@@ -136,21 +137,21 @@ def layer_products(device: torch.device, dtype: torch.dtype) -> LayerProducts:
 
 
 def release_memory() -> None:
-    """Return the freed memory that the CPU engine keeps for its next step to the system."""
+    """Return freed memory that the CPU engine retains between steps to the operating system."""
     memory = sys.modules.get("tutelage.engines.cpu.allocator")
     if memory is not None:
         memory.release_freed_memory()
 
 
 def products_state() -> dict[str, object] | None:
-    """The libraries of the matrix products of this process, to be kept with a checkpoint; None where it has computed
-    none by the CPU engine (see `tutelage.engines.cpu.products`)."""
+    """The matrix-product libraries of this process, to be saved in a checkpoint; None if the CPU engine has computed no
+    product (see `tutelage.engines.cpu.products`)."""
     products = sys.modules.get("tutelage.engines.cpu.products")
     return None if products is None else products.state()
 
 
 def resume_products(kept: Mapping[str, Any]) -> str:
-    """Take the libraries of a checkpoint again. Returns a remark where the roundings will be others."""
+    """Restore the matrix-product libraries of a checkpoint. Returns a warning if rounding will differ, else ""."""
     from tutelage.engines.cpu import products
 
     return products.resume(kept)

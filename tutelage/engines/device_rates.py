@@ -1,4 +1,4 @@
-"""The rates of this machine, measured in about a second."""
+"""Compute and memory rates of this machine, measured in about a second."""
 
 import statistics
 import time
@@ -12,24 +12,24 @@ from tutelage.engines.device_memory import available_memory
 from tutelage.engines.plans.hardware import GPUS, Device
 
 Clock = Callable[[], float]
-"""Seconds since some moment."""
+"""A clock in seconds, such as `time.perf_counter`."""
 ROWS = 1024
-"""Rows of the products, which are the tokens of a forward pass."""
+"""Rows of the benchmarked products, that is tokens per forward pass."""
 SECONDS = 0.25
-"""Seconds of repetitions of one measurement."""
+"""Seconds to repeat each measurement."""
 RUNTIME = 410e6
-"""Bytes of a process with torch, transformers and this package, before it has a model."""
+"""Bytes of a process with torch, transformers and this package loaded, but no model."""
 CPU_SHARE = 0.85
-"""Share of the rate of repeated products that a training pass reaches on a CPU: see bench/NOTES.md."""
+"""Rate of a training pass on a CPU relative to repeated products; see bench/NOTES.md."""
 
 
 def this_device(
     device: torch.device, hidden: int, feed_forward: int, clock: Clock = time.perf_counter
 ) -> Device:
-    """A device of this machine: its free memory, the rate of products of a feed-forward layer, the rate of reading.
+    """A device of this machine: available memory, rate of feed-forward matrix products, and memory bandwidth.
 
-    On a CPU the products are measured with the shapes of the model, since small ones are slower. `clock` tells
-    seconds: those of the CPU alone where others use the machine.
+    On a CPU, products are measured with the shapes of the model, since small ones are slower. `clock` returns seconds;
+    use CPU time on shared machines.
     """
     gpu = device.type == "cuda"
     if gpu:
@@ -39,7 +39,7 @@ def this_device(
         name = f"this machine, {counted(torch.get_num_threads(), 'thread')}"
         memory = available_memory(device)
     matrix, vector = torch.ones(16_384, 4_096, device=device), torch.ones(4_096, device=device)
-    seconds = _quickest(lambda: matrix @ vector, device, clock)  # larger than any cache, as in decoding
+    seconds = _quickest(lambda: matrix @ vector, device, clock)  # exceeds all caches, as in decoding
     return Device(
         name=name,
         memory=memory,
@@ -58,7 +58,7 @@ def this_device(
 def _product_rate(
     device: torch.device, dtype: torch.dtype, hidden: int, feed_forward: int, clock: Clock
 ) -> float:
-    """Operations per second of the product of a layer, in the three directions of training."""
+    """Operations per second of a layer's forward and two backward products."""
     rows = ROWS if device.type == "cpu" else 8 * ROWS
     x = torch.randn(rows, hidden, device=device, dtype=dtype)
     w = torch.randn(feed_forward, hidden, device=device, dtype=dtype)
@@ -74,7 +74,7 @@ def _product_rate(
 
 
 def _quickest(work: Callable[[], object], device: torch.device, clock: Clock) -> float:
-    """Seconds of a call: the median of the best third, which others on the machine disturbed least."""
+    """Seconds per call: the median of the fastest third, which is robust to other load on the machine."""
     times: list[float] = []
     while len(times) < 4 or sum(times) < SECONDS:
         started = clock()

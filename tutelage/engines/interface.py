@@ -1,4 +1,4 @@
-"""The interface between what a model is (`tutelage.models`) and how it computes: engine, decoders, arguments."""
+"""Interface between models (`tutelage.models`) and their computation: engine, decoders and argument types."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -14,12 +14,12 @@ from tutelage.core.rows import RowList
 from tutelage.engines.logprobs import Head, ValueHead
 
 OnToken = Callable[[Int[Tensor, " B"]], None]
-"""A function that is called with the tokens of every step."""
+"""Callback for the tokens of every step."""
 
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """Tokenised prompts of at least one token each. `ids` name the random streams of the prompts."""
+    """Tokenised prompts of at least one token each. `ids` identify the random streams of the prompts."""
 
     tokens: tuple[tuple[int, ...], ...]
     ids: tuple[str, ...]
@@ -27,23 +27,23 @@ class PromptTokens:
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """Different prompts that are decoded together, and the number of answers to each."""
+    """Distinct prompts that are decoded together, and the number of completions for each."""
 
     prompts: tuple[tuple[int, ...], ...]
     answers: tuple[int, ...]
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest prompt."""
+        """Length of the longest prompt in tokens."""
         return max(map(len, self.prompts))
 
 
 @runtime_checkable
 class Decoder(Protocol):
-    """Reads the tokens of answers that are being sampled. Its lines are these answers, prompt by prompt."""
+    """Incremental decoding of sampled completions. Its lines are the completions, prompt by prompt."""
 
     def start(self) -> Float[Tensor, "n V"]:
-        """Read the prompts. Returns the logits of the first token of each line."""
+        """Read the prompts. Returns logits of the first token of each line."""
         ...
 
     def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
@@ -51,38 +51,38 @@ class Decoder(Protocol):
         ...
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
-        """Drop all lines but these, which are ascending."""
+        """Drop all lines except `lines` (ascending)."""
         ...
 
     def close(self, rows: Rollout) -> None:
-        """Called when all lines have ended. `rows` are all answers, prompt by prompt."""
+        """Finish decoding, once all lines have ended. `rows` are all completions, prompt by prompt."""
         ...
 
 
 @runtime_checkable
 class Decoders(Protocol):
-    """Makes decoders on the weights that a model has now. Several may be in use in turn."""
+    """Factory of decoders on the current weights of a model. Several decoders may be used alternately."""
 
     def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
-        """A decoder of answers of up to `limit` tokens."""
+        """A decoder for completions of up to `limit` tokens."""
         ...
 
     def step(
         self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
     ) -> list[Float[Tensor, "_ _"]]:
-        """Have several decoders, of which each has read its prompts, read one more token of each line: together, where
-        that is faster. Returns the logits of the next tokens."""
+        """Run one step of several started decoders, jointly if that is faster. Returns the logits of the next
+        tokens."""
         ...
 
     def restore(self) -> None:
-        """Return the model to its own layout, for a forward pass between two steps of decoders."""
+        """Restore the model's original layout, for a forward pass between decoding steps."""
         ...
 
 
 @dataclass(frozen=True)
 class RolloutSize:
-    """What a rollout will hold: `n` answers of up to `limit` tokens to each prompt. `first` are the prompts whose rows
-    will be scored with gradients next."""
+    """Size of a rollout: `n` completions of up to `limit` tokens per prompt. `first` are the prompts whose rows are
+    scored with gradients next."""
 
     prompts: tuple[tuple[int, ...], ...]
     n: int
@@ -91,7 +91,7 @@ class RolloutSize:
 
 
 class Reference(Protocol):
-    """The model that an exact KL is measured to: `states` before each response token, and the `head` on them."""
+    """Reference model of an exact KL: `states` before each completion token, and the `head` on them."""
 
     @property
     def head(self) -> Head: ...
@@ -101,18 +101,18 @@ class Reference(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """The computation of one transformer. Engines of a model agree up to rounding; state between calls is private."""
+    """Computation of one transformer. All engines agree up to rounding and keep state between calls private."""
 
     name: str
     head: Head
 
     @property
     def is_exact(self) -> bool:
-        """Whether `generate` and `score` give a token one log-probability: in float32 up to rounding, elsewhere to the
-        last bit."""
+        """Whether `generate` and `score` give the same log-probabilities: up to rounding in float32, bit-identical in
+        other dtypes."""
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
-        """Hidden states before each of the M response tokens, row by row."""
+        """Hidden states before each of the M completion tokens, row by row."""
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
         """Hidden state at the last token of each row."""
@@ -127,26 +127,26 @@ class Engine(Protocol):
         reference: Callable[[], AbstractContextManager[Reference]] | None = None,
         mixture: float = 1.0,
     ) -> TokenScores:
-        """Log-probability and, on request, entropy, value and divergence from `reference` of each response token; for
+        """Log-probability and, on request, entropy, value and divergence from `reference` of each completion token; for
         `mixture` see `core.kl.exact_divergence`."""
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
-        """Logits of the M response tokens over the temperature, differentiable twice."""
+        """Logits of the M completion tokens divided by the temperature, twice differentiable."""
 
     def generate(
         self, prompts: PromptTokens, n: int, sampling: config.Sampling, *, end_ids: Sequence[int], seed: int,
         scored_first: frozenset[str] = frozenset(), rows_at_once: int | None = None, on_token: OnToken | None = None,
     ) -> Rollout:  # fmt: skip
-        """Sample `n` answers to each prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`).
-        `scored_first`: the ids of prompts whose rows will be scored with gradients next, each once, before any weight
+        """Sample `n` completions per prompt, each ended by one of `end_ids` or the limit (see `sampling.sample`).
+        `scored_first`: ids of prompts whose rows are scored with gradients next, once each, before any weight
         changes."""
 
     def decoding(self, size: RolloutSize | None = None) -> AbstractContextManager[Decoders]:
-        """The context in which answers are decoded; no weight changes inside. `size` is that of
-        the one rollout that will be decoded, where rows of it will be scored with gradients next."""
+        """Context for decoding, inside which weights must not change. `size` is the size of the rollout, if some of its
+        rows are scored with gradients next."""
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
-        """Parts of a batch, as indices of rows, for which a forward pass computes at most `tokens` tokens each."""
+        """Split a batch into parts, as row indices, of at most `tokens` tokens per forward pass."""
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
         """Add the gradient of a loss to the gradients of the parameters."""
@@ -155,4 +155,4 @@ class Engine(Protocol):
         """√ Σ g² over all entries of all gradients."""
 
     def metrics(self) -> dict[str, float]:
-        """The engine's own figures about the last rollout and its update."""
+        """Engine metrics of the last rollout and its update."""

@@ -1,7 +1,7 @@
-"""A key/value cache of transformers in preallocated memory.
+"""Preallocated key/value cache for transformers.
 
-The growing cache of transformers concatenates all keys and values again for every decoded token. This one is allocated
-once for the whole answer and returns views, and rows that have ended can be dropped from it.
+The dynamic cache of transformers concatenates all keys and values for every decoded token. This cache is allocated once
+for the whole completion, returns views, and supports dropping finished rows.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ class PreallocatedLayer(DynamicLayer):
     def lazy_initialization(
         self, key_states: Float[Tensor, "B K T w"], value_states: Float[Tensor, "B K T v"]
     ) -> None:
-        """Allocate the buffers for the sizes and the type of the first keys and values."""
+        """Allocate buffers with the sizes and dtype of the first keys and values."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.key_buffer, self.value_buffer = (
             x.new_empty(*x.shape[:2], self.room, x.shape[3]) for x in (key_states, value_states)
@@ -51,11 +51,11 @@ class PreallocatedLayer(DynamicLayer):
         return self.length
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each row `repeats` times: one prompt, many answers."""
+        """Repeat each row `repeats` times, for several completions per prompt."""
         self._rebuild(lambda x: x.repeat_interleave(repeats, dim=0))
 
     def batch_select_indices(self, indices: Int[Tensor, " n"]) -> None:
-        """Replace the rows by those at `indices`."""
+        """Select the rows at `indices`."""
         self._rebuild(lambda x: x[indices])
 
     def _rebuild(self, rows: Any) -> None:
@@ -72,8 +72,7 @@ class PreallocatedLayer(DynamicLayer):
 def preallocated(model_config: Any, room: int) -> Cache:
     """A cache with `room` positions for the model.
 
-    Layers with a sliding window and recurrent layers, which do not keep every key, have the cache layers of
-    transformers.
+    Sliding-window and recurrent layers, which do not keep every key, use the cache layers of transformers.
     """
     from transformers import DynamicCache
 
@@ -84,5 +83,5 @@ def preallocated(model_config: Any, room: int) -> Cache:
 
 
 def rows_can_move(cache: Cache) -> bool:
-    """Whether rows can be repeated and dropped, since every layer of the cache holds keys and values only."""
+    """Whether rows can be repeated and dropped: every layer of the cache holds only keys and values."""
     return all(type(layer) in (PreallocatedLayer, DynamicSlidingWindowLayer) for layer in cache.layers)

@@ -1,11 +1,11 @@
-"""Log-probabilities from hidden states, without holding the logits of all positions at once.
+"""Log-probabilities from hidden states, without materialising the logits of all positions.
 
     logits = softcap(scale · (W h + b)) / T          log π(a) = logits[a] − logsumexp(logits)
     H = − Σ_v π(v) log π(v)
 
-The [N, V] tensor of logits with a vocabulary of 50,000 tokens is the largest one in language-model training by far, and
-almost all of it is discarded. Here it exists one chunk of rows at a time, and the backward pass recomputes each chunk;
-up to `KEPT_ELEMENTS` are kept for it instead. Softmax and sums are float32 whatever the type of the weights.
+With a vocabulary of 50,000 tokens, the [N, V] logits are by far the largest tensor in language-model training, and
+almost all of it is discarded. Here logits exist one chunk of rows at a time, and the backward pass recomputes each
+chunk; up to `KEPT_ELEMENTS` are saved instead. Softmax and sums are float32 for all dtypes of weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,8 +30,8 @@ ValueHead = Callable[[Float[Tensor, "M d"]], Float[Tensor, "M 1"]]
 class Head:
     """The map from hidden states to logits: `softcap(scale · (W h + b))`.
 
-    Without `weight` and `module` the head is unknown, and the states are logits already: an architecture whose head is
-    not reproduced. `module` is called instead of W and b where the head is not one matrix, as with LoRA on the head.
+    Without `weight` and `module` the head is unknown and the states are already logits, for architectures whose head is
+    not reproduced. `module` is called instead of W and b if the head is not one matrix, as with LoRA on the head.
     """
 
     weight: Float[Tensor, "V d"] | None = None
@@ -42,7 +42,7 @@ class Head:
 
     @property
     def is_known(self) -> bool:
-        """Whether the head takes hidden states, not logits."""
+        """Whether the head takes hidden states instead of logits."""
         return self.weight is not None or self.module is not None
 
     def logits(self, states: Float[Tensor, "*N d"]) -> Float[Tensor, "*N V"]:
@@ -62,9 +62,9 @@ class Head:
 def softmax_parts(
     logits: Float[Tensor, "n V"],
 ) -> tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """The softmax, which overwrites the logits, and the log-sum-exp of each row in two parts:
+    """The softmax, overwriting the logits, and the log-sum-exp of each row in two parts:
 
-    logsumexp x = max x + log Σ exp(x − max x)        (their sum, as one number, would be less exact)
+    logsumexp x = max x + log Σ exp(x − max x)        (kept apart for precision)
     """
     maximum = logits.amax(-1)
     probabilities = torch.softmax(logits, -1, out=logits)
@@ -77,7 +77,7 @@ def add_product(
     x: Float[Tensor, "n in"],
     total: Float[Tensor, "out in"] | None = None,
 ) -> Float[Tensor, "out in"] | None:
-    """Gᵀ X added to `total`, a gradient of `weight` in float32 at least; None starts a total."""
+    """Gᵀ X added to `total`, a gradient of `weight` of at least float32 precision; a new gradient if None."""
     if total is None:
         product = grad.T @ x
         return product.to(torch.promote_types(product.dtype, torch.float32))
@@ -94,7 +94,7 @@ def input_gradient(
 def linear(
     weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None
 ) -> Callable[[Float[Tensor, "*N d"]], Float[Tensor, "*N V"]]:
-    """The function x ↦ W x + b on the present weights."""
+    """The function x ↦ W x + b on the current weights."""
     return lambda x: nn.functional.linear(x, weight.to(x.dtype), bias)
 
 
@@ -105,7 +105,7 @@ class HeadKernels:
     softmax_parts: Callable[[Matrix], tuple[Matrix, Vector, Vector]]
     """See `softmax_parts`."""
     add_product: Callable[[Matrix, Matrix, Matrix, Matrix | None], Matrix | None]
-    """See `add_product`. Returns None where the product was added to the gradient of `weight` in place."""
+    """See `add_product`. Returns None if the product was added to the gradient of `weight` in place."""
     linear: Callable[[Matrix, Vector | None], Callable[[Matrix], Matrix]] = linear
     """See `linear`."""
     input_gradient: Callable[[Matrix, Matrix, Matrix], None] = input_gradient
@@ -126,7 +126,7 @@ def token_scores(
 ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
     """The log-probability of each token, and the entropy of its distribution if `entropy` is set, else None.
 
-    Both are float32, with gradients to the states and to the head. The entropy costs a second sum over the vocabulary.
+    Both are float32 and differentiable in the states and the head. The entropy costs a second sum over the vocabulary.
     """
     if head.module is not None or head.weight is None:
         return _checkpointed(states, head, tokens, temperature, entropy)
@@ -145,10 +145,10 @@ def reference_divergence(
     mixture: float = 1.0,
     temperature: float = 1.0,
 ) -> Float[Tensor, " N"]:
-    """The divergence of the next-token distributions from those of a reference at each of N states, in nats: KL(π‖ref),
-    or for another `mixture` as `core.kl.exact_divergence` says.
+    """The divergence of next-token distributions from those of a reference at each of N states, in nats: KL(π‖ref), or
+    for other values of `mixture` see `core.kl.exact_divergence`.
 
-    `ref_logits` is the head of the reference. The gradient goes to `states` and `head`, chunk by chunk as in
+    `ref_logits` is the head of the reference. Differentiable in `states` and `head`, chunk by chunk as in
     `token_scores`.
     """
 
@@ -173,7 +173,7 @@ def _chunks(rows: int, vocabulary: int) -> Iterator[slice]:
 def _checkpointed(
     states: Tensor, head: Head, tokens: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """`token_scores` in plain autograd, chunk by chunk: for heads that are more than one matrix."""
+    """`token_scores` by checkpointed autograd, chunk by chunk, for heads of more than one matrix."""
 
     def scores(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = (head.logits(states) / temperature).log_softmax(-1)
@@ -192,12 +192,12 @@ def _checkpointed(
 
 
 class _ChunkedScores(torch.autograd.Function):
-    """`token_scores` for a head of one matrix, with the gradient written out.
+    """`token_scores` for a head of one matrix, with an explicit gradient.
 
     With p the distribution at one position and a its token:
         ∂ log p(a) / ∂ logits = onehot(a) − p            ∂ H / ∂ logits = − p (log p + H)
-    Only p is stored, over the logits. Where p was kept for the backward pass, the gradient overwrites it; a second
-    backward pass computes p again. Under autocast the products of the backward pass are in its type too.
+    Only p is stored, in place of the logits. If p was saved for the backward pass, the gradient overwrites it; a second
+    backward pass recomputes p. Under autocast, the products of the backward pass use its dtype too.
     """
 
     @staticmethod
@@ -289,6 +289,6 @@ class _ChunkedScores(torch.autograd.Function):
 
 
 def _logits(head: Head, states: Tensor, temperature: float) -> Tensor:
-    """logits / T of some rows, in memory that may be overwritten. Float[n, V]"""
+    """logits / T of some rows, in a tensor that may be overwritten. Float[n, V]"""
     logits = head.logits(states)
     return logits if temperature == 1.0 else logits.div_(temperature)

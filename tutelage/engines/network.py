@@ -1,4 +1,4 @@
-"""A transformers model as the engines see it: trunk, layers, output head, precision, activation checkpointing."""
+"""Access to the parts of a transformers model: trunk, layers, output head, precision, activation checkpointing."""
 
 import inspect
 import math
@@ -23,12 +23,12 @@ from tutelage.data.chat_tokens import end_token_ids
 from tutelage.engines.logprobs import Head
 
 CACHE_NAMES = ("cache", "past_key_values")
-"""What transformers calls the cache of keys and values in the arguments of a forward pass: the first since 5.24."""
+"""Names of the key/value cache argument in transformers; the first since 5.24."""
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A transformer as loaded: `model` is a PEFT model where there is an adapter."""
+    """A loaded transformer; `model` is a PEFT model if there is an adapter."""
 
     model: PreTrainedModel | PeftModel
     tokenizer: Any
@@ -43,37 +43,37 @@ def inner(model: nn.Module) -> Any:
 
 
 def trunk(model: nn.Module) -> Any:
-    """The transformer without its head: token ids → hidden states. Adapters stay active in it."""
+    """The transformer without its head: token ids → hidden states. Adapters remain active."""
     return inner(model).base_model
 
 
 def layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a transformer, in order. Raises TutelageError where its architecture does not mark them."""
+    """The layers of a transformer, in order. Raises TutelageError if its architecture does not declare them."""
     marked: list[nn.Module] = [
         each for each in trunk(model).modules() if isinstance(each, GradientCheckpointingLayer)
     ]
     if not marked:
         raise TutelageError(
-            f"{type(inner(model)).__name__} does not mark its layers, so they cannot be treated one by one: leave "
-            "--activation-checkpointing out."
+            f"{type(inner(model)).__name__} does not declare its layers, which activation checkpointing requires: "
+            "omit --activation-checkpointing."
         )
     return marked
 
 
 def feed_forward_width(settings: Any) -> int:
-    """The width inside a feed-forward block, by the text configuration of a model: 4 · hidden where it names none."""
+    """The intermediate size of a feed-forward block from the text configuration of a model; 4 · hidden by default."""
     names = ("intermediate_size", "ffn_dim", "n_inner")
     sizes = (int(size) for name in names if (size := getattr(settings, name, None)))
     return next(sizes, 4 * int(settings.hidden_size))
 
 
 def context_of(model: nn.Module) -> int | None:
-    """The number of tokens that a model can attend to, where its configuration says."""
+    """The context length of a model, if its configuration states it."""
     return getattr(inner(model).config.get_text_config(), "max_position_embeddings", None)
 
 
 def attention_window(model: nn.Module) -> float:
-    """The shortest window of attention, in tokens, that the configuration of a model names; ∞ where it names none."""
+    """The shortest attention window in the configuration of a model, in tokens; ∞ without one."""
     settings = inner(model).config.get_text_config()
     kinds = getattr(settings, "layer_types", None)
     if (kinds and set(kinds) == {"full_attention"}) or getattr(settings, "use_sliding_window", None) is False:
@@ -83,13 +83,13 @@ def attention_window(model: nn.Module) -> float:
 
 
 def cache_name(module: nn.Module) -> str:
-    """The argument of the forward pass of `module` that takes the cache of keys and values (see `CACHE_NAMES`)."""
+    """The name of the key/value cache argument in the forward pass of `module` (see `CACHE_NAMES`)."""
     names = inspect.signature(module.forward).parameters
     return next((name for name in CACHE_NAMES if name in names), CACHE_NAMES[-1])
 
 
 def end_ids_of(backbone: Backbone) -> tuple[int, ...]:
-    """The tokens that end an answer, by the tokenizer and the model's generation configuration."""
+    """End tokens of a completion, from the tokenizer and the model's generation configuration."""
     settings = getattr(inner(backbone.model), "generation_config", None)
     return tuple(end_token_ids(backbone.tokenizer, settings))
 
@@ -111,7 +111,7 @@ def run_trunk(
 
 
 def head_of(model: nn.Module) -> Head:
-    """The output head as a value, with the scale and soft cap that the configuration names."""
+    """The output head, with the scale and soft cap of the configuration."""
     whole = inner(model)
     layer, settings = whole.get_output_embeddings(), whole.config.get_text_config()
     scale = 1.0
@@ -127,9 +127,9 @@ def head_of(model: nn.Module) -> Head:
 
 @torch.no_grad()
 def verified_head(model: nn.Module) -> Head:
-    """`head_of` where head(trunk(x)) equals the model's own logits on a few tokens, else an unknown head.
+    """`head_of` if head(trunk(x)) equals the model's own logits on a few tokens, else an unknown head.
 
-    An architecture may do something to its logits that the configuration does not name.
+    An architecture may transform its logits in ways not stated in the configuration.
     """
     vocabulary = int(inner(model).config.get_text_config().vocab_size)
     tokens = (torch.arange(1, 6, device=next(model.parameters()).device) * 7 % vocabulary)[None]
@@ -147,25 +147,23 @@ def verified_head(model: nn.Module) -> Head:
 
 
 def checkpointed(backbone: Backbone) -> Backbone:
-    """The backbone, computed by the reference engine, with every layer of its model checkpointed: a layer keeps its
-    inputs alone, and is computed again in the backward pass.
+    """The backbone with activation checkpointing, on the reference engine: a layer saves only its inputs and is
+    recomputed in the backward pass.
 
-    Memory per token falls from all that the layers compute to one hidden state per layer, for a second forward pass of
-    every layer (Chen et al. 2016, arXiv 1604.06174). Gradients are those without it.
+    Memory per token falls from all activations to one hidden state per layer, at the cost of a second forward pass
+    (Chen et al. 2016, arXiv 1604.06174). Gradients are unchanged.
 
-    Raises TutelageError where another engine is set, or the architecture does not say what its layers are.
+    Raises TutelageError if another engine is set or the architecture does not declare its layers.
     """
     if backbone.engine == "cpu":
-        raise TutelageError(
-            "--activation-checkpointing is computed by the plain engine alone: leave --model.engine cpu out."
-        )
+        raise TutelageError("--activation-checkpointing requires the plain engine: omit --model.engine cpu.")
     for layer in layers(backbone.model):
         layer.forward = partial(_recomputed, layer.forward)
     return replace(backbone, engine="plain")
 
 
 def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The forward pass of a layer; without gradients nothing is kept anyway."""
+    """The checkpointed forward pass of a layer; plain without gradients."""
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     return checkpoint(forward, *args, use_reentrant=False, **kwargs)

@@ -1,13 +1,13 @@
-"""Packs rows into one sequence of tokens, in which every distinct prompt stands once and padding not at all.
+"""Packing of rows into one sequence of tokens that contains every distinct prompt once and no padding.
 
-    prompt A · response 1 of A · response 2 of A · prompt B · response of B · …
+    prompt A · completion 1 of A · completion 2 of A · prompt B · completion of B · …
 
-A prompt with its responses is a prefix tree: a shared prefix, and suffixes that all continue it. Linear layers, norms
-and MLPs do not depend on neighbouring tokens; positions and attention (`tutelage.engines.cpu.packed_attention`) do, and
-follow the layout that is computed here.
+A prompt with its completions is a prefix tree: a shared prefix and suffixes that continue it. Linear layers, norms and
+MLPs act on single tokens; positions and attention (`tutelage.engines.cpu.packed_attention`) follow the layout computed
+here.
 
-Tokens that several prompts begin with, as those of a system prompt, may stand once too. Then the packed sequence has N
-tokens, and the sequences in which they attend have M: one token may be in several of these (see `CommonTokens`).
+Common prefixes of prompts, such as a system prompt, may be packed once too. The packed sequence then has N tokens, but
+the sequences over which attention runs have M, since a token may be in several of them (see `CommonTokens`).
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from tutelage.core.batch import Rows
 from tutelage.core.rows import COMMON, aligned_prompts, before_each_response_token, positions
 
 SHORT = 512
-"""Tokens below which lone sequences attend in one call with others of similar length; longer ones attend alone."""
+"""Length below which lone sequences are batched with others of similar length for attention."""
 SIMILAR = 0.75
-"""The shortest sequence of such a call, as a share of the longest."""
+"""Shortest sequence of such a batch, relative to the longest."""
 
 
 @dataclass(frozen=True)
@@ -39,43 +39,44 @@ class PrefixTree:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sequences of similar length that attend in one call: lone sequences, or suffixes without their prefixes."""
+    """Sequences of similar length batched in one attention call: lone sequences, or suffixes without their prefixes."""
 
     token: Int[Tensor, "b L"]  # the index of each token in the packed sequence; N after the end of a sequence
     are_suffixes: bool
-    start: int | None = None  # the first token, where the sequences are of one length and consecutive
+    start: int | None = None  # the first token, if the sequences are consecutive and of equal length
 
 
 @dataclass(frozen=True)
 class CommonTokens:
-    """Tokens that stand once among N packed tokens and are in several of the sequences of M tokens. They come first in
-    each of these, and attend in the first of them."""
+    """Tokens packed once among N tokens that belong to several of the sequences of M tokens. They come first in each
+    sequence, and attend in the first of these sequences."""
 
-    token: Int[Tensor, " M"]  # the packed token at each place of the sequences
-    place: Int[Tensor, " N"]  # the first place of each packed token, ascending
+    token: Int[Tensor, " M"]  # packed token at each position of the sequences
+    place: Int[Tensor, " N"]  # first position of each packed token, ascending
 
     def spread(self, x: Shaped[Tensor, "N ..."]) -> Shaped[Tensor, "M ..."]:
-        """What each packed token has, at all of its places."""
+        """Copy the entry of each packed token to all of its positions."""
         return x.index_select(0, self.token)
 
     def gathered(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "N ..."]:
-        """What each packed token has at its first place."""
+        """The entry of each packed token at its first position."""
         return x.index_select(0, self.place)
 
     def summed(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "N ..."]:
-        """The sum over the places of each packed token."""
+        """The sum over the positions of each packed token."""
         return self.gathered(x).index_add_(0, self.token[self.again], x.index_select(0, self.again))
 
     @cached_property
     def again(self) -> Int[Tensor, " C"]:
-        """The C = M − N places of tokens that have an earlier place."""
+        """The C = M − N positions of tokens that also have an earlier one."""
         first = torch.zeros_like(self.token, dtype=torch.bool).index_fill_(0, self.place, True)
         return (~first).nonzero().squeeze(1)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The sequences of a packed sequence, of M tokens. Long lone sequences are prefix trees without suffixes."""
+    """Division of a packed sequence into sequences with M tokens in total. Long lone sequences are prefix trees without
+    suffixes."""
 
     trees: tuple[PrefixTree, ...]
     buckets: tuple[Bucket, ...]
@@ -83,42 +84,42 @@ class Layout:
     prefix: Int[
         Tensor, " M"
     ]  # the number of the prefix that a suffix continues; a token's own sequence elsewhere
-    common: CommonTokens | None = None  # None where the sequences are the packed sequence
+    common: CommonTokens | None = None  # None if the sequences are the packed sequence
 
     def spread(self, x: Shaped[Tensor, "N ..."]) -> Shaped[Tensor, "M ..."]:
-        """See `CommonTokens.spread`; `x` itself where no token is common."""
+        """See `CommonTokens.spread`; `x` itself if no token is common."""
         return x if self.common is None else self.common.spread(x)
 
     def gathered(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "N ..."]:
-        """See `CommonTokens.gathered`; `x` itself where no token is common."""
+        """See `CommonTokens.gathered`; `x` itself if no token is common."""
         return x if self.common is None else self.common.gathered(x)
 
     def skipped(self) -> Int[Tensor, " S"]:
-        """How many first tokens of each of the S sequences are in an earlier one."""
+        """Number of leading tokens of each of the S sequences that are in an earlier one."""
         again = self.sequence[:0] if self.common is None else self.sequence[self.common.again]
         return again.bincount(minlength=int(self.sequence.max()) + 1)
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """B rows with Q prompt and R response tokens as a packed sequence of N tokens."""
+    """B rows with Q prompt and R completion tokens as a packed sequence of N tokens."""
 
     tokens: Int[Tensor, " N"]
     positions: Int[Tensor, " N"]  # the position of each token in its row
     layout: Layout
-    before: Int[Tensor, "B R"]  # the index of the token before each response token; undefined where masked
+    before: Int[Tensor, "B R"]  # the index of the token before each completion token; undefined where masked
     last: Int[Tensor, " B"]  # the index of the last packed token of each row
     cell: Int[Tensor, " N"]  # the index of each token in the rows, flattened from [B, Q + R]
 
 
 def pack(rows: Rows, *, with_last: bool, apart: bool = False, common: bool = False) -> PackedRows:
-    """Rows as a packed sequence, `with_last` or without the last token of each response, which predicts nothing.
+    """Pack rows into one sequence, `with_last` or without the last token of each completion, which predicts nothing.
 
-    With `apart`, a prompt and its only response are a prefix and a suffix too: sums over keys then have one order,
-    whatever the number of responses. With `common`, tokens that several prompts begin with stand once, if they are
-    COMMON or more.
+    With `apart`, a prompt and its only completion are a prefix and a suffix too, so that the order of summation over
+    keys is the same for any number of completions. With `common`, common prefixes of prompts of at least COMMON tokens
+    are packed once.
 
-    Raises ValueError where a prompt has no token: no state would predict the first token of its response.
+    Raises ValueError if a prompt has no token: no state would predict the first token of its completion.
     """
     if not rows.prompt_mask.any(1).all():
         raise ValueError("a prompt needs at least one token")
@@ -151,11 +152,11 @@ def pack(rows: Rows, *, with_last: bool, apart: bool = False, common: bool = Fal
 
 
 def _common_tokens(prompts: Int[Tensor, "P Q"], starts: Int[Tensor, " P"], count: int) -> CommonTokens | None:
-    """The tokens that several prompts begin with; None where there are none. Of `count` tokens of all sequences.
+    """Common prefixes of prompts, among the `count` tokens of all sequences; None if there are none.
 
-    The prompts are distinct and in order, with −1 after their end. Each begins at one of `starts` of the sequences.
+    The prompts are distinct and sorted, with −1 after their end. `starts` are their positions in the sequences.
     """
-    shared = torch.zeros_like(starts)  # the first tokens of each that are those of the prompt before
+    shared = torch.zeros_like(starts)  # length of the prefix shared with the previous prompt
     shared[1:] = (prompts[1:] == prompts[:-1]).cumprod(1).sum(1)
     shared[shared < COMMON] = 0
     if not shared.any():
@@ -164,14 +165,14 @@ def _common_tokens(prompts: Int[Tensor, "P Q"], starts: Int[Tensor, " P"], count
     owner = number[:, None].where(shared[:, None] <= column, 0).cummax(0).values
     again = column < shared[:, None]
     place = torch.arange(count, device=starts.device)
-    first = place.clone()  # the first place of the token at each place
+    first = place.clone()  # first position of the token at each position
     first[(starts[:, None] + column)[again]] = (starts[owner] + column)[again]
     is_first = first == place
     return CommonTokens((is_first.cumsum(0) - 1)[first], is_first.nonzero().squeeze(1))
 
 
 def _without_copies(packed: PackedRows, common: CommonTokens) -> PackedRows:
-    """The packed rows with their common tokens once."""
+    """The packed rows with common tokens deduplicated."""
     return PackedRows(
         tokens=common.gathered(packed.tokens),
         positions=common.gathered(packed.positions),
@@ -193,14 +194,14 @@ def layout_of(
     """The layout of rows that are ordered by family.
 
     For each row: `family`, the number of its prompt, `prompts`, the length of that prompt, and `own`, the number of
-    packed tokens of its response. `apart` as in `pack`.
+    packed tokens of its completion. `apart` as in `pack`.
     """
     trees: list[PrefixTree] = []
     lone: list[tuple[int, int]] = []
     suffixes: list[tuple[int, int]] = []
     sequence: list[
         tuple[int, int]
-    ] = []  # (number of tokens, the prefix that they continue, or their own number)
+    ] = []  # (number of tokens, index of the continued prefix or of the sequence itself)
     at = 0
     for _, members in groupby(range(len(family)), key=family.__getitem__):
         rows = list(members)
@@ -232,7 +233,7 @@ def layout_of(
 def _buckets(
     spans: Sequence[tuple[int, int]], padding: int, are_suffixes: bool, device: torch.device
 ) -> list[Bucket]:
-    """The buckets of sequences, given as (start, length), the longest first. `padding` is the index of no token."""
+    """Buckets of sequences given as (start, length), longest first. `padding` is the index used for padding."""
     groups: list[list[tuple[int, int]]] = []
     for span in sorted(spans, key=lambda span: -span[1]):
         if not groups or span[1] < SIMILAR * groups[-1][0][1]:

@@ -1,8 +1,8 @@
 """The reference engine: transformers' own modules on padded batches, on any device and in any precision.
 
-It changes nothing about a model, compiles nothing and keeps nothing between calls. Every other engine is tested
-against it. Each row is a row of a padded batch; on a GPU, rows that share prompts are read as one packed sequence
-where that saves enough tokens (see `PlainEngine.packs`).
+It does not modify the model, compile kernels or keep state between calls. All other engines are tested against it. Rows
+form a padded batch; on a GPU, rows with shared prompts are read as one packed sequence if that saves enough tokens (see
+`PlainEngine.packs`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,17 +58,18 @@ from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.sampling import sample
 
 SAVED = 0.3
-"""Share of the tokens of a padded batch that a packed sequence must save: its attention computes all pairs."""
+"""Share of the tokens of a padded batch that packing must save, since its attention computes all pairs."""
 LONGEST_PACKED = 8192
-"""Tokens of the longest packed sequence: its mask has the square of their number."""
+"""Maximum tokens of a packed sequence, whose mask is quadratic in them."""
 DEPART_WHEN = 0.75
-"""The share of unfinished lines below which finished lines leave a cache, which copies the cache."""
+"""Share of unfinished lines below which finished lines are dropped from the cache, by copying it."""
 
 
 class PlainEngine:
     """The reference implementation of `Engine`.
 
-    `head` is the verified output head of a language model, or None for a transformer of which only states are used.
+    `head` is the verified output head of a language model, or None if only the hidden states of the transformer are
+    used.
     """
 
     name = "plain"
@@ -80,7 +81,7 @@ class PlainEngine:
         self.is_scalar = head is None
         self.head = head or Head()
         self.packs = self.device.type == "cuda"
-        """Whether rows with shared prompts may be read as one packed sequence, each prompt once."""
+        """Whether rows with shared prompts may be packed into one sequence with each prompt once."""
         self._packable: bool | None = None
 
     @property
@@ -93,7 +94,7 @@ class PlainEngine:
         return precision(self.device, self.dtype)
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
-        """See `Engine.states`. Logits [M, V] where the head of the model is unknown."""
+        """See `Engine.states`. Logits [M, V] if the head of the model is unknown."""
         if self.packs and (packed := self._pack(rows)) is not None:
             with self.precision():
                 return self._packed(packed)[packed.before[rows.places]]
@@ -101,7 +102,7 @@ class PlainEngine:
             return before_each_response_token(self._padded(rows), rows)[rows.places]
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
-        """See `Engine.last_states`. Equal rows are read once."""
+        """See `Engine.last_states`. Reads equal rows once."""
         first, same = distinct(rows)
         if len(first) < len(rows):
             return embedding(same, self.last_states(rows.rows(first)))
@@ -119,7 +120,7 @@ class PlainEngine:
         reference: Callable[[], AbstractContextManager[Reference]] | None = None,
         mixture: float = 1.0,
     ) -> TokenScores:
-        """See `Engine.score`. Only response positions reach the head, and no logits outlive their chunk."""
+        """See `Engine.score`. The head runs only on completion positions, and logits exist one chunk at a time."""
         states = self.states(rows)
         with self.precision():
             logp, entropies = token_scores(
@@ -148,7 +149,7 @@ class PlainEngine:
         reference: Callable[[], AbstractContextManager[Reference]],
         mixture: float,
     ) -> Tensor:
-        """The divergence from the reference at the states of the response tokens. Float[M, d] -> Float[M]"""
+        """The divergence from the reference at the states of the completion tokens. Float[M, d] -> Float[M]"""
 
         def ref_logits(ref_states: Tensor) -> Tensor:
             with reference() as model:
@@ -162,13 +163,13 @@ class PlainEngine:
             )
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
-        """See `Engine.logits`. The attention runs on kernels whose gradient has a gradient."""
+        """See `Engine.logits`. Uses twice-differentiable attention kernels."""
         kernels = sdpa_kernel(SDPBackend.MATH) if torch.is_grad_enabled() else nullcontext()
         with self.precision(), kernels:
             return self.head.logits(self.states(rows)) / temperature
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
-        """See `Engine.split`. Tokens are counted with their padding."""
+        """See `Engine.split`. Counts padding."""
         return split_by_length(batch, tokens)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
@@ -222,7 +223,7 @@ class PlainEngine:
         yield CachedDecoders(self.backbone, self.head)
 
     def _pack(self, rows: Rows) -> PackedRows | None:
-        """The rows as a packed sequence, or None where that saves too little or the attention takes no such mask."""
+        """The packed rows; None if that saves too little or the attention does not support such masks."""
         cells = rows.prompt_mask.numel() + rows.mask.numel()
         longest = int(rows.lengths().max()) if len(rows) else 0
         if longest > attention_window(self.model) or not self._reads_packed_sequences():
@@ -232,7 +233,7 @@ class PlainEngine:
         return packed if count <= min((1 - SAVED) * cells, LONGEST_PACKED) else None
 
     def _packed(self, packed: PackedRows) -> Tensor:
-        """Last hidden states of a packed sequence of N tokens, by one attention with a mask. Float[N, d]"""
+        """Last hidden states of a packed sequence of N tokens, by one masked attention. Float[N, d]"""
         sequence, prefix = packed.layout.sequence, packed.layout.prefix
         visible = ((sequence[:, None] == sequence) | (prefix[:, None] == sequence)).tril()
         states: Tensor = trunk(self.model)(
@@ -244,7 +245,7 @@ class PlainEngine:
         return states.squeeze(0)
 
     def _reads_packed_sequences(self) -> bool:
-        """Whether a packed sequence gives the states of a padded batch: tried once, on two rows of one prompt."""
+        """Whether packed and padded states agree; tested once, on two rows with the same prompt."""
         if self._packable is None:
             with torch.no_grad():
                 self._packable = self._packed_equals_padded()
@@ -271,7 +272,7 @@ class PlainEngine:
         )
 
     def _padded(self, rows: Rows) -> Tensor:
-        """Last hidden states of a padded batch, or logits where the head is unknown. Float[B, Q + R, d]"""
+        """Last hidden states of a padded batch, or logits if the head is unknown. Float[B, Q + R, d]"""
         tokens = torch.cat([rows.prompt, rows.response], 1)
         mask = torch.cat([rows.prompt_mask, rows.mask], 1)
         if self.is_scalar or self.head.is_known:
@@ -284,7 +285,7 @@ class PlainEngine:
 
 @dataclass(frozen=True)
 class CachedDecoders:
-    """The decoders of the reference engine."""
+    """Decoder factory of the reference engine."""
 
     backbone: Backbone
     head: Head
@@ -300,11 +301,11 @@ class CachedDecoders:
         return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
 
     def restore(self) -> None:
-        """See `Decoders.restore`. The model runs in its own layout."""
+        """See `Decoders.restore`; does nothing."""
 
 
 class CachedDecoder:
-    """A decoder with a key/value cache: prompts padded on the left, one line of the cache for each answer."""
+    """A decoder with a key/value cache: prompts padded on the left, one cache line per completion."""
 
     def __init__(self, backbone: Backbone, head: Head, batch: PromptBatch, limit: int) -> None:
         self.backbone, self.head, self.batch, self.device = backbone, head, batch, backbone.device
@@ -315,10 +316,10 @@ class CachedDecoder:
         self.cache = preallocated(inner(backbone.model).config, self.filled + limit)
         self.cache_name = cache_name(trunk(backbone.model))
         self.rows_can_move = rows_can_move(self.cache)
-        self.live = torch.arange(sum(batch.answers), device=self.device)  # each answer's line in the cache
+        self.live = torch.arange(sum(batch.answers), device=self.device)  # cache line of each completion
 
     def start(self) -> Float[Tensor, "n V"]:
-        """See `Decoder.start`. A prompt is read once where a cache can be copied to the lines of its answers."""
+        """See `Decoder.start`. Reads a prompt once if its cache can be copied to the lines of its completions."""
         answers = torch.tensor(self.batch.answers, device=self.device)
         source = torch.arange(len(answers), device=self.device).repeat_interleave(answers)
         if not self.rows_can_move:
@@ -331,14 +332,14 @@ class CachedDecoder:
         return logits
 
     def step(self, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
-        """See `Decoder.step`. The lines of answers that have ended read any token."""
+        """See `Decoder.step`. Lines of finished completions read arbitrary tokens."""
         self.filled += 1
         mask = self.mask[:, : self.filled]
         of_lines = tokens.new_zeros(len(mask)).index_copy_(0, self.live, tokens)
         return self._logits(of_lines[:, None], mask.sum(1, keepdim=True) - 1, mask)[self.live]
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
-        """See `Decoder.keep`. Lines leave the cache where that is possible and enough of them are idle."""
+        """See `Decoder.keep`. Lines are dropped from the cache if supported and enough of them are idle."""
         self.live = self.live[lines]
         if self.rows_can_move and len(self.live) < DEPART_WHEN * len(self.mask):
             self.cache.batch_select_indices(self.live)
@@ -360,7 +361,7 @@ class CachedDecoder:
 
 
 def last_states(backbone: Backbone, head: Head, inputs: dict[str, Any]) -> Float[Tensor, "B T d"]:
-    """Last hidden states for the `inputs` of the model's forward pass; logits [B, T, V] where the head is unknown."""
+    """Last hidden states for the `inputs` of the model's forward pass; logits [B, T, V] if the head is unknown."""
     model: nn.Module = backbone.model
     with precision(backbone.device, backbone.dtype):
         if not head.is_known:

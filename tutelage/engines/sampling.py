@@ -1,9 +1,9 @@
-"""Samples answers: each distinct prompt is read once, each token once, and answers that have ended are dropped.
+"""Sampling of completions: distinct prompts and tokens are read once, and finished completions are dropped.
 
 Every row has its own stream of uniform numbers, and tokens are sampled by inverting the cumulative distribution, one
-number per token. So the tokens of a row do not depend on the rows that are sampled with it, up to rounding: the logits
-of a row may differ with the other rows of its batch in their last bits, by some 1e-6, and a token changes where its
-number is that close to the boundary between two tokens.
+number per token. The tokens of a row are therefore independent of other rows in its batch, up to rounding: logits may
+differ by about 1e-6 between batches, which changes a token if its number is that close to the boundary between two
+tokens.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,20 +41,19 @@ def sample(
     on_token: OnToken | None = None,
     kernels: HeadKernels = PLAIN_KERNELS,
 ) -> Rollout:
-    """Sample `n` answers to each prompt. Row b answers prompt b // n.
+    """Sample `n` completions per prompt. Row b belongs to prompt b // n.
 
-    `logp` is the log-probability of a token under the distribution that it was sampled from: at the temperature, after
-    truncation. The random stream of a row depends on `seed`, the prompt's id and the number of the sample, never on
-    other rows. `on_token` is called with the tokens of every step, for streaming. `rows_at_once` bounds the memory;
-    None chooses a bound. Raises TutelageError where a prompt and an answer exceed the context of the model, ValueError
-    for no prompt or no sample.
+    `logp` is the log-probability of a token under its sampling distribution: at the temperature, after truncation. The
+    random stream of a row depends only on `seed`, the prompt id and the sample number. `on_token` is called with the
+    tokens of every step, for streaming. `rows_at_once` bounds memory; chosen automatically by default. Raises
+    TutelageError if a prompt and a completion exceed the context of the model, ValueError without prompts or samples.
     """
     if n < 1 or not prompts.tokens:
-        raise ValueError("sampling needs at least one prompt and one sample")
+        raise ValueError("sampling requires at least one prompt and one sample")
     limit = sampling.max_new_tokens
     check_room(prompts, limit, context_of(backbone.model), "the model has {}")
     buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
-    written, batches = 0, prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit))
+    count, batches = 0, prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit))
     with phase("generate", n * len(prompts.tokens)) as generating:
         for batch, lines in batches:
             decoder = decoders.decoder(batch, limit)
@@ -62,12 +61,12 @@ def sample(
             buffer.write(decoder, rows, on_token)
             rollout = buffer.rollout(prompts, n)
             decoder.close(rollout.rows(rows))
-            generating.advance(written := written + len(lines))
-    return rollout  # of the last batch, and so complete
+            generating.advance(count := count + len(lines))
+    return rollout  # from the last batch, hence complete
 
 
 def _rows_at_once(backbone: Backbone, limit: int) -> int:
-    """The number of rows that are sampled at the same time: see `engines.plans.token_budget.rows_at_once`."""
+    """The number of rows sampled at once; see `engines.plans.token_budget.rows_at_once`."""
     settings = inner(backbone.model).config.get_text_config()
     return rows_at_once_by_memory(
         available_memory(backbone.device),
@@ -79,12 +78,12 @@ def _rows_at_once(backbone: Backbone, limit: int) -> int:
 
 
 def check_room(prompts: PromptTokens, limit: int, context: int | None, place: str) -> None:
-    """Raise TutelageError where the longest prompt with a completion of up to `limit` tokens exceeds the `context`.
-    `place` says what has that context, with {} for its number."""
+    """Raise TutelageError if the longest prompt with a completion of up to `limit` tokens exceeds the `context`.
+    `place` describes what has that context, with {} for its length."""
     longest = max(map(len, prompts.tokens))
     if context is not None and longest + limit > context:
         raise TutelageError(
-            f"A prompt of {counted(longest, 'token')} and an answer of up to {limit} need "
+            f"A prompt of {counted(longest, 'token')} and a completion of up to {limit} need "
             f"{counted(longest + limit, 'position')}, but {place.format(context)}. Shorten the prompts or set a "
             "smaller --sampling.max-new-tokens."
         )
@@ -93,9 +92,9 @@ def check_room(prompts: PromptTokens, limit: int, context: int | None, place: st
 def prompt_batches(
     prompts: PromptTokens, n: int, rows_at_once: int
 ) -> Iterator[tuple[PromptBatch, list[int]]]:
-    """Batches of distinct prompts, and the rows of the rollout that answer them, about `rows_at_once` rows each.
+    """Batches of distinct prompts and their rows of the rollout, about `rows_at_once` rows each.
 
-    A batch has prompts of similar length with similar numbers of answers; the answers to one prompt are in one batch.
+    A batch has prompts of similar length with similar numbers of completions; completions of one prompt stay together.
     """
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts.tokens):
@@ -106,11 +105,11 @@ def prompt_batches(
 def batches_of(
     rows_of: Mapping[tuple[int, ...], Sequence[int]], rows_at_once: int
 ) -> Iterator[tuple[PromptBatch, list[int]]]:
-    """Batches of prompts, given with the rows that answer them, as `prompt_batches` gives them."""
+    """Batches, as from `prompt_batches`, of prompts with their rows."""
     part: list[tuple[int, ...]] = []
     rows: list[int] = []
     for prompt, own in sorted(rows_of.items(), key=lambda item: (len(item[1]), len(item[0]))):
-        # every prompt takes up as many slots as the one with the most answers
+        # every prompt occupies as many slots as the one with the most completions
         uneven = bool(part) and len(own) > 2 * len(rows_of[part[0]])
         if part and (uneven or len(rows) + len(own) > rows_at_once):
             yield PromptBatch(tuple(part), tuple(len(rows_of[each]) for each in part)), rows
@@ -146,7 +145,7 @@ class _RolloutBuffer:
 
     @torch.no_grad()
     def write(self, decoder: Decoder, rows: Tensor, on_token: OnToken | None) -> None:
-        """Decode until each of `rows` Int[b] has ended or reached the limit."""
+        """Decode until each of `rows` (Int[b]) has ended or reached the limit."""
         limit = self.sampling.max_new_tokens
         logits = decoder.start()
         for t in range(limit):
@@ -167,7 +166,7 @@ class _RolloutBuffer:
                 logits = decoder.step(token)
 
     def rollout(self, prompts: PromptTokens, n: int) -> Rollout:
-        """All rows, without the columns that are padding in every row."""
+        """All rows, without columns that are padding in every row."""
         prompt, prompt_mask = left_padded(prompts.tokens, self.pad, self.device)
         width = int(self.length.max())
         columns = torch.arange(width, device=self.device)
@@ -195,23 +194,23 @@ class TextVocabulary(Protocol):
 
 
 def answers(vocabulary: TextVocabulary, rollout: Rollout, stop: Sequence[str] = ()) -> Iterator[str]:
-    """The text of each response, without its end token or stop string."""
+    """The text of each completion, without its end token or stop string."""
     for row, mask in zip(rollout.response.tolist(), rollout.mask.tolist(), strict=True):
         tokens = [token for token, real in zip(row, mask, strict=True) if real]
         yield text_of(tokens, vocabulary.tokenizer, vocabulary.end_ids, stop)
 
 
 MARGIN = 4
-"""Tokens before a window: a character has at most four bytes, which is what a window that begins within one spoils."""
+"""Extra tokens before a window, since it may begin within a character of up to four bytes."""
 
 
 class StopCondition:
     """Detects the end of a completion as tokens are sampled: an end token, or a stop string in its text.
 
-    A stop string may begin and end within tokens. The tokens of the completion go up to the one that completed the
-    string, since the model has sampled them; its text ends before the string.
+    A stop string may begin and end within tokens. The tokens of the completion include the one that completed the
+    string; its text ends before the string.
 
-    Raises TutelageError where a stop string contains a special token, which no text contains.
+    Raises TutelageError if a stop string contains a special token, which decoded text never contains.
     """
 
     def __init__(
@@ -225,15 +224,15 @@ class StopCondition:
                 if special in text:
                     raise TutelageError(
                         f"The stop string {text!r} contains {special!r}, a special token of this tokenizer, which no "
-                        "text contains. End tokens end an answer anyway; leave it out of --sampling.stop."
+                        "text contains. End tokens end a completion anyway; omit it from --sampling.stop."
                     )
-        # every token but a special one adds a byte at least
+        # every token except special ones adds at least one byte
         self.window = max((len(text.encode()) for text in stop), default=0) + MARGIN
 
     def reached(
         self, response: Int[Tensor, "B R"], rows: Int[Tensor, " n"], length: int
     ) -> Bool[Tensor, " n"]:
-        """Whether each of `rows` ends with the last of the first `length` tokens of its response."""
+        """Whether each of `rows` ends with token `length` of its completion."""
         ended = (response[rows, length - 1, None] == self.end_ids).any(-1)
         if not self.stop:
             return ended
@@ -249,7 +248,7 @@ class StopCondition:
 
 
 def text_of(tokens: Sequence[int], tokenizer: Any, end_ids: Sequence[int], stop: Sequence[str]) -> str:
-    """The text of a response up to its end token or its first stop string, without white space around it."""
+    """The text of a completion up to its end token or first stop string, stripped of white space."""
     if not stop:
         return decode_response(tokens, tokenizer, end_ids)
     end = next((index for index, token in enumerate(tokens) if token in end_ids), len(tokens))
@@ -259,12 +258,12 @@ def text_of(tokens: Sequence[int], tokenizer: Any, end_ids: Sequence[int], stop:
 
 
 def plain_text(tokens: Sequence[int], tokenizer: Any) -> str:
-    """The text of tokens, without special ones, in which stop strings are searched."""
+    """The text of tokens, without special tokens, for the search of stop strings."""
     text: str = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
 
 
 def _special_tokens(tokenizer: Any) -> dict[int, str]:
-    """The ids of the tokens that `plain_text` leaves out, and their names."""
+    """Ids and names of the tokens that `plain_text` omits."""
     added = {index: token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))

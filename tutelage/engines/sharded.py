@@ -1,8 +1,8 @@
-"""The reference engine on weights that lie in shards over the ranks: FSDP2, layer by layer.
+"""The reference engine on sharded weights: FSDP2, layer by layer.
 
-A rank holds its rows of every weight, gradient and moment. A layer's weights are gathered for the time of its forward
-pass, and again for its backward pass, in which the gradients are summed over the ranks and kept in shards (Rajbhandari
-et al. 2020, arXiv 1910.02054, stage 3; `torch.distributed.fsdp.fully_shard`).
+Each rank holds its rows of every weight, gradient and moment. The weights of a layer are gathered for its forward pass
+and again for its backward pass, which reduces and shards the gradients (Rajbhandari et al. 2020, arXiv 1910.02054,
+stage 3; `torch.distributed.fsdp.fully_shard`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -29,34 +29,34 @@ from tutelage.engines.ranks.sharded_tensors import mesh_of, total_norm, whole
 
 
 class Computation(nn.Module):
-    """Calls functions of a model. As the root of FSDP, it has the weights outside of the layers whole while it does."""
+    """Root module of FSDP that runs functions of a model with the weights outside of layers gathered."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, function: Callable[[], Any]) -> Any:
-        """What the function returns: a tensor, or a tuple of tensors and None."""
+        """The result of the function: a tensor, or a tuple of tensors and None."""
         return function()
 
 
 @dataclass(frozen=True)
 class KnownReference:
-    """A reference whose states Float[M, d] of some rows are computed, with its head whole."""
+    """A reference with precomputed states Float[M, d] of some rows and a gathered head."""
 
     known: Float[Tensor, "M d"]
     head: Head
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
-        """The states of the rows that they were computed for."""
+        """The precomputed states; `rows` must be the same."""
         return self.known
 
 
 class ShardedEngine(PlainEngine):
-    """The implementation of `Engine` on shards. Every forward and backward pass is one that all ranks take together.
+    """The implementation of `Engine` on shards. Every forward and backward pass is collective.
 
-    Making it shards the weights of `backbone.model` over the ranks of `passes`, but for those of `whole`. Raises
-    TutelageError where the architecture does not say what its layers are.
+    The constructor shards the weights of `backbone.model`, except those in `whole`, over the ranks of `passes`. Raises
+    TutelageError if the architecture does not declare its layers.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ShardedEngine(PlainEngine):
         reference: Callable[[], AbstractContextManager[Reference]] | None = None,
         mixture: float = 1.0,
     ) -> TokenScores:
-        """See `Engine.score`. For a divergence, the reference takes a pass of its own beforehand."""
+        """See `Engine.score`. For a divergence, the reference runs in a separate pass beforehand."""
         known = None if reference is None else self._known(reference, rows)
 
         def tensors() -> tuple[Tensor | None, ...]:
@@ -111,10 +111,10 @@ class ShardedEngine(PlainEngine):
     def _known(
         self, reference: Callable[[], AbstractContextManager[Reference]], rows: Rows
     ) -> Callable[[], AbstractContextManager[Reference]]:
-        """The reference with its states of the rows computed, as no pass begins inside of another.
+        """The reference with precomputed states of the rows, since passes cannot be nested.
 
-        The head of another model is gathered, and stays whole until the backward pass. A reference in the policy's own
-        weights (an adapter that is switched off) has the policy's head.
+        The head of another model is gathered and stays so until the backward pass. A reference that shares the policy's
+        weights (with the adapter disabled) uses the policy's head.
         """
         with reference() as model:
             states = model.states(rows)
@@ -128,14 +128,14 @@ class ShardedEngine(PlainEngine):
         return known
 
     def whole_head(self) -> Head:
-        """The output head with its weights from all ranks. A pass that all ranks take together.
+        """The output head with weights gathered from all ranks. Collective.
 
-        Raises TutelageError where the head is more than one matrix.
+        Raises TutelageError if the head is more than one matrix.
         """
         if self.head.module is not None:
             raise TutelageError(
                 f"The output head of {type(inner(self.model)).__name__} is more than one matrix, so that "
-                "penalty.kind=exact cannot be computed in shards: use penalty.kind=k3, or leave --shard out."
+                "penalty.kind=exact cannot be computed in shards: use penalty.kind=k3, or omit --shard."
             )
         with self.passes.take(self._whole_head):
             return self._gathered_head()
@@ -146,14 +146,14 @@ class ShardedEngine(PlainEngine):
         return replace(head, weight=weight, bias=bias)
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
-        """See `Engine.logits`; second derivatives are not computed on shards."""
+        """See `Engine.logits`; second derivatives are not supported."""
         logits: Tensor = self._together(
             lambda: super(ShardedEngine, self).logits(rows, temperature=temperature)
         )
         return logits
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
-        """See `Engine.backward`. The gradients are sums over the ranks."""
+        """See `Engine.backward`. Gradients are summed over the ranks."""
         with self.passes.take(self._backward):
             loss.backward()
 
@@ -173,20 +173,20 @@ class ShardedEngine(PlainEngine):
         rows_at_once: int | None = None,
         on_token: OnToken | None = None,
     ) -> Rollout:
-        """Raises RuntimeError: gather the weights first, and decode with those."""
+        """Raises RuntimeError; gather the weights to decode."""
         raise RuntimeError("decoding token by token through shards: use gathered() of the model around it")
 
     def _together(self, function: Callable[[], Any]) -> Any:
-        """The result of a forward pass, which all ranks take at the same time."""
+        """The result of a forward pass, synchronised over all ranks."""
         if self._inside:
             return function()
         with self.passes.take(self._forward[torch.is_grad_enabled()]):
             return self._computed(function)
 
     def _computed(self, function: Callable[[], Any]) -> Any:
-        """The result of a function of the model, which gathers the weights as it goes.
+        """The result of a function of the model, with weights gathered as needed.
 
-        Weights outside of the layers, the head among them, stay whole until the backward pass, if there is one.
+        Weights outside of layers, including the head, stay gathered until the backward pass, if any.
         """
 
         def inside() -> Any:
@@ -203,7 +203,7 @@ class ShardedEngine(PlainEngine):
                 self.root.reshard()
 
     def _idle_forward(self, *, grad: bool) -> None:
-        """Take part in a forward pass of another rank, with a single token."""
+        """Take part in a forward pass of another rank with a single dummy token."""
         token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
         mask = torch.ones_like(token, dtype=torch.bool)
         rows = Rows(prompt=token, prompt_mask=mask, response=token, mask=mask)
@@ -213,16 +213,17 @@ class ShardedEngine(PlainEngine):
             self.passes.pending.append(states)
 
     def _idle_backward(self) -> None:
-        """A backward pass of another rank, to which this one adds 0."""
+        """Take part in a backward pass of another rank with zero gradients."""
         torch.stack([states.sum() for states in self.passes.pending]).sum().mul(0.0).backward()
         self.passes.pending.clear()
 
 
 def _sharded(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, whole: set[nn.Parameter]) -> FSDPModule:
-    """The model as the root of FSDP, with its weights in shards. Gradients are summed over ranks, not averaged, and
-    those of weights that a rank did not use are 0.
+    """The model sharded by FSDP. Gradients are summed over ranks, not averaged; gradients of weights unused on a rank
+    are 0.
 
-    Layers are gathered in `dtype`, that of the arithmetic. Autocast would keep a copy of every whole layer otherwise.
+    Layers are gathered in `dtype`, the dtype of the arithmetic; otherwise autocast would keep a copy of every gathered
+    layer.
     """
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
     units = [fully_shard(layer, mesh=mesh, mp_policy=precision) for layer in layers(model)]

@@ -2,8 +2,8 @@
 
     q(v) ∝ π(v)^(1/T) over the tokens that truncation keeps          token = min { v : q(0) + … + q(v) > u }
 
-One uniform number u determines one token, whose log-probability is log q(token). Every row has a stream of its own, so
-that its tokens do not depend on the rows beside it.
+One uniform number u determines one token, whose log-probability is log q(token). Every row has its own random stream,
+so its tokens do not depend on other rows.
 """
 
 import math
@@ -21,7 +21,7 @@ from tutelage.engines.logprobs import PLAIN_KERNELS, HeadKernels
 def row_seed(seed: int, prompt_id: str, number: int) -> int:
     """The seed of the random stream of sample `number` of a prompt.
 
-    It is the FNV-1a hash of the three arguments, which is the same in every process.
+    The FNV-1a hash of the three arguments, equal in every process.
     """
     state = 0xCBF29CE484222325
     for byte in f"{seed}\0{prompt_id}\0{number}".encode():
@@ -30,7 +30,7 @@ def row_seed(seed: int, prompt_id: str, number: int) -> int:
 
 
 def uniforms(seeds: Sequence[int], length: int) -> Float64[Tensor, "B length"]:
-    """Uniform numbers in [0, 1) for each row, given by its seed, and each token."""
+    """Uniform numbers in [0, 1) for each row, identified by its seed, and each token."""
     generator = torch.Generator()
     return torch.stack(
         [torch.rand(length, generator=generator.manual_seed(seed), dtype=torch.float64) for seed in seeds]
@@ -38,9 +38,9 @@ def uniforms(seeds: Sequence[int], length: int) -> Float64[Tensor, "B length"]:
 
 
 BLOCK = 64
-"""Neighbouring tokens whose probabilities are summed before the sums are accumulated."""
+"""Block size of neighbouring tokens whose probabilities are summed before the cumulative sum."""
 LIKELIEST = 256
-"""The number of likeliest tokens in which a nucleus is searched first; it is rarely larger."""
+"""Number of most likely tokens searched first for a nucleus, which is rarely larger."""
 
 
 def draw(
@@ -49,9 +49,10 @@ def draw(
     uniform: Float[Tensor, " B"],
     kernels: HeadKernels = PLAIN_KERNELS,
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
-    """One token per row, and its log-probability: the likeliest token, with log-probability 0, at temperature 0.
+    """Sample one token per row, and return it with its log-probability. At temperature 0: the most likely token, with
+    log-probability 0.
 
-    The log-probability is computed as `token_scores` does with the same kernels.
+    Log-probabilities are computed as in `token_scores`, with the same kernels.
     """
     if sampling.temperature == 0:
         token = logits.argmax(-1)
@@ -68,8 +69,8 @@ def draw(
 def inverse(probabilities: Float[Tensor, "B V"], uniform: Float[Tensor, " B"]) -> Int[Tensor, " B"]:
     """The token of each row at which the cumulative sum of its `probabilities` passes `uniform`.
 
-    Accumulating a whole vocabulary in double precision would cost more than its softmax, so the block is searched first
-    and then the token within it. Each search is scaled to its own total, so that rounding never leads beyond it.
+    A cumulative sum over the vocabulary in double precision would cost more than the softmax, so the search finds the
+    block first, then the token within it. Each search is scaled to its own total, so rounding never exceeds it.
     """
     rows, vocabulary = probabilities.shape
     if vocabulary % BLOCK:
@@ -87,7 +88,7 @@ def _search(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     total = cumulative[:, -1:]
     target = uniform.to(cumulative)[:, None] * total
     entry = torch.searchsorted(cumulative, target, right=True)
-    # a number just below 1 can be rounded to the total; it stands for the last entry with a positive weight
+    # a number just below 1 may round to the total; it selects the last entry with positive weight
     entry = torch.minimum(entry, (cumulative < total).sum(-1, keepdim=True))
     share = weights.gather(-1, entry).double()
     fallen = (target - (cumulative.gather(-1, entry) - share)) / share
@@ -95,7 +96,7 @@ def _search(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def truncated(logits: Float[Tensor, "B V"], sampling: config.Sampling) -> Float[Tensor, "B V"]:
-    """Logits with −inf for the tokens that top-k, then top-p, then min-p excludes."""
+    """Logits with −inf for the tokens excluded by top-k, then top-p, then min-p."""
     if 0 < sampling.top_k < logits.shape[-1]:
         least = logits.topk(sampling.top_k, -1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
@@ -108,7 +109,8 @@ def truncated(logits: Float[Tensor, "B V"], sampling: config.Sampling) -> Float[
 
 
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """Keep the likeliest tokens until their probabilities sum to `top_p`. All tokens are sorted only where needed."""
+    """Keep the most likely tokens until their probabilities sum to `top_p`. Sorts the whole vocabulary only if
+    necessary."""
     nucleus = torch.full_like(logits, -torch.inf)
     total = logits.logsumexp(-1, keepdim=True)
     rows = torch.arange(len(logits), device=logits.device)

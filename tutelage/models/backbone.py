@@ -1,7 +1,7 @@
 """Loading and saving causal language models, with or without LoRA.
 
-A folder may hold a whole model or a LoRA adapter that names its base. What we save is what transformers and PEFT
-save, so that every folder of ours loads with plain `from_pretrained`.
+A folder may contain a full model or a LoRA adapter that refers to its base. Files are saved as transformers and PEFT
+save them, so every folder loads with plain `from_pretrained`.
 """
 
 import json
@@ -39,11 +39,11 @@ from tutelage.models.model_files import (
 
 _log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()
-transformers_logging.set_verbosity_error()  # what matters of its warnings is checked and raised below
+transformers_logging.set_verbosity_error()  # relevant warnings are checked and raised below
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called `name`; `auto` takes a GPU where there is one."""
+    """The device called `name`; `auto` is a GPU if available."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -51,12 +51,12 @@ def pick_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise TutelageError(f"There is no device called {name!r}; use auto, cpu, cuda or cuda:N.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise TutelageError(f"Device {name!r} was asked for, but torch finds no GPU. Use --model.device cpu.")
+        raise TutelageError(f"Device {name!r} was requested, but torch finds no GPU. Use --model.device cpu.")
     return device
 
 
 def pick_dtype(settings: config.Model, device: torch.device, model: nn.Module) -> torch.dtype:
-    """The precision in which `model` computes on its device. A remark says what `auto` took."""
+    """The dtype in which `model` computes on its device. Logs the choice of `auto`."""
     hidden = int(inner(model).config.get_text_config().hidden_size)
     dtype = choose_dtype(settings.dtype, device, settings.engine, hidden)
     if settings.dtype == "auto" and dtype == torch.bfloat16:
@@ -66,12 +66,12 @@ def pick_dtype(settings: config.Model, device: torch.device, model: nn.Module) -
 
 @cache
 def _tell_of_bf16(path: str) -> None:
-    """Say once for each model that bf16 was chosen."""
-    _log.info("%s computes in bf16, chosen for this machine (--model.dtype).", path)
+    """Log once per model that bf16 was chosen."""
+    _log.info("%s uses bf16, chosen for this machine (--model.dtype).", path)
 
 
 def is_adapter(path: str | Path) -> bool:
-    """Whether the folder holds a LoRA adapter instead of a whole model."""
+    """Whether the folder contains a LoRA adapter instead of a full model."""
     return (Path(path) / "adapter_config.json").is_file()
 
 
@@ -79,12 +79,12 @@ def load_tokenizer(path: str) -> Any:
     """The tokenizer of a model folder or hub name."""
     try:
         return AutoTokenizer.from_pretrained(path)
-    except Exception as error:  # transformers raises many kinds for the same fault
+    except Exception as error:  # transformers raises various types
         raise TutelageError(f"No tokenizer could be loaded from {path!r}: {first_line(error)}.") from error
 
 
 def base_of(path: str) -> str:
-    """The whole model behind an adapter, or the model itself."""
+    """Path of the base model of an adapter, or of the model itself."""
     if not is_adapter(path):
         return path
     base: str = json.loads((Path(path) / "adapter_config.json").read_text())["base_model_name_or_path"]
@@ -95,11 +95,11 @@ def base_of(path: str) -> str:
 def load_backbone(
     settings: config.Model, lora: config.Lora | None = None, *, seed: int = 0, checkpointing: bool = False
 ) -> Backbone:
-    """The model of `settings`, ready to train.
+    """Load the model of `settings`, ready for training.
 
-    An adapter folder is merged into its base for full training (rank 0) and continued for LoRA training, which
-    needs the same rank; the weights of a new adapter are drawn by `seed`. With `lora` None the model is loaded for
-    inference. `checkpointing` computes layers again in the backward pass (see `engines.network`).
+    An adapter folder is merged into its base for full training (rank 0) and continued for LoRA training, which requires
+    the same rank; a new adapter is initialised from `seed`. If `lora` is None, the model is loaded for inference.
+    `checkpointing` recomputes layers in the backward pass (see `engines.network`).
     """
     device = pick_device(settings.device)
     folder = model_folder(settings.path)
@@ -116,8 +116,8 @@ def load_backbone(
     check_vocabulary(inner(model), tokenizer, settings.path)
     switch_off_dropout(model)
     dtype = pick_dtype(settings, device, model)
-    # Buffers stay as they are: with the frequencies of rotary positions rounded to bfloat16, the angle of a token would
-    # be off by up to a radian after some hundred others.
+    # Buffers keep their dtype: rotary frequencies in bfloat16 would put angles off by up to a radian after
+    # a few hundred tokens.
     for weight in model.parameters():
         weight.data = weight.data.to(torch.float32 if lora is not None else dtype)
     loaded = Backbone(model.to(device), tokenizer, device, dtype, settings.engine)
@@ -125,12 +125,12 @@ def load_backbone(
 
 
 def load_whole(path: str) -> PreTrainedModel:
-    """The causal language model of a folder or hub name, in float32. Raises TutelageError where it lacks weights."""
+    """The causal language model of a folder or hub name, in float32. Raises TutelageError if weights are missing."""
     check_folder(path)
     if is_classifier(path):
         raise TutelageError(
-            f"{path!r} is a reward model (a sequence classifier), which cannot write: give a causal language model, "
-            "such as the one that the reward model was trained from."
+            f"{path!r} is a reward model (a sequence classifier), which cannot generate text: use a causal "
+            "language model, such as the base of the reward model."
         )
     model, missing = load_exactly(AutoModelForCausalLM, path, "causal language model")
     refuse_missing(path, model, missing)
@@ -140,10 +140,10 @@ def load_whole(path: str) -> PreTrainedModel:
 @phase("load")
 @torch.no_grad()
 def load_weights(model: nn.Module, path: str) -> None:
-    """Replace the weights of a model by those of a folder: a whole model, or an adapter, which is merged.
+    """Replace the weights of a model by those of a folder: a full model, or an adapter, which is merged.
 
-    Adapters of `model` itself stay as they are. Raises TutelageError, and changes nothing, where the folder has other
-    weights than the model.
+    Adapters of `model` itself do not change. Raises TutelageError, without changes, if the names or shapes of weights
+    differ.
     """
     source = _load_adapter(path, load_tokenizer(path)) if is_adapter(path) else load_whole(path)
     weights = dict(source.named_parameters())
@@ -165,21 +165,21 @@ def load_weights(model: nn.Module, path: str) -> None:
 
 
 def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
-    """(the model of a folder as `kind`, the names of weights that were not there and are random now).
+    """Load the model of a folder as `kind`. Returns the model and the names of missing weights, which are random.
 
-    Raises TutelageError when it cannot be loaded, when a weight has another shape than config.json says, belongs to a
-    layer that config.json does not count, or is not finite.
+    Raises TutelageError if it cannot be loaded, or if a weight is not finite or does not match the shapes and number of
+    layers in config.json.
     """
     try:
         model, report = kind.from_pretrained(
             path, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
         )
-    except Exception as error:  # transformers raises many kinds for the same fault
+    except Exception as error:  # transformers raises various types
         raise TutelageError(f"{path!r} could not be loaded as a {what}: {first_line(error)}.") from error
-    for name, there, wanted in sorted(report["mismatched_keys"]):
+    for name, there, expected in sorted(report["mismatched_keys"]):
         raise TutelageError(
             f"{path!r} is not the {what} that its config.json describes: {name} has the shape {tuple(there)} instead "
-            f"of {tuple(wanted)}."
+            f"of {tuple(expected)}."
         )
     check_unused_weights(model, path, what, report["unexpected_keys"])
     check_finite(model, f"{path!r} cannot be used")
@@ -187,7 +187,7 @@ def load_exactly(kind: Any, path: str, what: str) -> tuple[Any, list[str]]:
 
 
 def check_folder(path: str) -> None:
-    """Refuse a local folder that cannot be a model, with a word on what it lacks."""
+    """Raise TutelageError for a local folder that is not a model, stating what is missing."""
     folder = Path(path)
     if not folder.exists():
         if path.startswith((".", "/", "~")) or path.count("/") > 1:
@@ -219,9 +219,10 @@ def _load_adapter(path: str, tokenizer: Any, lora: config.Lora | None = None) ->
 def add_lora(
     model: PreTrainedModel, lora: config.Lora, *, task: str, seed: int, save: list[str] | None = None
 ) -> PeftModel:
-    """A LoRA adapter (Hu et al. 2021, arXiv 2106.09685) on every linear layer but the head, or on `targets`.
+    """A LoRA adapter (Hu et al. 2021, arXiv 2106.09685) on every linear layer except the head, or on `targets`.
 
-    Its weights are drawn by `seed`. `save` names modules that are trained and saved whole, such as a reward head.
+    Its weights are initialised from `seed`. `save` lists modules that are fully trained and saved, such as a reward
+    head.
     """
     _refuse_rank(model, lora.rank)
     targets: str | list[str] = "all-linear" if lora.targets == "auto" else lora.targets.split(",")
@@ -255,7 +256,7 @@ def add_lora(
 
 
 def _refuse_rank(model: nn.Module, rank: int) -> None:
-    """Refuse a rank beyond that of every linear layer: B A of rank r cannot exceed the rank of W."""
+    """Raise TutelageError for a rank above that of every linear layer: B A of rank r cannot exceed the rank of W."""
     widest = max(
         (min(weight.shape) for weight in model.parameters() if weight.dim() == 2),
         default=rank,
@@ -268,14 +269,14 @@ def _refuse_rank(model: nn.Module, rank: int) -> None:
 
 
 def adapter_dropout(model: nn.Module, on: bool) -> None:
-    """Switch the dropout before LoRA adapters on or off. The base model is never in training mode."""
+    """Enable or disable dropout before LoRA adapters. The base model is never in training mode."""
     for name, module in model.named_modules():
         if "lora_dropout" in name:
             module.train(on)
 
 
 def switch_off_dropout(model: nn.Module) -> None:
-    """Set every dropout of the base model to 0: with it, the first ratio of a PPO step would not be 1."""
+    """Set every dropout of the base model to 0, since otherwise the first ratio of a PPO step would not be 1."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout) and "lora_dropout" not in name:
             module.p = 0.0
@@ -290,11 +291,11 @@ def switch_off_dropout(model: nn.Module) -> None:
 
 
 def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path) -> None:
-    """Write weights, configuration and tokenizer as transformers (or PEFT) would; weights that are not finite are
-    refused. Of a model with several adapters the trained one is written.
+    """Write weights, configuration and tokenizer as transformers or PEFT do. Raises TutelageError for non-finite
+    weights. Of several adapters, only the trained one is written.
 
-    Beside an adapter PEFT would write an embedding that is adapted, or has a row more than the base's. That row belongs
-    to the pad token and is 0, so loading makes it anew.
+    Embeddings that PEFT would save beside an adapter, because they are adapted or larger than the base's, are omitted.
+    An extra row belongs to the pad token and is 0, so loading recreates it.
     """
     check_saved(model, folder)
     more: dict[str, Any] = {}
@@ -304,6 +305,6 @@ def save_model(model: PreTrainedModel | PeftModel, tokenizer: Any, folder: Path)
 
 
 def context_length(path: str) -> int | None:
-    """How many tokens a model can attend to, where its configuration says."""
+    """The context length of a model, if its configuration states it."""
     settings = AutoConfig.from_pretrained(base_of(path)).get_text_config()
     return getattr(settings, "max_position_embeddings", None)

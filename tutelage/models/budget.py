@@ -1,7 +1,7 @@
-"""The number of tokens in a forward pass: chosen from the memory that is left, and lowered where they are too many.
+"""The token budget of a forward pass: chosen from available memory, and lowered if memory runs out.
 
-A bound on tokens changes what a step costs, never what it computes beyond the last bits: weights are computed over the
-whole batch before it is split. So a step that ran out of memory can be taken again in smaller parts.
+The budget affects the cost of a step but not its result, up to rounding: loss weights are computed over the whole batch
+before it is split. A step that runs out of memory can therefore be repeated in smaller parts.
 """
 
 import gc
@@ -27,23 +27,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 B = TypeVar("B", bound="Divisible")
 Split = Callable[[B, int], Iterable[Int[Tensor, " b"]]]
-"""A batch and tokens at once → the rows of each micro-batch, Int[b]."""
+"""(batch, tokens at once) → the rows of each micro-batch, Int[b]."""
 RowCost = Callable[[int, int], float]
-"""Tokens of a row, and how many of them are its response → what a pass over the row costs, in any unit."""
+"""(tokens of a row, of which completion) → cost of a pass over the row, in any unit."""
 
 EXHAUSTED = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
-"""How allocators say it, where they do not raise torch.OutOfMemoryError."""
+"""Error messages of allocators that do not raise torch.OutOfMemoryError."""
 
 _log = logging.getLogger(__name__)
 
 
 @runtime_checkable
 class Divisible(Protocol):
-    """Rows or pairs that can be computed part by part: `Rows`, `Pairs`, `RowList`."""
+    """Rows or pairs that can be split into parts: `Rows`, `Pairs`, `RowList`."""
 
     @property
     def owner(self) -> Tensor | None:
-        """The rank that must compute each row, Int[B]; None where any may."""
+        """The rank that must compute each row, Int[B]; None if any may."""
 
     def __len__(self) -> int: ...
     def rows(self, index: Int[Tensor, " b"], /) -> Self: ...
@@ -53,12 +53,11 @@ class Divisible(Protocol):
 
 
 class Budget:
-    """Tokens of one forward pass, shared by all passes of a run, so that those to come know what was too many.
+    """Tokens per forward pass, shared by all passes of a run, so that a reduction applies to later passes.
 
-    `scoring` are the tokens of a pass without gradients, where they are more: it keeps the activations of one layer.
-    `ranks` are the processes that share the work of the passes; `passes` are those through models in shards, which they
-    take together. `remedy` says, for the error that a single example does not fit, what would make the run fit. Rows
-    are dealt to the ranks by `cost`, or by their tokens.
+    `scoring` is the budget of passes without gradients, if larger. `ranks` are the processes that share the work;
+    `passes` are the collective passes through sharded models. `remedy` returns advice for the error that a single
+    example does not fit. Rows are distributed over ranks by `cost`, by default their number of tokens.
     """
 
     def __init__(
@@ -72,24 +71,23 @@ class Budget:
     ) -> None:
         self.tokens, self.scoring = tokens, max(tokens, scoring)
         self.ranks, self._remedy, self._passes = ranks, remedy, passes
-        self._scores = False  # whether the present passes are without gradients
+        self._scores = False  # whether the current passes are without gradients
         self._cost: RowCost = cost or (lambda tokens, response: tokens)
         self._split: Callable[[int], Iterable[Tensor]] | None = None
         self._at_work: Tensor | None = None
 
     @classmethod
     def of(cls, given: "int | Budget") -> "Budget":
-        """The budget itself, or a new one of so many tokens."""
+        """The budget itself, or a new one of that many tokens."""
         return given if isinstance(given, Budget) else cls(given)
 
     def parts(
         self, split: Split[B], batch: B, at_end: Callable[[], None] | None = None
     ) -> Iterator[Int[Tensor, " b"]]:
-        """The micro-batches that `split` makes of this rank's rows of a batch. Yields Int[b], indices into `batch`.
+        """Micro-batches of this rank's rows of a batch, by `split`. Yields Int[b], indices into `batch`.
 
-        Together the ranks get each row once. What is added up over the parts is a term of a sum over ranks. The last
-        part is followed by `at_end`, and by an exchange with the other ranks: an error on one rank is raised on all,
-        see `spend`.
+        Each row is assigned to exactly one rank, so sums over the parts must be summed over ranks. After the last part,
+        `at_end` is called and the ranks synchronise: an error on one rank is raised on all, see `spend`.
         """
         own = self._own(batch)
         mine = batch if own is None else batch.rows(own)
@@ -105,7 +103,7 @@ class Budget:
 
     @property
     def _limit(self) -> int:
-        """The tokens of the present passes."""
+        """Token limit of the current passes."""
         return self.scoring if self._scores else self.tokens
 
     def _own(self, batch: Divisible) -> Tensor | None:
@@ -120,14 +118,14 @@ class Budget:
         return (owner == self.ranks.rank).nonzero().squeeze(1)
 
     def spend(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `step(*args, **kwargs)`, which loops over `parts`; repeated where memory runs out.
+        """The result of `step(*args, **kwargs)`, which loops over `parts`; repeated if memory runs out.
 
-        Each repetition starts from the same random state with at most half the tokens, so that the result is that of a
-        run which had the smaller budget from the start. A step that accumulates gradients clears them before it begins,
-        so that it can be repeated. Where memory runs out on one rank, all ranks repeat the step.
+        Each repetition starts from the same random state with at most half the tokens, so the result equals that of a
+        run with the smaller budget from the start. A step that accumulates gradients must clear them first. If memory
+        runs out on one rank, all ranks repeat the step.
 
-        Raises TutelageError where a single row (or pair) is too large, `PeerError` where another rank failed, and
-        `BrokenPass` where memory ran out in the middle of a pass over shards.
+        Raises TutelageError if a single row (or pair) is too large, `PeerError` if another rank failed, and
+        `BrokenPass` if memory ran out in the middle of a pass over shards.
         """
         while True:
             on_cpu = torch.get_rng_state()
@@ -144,7 +142,7 @@ class Budget:
                 if self._at_work is None:
                     raise
                 self._confer(error)
-            # Only here, behind the except block, does no traceback keep the tensors of the attempt alive.
+            # Only after the except block does no traceback keep the tensors of the attempt alive.
             gc.collect()
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
@@ -154,9 +152,10 @@ class Budget:
             self._lower()
 
     def _confer(self, error: Exception | None) -> None:
-        """Tell the other ranks how the parts of this rank went. Raises the error, or `PeerError` for another rank's.
+        """Share the outcome of this rank's parts with the other ranks. Raises the error, or `PeerError` for another
+        rank's.
 
-        Memory that ran out is no error: then `Exhausted` is raised on the ranks that had enough.
+        Out of memory is not such an error: `Exhausted` is raised on the ranks with enough memory.
         """
         exhausted = error is not None and out_of_memory(error)
         if error is None and self._passes is not None:
@@ -169,7 +168,7 @@ class Budget:
             raise Exhausted
 
     def _lower(self) -> None:
-        """Lower the tokens on all ranks, so that the micro-batches that were too large are split."""
+        """Lower the token limit on all ranks, so that micro-batches that were too large are split."""
         before = self._limit
         lowered = int(-self.ranks.largest(-self.ranks.together(self._fewer)))
         self.scoring = self.scoring * lowered // before
@@ -177,13 +176,13 @@ class Budget:
         self._split = self._at_work = None
         if self.ranks.is_first:
             _log.warning(
-                "Memory ran out with up to %s tokens at once: the pass is repeated with %s, and so are those to come.",
+                "Memory ran out with up to %s tokens at once: retrying with %s, also in later passes.",
                 f"{before:,}",
                 f"{lowered:,}",
             )
 
     def _explained(self, broken: BrokenPass) -> BrokenPass:
-        """The error of a pass that ended in the middle; where memory ran out, with the tokens to go on with."""
+        """The error of an interrupted pass; if memory ran out, with the number of tokens to resume with."""
         if broken.__cause__ is None or not out_of_memory(broken.__cause__):
             return broken
         try:
@@ -198,13 +197,13 @@ class Budget:
         )
 
     def _fewer(self) -> int:
-        """Half the tokens, halved until this rank's micro-batch that was too large is split."""
+        """Half the tokens, or fewer, such that this rank's oversized micro-batch is split."""
         if self._split is None or self._at_work is None:
             return self._limit
         if len(self._at_work) == 1:
             by_plan = self._remedy() if self._remedy else ""
             raise TutelageError(
-                "Memory ran out over a single example, which cannot be split. "
+                "Memory ran out on a single example, which cannot be split. "
                 + (f"{by_plan} " if by_plan else "")
                 + "Shorten the examples (--max-length; in improve the prompts and --sampling.max-new-tokens), train an "
                 "adapter (--lora.rank 8), or begin with a smaller model."
@@ -216,7 +215,7 @@ class Budget:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether this is how an allocator says that it has nothing left."""
+    """Whether the error means that an allocator is out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in EXHAUSTED)
@@ -230,10 +229,10 @@ def automatic_budget(
     checkpointing: bool = False,
     group: int = 0,
 ) -> int:
-    """Tokens of one forward and backward pass through each of `models`, one after the other, by the memory that is left
-    on the device, a part of it where `shared_by` processes use it: see `engines.plans.token_budget.tokens_at_once`.
-    `checkpointing` says whether layers are computed again in the backward pass; `group` are the tokens of a prompt with
-    its responses, if they share it (see `engines.plans.token_budget.group_tokens`)."""
+    """Tokens of one forward and backward pass through each of `models`, one after another, from available memory,
+    divided by `shared_by` processes; see `engines.plans.token_budget.tokens_at_once`. `checkpointing`: layers are
+    recomputed in the backward pass; `group`: tokens of a prompt with its completions, if they share it (see
+    `engines.plans.token_budget.group_tokens`)."""
     return tokens_at_once(
         available_memory(device) / shared_by,
         weights=sum(shard_of(p).numel() for model in models for p in model.parameters()),
@@ -247,7 +246,7 @@ def automatic_budget(
 
 
 def bytes_of_token(model: nn.Module, dtype: torch.dtype, checkpointing: bool = False) -> int:
-    """Bytes per token of a training pass through a model: see `engines.plans.token_budget.bytes_per_token`."""
+    """Bytes per token of a training pass through a model; see `engines.plans.token_budget.bytes_per_token`."""
     settings = inner(model).config.get_text_config()
     sizes = (int(settings.num_hidden_layers), int(settings.hidden_size), feed_forward_width(settings))
     return bytes_per_token(*sizes, half=dtype == torch.bfloat16, checkpointing=checkpointing)

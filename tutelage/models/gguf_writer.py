@@ -1,10 +1,10 @@
-"""A policy written as a GGUF file, the format of llama.cpp: its architecture, its weights as they are laid out there.
+"""Export of a policy as a GGUF file, the format of llama.cpp: its architecture and weights in llama.cpp's layout.
 
-llama.cpp has one computation for each architecture, and its file names the numbers that go into it: the key names are
-those of the package gguf. A configuration that asks for another computation than llama.cpp's is refused, since the file
-would load and answer otherwise. The keys do not say everything that transformers' configuration and tokenizer say, and
-transformers' own reader passes over some of what they do say. So the file also holds the folder's small files, under a
-key that other programs pass over: `model_folder` unpacks them, and the model is loaded as it was.
+llama.cpp has one implementation per architecture, with parameters stored under keys named by the package gguf. A
+configuration that llama.cpp's implementation does not match is rejected, since the file would load but give different
+outputs. The keys do not cover everything in transformers' configuration and tokenizer, and transformers' reader ignores
+some of them. The file therefore also contains the folder's small files, under a key that other programs ignore;
+`model_folder` unpacks them to restore the original model.
 """
 
 import json
@@ -32,26 +32,26 @@ Weight: TypeAlias = Float[Tensor, "..."]
 """A weight, of any shape."""
 
 SWA_PERIOD = 6
-"""Layers of Gemma 3 up to and including the one with full attention, as llama.cpp has it built in."""
+"""Period of full-attention layers in Gemma 3, as hard-coded in llama.cpp."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture of llama.cpp: its name, what its computation takes for granted, and its layout of weights."""
+    """An architecture of llama.cpp: its name, the assumptions of its implementation, and its layout of weights."""
 
     key: MODEL_ARCH
     required: Mapping[str, Any]
-    """Settings of the configuration that llama.cpp computes with and no key of the file names."""
+    """Required values of configuration settings that llama.cpp hard-codes."""
     add: Callable[[GGUFWriter, Any], None]
-    """Writes the numbers of a configuration."""
+    """Writes the parameters of a configuration."""
     lay_out: Callable[[str, Weight, Any], Weight] = field(default=lambda name, weight, settings: weight)
-    """The weight of this name as it lies in the file."""
+    """Converts a weight to the layout of the file."""
 
 
 def architecture_of(settings: Any) -> Architecture:
     """The architecture of a configuration of transformers.
 
-    Raises TutelageError for one that is not exported, and for settings that llama.cpp computes otherwise.
+    Raises TutelageError for unsupported architectures and for settings that llama.cpp does not support.
     """
     kind = settings.model_type
     if kind not in ARCHITECTURES:
@@ -68,7 +68,7 @@ def architecture_of(settings: Any) -> Architecture:
 
 
 def frequency_factors(settings: Any) -> Float[Tensor, " half"] | None:
-    """What llama.cpp divides each rotary frequency by, where a configuration scales them one by one (Llama 3)."""
+    """Divisors of the rotary frequencies, if the configuration scales them individually (Llama 3)."""
     rope = _rope(settings)
     if rope.get("rope_type") != "llama3":
         return None
@@ -80,19 +80,19 @@ def frequency_factors(settings: Any) -> Float[Tensor, " half"] | None:
 
 def _refused(kind: str, name: str, value: object, wanted: str) -> TutelageError:
     return TutelageError(
-        f"This {kind} model has {name} = {value!r} in its configuration, where llama.cpp computes with {wanted}, so "
-        f"its GGUF file would answer otherwise. {INSTEAD}."
+        f"This {kind} model has {name} = {value!r} in its configuration, but llama.cpp requires {wanted}; its GGUF "
+        f"file would give different outputs. {INSTEAD}."
     )
 
 
 def _rope(settings: Any) -> dict[str, Any]:
-    """The rotary settings, of layers with full attention where the kinds of layers differ."""
+    """The rotary settings; those of full-attention layers if layer types differ."""
     rope = settings.rope_parameters
     return dict(rope.get("full_attention", rope))
 
 
 def _add_sizes(writer: GGUFWriter, settings: Any) -> None:
-    """The numbers that every architecture has."""
+    """Write the parameters common to all architectures."""
     writer.add_vocab_size(settings.vocab_size)
     writer.add_context_length(settings.max_position_embeddings)
     writer.add_embedding_length(settings.hidden_size)
@@ -101,7 +101,7 @@ def _add_sizes(writer: GGUFWriter, settings: Any) -> None:
 
 
 def _add_rotary(writer: GGUFWriter, settings: Any) -> None:
-    """The numbers of an architecture with rotary positions, grouped keys and root-mean-square norms."""
+    """Write the parameters of an architecture with rotary positions, grouped-query attention and RMSNorm."""
     _add_sizes(writer, settings)
     heads = settings.hidden_size // settings.num_attention_heads
     width = getattr(settings, "head_dim", None) or heads
@@ -139,7 +139,7 @@ def _add_gemma(writer: GGUFWriter, settings: Any) -> None:
     scale = settings.query_pre_attn_scalar
     if (
         scale != sizes[settings.num_hidden_layers in (46, 62)]
-    ):  # llama.cpp knows the models of 27 G by their layers
+    ):  # llama.cpp detects 27B models by their number of layers
         raise _refused(settings.model_type, "query_pre_attn_scalar", scale, "the width of a head")
 
 
@@ -174,7 +174,7 @@ def _add_gpt2(writer: GGUFWriter, settings: Any) -> None:
 
 
 def _by_pairs(name: str, weight: Weight, settings: Any) -> Weight:
-    """llama.cpp turns neighbouring rows of a head by its rotary positions, transformers the two halves of the head."""
+    """Permute rows for rotary positions: llama.cpp rotates neighbouring rows of a head, transformers its two halves."""
     match = re.search(r"self_attn\.([qk])_proj\.", name)
     if not match:
         return weight
@@ -183,12 +183,12 @@ def _by_pairs(name: str, weight: Weight, settings: Any) -> Weight:
 
 
 def _one_added(name: str, weight: Weight, settings: Any) -> Weight:
-    """Gemma multiplies by 1 + w in its norms; the file holds the factor."""
+    """Add 1 to the weights of norms: Gemma multiplies by 1 + w, the file stores the factor."""
     return weight + 1 if name.endswith("norm.weight") else weight
 
 
 def _transposed(name: str, weight: Weight, settings: Any) -> Weight:
-    """GPT-2 multiplies its inputs from the left; the file holds matrices that are multiplied from the right."""
+    """Transpose matrices: GPT-2 stores [in, out], the file [out, in]."""
     return weight.T if re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name) else weight
 
 
@@ -230,11 +230,11 @@ ARCHITECTURES = {
         _transposed,
     ),
 }
-"""The architectures that can be exported, by transformers' `model_type`."""
+"""Supported architectures by transformers' `model_type`."""
 
 
 def file_name(name: str, names: gguf.TensorNameMap) -> str:
-    """What a weight of transformers is called in the file. Raises TutelageError for one that has no name there."""
+    """The name of a transformers weight in the file. Raises TutelageError if it has none."""
     place = names.get_name(name, try_suffixes=(".weight", ".bias"))
     if place is None:
         raise TutelageError(f"llama.cpp has no place for the weight {name}. {INSTEAD}.")
@@ -242,7 +242,7 @@ def file_name(name: str, names: gguf.TensorNameMap) -> str:
 
 
 FILES = "tutelage.files"
-"""The key of the folder's small files: JSON from names to texts."""
+"""Key of the folder's small files: a JSON object from names to contents."""
 
 KINDS = {
     "f32": (GGMLQuantizationType.F32, LlamaFileType.ALL_F32),
@@ -250,14 +250,14 @@ KINDS = {
     "bf16": (GGMLQuantizationType.BF16, LlamaFileType.MOSTLY_BF16),
     "q8_0": (GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0),
 }
-"""How matrices may be held, by name. Norms, biases and learnt positions are float32 in every file."""
+"""Storage types of matrices by name. Norms, biases and learned positions are always float32."""
 
 
 def write_gguf(model: Any, tokenizer: Any, file: Path, kind: str, *, name: str) -> None:
-    """Write a causal language model of transformers and its tokenizer as `file`, whose matrices are of the `kind`.
+    """Write a causal language model of transformers and its tokenizer to `file`, with matrices of type `kind`.
 
-    The file appears when it is complete. Raises TutelageError for a model or a tokenizer that llama.cpp computes
-    otherwise, for weights that are not finite, and where the file cannot be written.
+    The file appears only when complete. Raises TutelageError for a model or tokenizer that llama.cpp does not support,
+    for non-finite weights, and if the file cannot be written.
     """
     settings = model.config
     architecture = architecture_of(settings)
@@ -295,13 +295,13 @@ def write_gguf(model: Any, tokenizer: Any, file: Path, kind: str, *, name: str) 
 
 
 def small_files(reader: GGUFReader) -> Mapping[str, str]:
-    """The configuration and the tokenizer of a file that `write_gguf` made; empty for a file of another program."""
+    """Configuration and tokenizer of a file written by `write_gguf`; empty for other files."""
     files: Mapping[str, str] = json.loads(text_of(reader, FILES) or "{}")
     return files
 
 
 def text_of(reader: GGUFReader, key: str) -> str:
-    """The text of a key; empty where the file lacks it."""
+    """The text under a key; empty if missing."""
     field = reader.get_field(key)
     return "" if field is None else str(field.contents())
 
@@ -313,7 +313,7 @@ def _weights(model: Any, architecture: Architecture) -> Iterator[tuple[str, Tens
     factors = frequency_factors(settings) if hasattr(settings, "rope_parameters") else None
     if factors is not None:
         yield "rope_freqs.weight", factors
-    for name, weight in model.named_parameters():  # tied weights once, under the name of the embedding
+    for name, weight in model.named_parameters():  # tied weights once, as the embedding
         yield file_name(name, names), architecture.lay_out(name, weight.detach().float().cpu(), settings)
 
 
@@ -323,7 +323,7 @@ def _add_tensor(writer: GGUFWriter, place: str, weight: Tensor, kind: str) -> No
     if weight.dim() < 2 or place.startswith("position_embd"):
         raw = GGMLQuantizationType.F32
     elif raw == GGMLQuantizationType.Q8_0 and weight.shape[-1] % gguf.GGML_QUANT_SIZES[raw][0]:
-        raw = GGMLQuantizationType.F16  # rows that no whole number of blocks fills
+        raw = GGMLQuantizationType.F16  # rows that are not a multiple of the block size
     writer.add_tensor(
         place, values if raw == GGMLQuantizationType.F32 else gguf.quantize(values, raw), raw_dtype=raw
     )

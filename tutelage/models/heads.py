@@ -1,4 +1,4 @@
-"""A scalar on top of a transformer: the reward of a whole answer, or the value of every state on the way.
+"""Scalar heads on a transformer: the reward of a completion, or the value of each of its states.
 
 A reward model is transformers' sequence classifier with one label, so that plain
 `AutoModelForSequenceClassification.from_pretrained(folder)` gives the same scores (PEFT on top of it for LoRA).
@@ -43,18 +43,18 @@ CANNED_INPUTS, CANNED_LENGTH = 8, 12
 
 
 class ScalarModel(EngineModel):
-    """A transformer with a linear map to one number: `scores` reads it at the last token, `values` before each."""
+    """A transformer with a linear scalar head: `scores` applies it at the last token, `values` before each token."""
 
     def outside_parameters(self) -> list[nn.Parameter]:
-        """Those of the scalar head."""
+        """Parameters of the scalar head."""
         return list(self.head.parameters())
 
     def head_in(self, model: nn.Module) -> None:
-        """None: the states of the engine are read."""
+        """None, since the engine returns hidden states."""
 
     @property
     def vocabulary(self) -> int:
-        """The number of tokens that both the tokenizer and the embedding have."""
+        """Number of tokens in both the tokenizer and the embedding."""
         return min(len(self.tokenizer), int(inner(self.model).config.get_text_config().vocab_size))
 
     @property
@@ -67,24 +67,24 @@ class ScalarModel(EngineModel):
         return self.engine.last_states(rows)
 
     def scores(self, rows: Rows) -> Float[Tensor, " B"]:
-        """One score per answer, read at its last token. Float[B]"""
+        """One score per completion, at its last token. Float[B]"""
         with precision(self.device, self.dtype):
             return self.head(self.last_states(rows)).squeeze(-1).float()
 
     def values(self, rows: Rows) -> Float[Tensor, "B R"]:
-        """V(prompt, response[:t]) for every t, 0 where there is no token. Float[B, R]"""
+        """V(prompt, response[:t]) for every t, 0 at padding. Float[B, R]"""
         with precision(self.device, self.dtype):
             return spread(self.head(self.engine.states(rows)).squeeze(-1).float(), rows.mask)
 
     def save(self, folder: Path) -> None:
-        """Write the model with its head, and the scores of a few canned inputs to know it again by."""
+        """Write the model with its head, and its scores of a few fixed inputs as a fingerprint."""
         loading.save_model(self.model, self.tokenizer, folder)
         content = {"scores": self.fingerprint(), "dtype": str(self.dtype).removeprefix("torch.")}
         (folder / FINGERPRINT).write_text(json.dumps(content))
 
     def save_whole(self, folder: Path) -> None:
-        """`save`, with an adapter folded into the weights, a chat template that ends where the score is read, and a
-        README.md that says how others read it."""
+        """`save`, with adapters merged into the weights, a chat template that ends at the scored token, and a README.md
+        with usage instructions."""
         whole = self
         if isinstance(self.model, PeftModel):
             check_saved(self.model, folder)
@@ -94,13 +94,13 @@ class ScalarModel(EngineModel):
         write_card(folder, self.tokenizer)
 
     def verify(self, folder: Path) -> None:
-        """Raise TutelageError where the whole model in a folder, as transformers loads it, scores otherwise."""
+        """Raise TutelageError if the full model in a folder, as loaded by transformers, gives different scores."""
         saved = output_of(_load_scalar(str(folder)), self.tokenizer)
         refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
 
     @torch.no_grad()
     def fingerprint(self) -> list[float]:
-        """Scores of eight canned inputs: a head that was lost or re-initialised on the way changes them."""
+        """Scores of eight fixed inputs, which detect a lost or re-initialised head."""
         tokens = _canned_tokens(CANNED_INPUTS, self.vocabulary).to(self.device)
         return [float(score) for score in self.scores(_as_rows(tokens, prompt=4))]
 
@@ -109,14 +109,14 @@ class ScalarModel(EngineModel):
 def new_reward_model(
     settings: config.Model, lora: config.Lora, *, seed: int, checkpointing: bool = False
 ) -> ScalarModel:
-    """A reward model that starts as the language model of `settings` with a fresh head.
+    """A reward model initialised from the language model of `settings` with a new head.
 
     Head weights ~ N(0, 1/(d+1)), that is std 1/√(d+1) (Ziegler et al. 2019; Huang et al. 2024). `checkpointing`
-    computes layers again in the backward pass.
+    recomputes layers in the backward pass.
     """
     if lora.rank and loading.is_adapter(settings.path):
         raise TutelageError(
-            f"{settings.path!r} is a LoRA adapter, and a second adapter on top of it could not be loaded again. "
+            f"{settings.path!r} is a LoRA adapter, and a second adapter on top of it could not be reloaded. "
             "Start from a whole model (a finished run has one in model/), or train all weights with --lora.rank 0."
         )
     whole = loading.load_backbone(settings, config.Lora(rank=0))
@@ -144,7 +144,7 @@ def new_reward_model(
 
 
 def is_reward_model(path: str) -> bool:
-    """Whether the folder says that it holds a classifier, as a saved reward model does."""
+    """Whether the folder's configuration declares a classifier, as that of a saved reward model does."""
     folder = model_folder(path)
     loading.check_folder(folder)
     return is_classifier(folder)
@@ -152,8 +152,8 @@ def is_reward_model(path: str) -> bool:
 
 @phase("load")
 def load_reward_model(settings: config.Model) -> ScalarModel:
-    """A saved reward model. Refuses a folder whose head is missing, is of another width, or scores its canned
-    inputs otherwise than it did when it was saved."""
+    """Load a saved reward model. Raises TutelageError if its head is missing, has another width, or its scores of the
+    fixed inputs differ from those at saving time."""
     path = model_folder(settings.path)
     device = loading.pick_device(settings.device)
     if loading.is_adapter(path):
@@ -199,7 +199,7 @@ def _load_scalar_adapter(path: str) -> Any:
 
 def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
     file = folder / FINGERPRINT
-    if not file.is_file():  # a reward model from elsewhere
+    if not file.is_file():  # a reward model from another program
         warn_of_template(model.tokenizer, str(folder))
         return
     content = json.loads(file.read_text())
@@ -219,21 +219,20 @@ def _check_fingerprint(model: ScalarModel, folder: Path) -> None:
 
 
 def _is_close(one: Float[Tensor, " B"], other: Float[Tensor, " B"], *, half: bool) -> bool:
-    """Whether scores are equal but for what two orders of computing them differ by, or the rounding of one of them to
-    bfloat16: several percent."""
+    """Whether scores are equal up to the order of computation, or up to rounding to bfloat16 (several percent)."""
     tolerance = 0.1 if half else 1e-3
     return torch.allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 def _canned_tokens(count: int, vocabulary: int) -> Int[Tensor, "count length"]:
-    """Tokens from all over the vocabulary but its last, always the same. Special tokens are rare among them: on a row
-    of these alone a score in bfloat16 may be off by most of its size."""
+    """Fixed tokens from the whole vocabulary except its last. Special tokens are rare among them, since on rows of
+    special tokens bfloat16 scores may be off by most of their size."""
     numbers = torch.arange(count * CANNED_LENGTH).view(count, CANNED_LENGTH)
     return (numbers * 7919 + 13) % (vocabulary - 1)
 
 
 def _as_rows(tokens: Int[Tensor, "count length"], *, prompt: int) -> Rows:
-    """Rows without padding, whose first `prompt` tokens are the prompt."""
+    """Rows without padding whose first `prompt` tokens are the prompt."""
     mask = torch.ones_like(tokens, dtype=torch.bool)
     return Rows(
         prompt=tokens[:, :prompt],
@@ -245,7 +244,8 @@ def _as_rows(tokens: Int[Tensor, "count length"], *, prompt: int) -> Rows:
 
 @torch.no_grad()
 def _checked(model: ScalarModel) -> ScalarModel:
-    """Compare our score with transformers' own on a row, so that the saved folder means the same to everyone."""
+    """Check that our score equals transformers' on one row, so that the saved folder gives the same scores
+    everywhere."""
     tokens = _canned_tokens(1, model.vocabulary).to(model.device)
     tokens += tokens == model.tokenizer.pad_token_id
     with precision(model.device, model.dtype):
@@ -260,10 +260,10 @@ def _checked(model: ScalarModel) -> ScalarModel:
 
 
 def ensure_own_pad(model: Any, tokenizer: Any) -> None:
-    """Give the tokenizer a pad token that ends nothing.
+    """Give the tokenizer a pad token distinct from the end token.
 
-    transformers' classifiers look for the last token that is not the pad token; where pad and end are one, they
-    read the score one token early. The embedding grows by a row only if it has no spare one.
+    transformers' classifiers score the last token that is not the pad token; if pad and end are equal, that is one
+    token early. The embedding grows by a row only if it has no spare one.
     """
     if tokenizer.pad_token_id is not None and tokenizer.pad_token_id != tokenizer.eos_token_id:
         return
@@ -272,7 +272,8 @@ def ensure_own_pad(model: Any, tokenizer: Any) -> None:
 
 
 def make_room(model: Any, tokenizer: Any) -> None:
-    """Let the embedding have a row for every token (a new one is 0), and the model know the tokenizer's pad token."""
+    """Extend the embedding to a row for every token (new rows are 0), and set the model's pad token to the
+    tokenizer's."""
     before = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > before:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
@@ -283,7 +284,7 @@ def make_room(model: Any, tokenizer: Any) -> None:
 
 @torch.no_grad()
 def centre(model: ScalarModel, states: Float[Tensor, "N d"], *, ridge: float = 1e-3) -> tuple[float, float]:
-    """Shift the scores so that their mean is 0 over rows with these last states, by changing the head and nothing else.
+    """Shift scores to mean 0 over rows with these last states, by changing only the head.
 
     The classifiers of most architectures have no bias. With h the last states of the rows, μ their mean and Σ
     their covariance, the change of the head that moves the mean score by −m and disturbs score differences least is

@@ -1,8 +1,8 @@
-"""Adapters merged into the weights of a model, and models compared by what they compute.
+"""Merging of adapters into the weights of a model, and comparison of models by their outputs.
 
-LoRA computes x (W + s B A)ᵀ, and merging writes W + s B A in the place of W. Where W is tied, as that of an embedding
-and a head, the sum is right for the adapted layer alone: it gets a matrix of its own first. What was merged, and what
-was saved, is compared with what was trained on a few tokens.
+LoRA computes x (W + s B A)ᵀ; merging replaces W by W + s B A. If W is tied, as between embedding and head, the sum is
+valid only for the adapted layer, which is untied first. Merged and saved models are compared with the trained model on
+a few tokens.
 """
 
 from collections import Counter
@@ -20,27 +20,26 @@ from tutelage.engines.network import context_of, inner
 
 TEXT = "What is rain? Water that falls from the clouds."
 TEXT_TOKENS, SPECIAL_TOKENS, SPREAD_TOKENS = 16, 8, 8
-"""Tokens of a comparison, at most: of a text and special ones, which training has probably seen, and from all over the
-vocabulary."""
+"""Maximum tokens of a comparison: those of a text and special tokens, probably seen in training, and others from the
+whole vocabulary."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a model computes on a row of `tokens`: the log-probabilities of the next token at every place, or the scores
-    of a reward model."""
+    """Output of a model on a row of `tokens`: next-token log-probabilities at every position, or the score of a reward
+    model."""
 
     tokens: tuple[int, ...]
     values: Float[Tensor, "places V"] | Float[Tensor, "1 1"]
     epsilon: float
-    """The spacing of numbers near 1 in the precision of the weights."""
+    """Machine epsilon of the dtype of the weights."""
 
 
 def merge(model: PeftModel, tokenizer: Any) -> Any:
-    """The transformers model of `model` with its active adapters in the weights. `model` itself is used up.
+    """Merge the active adapters of `model` into its weights. Returns the transformers model; `model` is consumed.
 
-    An adapted layer whose weight is also that of another layer gets its own; with a head beside its embedding,
-    `tie_word_embeddings` of the configuration is then false. Raises TutelageError where the merged model computes
-    something else.
+    Adapted layers with tied weights are untied; if embedding and head are, `tie_word_embeddings` becomes false in the
+    configuration. Raises TutelageError if the outputs of the merged model differ.
     """
     trained = output_of(model, tokenizer)
     _untie(model)
@@ -51,7 +50,7 @@ def merge(model: PeftModel, tokenizer: Any) -> Any:
 
 @torch.no_grad()
 def output_of(model: nn.Module, tokenizer: Any) -> Output:
-    """What a model computes on a few tokens, by its own forward pass in the precision of its weights. On the CPU."""
+    """The output of a model on a few tokens, by its own forward pass in the dtype of its weights. On the CPU."""
     tokens = _tokens(model, tokenizer)
     row = torch.tensor([tokens], device=next(model.parameters()).device)
     logits = model(input_ids=row, attention_mask=torch.ones_like(row)).logits.float().cpu()
@@ -60,14 +59,14 @@ def output_of(model: nn.Module, tokenizer: Any) -> Output:
 
 
 def refuse_difference(trained: Output, other: Output, tokenizer: Any, what: str) -> None:
-    """Raise TutelageError where `other`, the output of `what`, is not that of the trained model up to rounding."""
+    """Raise TutelageError if `other`, the output of `what`, differs from that of the trained model beyond rounding."""
     if trained.values.shape != other.values.shape:
         raise TutelageError(
             f"{what} is not the one that was trained: its output has the shape {tuple(other.values.shape)} instead of "
             f"{tuple(trained.values.shape)}."
         )
     apart = (trained.values - other.values).abs().nan_to_num(torch.inf)
-    apart[trained.values == other.values] = 0.0  # an infinite logit less itself is no number
+    apart[trained.values == other.values] = 0.0  # ∞ − ∞ would be nan
     largest, allowed = float(apart.max()), _tolerance(trained, other)
     if largest <= allowed:
         return
@@ -83,14 +82,14 @@ def refuse_difference(trained: Output, other: Output, tokenizer: Any, what: str)
 
 
 def _tolerance(one: Output, other: Output) -> float:
-    """√ε times the largest output: the largest difference that rounding explains."""
+    """Tolerance for rounding: √ε times the largest output."""
     finite = one.values[one.values.isfinite()]
     size = float(finite.abs().max()) if finite.numel() else 1.0
     return float(max(one.epsilon, other.epsilon) ** 0.5 * max(1.0, size))
 
 
 def _tokens(model: nn.Module, tokenizer: Any) -> tuple[int, ...]:
-    """The tokens of a comparison, without the pad token, which a classifier passes over."""
+    """The tokens of a comparison, without the pad token, which a classifier ignores."""
     vocabulary = min(len(tokenizer), int(inner(model).config.get_text_config().vocab_size))
     text, special = tokenizer.encode(TEXT)[:TEXT_TOKENS], tokenizer.all_special_ids[:SPECIAL_TOKENS]
     spread = (number * vocabulary // SPREAD_TOKENS for number in range(SPREAD_TOKENS))
@@ -99,7 +98,7 @@ def _tokens(model: nn.Module, tokenizer: Any) -> tuple[int, ...]:
 
 
 def tied_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The adapted layers whose weight is also that of another layer, without their adapters, by name."""
+    """Adapted layers with tied weights, without their adapters, by name."""
     whole = inner(model)
     owners = Counter(id(weight) for part in whole.modules() for weight in part.parameters(recurse=False))
     adapted = (
@@ -115,8 +114,7 @@ def tied_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _untie(model: PeftModel) -> None:
-    """Give every adapted layer a weight of its own. Where that parts a head from its embedding, the configuration says
-    so."""
+    """Untie the weights of adapted layers, and update the configuration if head and embedding are untied."""
     tied = tied_layers(model)
     for base in tied.values():
         for name, weight in list(base.named_parameters(recurse=False)):

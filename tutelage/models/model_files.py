@@ -1,4 +1,4 @@
-"""Model folders: writing them readable for others, and checks of what would be passed over or only fail later."""
+"""Model folders: saving with shared permissions, and checks for errors that would otherwise be silent or late."""
 
 import json
 import logging
@@ -20,8 +20,8 @@ from tutelage.base.nouns import counted
 def save_files(model: Any, tokenizer: Any, folder: Path | str, **more: Any) -> None:
     """Write `model` (with `more` for its `save_pretrained`) and `tokenizer` into a folder.
 
-    safetensors writes weights for their owner alone, whatever the umask; they get the permissions of the configuration
-    beside them, so that colleagues and servers under other accounts load the model. Raises OSError.
+    safetensors makes weights readable by their owner only, whatever the umask; they get the permissions of the
+    configuration file, so that other accounts can load the model. Raises OSError.
     """
     model.save_pretrained(str(folder), **more)
     tokenizer.save_pretrained(str(folder))
@@ -37,20 +37,19 @@ CLASSIFIER = "ForSequenceClassification"
 
 
 def is_classifier(path: str) -> bool:
-    """Whether the config.json of a model folder or hub name says that it holds a classifier, as a saved reward model's
+    """Whether the config.json of a model folder or hub name declares a classifier, as that of a saved reward model
     does."""
     try:
         names = AutoConfig.from_pretrained(path).architectures or []
-    except Exception:  # whatever is wrong with the configuration, loading the model will say it
+    except Exception:  # errors in the configuration are reported when the model is loaded
         return False
     return any(name.endswith(CLASSIFIER) for name in names)
 
 
 def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterable[str]) -> None:
-    """Refuse a checkpoint that holds more layers than its configuration; weights of other kinds that the model has no
-    place for are named in a warning.
+    """Check for unused weights: raise an error for layers beyond the configuration, log a warning for all others.
 
-    Raises TutelageError for weights that are the model's but for the number of their layer.
+    Raises TutelageError for weights that match the model's except for their layer number.
     """
     names = sorted(unused)
     own = {_without_numbers(name) for name in model.state_dict()}
@@ -58,22 +57,22 @@ def check_unused_weights(model: nn.Module, path: str, what: str, unused: Iterabl
     if of_layers:
         raise TutelageError(
             f"{path!r} is not the {what} that its config.json describes: {len(of_layers)} of its weights belong to "
-            f"layers that it does not count ({_listed(of_layers)}), and would be left out. Correct the number of "
+            f"layers beyond its number of layers ({_listed(of_layers)}) and would be ignored. Correct the number of "
             "layers in config.json."
         )
     if names:
         log.warning(
             f"{path!r} holds {counted(len(names), 'weight')} for which a {type(model).__name__} has no place: "
-            f"{_listed(names)}. Nothing of it is used."
+            f"{_listed(names)}. They are not used."
         )
 
 
 def check_finite(model: nn.Module, action: str) -> None:
-    """Raise TutelageError where a weight is not a finite number; `action` begins the message."""
+    """Raise TutelageError if a weight is not a finite number; `action` begins the message."""
     for name, weight in model.named_parameters():
         if not weight.is_floating_point() or not weight.numel() or weight.is_meta:
             continue
-        low, high = torch.aminmax(weight.detach())  # both are nan where any element is
+        low, high = torch.aminmax(weight.detach())  # both are nan if any element is
         if not (low.isfinite() & high.isfinite()):
             raise TutelageError(
                 f"{action}: weights of {name} are not finite numbers. Where training did it, a lower learning rate is "
@@ -82,14 +81,14 @@ def check_finite(model: nn.Module, action: str) -> None:
 
 
 def check_saved(model: nn.Module, folder: Path) -> None:
-    """Refuse to save weights that are not finite numbers."""
+    """Raise TutelageError for non-finite weights before saving."""
     check_finite(model, f"The model was not saved to {folder}")
 
 
 def check_adapter(path: str | Path, task: str, what: str) -> dict[str, Any]:
-    """The adapter_config.json of an adapter of this task, "CAUSAL_LM" or "SEQ_CLS"; one without a task will do.
+    """The adapter_config.json of an adapter for `task`, "CAUSAL_LM" or "SEQ_CLS", or without a task.
 
-    Raises TutelageError for an adapter of another kind of model; `what` says which kind is wanted.
+    Raises TutelageError for another task; `what` describes the expected kind of model.
     """
     settings: dict[str, Any] = json.loads((Path(path) / "adapter_config.json").read_text(encoding="utf-8"))
     if settings.get("task_type") not in (task, None):
@@ -101,8 +100,8 @@ def check_adapter(path: str | Path, task: str, what: str) -> dict[str, Any]:
 
 @contextmanager
 def loading_adapter(path: str, base: str) -> Iterator[None]:
-    """Inside, PEFT loads the adapter at `path` for `base`: without its warnings, and with a sentence where the two do
-    not fit."""
+    """Context in which PEFT loads the adapter at `path` for `base` without warnings. Raises TutelageError if they do
+    not match."""
     try:
         with without_warnings():
             yield
@@ -115,8 +114,8 @@ def loading_adapter(path: str, base: str) -> Iterator[None]:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Inside, PEFT and transformers say nothing of their own future, which no user of ours can do anything about, and
-    nothing of adapters on tied weights, which `merging` takes care of."""
+    """Context that suppresses warnings of PEFT and transformers about future changes and about adapters on tied
+    weights, which `merging` handles."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings=True`")
@@ -124,10 +123,10 @@ def without_warnings() -> Iterator[None]:
 
 
 def check_vocabulary(model: Any, tokenizer: Any, path: str) -> None:
-    """Refuse a tokenizer whose tokens have no row in the embedding of the model.
+    """Raise TutelageError for a tokenizer with tokens beyond the embedding of the model.
 
-    Special tokens beyond the embedding are passed over where nothing writes them: neither the chat template nor the
-    start, the end or the padding of a text. (Gemma 3's text models bring the token of an image that way.)
+    Special tokens beyond the embedding are allowed if they are never produced: neither by the chat template nor as
+    start, end or padding of a text (such as the image token of Gemma 3's text models).
     """
     rows = int(model.get_input_embeddings().weight.shape[0])
     if len(tokenizer) <= rows:
@@ -136,21 +135,21 @@ def check_vocabulary(model: Any, tokenizer: Any, path: str) -> None:
     template = str(getattr(tokenizer, "chat_template", None) or "")
     used = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
     beyond = sorted((place, token) for token, place in tokenizer.get_vocab().items() if place >= rows)
-    written = [
+    excess = [
         token
         for place, token in beyond
         if place not in added or not added[place].special or place in used or token in template
     ]
-    if written:
+    if excess:
         raise TutelageError(
-            f"The tokenizer of {path!r} does not belong to its model: {len(written)} of its tokens "
-            f"({_listed(written)}) lie beyond the {counted(rows, 'row')} of the embedding. Use the tokenizer that the "
+            f"The tokenizer of {path!r} does not belong to its model: {len(excess)} of its tokens "
+            f"({_listed(excess)}) lie beyond the {counted(rows, 'row')} of the embedding. Use the tokenizer that the "
             "model was trained with, or resize the embedding (model.resize_token_embeddings) and save it again."
         )
 
 
 def refuse_missing(path: str, model: nn.Module, names: list[str]) -> None:
-    """Refuse a checkpoint that lacks weights of its model."""
+    """Raise TutelageError for a checkpoint that lacks weights of its model."""
     if names:
         raise TutelageError(
             f"{path!r} lacks {counted(len(names), 'weight')} of a {type(model).__name__} ({_listed(names)}), which "
@@ -159,7 +158,7 @@ def refuse_missing(path: str, model: nn.Module, names: list[str]) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message; the name of its type where it has none."""
+    """The first line of an error's message, or the name of its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).split("\n")[0][:300].rstrip(".")
 
 

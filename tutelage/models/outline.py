@@ -1,4 +1,4 @@
-"""Models in numbers, read from a configuration alone: no weight is read and no memory is taken."""
+"""Sizes of models from their configuration only, without loading weights."""
 
 from typing import Any
 
@@ -17,16 +17,16 @@ from tutelage.models.model_files import first_line
 
 
 def outline(path: str) -> Transformer:
-    """The model of a folder, of a hub name or of a config.json, in numbers; of an adapter its base.
+    """The sizes of the model in a folder, hub name or config.json; for an adapter, of its base.
 
-    Raises TutelageError where there is no configuration of a causal language model.
+    Raises TutelageError if there is no configuration of a causal language model.
     """
     path = base_of(path)
     try:
         settings = AutoConfig.from_pretrained(path).get_text_config()
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings)
-    except Exception as error:  # transformers raises many kinds for the same fault
+    except Exception as error:  # transformers raises various types
         raise TutelageError(
             f"{path!r} has no configuration of a causal language model: {first_line(error)}. Give a model folder, its "
             "config.json, or a name on the hub."
@@ -35,13 +35,13 @@ def outline(path: str) -> Transformer:
 
 
 def outline_of_shape(shape: config.Shape) -> Transformer:
-    """The Llama that `models.fresh` makes of a shape, in numbers."""
+    """The sizes of the Llama that `models.fresh` creates for a shape."""
     with torch.device("meta"):
         return outline_of(AutoModelForCausalLM.from_config(llama_config(shape, shape.vocabulary)))
 
 
 def outline_of(model: nn.Module) -> Transformer:
-    """A model in numbers. Weights of the base count, those of adapters do not. A scalar model has no output head."""
+    """The sizes of a model, without adapter weights. A scalar model has no output head."""
     whole = inner(model)
     output = whole.get_output_embeddings()
     settings = whole.config.get_text_config()
@@ -73,12 +73,12 @@ def outline_of(model: nn.Module) -> Transformer:
 
 
 def _weights(part: nn.Module) -> int:
-    """Weights of a module, without those of adapters."""
+    """Number of weights of a module, without adapters."""
     return sum(p.numel() for name, p in part.named_parameters() if "lora_" not in name)
 
 
 def _matrices(network: nn.Module, settings: Any) -> float:
-    """Weights of the linear layers; of experts the share that a token passes through."""
+    """Number of weights of linear layers; of experts, the share active for a token."""
     embeddings = {id(part.weight) for part in network.modules() if isinstance(part, nn.Embedding)}
     names = ("num_local_experts", "num_experts", "n_routed_experts")
     experts = next((int(count) for name in names if (count := getattr(settings, name, None))), 1)
@@ -92,6 +92,6 @@ def _matrices(network: nn.Module, settings: Any) -> float:
 
 
 def _feed_forward(settings: Any) -> int:
-    """Width inside the feed-forward block of a token; of its experts together."""
+    """Intermediate size of the feed-forward block, summed over active experts."""
     active = int(getattr(settings, "num_experts_per_tok", None) or 1)
     return active * int(getattr(settings, "moe_intermediate_size", None) or feed_forward_width(settings))

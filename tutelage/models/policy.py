@@ -1,4 +1,4 @@
-"""A causal language model seen as a policy: tokens in, log-probabilities of the response out."""
+"""A causal language model as a policy: from tokens to log-probabilities of the completion."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -22,21 +22,21 @@ from tutelage.models.engine_model import EngineModel
 from tutelage.models.merging import merge, output_of, refuse_difference
 from tutelage.models.model_files import check_saved
 
-REFERENCE = "reference"  # the adapter name of a frozen copy
+REFERENCE = "reference"  # adapter name of the frozen copy
 
 
 class Policy(EngineModel):
-    """The model being trained, and the reference it started from.
+    """The model being trained and its reference.
 
-    With LoRA on a whole model the reference is the model with its adapter off; with an adapter that was loaded
-    from a folder it is a frozen copy of that adapter; without LoRA it is a frozen copy of the model.
-    Only the first costs no memory. Call `freeze_reference` before the first step, or `refer_to` another model.
+    With a new LoRA adapter, the reference is the model with the adapter disabled, at no memory cost; with an adapter
+    loaded from a folder, it is a frozen copy of that adapter; without LoRA, a frozen copy of the model. Call
+    `freeze_reference` before the first step, or `refer_to` another model.
     """
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__(backbone, verified_head(backbone.model))
         self.end_ids = end_ids_of(backbone)
-        self._reference: Engine | None = None  # of a frozen copy of the whole model, or of another model
+        self._reference: Engine | None = None  # of a frozen copy of the model, or of another model
         self._fresh_adapter = isinstance(self.model, PeftModel) and _adapter_is_zero(self.model)
 
     @property
@@ -46,7 +46,7 @@ class Policy(EngineModel):
 
     @property
     def is_exact(self) -> bool:
-        """Whether `generate` and `scores` give a token one log-probability (see `Engine.is_exact`)."""
+        """Whether `generate` and `scores` give the same log-probabilities (see `Engine.is_exact`)."""
         return self.engine.is_exact
 
     def outside_parameters(self) -> list[nn.Parameter]:
@@ -59,7 +59,7 @@ class Policy(EngineModel):
 
     @property
     def width(self) -> int:
-        """The size of a hidden state as the head sees it: a model may project before it (OPT-350m)."""
+        """The size of the head's input; a model may project hidden states before it (OPT-350m)."""
         return int(inner(self.model).get_output_embeddings().weight.shape[1])
 
     @property
@@ -68,8 +68,8 @@ class Policy(EngineModel):
         return int(inner(self.model).get_output_embeddings().weight.shape[0])
 
     def freeze_reference(self, frozen_copy: Callable[[], Engine] | None = None) -> None:
-        """Take the policy as it is now for the reference. `frozen_copy` makes the engine of a frozen copy of the model,
-        for a policy that needs one."""
+        """Set the reference to the current policy. `frozen_copy` creates the engine of a frozen copy of the model, if
+        one is needed."""
         if not isinstance(self.model, PeftModel):
             self._reference = (frozen_copy or self._frozen_copy)()
         elif not self._fresh_adapter:
@@ -78,7 +78,7 @@ class Policy(EngineModel):
             self.model.set_adapter("default")
 
     def refer_to(self, other: "Policy") -> None:
-        """Take another policy, which stays as it is, for the reference: the teacher of distillation."""
+        """Set the reference to another, frozen policy, such as the teacher of distillation."""
         self._reference = other.engine
 
     def _frozen_copy(self) -> Engine:
@@ -88,7 +88,7 @@ class Policy(EngineModel):
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """The context in which the policy computes as the reference, without gradients."""
+        """Context in which the policy acts as the reference, without gradients."""
         with self._reference_engine() as reference:
             policy, self.engine = self.engine, reference
             try:
@@ -98,7 +98,7 @@ class Policy(EngineModel):
 
     @contextmanager
     def _reference_engine(self) -> Iterator[Engine]:
-        """The context of the reference's engine, without gradients."""
+        """Context that yields the engine of the reference, without gradients."""
         with torch.no_grad():
             if self._reference is not None:
                 yield self._reference
@@ -122,7 +122,7 @@ class Policy(EngineModel):
             self.model.set_adapter("default")
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
-        """The hidden state before each of the M response tokens, from which it is predicted, row by row. Float[M, d]"""
+        """The hidden state before each of the M completion tokens, row by row. Float[M, d]"""
         return self.engine.states(rows)
 
     def scores(
@@ -134,10 +134,10 @@ class Policy(EngineModel):
         value_head: ValueHead | None = None,
         divergence: float | None = None,
     ) -> TokenScores:
-        """Log-probability, and where asked entropy and value, of every response token. Each Float[B, R]
+        """Log-probability, and on request entropy and value, of every completion token. Each Float[B, R]
 
-        `divergence` asks for that of every token's whole distribution from the reference's, for another forward pass of
-        the reference: 1 for KL(policy‖reference), or another mixture of `core.kl.exact_divergence`.
+        `divergence` adds the divergence of next-token distributions from the reference, at the cost of a forward pass
+        of the reference: 1 for KL(policy‖reference), or another `mixture` of `core.kl.exact_divergence`.
         """
         return self.engine.score(
             rows,
@@ -149,10 +149,10 @@ class Policy(EngineModel):
         )
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
-        """The logits before each of the M response tokens, over the temperature, in plain autograd. Float[M, V]
+        """The logits of the M completion tokens divided by the temperature, in plain autograd. Float[M, V]
 
-        Derivatives of any order can be taken of them. Nothing larger exists in training, so keep the rows few;
-        `scores` is the way to the tokens' own log-probabilities.
+        Supports derivatives of any order. This is the largest tensor in training, so pass few rows, and use `scores`
+        for the log-probabilities of tokens.
         """
         return self.engine.logits(rows, temperature=temperature)
 
@@ -167,9 +167,9 @@ class Policy(EngineModel):
         rows_at_once: int | None = None,
         on_token: Callable[[Int[Tensor, " B"]], None] | None = None,
     ) -> Rollout:
-        """Sample `n` answers to each prompt; row b answers prompt b // n.
+        """Sample `n` completions per prompt; row b belongs to prompt b // n.
 
-        `scored_first` are the ids of prompts whose rows are scored with gradients next, each once, before any weight
+        `scored_first` are ids of prompts whose rows are scored with gradients next, once each, before any weight
         changes.
         """
         return self.engine.generate(
@@ -184,11 +184,11 @@ class Policy(EngineModel):
         )
 
     def save(self, folder: Path) -> None:
-        """Write the policy (or its adapter alone) as transformers and PEFT do."""
+        """Write the policy, or only its adapter, as transformers and PEFT do."""
         save_model(self.model, self.tokenizer, folder)
 
     def save_whole(self, folder: Path) -> None:
-        """Write the policy as a whole model: an adapter is folded into its weights, and this policy stays as it is."""
+        """Write the policy as a full model, with adapters merged into a copy of the weights."""
         if not isinstance(self.model, PeftModel):
             save_model(self.model, self.tokenizer, folder)
             return
@@ -198,14 +198,14 @@ class Policy(EngineModel):
         save_model(merge(copied, self.tokenizer), self.tokenizer, folder)
 
     def verify(self, folder: Path) -> None:
-        """Raise TutelageError where the whole model in a folder, as transformers loads it, is not this policy."""
+        """Raise TutelageError if the full model in a folder, as loaded by transformers, differs from this policy."""
         saved = output_of(load_whole(str(folder)), self.tokenizer)
         refuse_difference(output_of(self.model, self.tokenizer), saved, self.tokenizer, "The saved model")
 
 
 def _adapter_is_zero(model: PeftModel) -> bool:
-    """Whether the adapter changes nothing yet, as a new one does."""
-    last = ("lora_B", "lora_embedding_A")  # the parts that are 0 at first
+    """Whether the adapter has no effect, like a newly initialised one."""
+    last = ("lora_B", "lora_embedding_A")  # matrices initialised to 0
     return all(not p.any() for name, p in model.named_parameters() if any(part in name for part in last))
 
 
@@ -213,7 +213,7 @@ def _copy_adapter(model: PeftModel, source: str, target: str) -> None:
     own = dict(model.named_parameters())
     with torch.no_grad():
         for name, parameter in own.items():
-            words = name.split(".")  # the name of the adapter is the last of them in an embedding
+            words = name.split(".")  # in an embedding, the adapter name comes last
             if "lora_" in name and target in words:
                 parameter.copy_(own[".".join(source if word == target else word for word in words)])
                 parameter.requires_grad_(False)

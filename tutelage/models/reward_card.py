@@ -1,8 +1,7 @@
-"""The model card and the chat template of a reward model, by which programs without Tutelage read its scores.
+"""The model card and chat template of a reward model, for use without Tutelage.
 
-The score is read at the last token, which in training is the one that ends the answer. The chat templates of many
-models go on after it (ChatML writes a newline), so that other programs would read the score at a token that no training
-saw.
+The score is computed at the last token, in training the end token of the completion. Many chat templates add text after
+it (ChatML a newline), so that other programs would compute the score at a token never scored in training.
 """
 
 import copy
@@ -23,7 +22,7 @@ EXAMPLES: tuple[Messages, ...] = (
     (QUESTION, ANSWER, Message("user", "And snow?"), Message("assistant", "Frozen water.")),
     (Message("system", "Be brief."), QUESTION, ANSWER),
 )
-"""Conversations by which chat templates are compared."""
+"""Conversations for comparing chat templates."""
 
 CARD = """\
 ---
@@ -76,8 +75,8 @@ inputs = tokenizer(text, return_tensors="pt")"""
 
 
 def write_card(folder: Path, tokenizer: Any) -> None:
-    """Write README.md into the folder of a reward model, and the tokenizer with a chat template that ends where the
-    score is read."""
+    """Write README.md and the tokenizer, with a chat template that ends at the scored token, to the folder of a reward
+    model."""
     end_id = end_token_ids(tokenizer)[0]
     end = tokenizer.convert_ids_to_tokens(end_id)
     if not has_template(tokenizer):
@@ -99,8 +98,7 @@ def write_card(folder: Path, tokenizer: Any) -> None:
 
 
 def warn_of_template(tokenizer: Any, name: str) -> None:
-    """Warn where the chat template of a reward model that another program trained does not end at the token that its
-    score is read at here."""
+    """Warn if the chat template of a reward model from another program does not end at the token scored here."""
     if has_template(tokenizer) and not _fits(tokenizer, tokenizer):
         end = tokenizer.convert_ids_to_tokens(end_token_ids(tokenizer)[0])
         log.warning(
@@ -111,10 +109,10 @@ def warn_of_template(tokenizer: Any, name: str) -> None:
 
 
 def with_fitting_template(tokenizer: Any) -> Any | None:
-    """The tokenizer with a chat template that writes what its own does, up to the token that ends the last answer; the
-    tokenizer itself where its own ends there.
+    """A tokenizer whose chat template is cut after the end token of the last completion; the tokenizer itself if its
+    template already ends there.
 
-    None where that cannot be done, as with several templates in one tokenizer.
+    None if not possible, as with several templates in one tokenizer.
     """
     if _fits(tokenizer, tokenizer):
         return tokenizer
@@ -127,8 +125,8 @@ def with_fitting_template(tokenizer: Any) -> Any | None:
 
 
 def ending_template(template: str, end: str) -> str:
-    """A Jinja chat template that writes what `template` does; where the conversation ends with an answer and no further
-    one is asked for, without what follows the last `end`."""
+    """A Jinja chat template equal to `template`, but without the text after the last `end` if the conversation ends
+    with a completion and no generation prompt is requested."""
     return (
         f"{{% set conversation %}}{template.removesuffix(chr(10))}{{% endset %}}"
         "{% if messages and messages[-1]['role'] == 'assistant' and not add_generation_prompt %}"
@@ -138,8 +136,8 @@ def ending_template(template: str, end: str) -> str:
 
 
 def _fits(tokenizer: Any, original: Any) -> bool:
-    """Whether the chat template of `tokenizer` writes the tokens that `encode` makes with the original, and the same
-    prompts. Conversations that the original refuses are passed over."""
+    """Whether the chat template of `tokenizer` gives the same prompts and the same tokens as `encode` with the
+    original. Conversations that the original rejects are skipped."""
     for messages in EXAMPLES:
         *prompt_turns, answer = messages
         try:
@@ -147,10 +145,10 @@ def _fits(tokenizer: Any, original: Any) -> bool:
         except TutelageError:
             continue
         turns = [{"role": turn.role, "content": turn.content} for turn in messages]
-        written = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
+        ids = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
         same_prompt = render_prompt(tuple(prompt_turns), tokenizer) == render_prompt(
             tuple(prompt_turns), original
         )
-        if list(written) != [*prompt, *response] or not same_prompt:
+        if list(ids) != [*prompt, *response] or not same_prompt:
             return False
     return True

@@ -1,8 +1,7 @@
-"""Models whose weights lie in shards over the ranks: sharding one, and gathering it for what shards cannot do.
+"""Sharding of models over ranks, and gathering their weights for operations that need all of them.
 
-Saving, merging adapters and decoding token by token need whole weights. `gathered` of a sharded model is the context in
-which every rank has them, as the ordinary model that was loaded; in `gathered_to_save` rank 0 alone has them. Behind it
-they are released.
+Saving, merging adapters and decoding need full weights. `gathered` of a sharded model is a context in which every rank
+has them, as an ordinary model; in `gathered_to_save` only rank 0 does. They are released on exit.
 """
 
 import copy
@@ -28,7 +27,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class WholeModel:
-    """The model without shards: its weights take memory only while they are gathered."""
+    """The unsharded model, whose weights take memory only while they are gathered."""
 
     model: Any
     engine: Engine
@@ -36,9 +35,9 @@ class WholeModel:
 
 
 def shard_(model: EngineModel, passes: Passes, device: torch.device, *, with_reference: bool = False) -> None:
-    """Keep this rank's shards of the weights alone, on a device, from now on. The plain engine computes there.
+    """Shard the weights of a model, keeping this rank's shards on a device. Switches to the plain engine.
 
-    `with_reference` takes a policy as it is now for its reference too, in shards of its own.
+    `with_reference` also sets the reference of a policy to a sharded copy of its current weights.
     """
     model.backbone, model.device = replace(model.backbone, device=device, engine="plain"), device
     if with_reference:
@@ -56,7 +55,7 @@ def shard_(model: EngineModel, passes: Passes, device: torch.device, *, with_ref
 
 
 def _frozen_copy(policy: Policy, passes: Passes) -> Engine:
-    """The engine of a frozen copy of a policy that is not sharded yet. Nothing is copied but this rank's shards."""
+    """The engine of a frozen copy of an unsharded policy. Copies only this rank's shards."""
 
     def alias(parameter: nn.Parameter) -> nn.Parameter:
         return nn.Parameter(parameter.detach(), requires_grad=False)
@@ -66,7 +65,7 @@ def _frozen_copy(policy: Policy, passes: Passes) -> Engine:
 
 
 def _whole_model(model: EngineModel, device: torch.device) -> WholeModel:
-    """The model on a device as it is now, with weights that have shapes and no memory."""
+    """A copy of the current model on a device, with weights that have shapes but no memory."""
 
     def empty(parameter: nn.Parameter) -> nn.Parameter:
         shape = torch.empty_like(parameter, memory_format=torch.contiguous_format, device=device)
@@ -81,7 +80,7 @@ def _whole_model(model: EngineModel, device: torch.device) -> WholeModel:
 
 @contextmanager
 def _gathered(model: EngineModel, target: WholeModel, *, needed: bool = True) -> Iterator[None]:
-    """Inside, the model and its engine are the whole ones, on ranks where they are needed. Collective on the way in."""
+    """Context in which the model and its engine are unsharded, on ranks that need them. Collective on entry."""
     assert model.passes is not None
     ranks = model.passes.ranks
     sharded, engine, device = model.model, model.engine, model.device
@@ -102,7 +101,7 @@ def _gathered(model: EngineModel, target: WholeModel, *, needed: bool = True) ->
 
 
 def _twin(model: nn.Module, of: Callable[[nn.Parameter], nn.Parameter], device: torch.device) -> Any:
-    """A copy of a model on a device, with the parameters that `of` gives for those of the model."""
+    """A copy of a model on a device, with parameters replaced by `of(parameter)`."""
     memo: dict[int, Any] = {id(parameter): of(parameter) for parameter in model.parameters()}
     memo |= {id(buffer): buffer.detach().to(device, copy=True) for buffer in model.buffers()}
     return copy.deepcopy(model, memo)

@@ -102,7 +102,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_the_run_goes_on(given, tmp_pa
     assert time.monotonic() - killed < 30
     assert process.returncode != 0
     assert told.count("error:") == 1
-    assert "Another rank ended" in told
+    assert "Another rank exited" in told
     assert "--resume" in told
     assert main([*given, "--resume", "--tokens-at-once", "40"]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

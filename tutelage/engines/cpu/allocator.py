@@ -1,5 +1,5 @@
-"""Memory that the process keeps: freed pages, compiled products, and one arena that decoding weights and gradients use
-in turn."""
+"""Memory retained by the process: freed pages, compiled oneDNN primitives, and one arena shared by decoding weights and
+gradients."""
 
 import ctypes
 import mmap
@@ -14,32 +14,31 @@ from jaxtyping import Float
 from torch import Tensor
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
-"""Names of mallopt(3), from malloc.h."""
+"""Parameters of mallopt(3), from malloc.h."""
 
 PRIMITIVES = 128
-"""Products that oneDNN keeps compiled. The passes of two batches need fewer."""
+"""Capacity of oneDNN's primitive caches; the passes of two batches need fewer."""
 PRIMITIVE_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""The environment variables of the caches of oneDNN and of its wrapper in torch."""
+"""Environment variables for the cache capacities of oneDNN and of its wrapper in torch."""
 
 HUGE = 1 << 21
-"""Bytes of a huge page. With small pages, address translation takes much of the time of reading or filling them."""
+"""Bytes of a huge page. With small pages, address translation dominates the cost of access."""
 CACHE_LINE = 16
-"""Floats of a cache line."""
+"""Floats per cache line."""
 MOST_FRAGMENTS = 1 << 29
-"""Bytes by which the free memory of the heap may grow from one rollout to a later one."""
+"""Maximum growth of free heap memory between rollouts, in bytes."""
 MOST_OVERSIZE = 4
-"""A spare mapping that is more than this factor larger than what is needed is returned to the system instead."""
+"""A spare mapping more than this many times the required size is returned to the system."""
 _usual: int | None = None
-"""Bytes of the heap that were free before the first rollout since memory was returned."""
-_spare: list[mmap.mmap] = []  # the mapping of an arena that was freed, at most one
+"""Free heap bytes before the first rollout after memory was last returned."""
+_spare: list[mmap.mmap] = []  # mapping of a freed arena, at most one
 
 
 def release_freed_memory() -> None:
-    """Return the free memory that `keep_freed_memory` keeps to the system.
+    """Return memory retained by `keep_freed_memory` to the system.
 
-    Called before something large is allocated that does not fit into the holes of the heap, which would count in
-    addition. Taking the pages again costs .2 s a GB, and up to 1.2 s on virtual machines that return their memory too,
-    so it should not be called more often than that.
+    Call it before large allocations that do not fit into free blocks of the heap. Mapping the pages again costs 0.2 s
+    per GB, and up to 1.2 s on virtual machines with memory ballooning, so do not call it more often.
     """
     global _usual
     _spare.clear()
@@ -49,10 +48,10 @@ def release_freed_memory() -> None:
 
 
 def release_fragments() -> None:
-    """Return the free memory of the heap to the system where it has grown by `MOST_FRAGMENTS`. Called before a rollout.
+    """Return free heap memory to the system if it has grown by `MOST_FRAGMENTS`. Called before a rollout.
 
-    Batches have other numbers of tokens, so what one leaves does not fit the next, and the heap grows although no more
-    of it is in use. What a first step leaves is what every step needs: it is kept.
+    Batches differ in size, so blocks freed by one do not fit the next and the heap fragments. Memory freed by the first
+    step is retained, since every step needs it.
     """
     global _usual
     free = _free_heap() if _keeps_freed_memory() else 0
@@ -63,7 +62,7 @@ def release_fragments() -> None:
 
 
 def _free_heap() -> int:
-    """Bytes of the heap that are free; 0 where the C library does not tell (glibc does from 2.33 on)."""
+    """Free bytes of the heap; 0 if the C library does not report them (glibc does since 2.33)."""
     try:
         tell = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError):
@@ -85,17 +84,17 @@ class _Heap(ctypes.Structure):
 
 
 def _keeps_freed_memory() -> bool:
-    """Whether `keep_freed_memory` was called, with success."""
+    """Whether `keep_freed_memory` was called successfully."""
     return bool(keep_freed_memory.cache_info().currsize) and keep_freed_memory()
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Make this process keep the memory that it frees, for its next allocations; returns whether the system allows it.
+    """Retain freed memory in this process for later allocations; returns whether the system supports it.
 
-    glibc returns large blocks to the system, which has to find and clear every page anew when the next tensor of that
-    size is written: that takes about as long as computing the tensor. With this setting the process holds its peak
-    memory until it ends, as it would on a GPU. Only glibc is configured; other allocators are left alone.
+    By default glibc returns large blocks to the system, which maps and clears every page again for the next tensor;
+    that takes about as long as computing the tensor. With this setting the process holds its peak memory until it
+    exits, as on a GPU. Only glibc is configured.
     """
     try:
         libc = ctypes.CDLL(None)
@@ -106,22 +105,22 @@ def keep_freed_memory() -> bool:
 
 
 def limit_primitive_caches() -> None:
-    """Have oneDNN keep few compiled products, where the environment does not say how many.
+    """Limit oneDNN's primitive caches, unless the environment sets their capacity.
 
-    It compiles a product for every shape, and so for every number of tokens, and keeps 1,024 of them in each of two
-    caches. An update with products in bfloat16 leaves some 30 MB there, whatever its size. The caches read their
-    capacity when the process computes its first product by oneDNN, so later calls change nothing.
+    oneDNN compiles a primitive for every shape, hence every number of tokens, and keeps 1,024 in each of two caches:
+    about 30 MB per bfloat16 update of any size. The capacity is read at the first oneDNN product of the process, so
+    later calls have no effect.
     """
     for name in PRIMITIVE_CACHES:
         os.environ.setdefault(name, str(PRIMITIVES))
 
 
 class Arena:
-    """Memory of a processor for vectors of float32 of given sizes, in huge pages where the system has them.
+    """CPU memory for float32 vectors of given sizes, in huge pages if available.
 
-    The memory is freed with the last tensor in it, whatever was allocated from the heap since. Where the process keeps
-    freed memory (see `keep_freed_memory`), the next arena takes the mapping over: the weights that are laid out for
-    decoding and the gradients of an update use one mapping in turn.
+    The memory is freed with its last tensor, independently of the heap. If the process retains freed memory (see
+    `keep_freed_memory`), the next arena reuses the mapping: decoding weights and gradients of an update share one
+    mapping.
     """
 
     def __init__(self, counts: Iterable[int]) -> None:
@@ -130,7 +129,7 @@ class Arena:
             self.rest = torch.empty(floats)
             return
         mapped = _map_memory(4 * floats + HUGE)
-        holder = (ctypes.c_char * len(mapped)).from_buffer(mapped)  # dies with the last tensor
+        holder = (ctypes.c_char * len(mapped)).from_buffer(mapped)  # freed with the last tensor
         weakref.finalize(holder, _keep_as_spare, mapped).atexit = False
         whole = torch.frombuffer(holder, dtype=torch.float32)
         self.rest = whole[-whole.data_ptr() % HUGE // 4 :]
@@ -147,7 +146,7 @@ def _whole_lines(floats: int) -> int:
 
 
 def _map_memory(size: int) -> mmap.mmap:
-    """A mapping of at least `size` bytes: the spare one, where it is large enough and not far too large."""
+    """A mapping of at least `size` bytes: the spare one, if its size is suitable."""
     if _spare and size <= len(_spare[0]) <= MOST_OVERSIZE * size:
         return _spare.pop()
     _spare.clear()

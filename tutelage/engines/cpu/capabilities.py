@@ -1,4 +1,4 @@
-"""What the CPU engine can do with a model: capabilities that are tried, not taken from a list of architectures."""
+"""Features of the CPU engine that a model supports, determined by trial instead of a list of architectures."""
 
 import logging
 from collections.abc import Iterator
@@ -30,40 +30,40 @@ from tutelage.engines.network import attention_window, inner, trunk
 from tutelage.engines.packing import layout_of
 
 FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, NotImplementedError)
-"""What a model may raise in a trial."""
+"""Exceptions that a model may raise in a trial."""
 STEP_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: HALF_TOLERANCE}
-"""The largest difference by rounding between the compiled step and the layers, relative to the largest state."""
+"""Tolerance for rounding between the compiled step and the layers, relative to the largest state."""
 ENDLESS = 1 << 40
-"""Tokens, more than any row has."""
+"""Number of tokens larger than any row."""
 _NO_WINDOW = 1 << 62
 _log = logging.getLogger(__name__)
 
 
 class Capabilities:
-    """The capabilities of `model` with arithmetic in `dtype`. Each is tried once, when it is first asked for.
+    """Capabilities of `model` with arithmetic in `dtype`, each determined by one trial on first access.
 
-    The trials of decoding run on the layers' own weights, so they come before these are laid out (see `try_decoding`).
+    Decoding trials run on the layers' original weights, so they must precede the decoding layout (see `try_decoding`).
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
         self.model, self.dtype = model, dtype
         self._compiled: bool | None = (
-            None  # whether the compiled step agrees with the layers, once it was tried
+            None  # whether the compiled step agrees with the layers; None before the trial
         )
         self._warned = False
 
     # Attention --------------------------------------------------------------------------------------------------------
 
     def attends(self, length: int) -> bool:
-        """Whether the only token mixing of the model on up to `length` tokens is plain attention through the interface:
-        softmax(scaling · Q Kᵀ) V over all earlier positions. It is not where a window is shorter, scores are capped, or
-        there is a bias, a sink, a recurrence or a convolution.
+        """Whether, on up to `length` tokens, the model mixes tokens only by plain attention through the interface:
+        softmax(scaling · Q Kᵀ) V over all earlier positions. False with shorter windows, capped scores, a bias, a sink,
+        a recurrence or a convolution.
 
-        Two short sequences are put into one row and kept apart by the attention function alone, and must give the
-        states that they give by themselves.
+        The trial packs two short sequences into one row, separated only by the attention function, and compares their
+        states with those computed separately.
         """
         if any(getattr(part, "gradient_checkpointing", False) for part in inner(self.model).modules()):
-            return False  # the second forward pass would happen after the function was reset
+            return False  # the second forward pass would run after the function was reset
         return length <= self._reach
 
     @cached_property
@@ -72,8 +72,8 @@ class Capabilities:
             return _tried_reach(self.model)
 
     def shares_prompts(self, rows: Rows | RowList) -> bool:
-        """Whether the model can read the rows as one packed sequence, with every distinct prompt once. A warning is
-        logged once where it cannot."""
+        """Whether the model can read the rows as one packed sequence with every distinct prompt once. Logs one warning
+        if it cannot."""
         longest = int(rows.lengths().max()) if len(rows) else 0
         if self.attends(longest):
             return True
@@ -91,33 +91,31 @@ class Capabilities:
 
     @cached_property
     def selects_states(self) -> bool:
-        """Whether the last layer can compute the states of selected tokens alone and the trunk after it accepts
-        that."""
+        """Whether the last layer can compute the states of selected tokens only, and the trunk accepts that."""
         with without_dropout(self.model), _without_autocast(self.model):
             return _try_selecting(self.model)
 
     @contextmanager
     def selecting(self, index: Int[Tensor, " n"]) -> Iterator[Int[Tensor, " n"]]:
-        """Inside, a forward pass of a packed sequence returns the states of the tokens at `index` alone, where the last
-        layer can compute them alone. Yields their places among the states that it returns; entries of `index` may be
-        equal."""
+        """Context in which a forward pass of a packed sequence returns only the states of the tokens at `index`, if the
+        last layer supports it. Yields their indices in the returned states; `index` may contain duplicates."""
         if not self.selects_states:
             yield index
             return
-        wanted, places = index.unique(return_inverse=True)
-        with forward_pass(selection=(trunk(self.model).layers[-1], wanted)):
+        selection, places = index.unique(return_inverse=True)
+        with forward_pass(selection=(trunk(self.model).layers[-1], selection)):
             yield places
 
     # Decoding ---------------------------------------------------------------------------------------------------------
 
     def try_decoding(self) -> None:
-        """Run the trials of decoding. Call it before the layers run on other weights."""
+        """Run the decoding trials. Call it before the layers run on other weights."""
         if self.attends(1):
             self.has_compiled_step()
             _ = self.selects_states
 
     def has_fused_step(self) -> bool:
-        """Whether `FusedStep` computes what the model in float32 computes, and no hook has to be called."""
+        """Whether `FusedStep` agrees with the model in float32, and the model has no hooks."""
         return self._has_fused_step and not any(map(has_forward_hooks, trunk(self.model).layers.modules()))
 
     @cached_property
@@ -125,24 +123,23 @@ class Capabilities:
         return consists_of_fused_layers(trunk(self.model)) and _fused_step_agrees(self.model)
 
     def has_compiled_step(self) -> bool:
-        """Whether the model has a fused step, and a compiled one too, on this machine and in this precision."""
+        """Whether the model has both a fused and a compiled step, on this machine and in this precision."""
         if not self.has_fused_step() or self._compiled is False:
             return False
         return can_be_laid_out(self.model, self.dtype) and is_available()
 
     @property
     def compiled_step_agrees(self) -> bool:
-        """Whether a trial has shown that the compiled step computes what the layers compute."""
+        """Whether the compiled step agreed with the layers in its trial."""
         return self._compiled is True
 
     @torch.no_grad()
     def try_compiled_step(
         self, step: NativeStep, tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"]
     ) -> bool:
-        """Whether `step` computes what the layers of the model compute. Tried once, on these tokens.
+        """Whether `step` agrees with the layers of the model on these tokens. Tested once.
 
-        The step was compiled for a processor that the tests may never have run on. A warning is logged where it
-        differs.
+        The step may be compiled for a CPU on which the tests never ran. Logs a warning if it differs.
         """
         if self._compiled is None:
             half = step.weights.half
@@ -158,16 +155,16 @@ class Capabilities:
         return self._compiled
 
     def decodes_as_it_scores(self, precision: AbstractContextManager[Any]) -> bool:
-        """Whether the compiled step computes the bits that the layers compute in this precision."""
+        """Whether the compiled step is bit-identical to the layers in this precision."""
         if not self.attends(ENDLESS) or not self.has_compiled_step():
             return False
         with precision:
             return all(layer.decodes_as_it_scores() for layer in trunk(self.model).layers)
 
     def keeps_activations(self) -> bool:
-        """Whether every layer takes two steps, and the compiled step can decode with shared prompts.
+        """Whether every layer runs in two steps and the compiled step can decode with shared prompts.
 
-        Models with norms of queries and keys are excluded, since the inputs of these norms would have to be kept too.
+        Excludes models with norms of queries and keys, whose inputs would have to be stored too.
         """
         if not self.has_fused_step() or not self.attends(1):
             return False
@@ -184,13 +181,13 @@ def _without_autocast(model: nn.Module) -> Any:
 
 
 def _tokens(model: nn.Module, numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Tokens of the model's vocabulary."""
+    """Token ids within the model's vocabulary."""
     return numbers.to(next(model.parameters()).device) % int(inner(model).config.get_text_config().vocab_size)
 
 
 @torch.no_grad()
 def _tried_reach(model: nn.Module) -> float:
-    """The longest sequence on which the attention of `model` is plain, 0 where it is not or cannot be replaced."""
+    """Longest sequence on which the attention of `model` is plain; 0 if it is not plain or cannot be replaced."""
     tokens = _tokens(model, torch.arange(1, 9) * 7)[None]
     positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]], device=tokens.device)
     probe = _Probe(torch.tensor([0, 0, 0, 0, 0, 1, 1, 1], device=tokens.device))
@@ -212,7 +209,7 @@ def _tried_reach(model: nn.Module) -> float:
 
 
 class _Probe:
-    """Causal attention within each sequence of a row, which notes the shortest window and refuses all other options."""
+    """Causal attention within each sequence of a row that records the shortest window and rejects all other options."""
 
     def __init__(self, sequence: Tensor) -> None:
         self.seen = (sequence[:, None] == sequence).tril()
@@ -242,15 +239,15 @@ def _try_selecting(model: nn.Module) -> bool:
         return False
     tokens = _tokens(model, torch.arange(1, 6))
     device = tokens.device
-    positions, wanted = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
+    positions, index = torch.arange(5, device=device), torch.tensor([1, 4], device=device)
     with attention_by(model, packed_attention(layout_of([0], [5], [0], device=device))):
-        expected = packed_states(model, tokens, positions)[wanted]
+        expected = packed_states(model, tokens, positions)[index]
         try:
-            with forward_pass(selection=(layers[-1], wanted)):
-                found = packed_states(model, tokens, positions)
+            with forward_pass(selection=(layers[-1], index)):
+                states = packed_states(model, tokens, positions)
         except FAILURES:
             return False
-    return found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    return states.shape == expected.shape and torch.allclose(states, expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -267,7 +264,7 @@ def _fused_step_agrees(model: nn.Module) -> bool:
 
     try:
         with without_dropout(model):
-            found = FusedStep(model, {})(tokens, positions, attend)
+            states = FusedStep(model, {})(tokens, positions, attend)
             with attention_by(model, of_one_token(attend)):
                 own = trunk(model)(
                     input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False
@@ -276,4 +273,4 @@ def _fused_step_agrees(model: nn.Module) -> bool:
         return False
     expected = own.last_hidden_state[:, 0]
     tolerance = TOLERANCE if expected.dtype.itemsize >= 4 else HALF_TOLERANCE
-    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+    return bool((states - expected).abs().max() <= tolerance * expected.abs().max())

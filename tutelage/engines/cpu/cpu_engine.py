@@ -1,7 +1,7 @@
-"""The engine for processors: fused layers, packed sequences, compiled kernels, and a cache of activations.
+"""The engine for CPUs: fused layers, packed sequences, compiled kernels, and a cache of activations.
 
-It computes what `tutelage.engines.plain` computes, up to rounding. Architectures are not taken from a list: the layers
-of a model are tried. A model, or a part of one, that fails its trial is computed by the reference engine's code.
+Results equal those of `tutelage.engines.plain` up to rounding. Optimisations are enabled by trials of the model's
+layers, not by a list of architectures; a model or module that fails its trial runs the code of the reference engine.
 """
 
 import logging
@@ -41,14 +41,14 @@ from tutelage.engines.plain import PlainEngine
 
 _log = logging.getLogger(__name__)
 TOLERANCE = 1e-3
-"""Nats by which log-probabilities from kept activations may differ from those of a forward pass: 7e-6 is usual."""
+"""Tolerance, in nats, of log-probabilities from cached activations; 7e-6 is typical."""
 
 
 class CpuEngine(PlainEngine):
-    """The implementation of `Engine` for processors. It replaces the modules that have a fused form.
+    """The implementation of `Engine` for CPUs. It replaces the modules that have a fused form.
 
-    With `insist`, raises TutelageError where the compiled kernels are not available. Without, one warning is logged and
-    torch's operations are used.
+    If the compiled kernels are not available, raises TutelageError with `insist`; otherwise logs one warning and uses
+    torch's operations.
     """
 
     name = "cpu"
@@ -58,7 +58,7 @@ class CpuEngine(PlainEngine):
         if insist:
             library()
         keep_freed_memory()
-        release_freed_memory()  # what models before this one left would count in addition
+        release_freed_memory()  # release memory left by earlier models
         limit_primitive_caches()
         fuse(backbone.model)
         keep_states_in_float32(backbone.model)
@@ -66,33 +66,33 @@ class CpuEngine(PlainEngine):
         self._capabilities = Capabilities(self.model, self.dtype)
         self._gradients = Gradients(self.model)
         self._cache: ActivationCache | None = None
-        self._verified = False  # whether scores from kept activations were compared with a forward pass
-        self._fits = True  # whether the weights had room in memory when answers were last decoded
+        self._verified = False  # whether scores from cached activations were verified
+        self._fits = True  # whether decoding weights fitted into memory last time
         self._exact = self.dtype == torch.bfloat16 and not multiplies_bf16() and _is_float32(self.model)
         if self._exact:
             _log.warning(
-                "This processor has no products of bf16, which would take longer than those of float32: forward and "
-                "backward passes compute in float32. Decoding reads its weights in bf16."
+                "This CPU has no bf16 instructions, so forward and backward passes compute in float32, which is "
+                "faster. Decoding reads its weights in bf16."
             )
 
     @property
     def is_exact(self) -> bool:
-        """See `Engine.is_exact`. In bfloat16 it is where weights fit into memory for the compiled step, which computes
-        what the layers compute."""
+        """See `Engine.is_exact`. True in bfloat16 if the weights of the compiled step, bit-identical to the layers, fit
+        into memory."""
         return super().is_exact or (self._fits and self._decodes_as_it_scores())
 
     def _decodes_as_it_scores(self) -> bool:
-        """Whether decoding and scoring in bfloat16 both compute in it, on the compiled kernels."""
+        """Whether decoding and scoring both run in bfloat16 on the compiled kernels."""
         if self._exact or self.head.weight is None:
             return False
         return self._capabilities.decodes_as_it_scores(self.precision())
 
     def precision(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass: bfloat16 arithmetic over float32 weights where the processor has it."""
+        """The context of a forward pass: bfloat16 arithmetic over float32 weights, if the CPU supports it."""
         return nullcontext() if self._exact else super().precision()
 
     def states(self, rows: Rows) -> Float[Tensor, "M d"]:
-        """See `Engine.states`. Each distinct prompt is read once, and kept activations are not computed again."""
+        """See `Engine.states`. Reads each distinct prompt once and reuses cached activations."""
         return self._states(rows, self._cache if torch.is_grad_enabled() else None)
 
     def _states(self, rows: Rows, cache: ActivationCache | None) -> Tensor:
@@ -102,19 +102,19 @@ class CpuEngine(PlainEngine):
             return states_before(self._capabilities, rows, cache)
 
     def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
-        """See `Engine.last_states`. Each distinct prompt is read once."""
+        """See `Engine.last_states`. Reads each distinct prompt once."""
         if not self._capabilities.shares_prompts(rows):
             return super().last_states(rows)
         with self.precision():
             return states_at_end(self._capabilities, rows)
 
     def score(self, rows: Rows, **options: Any) -> TokenScores:
-        """See `Engine.score`, which has the `options`. Equal rows are read once, unless a reference reads along. The
-        first scores from kept activations are compared with those of a forward pass."""
+        """See `Engine.score` for the `options`. Reads equal rows once, unless there is a reference. The first scores
+        from cached activations are compared with those of a forward pass."""
         if options.get("reference") is None and len(rows):
-            kept, same = distinct(rows)
-            if len(kept) < len(rows):
-                return self.score(rows.rows(kept), **options).rows(same)
+            unique, same = distinct(rows)
+            if len(unique) < len(rows):
+                return self.score(rows.rows(unique), **options).rows(same)
         taken = self._tokens_taken()
         scores = super().score(rows, **options)
         if self._tokens_taken() > taken and not self._verified:
@@ -123,7 +123,7 @@ class CpuEngine(PlainEngine):
 
     @torch.no_grad()
     def _verify(self, rows: Rows, logp: Tensor, temperature: float) -> None:
-        """Compare log-probabilities [B, R] from kept activations with those of a forward pass."""
+        """Compare log-probabilities [B, R] from cached activations with those of a forward pass."""
         own = super().score(rows, temperature=temperature).logp
         error = float((own - logp).abs().max())
         if error > TOLERANCE:
@@ -140,7 +140,7 @@ class CpuEngine(PlainEngine):
             return self._head_of_logits().logits(self._states(rows, None)) / temperature
 
     def _head_of_logits(self) -> Head:
-        """The head whose logits are rounded as those of `score`: not at all (see `head.linear`)."""
+        """The head with unrounded logits, as in `score` (see `head.linear`)."""
         weight, bias = self.head.weight, self.head.bias
         if weight is None or self.head.module is not None:
             return self.head
@@ -148,14 +148,14 @@ class CpuEngine(PlainEngine):
         return replace(self.head, module=linear(weight, bias))
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
-        """See `Engine.split`. Rows of one prompt stay together where that saves reading it again."""
+        """See `Engine.split`. Keeps rows of one prompt together if that saves reading it again."""
         rows = batch.both() if isinstance(batch, Pairs) else batch
         if self._capabilities.shares_prompts(rows):
             return by_shared_tokens(shares(batch), tokens, common_tokens(batch))
         return super().split(batch, tokens)
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
-        """See `Engine.backward`. Gradients of matrices are accumulated in place."""
+        """See `Engine.backward`. Accumulates gradients of matrices in place."""
         with self._gradients.in_place():
             loss.backward()
 
@@ -164,12 +164,12 @@ class CpuEngine(PlainEngine):
         return total_norm(gradients)
 
     def metrics(self) -> dict[str, float]:
-        """`tokens/kept`: tokens of the last update whose activations were taken from sampling."""
+        """`tokens/kept`: tokens of the last update whose activations were reused from sampling."""
         return {} if self._cache is None else {"tokens/kept": float(self._cache.taken)}
 
     @contextmanager
     def decoding(self, size: RolloutSize | None = None) -> Iterator[Decoders]:
-        """See `Engine.decoding`. Inside, the weights can be laid out for decoding."""
+        """See `Engine.decoding`. The context allows the decoding layout of the weights."""
         self._gradients.release()
         release_fragments()
         cache = None if size is None else self._cache_for(size)
@@ -179,7 +179,7 @@ class CpuEngine(PlainEngine):
             yield CpuDecoders(self.backbone, self._capabilities, weights, cache)
 
     def _cache_for(self, size: RolloutSize) -> ActivationCache | None:
-        """The cache of activations, emptied; None where the model's cannot be kept or would not fit."""
+        """The emptied activation cache; None if the model does not support it or its activations would not fit."""
         half = self.dtype == torch.bfloat16
         if self._cache is None and self._keeps_activations():
             self._cache = ActivationCache(self.model)
@@ -188,7 +188,7 @@ class CpuEngine(PlainEngine):
         return self._cache
 
     def _keeps_activations(self) -> bool:
-        """Whether the activations of sampling are those that the update needs, and can be kept."""
+        """Whether the activations of sampling can be cached and equal those that the update needs."""
         same = self.dtype == torch.float32 or self._decodes_as_it_scores()
         return same and self._capabilities.keeps_activations()
 
@@ -197,5 +197,5 @@ class CpuEngine(PlainEngine):
 
 
 def _is_float32(model: nn.Module) -> bool:
-    """Whether all weights are float32, as they are where they are trained."""
+    """Whether all weights are float32, as in training."""
     return all(weight.dtype == torch.float32 for weight in model.parameters())

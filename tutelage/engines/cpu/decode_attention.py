@@ -1,11 +1,12 @@
-"""Attention in decoding, where answers share a prompt: one copy of its keys and values, one softmax over both.
+"""Attention in decoding with shared prompts: one copy of the prompt's keys and values, one softmax over prompt and
+completion.
 
-    scores = scale · [ q Kᵀ | q kᵀ ]        K, V of the prompt, k, v of the answer so far
+    scores = scale · [ q Kᵀ | q kᵀ ]        K, V: prompt; k, v: completion so far
     output = softmax(scores) [ V ; v ]
 
-The queries of all answers to a prompt, and of all heads that share keys, are multiplied with the prompt's keys in one
-matrix product, which reads the keys once. Letters: P prompts, G answers to each, K heads of keys, r queries to each of
-those, Q prompt tokens, T answer tokens.
+The queries of all completions to a prompt, and of all heads that share keys, are multiplied with the prompt's keys in
+one matrix product, which reads the keys once. Letters: P prompts, G completions to each, K heads of keys, r queries to
+each of those, Q prompt tokens, T completion tokens.
 """
 
 from typing import Any
@@ -24,10 +25,10 @@ def over_prompt_and_answer(
     hidden: Float[Tensor, "P 1 Q"] | None,
     scaling: float | None,
 ) -> Float[Tensor, "P K G r v"]:
-    """Attention of one new token of each answer to its prompt and to the answer so far, the new token included.
+    """Attention of one new token per completion to its prompt and to the completion so far, including the new token.
 
-    `prompt` and `answer` are keys and values; those of the new token are the last of an answer. `hidden` is −inf after
-    the end of a prompt and 0 elsewhere; None where all prompts are equally long. Scores are float32 in any precision.
+    `prompt` and `answer` are keys and values; the last entries of `answer` belong to the new token. `hidden` is −inf
+    after the end of a prompt and 0 elsewhere; None if all prompts are equally long. Scores are float32 for all dtypes.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.dtype == torch.float32:
@@ -58,7 +59,7 @@ def _joint(query: Tensor, stored: tuple[Any, Any], hidden: Tensor | None, scale:
 
 
 def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """scale · q Kᵀ in float32: the error of rounded scores would be amplified by the softmax."""
+    """scale · q Kᵀ in float32, since the softmax would amplify rounding errors of the scores."""
     return torch.baddbmm(
         key.new_empty(1, dtype=torch.float32), query.float(), key.float().mT, beta=0.0, alpha=scale
     )

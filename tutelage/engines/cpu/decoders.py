@@ -1,8 +1,8 @@
-"""The decoders of the CPU engine. Each reads every prompt once.
+"""Decoders of the CPU engine. Each reads every prompt once.
 
-`SharedDecoder` keeps one copy of each prompt's keys and values (`prompt_cache`); it needs attention that can be
-replaced. `NativeDecoder` is the same with a compiled step. `CachedDecoder`, the decoder of the reference engine, passes
-a cache to the model itself: for architectures that attend in another way or keep something other than keys.
+`SharedDecoder` keeps one copy of each prompt's keys and values (`prompt_cache`); it requires replaceable attention.
+`NativeDecoder` adds a compiled step. `CachedDecoder`, the decoder of the reference engine, passes a cache to the model,
+for architectures with other kinds of attention or caches.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ from tutelage.engines.network import Backbone
 from tutelage.engines.plain import CachedDecoder, last_states, next_logits
 
 READ_AT_ONCE = 4096
-"""Prompt tokens in one forward pass: enough to keep a processor busy, few enough for its memory."""
+"""Prompt tokens per forward pass: enough to keep a CPU busy, few enough for its memory."""
 
 
 def decoder_class(capabilities: Capabilities, head: Head, tokens: int) -> "type[Decoder]":
-    """The class of the best decoder that the model and the machine allow, for rows of up to so many tokens."""
+    """The fastest decoder class that the model and the machine support for rows of up to `tokens` tokens."""
     if not capabilities.attends(tokens):
         return CachedDecoder
     return NativeDecoder if head.is_known and capabilities.has_compiled_step() else SharedDecoder
@@ -41,7 +41,7 @@ def decoder_class(capabilities: Capabilities, head: Head, tokens: int) -> "type[
 
 @dataclass(frozen=True)
 class CpuDecoders:
-    """The decoders of the CPU engine, on `weights`. Activations go to `cache`, if any."""
+    """Decoder factory of the CPU engine on `weights`. Activations are recorded in `cache`, if any."""
 
     backbone: Backbone
     capabilities: Capabilities
@@ -49,7 +49,7 @@ class CpuDecoders:
     cache: ActivationCache | None = None
 
     def decoder(self, batch: PromptBatch, limit: int) -> Decoder:
-        """See `Decoders.decoder`. There is no compiled step where the weights do not fit into memory twice."""
+        """See `Decoders.decoder`. Without a compiled step if the weights do not fit into memory twice."""
         weights = self.weights
         selected = decoder_class(self.capabilities, weights.own_head, batch.longest + limit)
         if selected is CachedDecoder:
@@ -61,7 +61,7 @@ class CpuDecoders:
     def step(
         self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
     ) -> list[Float[Tensor, "_ _"]]:
-        """See `Decoders.step`. Compiled steps are joined."""
+        """See `Decoders.step`. Joins compiled steps."""
         joined = [decoder for decoder in decoders if isinstance(decoder, NativeDecoder) and decoder.can_join]
         if len(joined) < len(decoders):
             return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
@@ -73,7 +73,7 @@ class CpuDecoders:
 
 
 class SharedDecoder:
-    """A decoder that reads prompts without padding, and computes one softmax over the prompt and the answer."""
+    """A decoder that reads prompts without padding, and computes one softmax over the prompt and the completion."""
 
     packed = False
     """Whether keys and values have the layout of the compiled step (see `PromptCache`)."""
@@ -83,7 +83,7 @@ class SharedDecoder:
         self.weights, self.batch = decoders.weights, batch
         self.model, self.device, dtype = self.backbone.model, self.backbone.device, self.backbone.dtype
         self.fused: FusedStep | None = None
-        self.version = -1  # of the weights that `fused` was made for
+        self.version = -1  # of the weights used by `fused`
         plain = dtype == torch.float32 and self.weights.own_head.is_known
         self.has_fused_step = plain and self.capabilities.has_fused_step()
         lengths = [len(prompt) for prompt in batch.prompts]
@@ -92,8 +92,7 @@ class SharedDecoder:
         )
 
     def start(self) -> Float[Tensor, "n V"]:
-        """See `Decoder.start`. A pass has up to `READ_AT_ONCE` tokens, and none that several of its prompts begin with
-        is read twice."""
+        """See `Decoder.start`. A pass has up to `READ_AT_ONCE` tokens and reads common prefixes of its prompts once."""
         self._prepare()
         logits = []
         for prompts in prompt_passes(self.batch.prompts, READ_AT_ONCE, self.device):
@@ -110,7 +109,7 @@ class SharedDecoder:
         return self._read(tokens, self.kv_cache.open())
 
     def _read(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The logits after tokens at positions, computed in a number of lines for which the layers are laid out."""
+        """The logits after tokens at positions, with lines padded to the number of the current layout."""
         count = len(tokens)
         idle = (0, self.weights.for_answers(count) - count)
         tokens, positions = pad(tokens, idle), pad(positions, idle)
@@ -135,7 +134,7 @@ class SharedDecoder:
         self.weights.for_prompts()
 
     def _first_logits(self, states: Tensor) -> Tensor:
-        """The logits after the prompts, from their last states."""
+        """The logits after the prompts, from the prompts' last states."""
         return next_logits(self.backbone, self.weights.head, states)
 
     def _reading(self, prompts: PromptPass) -> AbstractContextManager[None]:
@@ -149,12 +148,12 @@ class SharedDecoder:
 
 
 class NativeDecoder(SharedDecoder):
-    """A decoder with a compiled step, for processors, and for weights that fit into memory twice.
+    """A decoder with a compiled step, for CPUs and weights that fit into memory twice.
 
-    Raises TutelageError where the step cannot be compiled.
+    Raises TutelageError if the step cannot be compiled.
 
-    Prompts are read by the forward pass of training, and the step computes what that computes: bit for bit where
-    `FusedLayer.decodes_as_it_scores`, elsewhere up to rounding.
+    Prompts are read by the training forward pass. The step is bit-identical to that pass if
+    `FusedLayer.decodes_as_it_scores`, otherwise equal up to rounding.
     """
 
     packed = True
@@ -172,7 +171,7 @@ class NativeDecoder(SharedDecoder):
             self.recording.keep(lines)
 
     def close(self, rows: Rollout) -> None:
-        """See `Decoder.close`. The activations are entered into their cache by the tokens of the rows."""
+        """See `Decoder.close`. Adds the recorded activations to the cache, keyed by the tokens of the rows."""
         if self.recording is not None:
             self.recording.register(rows)
 
@@ -186,7 +185,7 @@ class NativeDecoder(SharedDecoder):
 
     @property
     def can_join(self) -> bool:
-        """Whether the next step may be joined with those of other decoders: the compiled step is used already, and no
+        """Whether the next step can be joined with those of other decoders: the compiled step is in use and no
         activations are recorded."""
         used = self.native is not None and self.recording is None
         return used and self.capabilities.compiled_step_agrees
@@ -196,23 +195,23 @@ class NativeDecoder(SharedDecoder):
         return self.head.logits(states)
 
     def _prepare(self) -> None:
-        """Read the prompts with the layers' own weights: `FusedLayer` does not take another layout."""
+        """Read the prompts with the layers' original weights, since `FusedLayer` supports no other layout."""
         self.weights.restore()
 
     def _reading(self, prompts: PromptPass) -> AbstractContextManager[None]:
-        """See `SharedDecoder._reading`. In bfloat16 the layers compute on the panels of the step."""
+        """See `SharedDecoder._reading`. In bfloat16 the layers use the panels of the step."""
         panels = self._laid_out().panels if self.backbone.dtype == torch.bfloat16 else {}
         recording = None if self.recording is None else self.recording.of_pass(prompts)
         return forward_pass(panels=panels, activations=recording)
 
     def _laid_out(self) -> NativeWeights:
-        """The weights of the compiled step, which are laid out unless they are already."""
+        """The weights of the compiled step, laid out on first use."""
         self.weights.native = self.weights.native or NativeWeights(self.model, self.backbone.dtype)
         native: NativeWeights = self.weights.native
         return native
 
     def _compiled(self) -> NativeStep:
-        """The compiled step, which is made with its head unless it is there."""
+        """The compiled step with its head, created on first use."""
         if self.native is None:
             self.weights.restore()
             self.native = NativeStep(self.model, self._laid_out(), self.kv_cache, self.recording)
@@ -223,7 +222,7 @@ class NativeDecoder(SharedDecoder):
 def joint_step(
     decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]
 ) -> list[Float[Tensor, "_ _"]]:
-    """`NativeDecoder.step` of several decoders, which reads the weights once."""
+    """`NativeDecoder.step` for several decoders, reading the weights once."""
     positions = [decoder.kv_cache.open() for decoder in decoders]
     steps = [decoder.native for decoder in decoders if decoder.native is not None]
     states = joint_states(steps, torch.cat(list(tokens)), torch.cat(positions))

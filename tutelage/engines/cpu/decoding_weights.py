@@ -1,13 +1,11 @@
-"""Copies of the weights of linear layers in a layout for decoding, which reads one token at a time.
+"""Copies of the weights of linear layers in a layout optimised for decoding one token at a time.
 
-A linear layer spends a decoding step reading its weights. During a rollout, each works on a copy of them instead: with
-the adapters merged (W + Σ scale · B A, so that they cost nothing per token), cast once to the precision of the
-arithmetic, and on a processor in the blocked layout of its library. The weights themselves are never changed, so
-nothing has to be subtracted from them afterwards.
+Decoding is bound by reading weights. During a rollout, each linear layer works on a copy: with the adapters merged (W +
+Σ scale · B A, at no cost per token), cast once to the dtype of the arithmetic, and on a CPU in the blocked layout of
+its library. The original weights never change, so adapters need not be unmerged afterwards.
 
-The layout of oneDNN serves any number of lines and every processor. The layout of MKL serves one number of lines and
-processors by Intel, where it takes a fifth to a third less time (see bench/NOTES.md); then prompts are read with the
-layers' own weights.
+oneDNN's layout supports any number of lines and every CPU. MKL's layout supports a fixed number of lines and Intel
+CPUs, where it takes a fifth to a third less time (see bench/NOTES.md); prompts are then read with the original weights.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,21 +35,21 @@ Matrix = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"] | None]
 """W [out, in] and b [out] of a linear layer."""
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Names of layers that read the same tensor, which are faster as one product. One that is called with another tensor
-still computes its own product."""
+"""Names of sibling layers that read the same tensor and are faster as one product. A layer called with another tensor
+computes its own product."""
 CPUINFO = Path("/proc/cpuinfo")
 ANY = 0
-"""Stands for the number of lines of a layout that serves any number."""
+"""Marks a layout that supports any number of lines."""
 SPARE = 64
-"""Lines up to which a step takes hardly less time for fewer lines, since it reads the same weights."""
+"""Number of lines below which the time of a step is nearly constant, since reading the weights dominates."""
 
 
 @contextmanager
 def decoding_weights(model: nn.Module, head: Head, dtype: torch.dtype) -> Iterator["DecodingWeights"]:
-    """Inside, the linear layers of `model` can be laid out for decoding, with the present weights.
+    """Context in which the linear layers of `model` can use the decoding layout of their current weights.
 
-    The copies take up to as much memory as the weights, and are freed at the end. No copies are made where they would
-    take more than half of the memory that is left: decoding then takes longer, with the same result.
+    The copies take up to as much memory as the weights and are freed at the end. If they would take more than half of
+    available memory, none are created: decoding is slower, with the same result.
     """
     weights = DecodingWeights(inner(model), head, dtype)
     try:
@@ -62,7 +60,7 @@ def decoding_weights(model: nn.Module, head: Head, dtype: torch.dtype) -> Iterat
 
 
 class DecodingWeights:
-    """The linear layers of a model on copies of their weights. `version` changes with every change of layout."""
+    """The linear layers of a model on copies of their weights. `version` increases with every change of layout."""
 
     def __init__(self, whole: Any, head: Head, dtype: torch.dtype) -> None:
         self.whole, self.dtype, self.own_head = whole, dtype, head
@@ -72,15 +70,15 @@ class DecodingWeights:
         self.by_lines = device.type == "cpu" and dtype == torch.float32 and _mkl_is_faster()
         self.version = 0
         self.joint: dict[nn.Module, Layer] = {}
-        """The joint products of sibling layers, by the module that contains them."""
+        """Joint products of sibling layers, keyed by the containing module."""
         self.native: Any = None
-        """The `NativeWeights` of the compiled step, once it was used."""
+        """The `NativeWeights` of the compiled step; None before its first use."""
         self._replaced: list[nn.Module] = []
         self._laid_out: int | None = None
 
     @property
     def head(self) -> Head:
-        """The output head on the present layout."""
+        """The output head on the current layout."""
         output = self.whole.get_output_embeddings()
         laid_out = self.own_head.weight is not None and output in self._replaced
         return replace(self.own_head, module=output) if laid_out else self.own_head
@@ -90,14 +88,15 @@ class DecodingWeights:
         self._lay_out(ANY)
 
     def for_prompts(self) -> None:
-        """Lay the weights out for prompts, which are read only once."""
+        """Lay the weights out for reading prompts."""
         if self.by_lines:
             self.restore()
         else:
             self.for_any()
 
     def for_answers(self, count: int) -> int:
-        """Lay the weights out for a step of `count` answers. Returns the number of lines that the step must compute."""
+        """Lay the weights out for a step of `count` completions. Returns the number of lines that the step must
+        compute."""
         enough = padded_lines(count)
         if not self.by_lines:
             self.for_any()
@@ -106,7 +105,7 @@ class DecodingWeights:
         return self._laid_out or enough
 
     def restore(self) -> None:
-        """Return to the layers' own weights, and free the copies."""
+        """Restore the layers' original weights and free the copies."""
         if self._replaced:
             self.version += 1
         for module in self._replaced:
@@ -118,12 +117,12 @@ class DecodingWeights:
         if count == self._laid_out or not self.fits:
             return
         self.restore()
-        release_freed_memory()  # MKL allocates twice the memory that it fills, in addition to what the heap keeps
+        release_freed_memory()  # MKL allocates twice the memory that it fills, beside the free heap
         self._laid_out, self.version = count, self.version + 1
         self._replace(self.whole)
 
     def _replace(self, module: nn.Module) -> None:
-        """Replace the `forward` of every linear layer inside `module`, a layer with its adapters as one."""
+        """Replace the `forward` of every linear layer inside `module`, treating a layer with adapters as one."""
         for names in SIBLINGS:
             siblings = [part for name in names if isinstance(part := getattr(module, name, None), nn.Module)]
             product = self._as_one(siblings) if len(siblings) == len(names) else None
@@ -133,7 +132,7 @@ class DecodingWeights:
                     self._put(part, partial(product.part, index))
         for part in module.children():
             if "forward" in vars(part):
-                continue  # replaced already, or modified by other code
+                continue  # already replaced, or patched by other code
             single = self._laid_out_layer(part)
             if single is None:
                 self._replace(part)
@@ -145,17 +144,17 @@ class DecodingWeights:
         self._replaced.append(module)
 
     def _laid_out_layer(self, module: nn.Module) -> Layer | None:
-        """A linear layer in the layout for decoding; None where its own form is as good, or it is not linear."""
-        found = matrix(module)
-        if found is None:
+        """A linear layer in the decoding layout; None if that is no faster or the module is not linear."""
+        result = matrix(module)
+        if result is None:
             return None
-        weight, bias, own = found
+        weight, bias, own = result
         if _can_be_laid_out(weight, self.dtype):
             return self._laid_out_product(weight, bias)
         return None if own and weight.dtype == self.dtype else _cast(weight, bias, self.dtype)
 
     def _as_one(self, modules: Sequence[nn.Module]) -> "_SiblingProduct | None":
-        """Layers over the same features as one product; None where one of them is no matrix that can be laid out."""
+        """Layers with the same input as one product; None if one of them cannot be laid out."""
         found = [matrix(module) for module in modules if "forward" not in vars(module)]
         matrices = [each for each in found if each is not None and _can_be_laid_out(each[0], self.dtype)]
         if len(matrices) < len(modules) or len({weight.shape[1] for weight, _, _ in matrices}) > 1:
@@ -172,17 +171,18 @@ class DecodingWeights:
 
 
 def padded_lines(count: int) -> int:
-    """The number of lines that a step computes for `count` answers: `count` rounded up to three significant bits.
+    """The number of lines that a step computes for `count` completions: `count` rounded up to three significant bits.
 
-    oneDNN compiles its layers anew for every number of lines, in about a millisecond each, and MKL's have to be laid
-    out anew. These are eight numbers, and four more for each doubling.
+    oneDNN recompiles layers for every number of lines (about 1 ms each), and MKL's have to be laid out again. Rounding
+    leaves eight small counts and four per doubling.
     """
     step = 1 << max(0, (count - 1).bit_length() - 3)
     return -(-count // step) * step
 
 
 def _is_close(wanted: int, laid_out: int) -> bool:
-    """Whether a layout for `laid_out` lines serves `wanted` ones: a few idle lines cost less than another layout."""
+    """Whether a layout for `laid_out` lines is used for `wanted` lines: a few idle lines cost less than another
+    layout."""
     return laid_out >= wanted > (laid_out / 2 if laid_out <= SPARE else 0.75 * laid_out)
 
 
@@ -199,7 +199,7 @@ def is_matrix(module: nn.Module) -> bool:
 def matrix(
     module: nn.Module,
 ) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None, bool] | None:
-    """W, b, and whether W is the module's own parameter; None where the module is not one matrix."""
+    """W, b, and whether W is the module's own parameter; None if the module is not one matrix."""
     if not is_matrix(module):
         return None
     if isinstance(module, nn.Linear):
@@ -207,9 +207,9 @@ def matrix(
     if isinstance(module, Conv1D):
         return module.weight.T, module.bias, False
     assert isinstance(module, LoraLinear)
-    found = matrix(module.get_base_layer())
-    assert found is not None
-    weight, bias, own = found
+    base = matrix(module.get_base_layer())
+    assert base is not None
+    weight, bias, own = base
     for adapter in active_adapters(module):
         parts = (cast(nn.Linear, each[adapter]) for each in (module.lora_A, module.lora_B))
         a, b = (part.weight.to(weight.dtype) for part in parts)
@@ -218,23 +218,23 @@ def matrix(
 
 
 def active_adapters(module: LoraLinear) -> list[str]:
-    """The names of the adapters that a layer computes with; none while adapters are switched off."""
+    """Names of the active adapters of a layer; empty if adapters are disabled."""
     return [] if module.disable_adapters else [a for a in module.active_adapters if a in module.lora_A]
 
 
 def matrix_of(module: nn.Module) -> Matrix:
-    """W and b of a module, for the compiled step. Raises TutelageError where the module is not one matrix."""
-    found = matrix(module)
-    if found is None:
+    """W and b of a module, for the compiled step. Raises TutelageError if the module is not one matrix."""
+    result = matrix(module)
+    if result is None:
         raise TutelageError(
             f"The compiled step does not serve the weights of a {type(module).__name__}. Use --engine plain."
         )
-    weight, bias, _ = found
+    weight, bias, _ = result
     return weight.detach(), None if bias is None else bias.detach()
 
 
 def joint_bias(matrices: Sequence[Matrix]) -> Float[Tensor, " total"] | None:
-    """The biases one after the other, with zeros for a matrix without one; None where no matrix has one."""
+    """The concatenated biases, with zeros for a matrix without bias; None if no matrix has a bias."""
     if all(bias is None for _, bias in matrices):
         return None
     return torch.cat([weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in matrices])
@@ -244,7 +244,7 @@ def joint_bias(matrices: Sequence[Matrix]) -> Float[Tensor, " total"] | None:
 
 
 class OneDnnLinear:
-    """A linear layer in oneDNN's layout. The bits of a row do not depend on the number of rows."""
+    """A linear layer in oneDNN's layout. The result for a row is bit-identical for any number of rows."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 16)
@@ -264,20 +264,18 @@ class OneDnnLinear:
 
 
 class MklLinear:
-    """A linear layer in MKL's layout for `count` lines, and for no other number."""
+    """A linear layer in MKL's layout, for exactly `count` lines."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, count: int) -> None:
         self.weight = torch.ops.mkl._mkl_reorder_linear_weight(weight.contiguous(), count)
-        self.shape = weight.new_empty(1).expand(
-            weight.shape
-        )  # MKL reads the shape of the plain weights and nothing else
+        self.shape = weight.new_empty(1).expand(weight.shape)  # MKL reads only the shape of the plain weights
         self.bias, self.count, self.run = bias, count, torch.ops.mkl._mkl_linear
 
     def __call__(self, x: Float[Tensor, "*lines in"]) -> Float[Tensor, "*lines out"]:
         """x Wᵀ + b"""
         if x.numel() != self.count * x.shape[-1]:
             raise RuntimeError(
-                f"laid out for {counted(self.count, 'line')}, not for an input of shape {tuple(x.shape)}"
+                f"laid out for {counted(self.count, 'line')}, but the input has shape {tuple(x.shape)}"
             )
         y: Tensor = self.run(x, self.weight, self.shape, self.bias, self.count)
         return y
@@ -291,7 +289,7 @@ class MklLinear:
 
 @cache
 def _mkl_is_faster() -> bool:
-    """Whether this torch has MKL's layout, and this is a processor by Intel."""
+    """Whether this build of torch supports MKL's layout and the CPU is made by Intel."""
     if not torch.backends.mkl.is_available() or not hasattr(torch.ops.mkl, "_mkl_linear"):
         return False
     try:
@@ -301,7 +299,7 @@ def _mkl_is_faster() -> bool:
 
 
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN has linear layers of this precision for this processor."""
+    """Whether oneDNN supports linear layers in `dtype` on this CPU."""
     if not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or (
@@ -314,21 +312,21 @@ def _can_be_laid_out(weight: Tensor, dtype: torch.dtype) -> bool:
 
 
 def _cast(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Layer:
-    """x Wᵀ + b on a copy of W in another precision, or with merged adapters."""
+    """x Wᵀ + b on a copy of W in another dtype or with merged adapters."""
     weight, shift = weight.to(dtype), None if bias is None else bias.to(dtype)
     return lambda x: linear(x.to(dtype), weight, shift)
 
 
 class _SiblingProduct:
-    """The joint product of sibling layers. It is computed when the first sibling is called, and each takes its part."""
+    """The joint product of sibling layers, computed when the first sibling is called; each takes its slice."""
 
     def __init__(self, product: Layer, widths: list[int]) -> None:
         self.product, self.widths = product, widths
         self.parts: dict[int, Tensor] = {}
-        self.input: tuple[Tensor, int] | None = None  # the tensor of the product, and its version counter
+        self.input: tuple[Tensor, int] | None = None  # input tensor of the product, and its version counter
 
     def part(self, index: int, x: Tensor) -> Tensor:
-        """Part `index` of the product with x, which is computed unless the last one was of this unchanged tensor."""
+        """Slice `index` of the product with x, computed unless cached for this unchanged tensor."""
         same = self.input is not None and self.input[0] is x and self.input[1] == x._version
         if not same or index not in self.parts:
             self.parts = dict(enumerate(self.product(x).split(self.widths, -1)))

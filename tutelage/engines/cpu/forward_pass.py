@@ -1,11 +1,11 @@
-"""The context of a forward pass: what the layers of a model use besides their inputs and weights.
+"""The context of a forward pass: state that layers read besides their inputs and weights.
 
     with attention_by(model, function):
         trunk(model)(input_ids=..., position_ids=...)
 
-Inside, each attention layer of `model` passes its queries, keys and values to `function` instead of attending itself,
-in every architecture that uses transformers' attention interface. transformers builds no mask: the function alone
-decides which tokens attend to which. Fused layers read the other fields of `ForwardPass` too.
+In this context, each attention layer of `model` passes its queries, keys and values to `function`, in every
+architecture that uses transformers' attention interface. transformers builds no mask: `function` alone decides which
+tokens attend to which. Fused layers also read the other fields of `ForwardPass`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,33 +23,33 @@ from transformers import AttentionInterface, PreTrainedConfig
 from tutelage.engines.network import CACHE_NAMES, inner, trunk
 
 Attention = Callable[..., tuple[Float[Tensor, "B T H v"], Float[Tensor, "T H"] | None]]
-"""The type of an attention function:
+"""Signature of an attention function:
 
     (layer, query [B, H, T, w], key [B, K, S, w], value [B, K, S, w'], mask, *, scaling, **more)
-    → ([B, T, H, w'], the log-sum-exp of the scores [T, H] of a single row, or None where it is not known)
+    → ([B, T, H, w'], the log-sum-exp of the scores [T, H] of a single row, or None if it is not known)
 
-Keys and values have a smaller number of heads K where several queries share them. `scaling` None is 1/√w.
+With grouped queries, keys and values have fewer heads (K < H). `scaling` None is 1/√w.
 """
 
 Attend = Callable[
     [nn.Module, Float[Tensor, "n H w"], Float[Tensor, "n K w"], Float[Tensor, "n K v"], float | None],
     Float[Tensor, "n H v"],
 ]
-"""The type of an attention of one token of each line:
+"""Signature of the attention of one token per line:
 
     (layer, query [n, H, w], key [n, K, w], value [n, K, w'], scaling) → [n, H, w']
 """
 
 NAME = "tutelage"
-"""The name under which `attend` is registered with transformers."""
+"""Name under which `attend` is registered with transformers."""
 HARMLESS = frozenset({"position_ids", "cache_position", "layer_idx", "use_cache", *CACHE_NAMES})
 """Arguments of the attention interface that do not change the result. `sliding_window` is checked separately."""
 
 
 class LayerActivations(NamedTuple):
-    """The activations of a layer for N tokens, in the order in which the compiled step stores them.
+    """Activations of a layer for N tokens, in the order in which the compiled step stores them.
 
-    All are float32 where products are. Where those are bfloat16, so are their operands and results: all but `lse`, `h`
+    All are float32 if products are. If products are bfloat16, so are their operands and results: all except `lse`, `h`
     and `y`.
     """
 
@@ -64,20 +64,20 @@ class LayerActivations(NamedTuple):
     y: Float[Tensor, "N d"]
 
     def map(self, change: Callable[[Float[Tensor, "..."]], Float[Tensor, "..."]]) -> Self:
-        """The activations with `change` applied to each of them."""
+        """A copy with `change` applied to each activation."""
         return type(self)(*map(change, self))
 
 
 @runtime_checkable
 class LayerCache(Protocol):
-    """Cache of activations kept from another forward pass over the same tokens."""
+    """Cache of activations from another forward pass over the same tokens."""
 
     def lookup(self, layer: Any) -> LayerActivations | None:
-        """The activations of `layer` for the tokens of this forward pass; None where they are not kept."""
+        """The activations of `layer` for the tokens of this forward pass; None if they are not cached."""
         ...
 
     def record(self, layer: Any, activations: LayerActivations) -> None:
-        """Keep the activations of `layer`. Called where no gradient is wanted and the log-sum-exp is known."""
+        """Store the activations of `layer`. Called without gradients, with a known log-sum-exp."""
         ...
 
 
@@ -86,17 +86,17 @@ class ForwardPass:
     """The context of one forward pass."""
 
     attention: Attention | None = None
-    """The function that attention layers call, inside `attention_by`."""
+    """The attention function set by `attention_by`."""
     twice: bool = False
-    """Whether gradients are differentiated, so that layers compute with operations whose gradient has a gradient."""
+    """Whether gradients are differentiated, so that layers must use twice-differentiable operations."""
     selection: tuple[nn.Module | None, Int[Tensor, " n"] | None] = (None, None)
-    """A layer that returns the states of some tokens alone, and the index of these. It has to be the last: a layer
-    after it would miss the other states."""
+    """A layer that returns only the states of some tokens, and their index. It must be the last layer, since later ones
+    would lack the other states."""
     activations: LayerCache | None = None
-    """The cache that layers in two steps take their activations from, or record them in."""
+    """The cache from which layers in two steps take their activations, or in which they record them."""
     panels: Mapping[int, Any] = field(default_factory=dict)
-    """The `PanelLinear` of linear layers that are laid out in bfloat16, by the address of the first weight of each. The
-    weights do not change during the pass."""
+    """The `PanelLinear` of linear layers laid out in bfloat16, keyed by the address of their first weight. The weights
+    must not change during the pass."""
 
 
 _current: ContextVar[ForwardPass | None] = ContextVar("forward_pass", default=None)
@@ -110,7 +110,7 @@ def current() -> ForwardPass:
 
 @contextmanager
 def forward_pass(**changes: Any) -> Iterator[None]:
-    """Inside, fields of the context have other values. Other threads are not affected."""
+    """Override fields of the context inside the block, in this thread only."""
     token = _current.set(replace(current(), **changes))
     try:
         yield
@@ -121,17 +121,17 @@ def forward_pass(**changes: Any) -> Iterator[None]:
 def attend(
     layer: nn.Module, *tensors: Float[Tensor, "..."] | None, **more: Any
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."] | None]:
-    """Call the function of the innermost `attention_by`. This is what attention layers call inside it."""
+    """Call the function of the innermost `attention_by`; the attention implementation registered with transformers."""
     function = current().attention
     assert function is not None
     return function(layer, *tensors, **more)
 
 
-AttentionInterface.register(NAME, attend)  # a name without a mask function: transformers makes no mask for it
+AttentionInterface.register(NAME, attend)  # no mask function is registered, so transformers builds no mask
 
 
 def of_one_token(attend: Attend) -> Attention:
-    """`attend` as an attention function, for layers that read lines of one token."""
+    """`attend` as an attention function for lines of one token."""
 
     def attention(
         layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *, scaling: Any = None, **more: Any
@@ -143,11 +143,10 @@ def of_one_token(attend: Attend) -> Attention:
 
 @contextmanager
 def attention_by(model: nn.Module, function: Attention) -> Iterator[None]:
-    """Inside, the attention layers of `model` (with or without a PEFT wrapper) call `function`.
+    """Context in which the attention layers of `model` (with or without a PEFT wrapper) call `function`.
 
-    It may be nested. Other threads are not affected unless they run the same model at the same time. The model must
-    support it (see `Capabilities.attends`): a layer that does not use the interface, or that needs more than the
-    function does, is not detected here.
+    May be nested. Other threads are affected only if they run the same model at the same time. The model must support
+    it (see `Capabilities.attends`): unsupported layers are not detected here.
     """
     with attention_under(_configurations(inner(model).config), function):
         yield
@@ -168,12 +167,12 @@ def attention_under(settings: Sequence[PreTrainedConfig], function: Attention) -
 
 
 def _configurations(settings: PreTrainedConfig) -> list[PreTrainedConfig]:
-    """A configuration and those inside it, outermost first, since setting an outer one sets the inner ones too."""
-    found = [settings]
+    """A configuration and its nested ones, outermost first, since setting an outer one also sets the inner ones."""
+    configurations = [settings]
     for key in settings.sub_configs:
         if getattr(settings, key, None) is not None:
-            found += _configurations(getattr(settings, key))
-    return found
+            configurations += _configurations(getattr(settings, key))
+    return configurations
 
 
 def is_replaced(settings: PreTrainedConfig) -> bool:
@@ -182,19 +181,19 @@ def is_replaced(settings: PreTrainedConfig) -> bool:
 
 
 def reads_cache(arguments: Mapping[str, Any]) -> bool:
-    """Whether the arguments of a forward pass hold a cache of keys and values."""
+    """Whether the arguments of a forward pass include a key/value cache."""
     return any(arguments.get(name) is not None for name in CACHE_NAMES)
 
 
 def gradients_are_differentiated() -> bool:
-    """Whether layers must use operations that torch can differentiate twice (see `differentiable_twice`), or forwards:
-    compiled kernels would lose the tangents."""
+    """Whether layers must support double-backward (see `differentiable_twice`) or forward-mode differentiation, for
+    which compiled kernels lack derivatives."""
     return current().twice or forward_ad._current_level >= 0
 
 
 @contextmanager
 def differentiable_twice() -> Iterator[None]:
-    """Inside, layers compute with operations whose gradient has a gradient."""
+    """Context in which layers use twice-differentiable operations."""
     with forward_pass(twice=True), sdpa_kernel(SDPBackend.MATH):
         yield
 
@@ -202,7 +201,7 @@ def differentiable_twice() -> Iterator[None]:
 def packed_states(
     model: nn.Module, tokens: Int[Tensor, " N"], positions: Int[Tensor, " N"]
 ) -> Float[Tensor, "n d"]:
-    """Last hidden states of a packed sequence of tokens at positions in their rows; of the selected tokens alone where
+    """Last hidden states of a packed sequence, with positions counted in each row; only those of the selected tokens if
     the pass has a selection."""
     states: Tensor = trunk(model)(
         input_ids=tokens[None], position_ids=positions[None], use_cache=False
@@ -212,7 +211,8 @@ def packed_states(
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Inside, `model` is in evaluation mode: a trial must be repeatable, and must draw no random number."""
+    """Context in which `model` is in evaluation mode, so that trials are deterministic and consume no random
+    numbers."""
     training = [part for part in model.modules() if part.training]
     for part in training:
         part.training = False

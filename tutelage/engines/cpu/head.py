@@ -1,5 +1,5 @@
-"""The kernels of the output head on a processor: softmax in one pass over memory, gradients accumulated in place, and
-logits in bfloat16 as a decoding step computes them."""
+"""Kernels of the output head on a CPU: softmax in one pass over memory, gradients accumulated in place, and bfloat16
+logits bit-identical to a decoding step."""
 
 from collections.abc import Callable
 from functools import cache
@@ -47,7 +47,8 @@ def linear(
 def differentiable_linear(
     weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None
 ) -> Callable[[Float[Tensor, "N d"]], Float[Tensor, "N V"]]:
-    """`linear` with all derivatives: rounded operands are multiplied in float32, and only the order of sums differs."""
+    """`linear` with derivatives of all orders: rounded operands are multiplied in float32; only the order of summation
+    differs."""
     if not _multiplies_half():
         return plain_linear(weight, bias)
 
@@ -59,7 +60,7 @@ def differentiable_linear(
 
 
 def _multiplies_half() -> bool:
-    """Whether products are in bfloat16 here."""
+    """Whether products are currently computed in bfloat16."""
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 

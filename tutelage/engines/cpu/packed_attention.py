@@ -1,8 +1,8 @@
-"""Attention of a packed sequence: suffixes attend to their shared prefix, which exists once, and to themselves.
+"""Attention of a packed sequence: suffixes attend to themselves and to their shared prefix, stored once.
 
-On a processor it runs on compiled kernels (`NativeKernels`) where those are available, else on torch's flash attention
-(`FlashKernels`). Either keeps the result and the log-sum-exp of the scores for the backward pass, never a
-matrix of scores, and is compared with the masked form before it is used.
+On a CPU it runs on compiled kernels (`NativeKernels`) if available, else on torch's flash attention (`FlashKernels`).
+Both save the output and the log-sum-exp of the scores for the backward pass, never a score matrix, and are compared
+with the masked form before use.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,11 @@ _flash_attention_backward = torch.ops.aten._scaled_dot_product_flash_attention_f
 
 
 def packed_attention(layout: Layout) -> Attention:
-    """The attention of a packed sequence of that layout, for `attention_by`.
+    """The attention function of a packed sequence with that layout, for `attention_by`.
 
-    On a processor it runs on the kernels described above. Elsewhere, and where gradients are differentiated (see
-    `differentiable_twice`), it is one masked attention for each prefix tree, of which torch knows all derivatives.
+    On a CPU it runs on the kernels described above. Elsewhere, and where gradients are differentiated (see
+    `differentiable_twice`), it is one masked attention per prefix tree, for which torch supports derivatives of all
+    orders.
     """
     return partial(_attend, layout, NativeKernels(layout))
 
@@ -47,12 +48,12 @@ def _attend(
     known: tuple[Tensor, Tensor] | None = None,
     **more: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention of one layer. `known` are its output and lse where they are kept from another forward pass.
+    """The attention of one layer. `known` are its cached output and lse from another forward pass, if any.
 
-    lse is returned by the kernels where no gradient is wanted.
+    The kernels return lse only without gradients.
     """
     if dropout:
-        raise ValueError("attention over shared prompts knows no dropout")
+        raise ValueError("attention over shared prompts does not support dropout")
     device = query.device.type
     if torch.is_autocast_enabled(device):
         query, key, value = (x.to(torch.get_autocast_dtype(device)) for x in (query, key, value))
@@ -78,7 +79,7 @@ def _by_torch(
     *,
     may_be_flash: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention of tensors of all M tokens of the sequences, by torch's flash attention or in the masked form."""
+    """Attention over all M tokens of the sequences, by torch's flash attention or in the masked form."""
     repeats = query.shape[1] // key.shape[1]
     use_flash = may_be_flash and query.shape[-1] == value.shape[-1] and _flash_agrees()
     if repeats > 1 and not (use_flash and _flash_shares_heads()):
@@ -102,7 +103,7 @@ def _attended(
 
 
 class _Attention(torch.autograd.Function):
-    """[N, H, w], [N, K, w], [N, K, w] → [N, H, w]. `known` are out and lse where they need not be computed."""
+    """[N, H, w], [N, K, w], [N, K, w] → [N, H, w]. `known` are out and lse if already computed."""
 
     @staticmethod
     def forward(
@@ -130,20 +131,19 @@ class _Attention(torch.autograd.Function):
 
 
 class FlashKernels:
-    """Attention as `NativeKernels` computes it, by torch's flash attention.
+    """The interface of `NativeKernels` implemented with torch's flash attention.
 
-    For a query of a suffix, where lse is the log-sum-exp of its scores,
+    For a query of a suffix with log-sum-exp lse of its scores,
 
         out₁, lse₁ = attention to the shared prefix      out₂, lse₂ = causal attention within the suffix
         lse = log(exp lse₁ + exp lse₂)                   out = exp(lse₁ − lse) out₁ + exp(lse₂ − lse) out₂
 
-    is attention to both. The gradient of each part is that of a plain attention with the merged `out` and `lse` in the
-    place of its own: with p = exp(s − lse), the gradient of a score is p (∂p − ∂out · out), whichever key the score
-    belongs to (Liu, Zaharia and Abbeel 2023, arXiv 2310.01889, use the same for attention over a ring of devices).
+    is attention to both. The gradient of each part is that of a plain attention with the merged `out` and `lse` instead
+    of its own: with p = exp(s − lse), the gradient of a score is p (∂p − ∂out · out) for every key (Liu, Zaharia and
+    Abbeel 2023, arXiv 2310.01889, use the same for attention over a ring of devices).
 
-    Causal attention of the queries of a whole prefix tree to the keys of its prefix is two things at once: causal
-    attention within the prefix, and full attention of the suffixes to it. The causal mask begins at the first key and
-    ends with the last.
+    Causal attention of the queries of a whole prefix tree to the keys of its prefix combines causal attention within
+    the prefix with full attention of the suffixes to it, since the causal mask covers only the keys of the prefix.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -199,7 +199,7 @@ class FlashKernels:
         for bucket in self.layout.buckets:
             bucket_lse = gathered(lse, bucket)
             if bucket.start is None:
-                # beyond the end of a sequence the probabilities exp(s − lse) are 0, and so are all gradients
+                # padding has probabilities exp(s − lse) = 0, hence zero gradients
                 padding = (bucket.token == len(query))[..., None]
                 bucket_lse = bucket_lse.masked_fill(padding, torch.inf)
             parts = _flash_attention_backward(
@@ -218,7 +218,7 @@ class FlashKernels:
 
 
 Kernels = NativeKernels | FlashKernels
-"""Attention of a packed sequence, forwards and backwards."""
+"""Forward and backward attention of a packed sequence."""
 
 
 def by_heads(x: Float[Tensor, "*b T H w"]) -> Float[Tensor, "B H T w"]:
@@ -227,14 +227,14 @@ def by_heads(x: Float[Tensor, "*b T H w"]) -> Float[Tensor, "B H T w"]:
 
 
 def gathered(x: Float[Tensor, "N ..."], bucket: Bucket) -> Float[Tensor, "b L ..."]:
-    """The entries of a bucket's tokens. Beyond the end of a sequence they are undefined."""
+    """The entries of a bucket's tokens; padding is undefined."""
     if bucket.start is not None:
         return x.narrow(0, bucket.start, bucket.token.numel()).unflatten(0, bucket.token.shape)
     return x.index_select(0, bucket.token.clamp(max=len(x) - 1).flatten()).unflatten(0, bucket.token.shape)
 
 
 def _scatter(x: Tensor, bucket: Bucket, part: Tensor) -> None:
-    """The inverse of `gathered`: [b, L, …] into [N + 1, …], of which the last row receives padding."""
+    """The inverse of `gathered`: [b, L, …] into [N + 1, …], whose last row receives padding."""
     if bucket.start is not None:
         gathered(x, bucket).copy_(part)
     else:
@@ -247,9 +247,9 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: fl
     for tree in layout.trees:
         span = slice(tree.start, tree.stop)
         sequence, prefix = layout.sequence[span], layout.prefix[span]
-        seen = (sequence[:, None] == sequence) | (prefix[:, None] == sequence)
+        visible = (sequence[:, None] == sequence) | (prefix[:, None] == sequence)
         q, k, v = (by_heads(x[span]) for x in (query, key, value))
-        part = scaled_dot_product_attention(q, k, v, attn_mask=seen.tril(), scale=scale)
+        part = scaled_dot_product_attention(q, k, v, attn_mask=visible.tril(), scale=scale)
         indices.append(torch.arange(tree.start, tree.stop, device=query.device))
         parts.append(part[0].transpose(0, 1))
     for bucket in layout.buckets:
@@ -267,8 +267,8 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: fl
 
 @cache
 def _native_agrees(dtype: torch.dtype) -> bool:
-    """Whether the compiled kernels for queries of that type agree with the masked form on this machine. Logs a warning
-    where they do not."""
+    """Whether the compiled kernels for that dtype agree with the masked form on this machine. Logs a warning if they do
+    not."""
     same = all(_agree_with_masked(NativeKernels, repeats, dtype) for repeats in (1, 2))
     if not same:
         warn_disabled("The compiled attention is not used: its results differ from torch's.")
@@ -277,13 +277,13 @@ def _native_agrees(dtype: torch.dtype) -> bool:
 
 @cache
 def _flash_agrees() -> bool:
-    """Whether this torch has flash attention for processors, and it agrees with the masked form."""
+    """Whether torch's flash attention for CPUs is available and agrees with the masked form."""
     return _agree_with_masked(FlashKernels, 1)
 
 
 @cache
 def _flash_shares_heads() -> bool:
-    """Whether torch's flash attention takes fewer heads of keys than of queries."""
+    """Whether torch's flash attention supports fewer key heads than query heads."""
     return _flash_agrees() and _agree_with_masked(FlashKernels, 2)
 
 
@@ -291,24 +291,24 @@ def _flash_shares_heads() -> bool:
 def _agree_with_masked(
     kernels: "Callable[[Layout], Kernels]", repeats: int, dtype: torch.dtype = torch.float32
 ) -> bool:
-    """Whether kernels and masked form agree on a prefix tree and two short sequences, output and gradients.
+    """Whether outputs and gradients of kernels and masked form agree on a prefix tree and two short sequences.
 
-    Inputs are rounded to `dtype`; the masked form computes in float32. The result is kept for the process, so it must
-    not depend on the precision of the pass that asks first.
+    Inputs are rounded to `dtype`; the masked form computes in float32. The result is cached for the process, so it must
+    not depend on the precision of the first caller.
     """
     with torch.autocast("cpu", enabled=False):
-        found, expected = _trial(kernels, repeats, dtype)
+        actual, expected = _trial(kernels, repeats, dtype)
     relative, absolute = (1e-4, 1e-5) if dtype == torch.float32 else (2**-6, 2**-6)
-    return len(found) == len(expected) and all(
+    return len(actual) == len(expected) and all(
         torch.allclose(a.float(), b, rtol=relative, atol=absolute)
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     )
 
 
 def _trial(
     kernels: "Callable[[Layout], Kernels]", repeats: int, dtype: torch.dtype
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """What kernels and masked form compute; nothing where the kernels refuse."""
+    """Results of kernels and masked form; empty if the kernels do not support the inputs."""
     sequence = torch.tensor([0] * 5 + [1] * 3 + [2] * 2 + [3] * 3)
     prefix = torch.tensor([0] * 10 + [3] * 3)
     suffixes = Bucket(torch.tensor([[5, 6, 7], [8, 9, 13]]), True)
@@ -322,11 +322,11 @@ def _trial(
     )
     try:
         out = _Attention.apply(query, key, value, None, kernels(layout), 0.4)
-        found = [out, *torch.autograd.grad(out, (query, key, value), grad)]
+        results = [out, *torch.autograd.grad(out, (query, key, value), grad)]
     except (RuntimeError, TypeError, AttributeError, NotImplementedError):
-        found = []
+        results = []
     inputs = [x.detach().float().requires_grad_() for x in (query, key, value)]
     keys, values = (x.repeat_interleave(repeats, 1) for x in inputs[1:])
     exact = _masked(inputs[0], keys, values, layout, 0.4)
     expected = [exact, *torch.autograd.grad(exact, inputs, grad.float())]
-    return found, expected
+    return results, expected

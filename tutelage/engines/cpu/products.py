@@ -1,15 +1,15 @@
-"""Matrix products in float32, each by the library that is fastest on this machine.
+"""Matrix products in float32, each by the fastest library on this machine.
 
     output           y = x Wᵀ + b
     input gradient   ∂x = G W
     weight gradient  ∂W = Gᵀ X        G: the gradient of y
 
-The libraries are `own` (`native.matrix_products`), `blas` (behind torch's own products: MKL on most machines) and
-`onednn` (oneDNN on dense tensors). MKL leaves the wide registers of AMD's processors unused; which library is fastest
-depends on the processor, so it is measured (see `Products.measure`), once for each machine, version of torch and number
-of threads. The result is a file beside the compiled kernels. The environment variable `TUTELAGE_PRODUCTS` replaces it.
+The libraries are `own` (`native.matrix_products`), `blas` (used by torch's products; MKL on most machines) and `onednn`
+(oneDNN on dense tensors). MKL does not use the wide registers of AMD CPUs. The fastest library is determined by a
+benchmark (see `Products.measure`), once per machine, version of torch and number of threads, and stored in a file
+beside the compiled kernels. The environment variable `TUTELAGE_PRODUCTS` overrides it.
 
-With `own` the bits of an output do not depend on the other rows, and weight gradients are added in place.
+With `own`, outputs are bit-identical whatever the other rows, and weight gradients are accumulated in place.
 """
 
 import hashlib
@@ -32,20 +32,20 @@ from tutelage.engines.cpu.native import build, matrix_products
 
 Library = Literal["own", "blas", "onednn"]
 VARIABLE = "TUTELAGE_PRODUCTS"
-"""The environment variable that replaces the measurement: a library, or `KIND=LIBRARY` with commas between several."""
+"""Environment variable that overrides the benchmark: a library, or `KIND=LIBRARY` pairs separated by commas."""
 WIDE = 4096
-"""Rows of a weight from which on it counts as a head."""
+"""Number of weight rows from which a layer counts as a head."""
 MARGIN = 0.05
-"""The share of its time that another library must save to be chosen over `own`."""
+"""Relative saving in time required to prefer another library to `own`."""
 LAYER, HEAD = (512, 576, 1536), (128, 512, 8192)
-"""Rows, features and outputs of the products that are measured."""
+"""Rows, features and outputs of the benchmarked products."""
 BLOCK = 1 << 20
-"""Numbers of a part of a weight gradient that oneDNN computes at once, before it is added to the sum."""
+"""Elements of a weight gradient that oneDNN computes at once before accumulation."""
 
 
 @dataclass(frozen=True)
 class Products:
-    """The library of each kind of product: of layers, and of heads, whose weights have `WIDE` rows or more."""
+    """The library of each kind of product, for layers and for heads (weights with at least `WIDE` rows)."""
 
     output: Library = "own"
     input_gradient: Library = "own"
@@ -56,9 +56,9 @@ class Products:
 
     @classmethod
     def parse(cls, text: str) -> "Products":
-        """The products of `VARIABLE`. Raises TutelageError for an unknown kind or library."""
+        """Parse the value of `VARIABLE`. Raises TutelageError for an unknown kind or library."""
         kinds = [kind.name for kind in fields(cls)]
-        found: dict[str, Any] = {}
+        choices: dict[str, Any] = {}
         for part in text.split(","):
             kind, _, library = part.strip().rpartition("=")
             if library not in get_args(Library) or kind not in ("", *kinds):
@@ -66,16 +66,17 @@ class Products:
                     f"{VARIABLE} is {text!r}, and {part.strip()!r} names no product: use a library "
                     f"({', '.join(get_args(Library))}) for all, or KIND=LIBRARY, with KIND one of {', '.join(kinds)}."
                 )
-            found |= dict.fromkeys(kinds, library) if not kind else {kind: library}
-        return cls(**found)
+            choices |= dict.fromkeys(kinds, library) if not kind else {kind: library}
+        return cls(**choices)
 
     @classmethod
     def measure(cls) -> "Products":
-        """The fastest library of each kind, by products of the sizes `LAYER` and `HEAD`. Takes about a second."""
+        """Benchmark products of sizes `LAYER` and `HEAD`, and select the fastest library of each kind. Takes about 1
+        s."""
         return cls(**{kind: _fastest(times) for kind, times in measure().items()})
 
     def on_this_machine(self) -> "Products":
-        """The same with torch's products in the place of libraries that this machine lacks."""
+        """A copy with libraries missing on this machine replaced by torch's products."""
         has = available()
         return Products(
             **{kind: library if library in has else "blas" for kind, library in asdict(self).items()}
@@ -83,7 +84,7 @@ class Products:
 
     @property
     def is_invariant(self) -> bool:
-        """Whether outputs have the same bits whichever rows are beside them, and in a decoding step."""
+        """Whether outputs are bit-identical for any other rows and in a decoding step."""
         return self.output == self.head_output == "own"
 
 
@@ -95,7 +96,7 @@ def output(
     *,
     library: Library | None = None,
 ) -> Float[Tensor, "N out"]:
-    """x Wᵀ + b, added to `total` in place where it is given."""
+    """x Wᵀ + b, added to `total` in place if given."""
     library = library or _library("output", weight, x)
     if library == "own":
         return matrix_products.multiply(x, weight.T, total, bias=bias, accumulate=total is not None)
@@ -113,7 +114,7 @@ def input_gradient(
     accumulate: bool = True,
     library: Library | None = None,
 ) -> Float[Tensor, "N in"]:
-    """G W, added to `total` where it is given, or written to it without `accumulate`."""
+    """G W, added to `total` if given, or written to it without `accumulate`."""
     library = library or _library("input_gradient", weight, grad)
     accumulate = accumulate and total is not None
     if library == "own":
@@ -134,7 +135,7 @@ def weight_gradient(
     accumulate: bool = True,
     library: Library | None = None,
 ) -> Float[Tensor, "out in"]:
-    """Gᵀ X, added to `total` where it is given, or written to it without `accumulate`."""
+    """Gᵀ X, added to `total` if given, or written to it without `accumulate`."""
     library = library or _library("weight_gradient", grad.T, x)
     accumulate = accumulate and total is not None
     if library == "own":
@@ -152,7 +153,7 @@ def weight_gradient(
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b by oneDNN, which takes transposed views too."""
+    """x Wᵀ + b by oneDNN, which also accepts transposed views."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
 
@@ -162,7 +163,7 @@ def _has_onednn() -> bool:
 
 
 def _library(kind: str, weight: Tensor, x: Tensor) -> Library:
-    """The library of a kind of product; torch's own for other types and devices, and for empty matrices."""
+    """The library for a kind of product; torch's for other dtypes and devices, and for empty matrices."""
     float32 = weight.dtype == x.dtype == torch.float32
     if not float32 or x.device.type != "cpu" or not weight.numel() * x.numel():
         return "blas"
@@ -176,9 +177,9 @@ _chosen: dict[int, Products] = {}  # by the number of threads
 
 
 def products() -> Products:
-    """The libraries in use with the present number of threads.
+    """The libraries in use with the current number of threads.
 
-    Raises TutelageError where the environment variable names none.
+    Raises TutelageError if the environment variable is invalid.
     """
     threads = torch.get_num_threads()
     if threads not in _chosen:
@@ -188,22 +189,22 @@ def products() -> Products:
 
 
 def forget() -> None:
-    """Choose anew at the next product."""
+    """Repeat the choice of libraries at the next product."""
     _chosen.clear()
 
 
 def state() -> dict[str, object] | None:
-    """The libraries in use and the machine that they were chosen for, to be kept with a checkpoint; None where this
+    """The libraries in use and the machine for which they were chosen, to be saved in a checkpoint; None if this
     process has computed no product."""
     chosen = _chosen.get(torch.get_num_threads())
     return None if chosen is None else {"machine": _machine(), "products": asdict(chosen)}
 
 
 def resume(kept: Mapping[str, Any]) -> str:
-    """Use the libraries of `kept`, a `state()`, if it is of this machine and `VARIABLE` is not set.
+    """Use the libraries of `kept`, a `state()`, if it is from this machine and `VARIABLE` is not set.
 
-    Returns a remark where other libraries are used: the bits of the steps to come are then not those that the run would
-    have had without an interruption. Empty otherwise.
+    Returns a warning if other libraries are used, since later steps then differ in rounding from an uninterrupted run;
+    "" otherwise.
     """
     if kept["machine"] == _machine():
         choice = Products(**kept["products"])
@@ -218,14 +219,14 @@ def resume(kept: Mapping[str, Any]) -> str:
 
 
 def available() -> tuple[Library, ...]:
-    """The libraries that this machine has."""
+    """Libraries available on this machine."""
     own: tuple[Library, ...] = ("own",) if matrix_products.multiplies_floats() else ()
     return (*own, "blas", *(("onednn",) if _has_onednn() else ()))
 
 
 def _stored_or_measured() -> Products:
-    """The choice in the file of this machine, which is written unless it exists. Of several processes that measure at
-    once the first decides. Where the file cannot be written, every process measures."""
+    """The choice stored for this machine, benchmarked and stored if missing. Among concurrent processes, the first to
+    write decides. If the file cannot be written, every process benchmarks."""
     file = choice_file()
     choice = _stored(file)
     if choice is None:
@@ -245,19 +246,19 @@ def _stored(file: Path) -> Products | None:
 
 
 def choice_file() -> Path:
-    """The file of the choice for this processor, version of torch, number of threads and version of the kernels."""
+    """Path of the stored choice for this CPU, version of torch, number of threads and version of the kernels."""
     return build.folder() / f"products-{_machine()}.json"
 
 
 def _machine() -> str:
-    """A hash of all that the speed and the bits of products depend on."""
+    """Hash of everything that affects the speed and rounding of products."""
     parts = (build.processor(), torch.__version__, str(torch.get_num_threads()), ",".join(available()))
     return hashlib.sha256("\0".join(parts).encode() + build.content()).hexdigest()[:20]
 
 
 @torch.no_grad()
 def measure() -> dict[str, dict[Library, float]]:
-    """The seconds of each kind of product by each library: the quickest of some runs, the libraries by turns."""
+    """Seconds of each kind of product by library: the fastest of several interleaved runs."""
     return {
         prefix + kind: _quickest(run)
         for prefix, sizes in (("", LAYER), ("head_", HEAD))
@@ -266,7 +267,7 @@ def measure() -> dict[str, dict[Library, float]]:
 
 
 def _trials(rows: int, features: int, outs: int) -> dict[str, Callable[[Library], object]]:
-    """A product of each kind."""
+    """One benchmark product of each kind."""
     x, weight, grad = _wave(rows, features), _wave(outs, features), _wave(rows, outs)
     total = torch.zeros_like(weight)
     return {
@@ -287,7 +288,7 @@ def _quickest(run: Callable[[Library], object], times: int = 6) -> dict[Library,
 
 
 def _fastest(seconds: Mapping[Library, float]) -> Library:
-    """The library with the least time; `own` unless another saves `MARGIN` of its time."""
+    """The fastest library; `own` unless another saves at least `MARGIN` of its time."""
     fastest = min(seconds, key=seconds.__getitem__)
     own = seconds.get("own")
     return "own" if own is not None and seconds[fastest] > own * (1 - MARGIN) else fastest

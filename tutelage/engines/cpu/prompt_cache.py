@@ -1,8 +1,8 @@
-"""The key/value cache of decoding with shared prompts: the keys and values of each prompt once, those of each answer.
+"""Key/value cache for decoding with shared prompts: each prompt is stored once, beside its completions.
 
-It has P prompts × G slots. A slot holds an answer that is being written, or is empty. Entries do not move while tokens
-are added. An answer that has ended leaves its slot empty; once enough slots are empty, the remaining answers are
-compacted, so that all compaction of a rollout costs about as much as filling the cache once.
+The cache has P prompts × G slots. A slot holds an unfinished completion or is empty. Entries do not move while tokens
+are added. A finished completion frees its slot; once enough slots are free, the remaining completions are compacted, so
+that compaction costs about as much per rollout as filling the cache once.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ Rows = Float[Tensor, "*outer _ _"]
 Token = Float[Tensor, "*outer _"]
 """Keys or values of one token [..., w]."""
 BLOCK = LANES
-"""Tokens of a row of `BlockLayout`."""
+"""Tokens per row of `BlockLayout`."""
 MOVE_WHEN = 0.75
-"""The share of occupied slots at which the cache is compacted."""
+"""Share of occupied slots below which the cache is compacted."""
 ROOM = 64
-"""Tokens of an answer that are allocated at first, and doubled whenever answers grow longer: whole rows of a layout."""
+"""Tokens initially allocated per completion, doubled as completions grow; a multiple of the rows of a layout."""
 
 
 @dataclass
@@ -44,13 +44,13 @@ class LayerEntry:
 
 
 class PromptCache:
-    """The key/value cache of all layers, and the attention functions that use it (see `attention_by`).
+    """The key/value cache of all layers and the attention functions that use it (see `attention_by`).
 
-    `lengths` are those of the prompts, and `answers` the numbers of answers to each, of up to `limit` tokens. The
-    answers are lines 0, 1, … of a decoding step, prompt by prompt; lines that were dropped are not counted.
+    `lengths` are the prompt lengths, `answers` the number of completions of each prompt, of up to `limit` tokens.
+    Completions are lines 0, 1, … of a decoding step, prompt by prompt, without dropped lines.
 
-    One that is `packed` has the layout of the compiled step. Otherwise tokens are stored one by one, and the keys of
-    prompts in float32 feature by feature.
+    If `packed`, the cache uses the layout of the compiled step. Otherwise tokens are stored one by one, and float32
+    prompt keys feature by feature.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class PromptCache:
         places = [p * self.width + g for p, count in enumerate(answers) for g in range(count)]
         self.place = torch.tensor(places, device=device)  # the slot of each line, ascending
         self.room = self._whole_rows(min(limit, ROOM))
-        self.written = 0  # tokens of each answer in the cache, with the one that is being read
+        self.written = 0  # tokens of each completion in the cache, including the current one
         self.layers: dict[nn.Module, LayerEntry] = {}
-        self.version = 0  # changes whenever lines are dropped or entries move
+        self.version = 0  # incremented when lines are dropped or entries move
         self._update()
 
     def _update(self) -> None:
-        """Derive the sizes and the mask from the lengths and the occupied slots."""
+        """Recompute the sizes and the mask from the lengths and the occupied slots."""
         self.prompts, self.count = len(self.lengths), len(self.place)
         self.slots = self.prompts * self.width
         self.full = self.count == self.slots
@@ -89,9 +89,9 @@ class PromptCache:
     # Attention --------------------------------------------------------------------------------------------------------
 
     def reader(self, prompts: PromptPass) -> Attention:
-        """The attention function of a pass over prompts, for `attention_by`, which stores their keys and values.
+        """The attention function of a pass over prompts, for `attention_by`; stores keys and values.
 
-        It returns the log-sum-exp of the scores where it is known.
+        It returns the log-sum-exp of the scores if available.
         """
         return partial(self._read, prompts, packed_attention(prompts.packed.layout))
 
@@ -126,9 +126,9 @@ class PromptCache:
         value: Float[Tensor, "m K v"],
         scaling: float | None,
     ) -> Float[Tensor, "m H v"]:
-        """Store one more token of each answer, and attend to that token, those before it and the prompt.
+        """Store one more token of each completion, and attend to the completion so far and its prompt.
 
-        Lines after the answers are padding for the linear layers; their result is zero.
+        Lines after the completions are padding for the linear layers, with zero results.
         """
         entry, (lines, heads, width) = self.layers[layer], query.shape
         of_token = (self._in_slots(x).transpose(1, 2) for x in (key, value))
@@ -157,7 +157,7 @@ class PromptCache:
     # Room -------------------------------------------------------------------------------------------------------------
 
     def _allocated(self, key: Tensor, value: Tensor) -> LayerEntry:
-        """Memory for the prompts and the first tokens of the answers of one layer."""
+        """Allocate the prompts and the first tokens of the completions of one layer."""
         sizes = (self.layout.numbers(key.shape[-1]), self.layout.numbers(value.shape[-1]))
         of_prompts, of_answers = (self.prompts, len(key)), (self.prompts, len(key), self.width)
         return LayerEntry(
@@ -168,23 +168,23 @@ class PromptCache:
     def _memory(
         self, like: Tensor, outer: tuple[int, ...], tokens: int, sizes: tuple[int, int]
     ) -> tuple[Tensor, Tensor]:
-        """Memory for keys and values [*outer, rows, n]; `sizes` are the two n. It is cleared where numbers that nobody
-        stored are multiplied by 0."""
+        """Allocate keys and values [*outer, rows, n]; `sizes` are the two n. Cleared if uninitialised entries are
+        multiplied by 0."""
         of_prompts = len(outer) == 2
         make = like.new_zeros if of_prompts or self.packed else like.new_empty
         keys, values = (make(*outer, self._rows(tokens), size) for size in sizes)
         return _columns(keys) if of_prompts and not self.packed else keys, values
 
     def _rows(self, tokens: int) -> int:
-        """The rows of the layout that so many tokens take."""
+        """Number of layout rows for `tokens` tokens."""
         return -(-tokens // self.layout.tokens)
 
     def _whole_rows(self, tokens: int) -> int:
-        """The number of tokens, rounded up to whole rows."""
+        """`tokens` rounded up to whole rows."""
         return self._rows(tokens) * self.layout.tokens
 
     def open(self) -> Int[Tensor, " n"]:
-        """Make room for one more token of each answer. Returns the position of that token in each line."""
+        """Reserve space for one more token of each completion. Returns the position of that token in each line."""
         if self.written == self.room:
             self.room = self._whole_rows(min(2 * self.room, self.limit))
             self._move(torch.arange(self.slots, device=self.device), self.width, None)
@@ -192,25 +192,25 @@ class PromptCache:
         return self.lengths[self.place // self.width] + self.written - 1
 
     def keep(self, lines: Int[Tensor, " n"]) -> None:
-        """Drop all lines but these, which are ascending."""
+        """Drop all lines except `lines` (ascending)."""
         self.version += 1
         self.place, self.count, self.full = self.place[lines], len(lines), False
         prompt = self.place // self.width
         counts = prompt.bincount(minlength=self.prompts)
-        kept, width = counts.nonzero().squeeze(1), int(counts.max())
-        if len(kept) * width > MOVE_WHEN * self.slots:
+        remaining, width = counts.nonzero().squeeze(1), int(counts.max())
+        if len(remaining) * width > MOVE_WHEN * self.slots:
             return
         rank = torch.arange(self.count, device=self.device) - (counts.cumsum(0) - counts)[prompt]
         place = ((counts > 0).cumsum(0) - 1)[prompt] * width + rank
-        # an empty slot is filled from the first line: any finite numbers will do
-        source = self.place.new_full((len(kept) * width,), int(self.place[0]))
+        # empty slots copy the first line: any finite values will do
+        source = self.place.new_full((len(remaining) * width,), int(self.place[0]))
         source[place] = self.place
-        self._move(source, width, kept if len(kept) < self.prompts else None)
-        self.place, self.width, self.lengths = place, width, self.lengths[kept]
+        self._move(source, width, remaining if len(remaining) < self.prompts else None)
+        self.place, self.width, self.lengths = place, width, self.lengths[remaining]
         self._update()
 
     def _move(self, source: Tensor, width: int, prompts: Tensor | None) -> None:
-        """Copy the slots at `source` into new slots, `width` to a prompt, and keep only `prompts` unless it is None."""
+        """Copy the slots at `source` into new slots, `width` per prompt, keeping only `prompts` unless it is None."""
         old, slot = source // self.width, source % self.width
         self.version += 1
         longest = self.longest if prompts is None else int(self.lengths[prompts].max())
@@ -232,7 +232,7 @@ class PromptCache:
 
 
 def _columns(keys: Tensor) -> Tensor:
-    """The keys [P, K, Q, w] stored feature by feature, which a product with float32 queries reads fastest."""
+    """The keys [P, K, Q, w] stored feature by feature, the fastest layout for float32 queries."""
     return keys.mT.contiguous().mT if keys.dtype == torch.float32 else keys
 
 
@@ -240,35 +240,35 @@ def _columns(keys: Tensor) -> Tensor:
 
 
 class TokenLayout:
-    """How keys [..., T, w] and values [..., T, v] are stored, as rows [..., R, n] of so many tokens: one by one."""
+    """Storage of keys [..., T, w] and values [..., T, v] token by token, as rows [..., R, n] of `tokens` tokens."""
 
     tokens = 1
-    """Tokens of a row."""
+    """Tokens per row."""
 
     def numbers(self, width: int) -> int:
-        """The numbers of a row, for heads of this width."""
+        """Elements per row for heads of this width."""
         return width
 
     def pack(self, key: Prompts, value: Prompts) -> tuple[Prompts, Prompts]:
-        """The rows of whole prompts."""
+        """Rows of whole prompts."""
         return key, value
 
     def put(self, keys: Rows, values: Rows, token: int, key: Token, value: Token) -> None:
-        """Store one more token of each answer."""
+        """Store one more token of each completion."""
         keys.select(-2, token).copy_(key)
         values.select(-2, token).copy_(value)
 
     def unpack(self, keys: Rows, values: Rows, tokens: int, width: int) -> tuple[Rows, Rows]:
-        """The first keys and values, token by token, of heads of this width."""
+        """The first `tokens` keys and values, token by token, for heads of this width."""
         return keys.narrow(-2, 0, tokens), values.narrow(-2, 0, tokens)
 
 
 class BlockLayout(TokenLayout):
-    """That of the compiled step: blocks of `BLOCK` tokens, with features padded to a multiple of as many.
+    """Layout of the compiled step: blocks of `BLOCK` tokens, with features padded to a multiple of `BLOCK`.
 
-    The step multiplies single numbers in float32 and pairs in bfloat16 (see `native/attention.hpp`), so `together` is 1
-    or 2. A block has, of keys, so many features of each token [w / together, 16, together], and of values each feature
-    of so many tokens [16 / together, w, together]. Keys and values are equally wide.
+    The step multiplies single elements in float32 and pairs in bfloat16 (see `native/attention.hpp`), so `together` is
+    1 or 2. A block stores keys as [w / together, 16, together], grouping features, and values as [16 / together, w,
+    together], grouping tokens. Keys and values are equally wide.
     """
 
     tokens = BLOCK

@@ -1,5 +1,4 @@
-"""Passes over the prompts of a rollout. In each, the tokens that several prompts begin with (a system prompt) are read
-once."""
+"""Passes over the prompts of a rollout. Each reads common prefixes of its prompts (such as a system prompt) once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ class PromptPass:
     end: int
     packed: PackedRows
     spans: tuple[tuple[int, int], ...]
-    """Where the tokens of each prompt are in the sequences of the layout: the first one, and how many."""
+    """Start and length of each prompt in the sequences of the layout."""
 
     def apart(self, x: Shaped[Tensor, "..."], dim: int = 0) -> Iterator[Shaped[Tensor, "..."]]:
-        """What belongs to each prompt, of one entry for each packed token along `dim`."""
+        """Split `x`, with one entry per packed token along `dim`, by prompt."""
         common = self.packed.layout.common
         spread = x if common is None else x.index_select(dim, common.token)
         return (spread.narrow(dim, *span) for span in self.spans)
@@ -32,7 +31,7 @@ class PromptPass:
 def prompt_passes(
     prompts: Sequence[Sequence[int]], budget: int, device: torch.device
 ) -> Iterator[PromptPass]:
-    """Passes of consecutive prompts, of up to `budget` packed tokens each or of one longer prompt."""
+    """Passes over consecutive prompts, each of up to `budget` packed tokens or one longer prompt."""
     rows = [EncodedRow(tuple(prompt), ()) for prompt in prompts]
     common = common_tokens(RowList(rows))
     first, tokens = 0, common

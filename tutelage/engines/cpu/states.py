@@ -1,5 +1,5 @@
-"""Hidden states of rows: every distinct prompt is read once, and so are the tokens that several prompts begin with (a
-system prompt), and no padding.
+"""Hidden states of rows. Distinct prompts and their common prefixes (such as a system prompt) are read once, padding
+never.
 
 The model must support it (see `Capabilities.shares_prompts`).
 """
@@ -22,22 +22,22 @@ from tutelage.engines.packing import PackedRows, pack
 def states_before(
     capabilities: Capabilities, rows: Rows, cache: ActivationCache | None = None
 ) -> Float[Tensor, "M d"]:
-    """The hidden state before each of the M response tokens of all rows, row by row.
+    """The hidden state before each of the M completion tokens of all rows, row by row.
 
-    Activations of these rows that `cache` keeps are taken from there.
+    Activations of these rows in `cache` are reused.
     """
     half = torch.is_autocast_enabled(rows.prompt.device.type)
-    apart = half or products().is_invariant  # as decoding has prompts and answers, for the same bits
+    apart = half or products().is_invariant  # separate as in decoding, for bit-identical results
     packed = pack(rows, with_last=False, apart=apart, common=True)
-    kept = None if cache is None else cache.lookup(rows, packed)
-    return _states(capabilities, packed, packed.before[rows.mask], kept)
+    activations = None if cache is None else cache.lookup(rows, packed)
+    return _states(capabilities, packed, packed.before[rows.mask], activations)
 
 
 def states_at_end(capabilities: Capabilities, rows: Rows) -> Float[Tensor, "B d"]:
-    """The hidden state at the last token of each row; equal rows are read once."""
-    kept, same = distinct(rows)
-    if len(kept) < len(rows):
-        return embedding(same, states_at_end(capabilities, rows.rows(kept)))
+    """The hidden state at the last token of each row. Equal rows are read once."""
+    unique, same = distinct(rows)
+    if len(unique) < len(rows):
+        return embedding(same, states_at_end(capabilities, rows.rows(unique)))
     packed = pack(rows, with_last=True, common=True)
     return _states(capabilities, packed, packed.last, None)
 
@@ -45,7 +45,7 @@ def states_at_end(capabilities: Capabilities, rows: Rows) -> Float[Tensor, "B d"
 def _states(
     capabilities: Capabilities, packed: PackedRows, index: Int[Tensor, " n"], kept: LayerCache | None
 ) -> Float[Tensor, "n d"]:
-    """The states at `index` of packed rows; entries of `index` may be equal."""
+    """The states at `index` of packed rows; `index` may contain duplicates."""
     model = capabilities.model
     attending = attention_by(model, packed_attention(packed.layout))
     with capabilities.selecting(index) as places, forward_pass(activations=kept), attending:

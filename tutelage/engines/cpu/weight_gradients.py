@@ -2,19 +2,18 @@
 
     ∂W = Σ Gᵀ X        over all products y = X Wᵀ with a gradient G, in all micro-batches
 
-Autograd allocates each term and adds it to the others afterwards, which takes three more passes over memory as large as
-the model; for an embedding it first creates a matrix of zeros. Inside `Gradients.in_place`, an autograd function that
-computes the gradient of a matrix adds its term to `W.grad` as part of the product. All these gradients lie in one arena
-(see `Arena`), which an update and the sampling after it use in turn.
+Autograd allocates each term and adds it afterwards, which costs three more passes over memory the size of the model;
+for an embedding it first creates a zero matrix. Inside `Gradients.in_place`, autograd functions add each term to
+`W.grad` as part of the product. All these gradients share one arena (see `Arena`) with the decoding weights.
 
     gradients = Gradients(model)
     with gradients.in_place():
-        loss.backward()                         # not torch.autograd.grad, which would find nothing
+        loss.backward()                         # not torch.autograd.grad, which would return no gradients
     optimiser.step(); optimiser.zero_grad()
     gradients.release()
 
-This is for float32 on a processor, where a backward pass runs in the thread that started it and sees its context
-variables. On other devices, and for all other parameters, autograd works as usual.
+Supports float32 on a CPU, where a backward pass runs in the calling thread and sees its context variables. On other
+devices, and for all other parameters, autograd works as usual.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,16 +32,16 @@ _in_place: ContextVar["Gradients | None"] = ContextVar("in_place", default=None)
 
 
 class Gradients:
-    """The gradients of the trained float32 matrices of a model. All other parameters are left to autograd."""
+    """In-place gradients of the trainable float32 matrices of a model. Autograd handles all other parameters."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._matrices: list[nn.Parameter] = []
-        self._places: dict[int, Tensor] = {}  # by the identity of the parameter
+        self._places: dict[int, Tensor] = {}  # keyed by the id of the parameter
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside, backward passes add to the gradients in place, to those that exist already too."""
+        """Context in which backward passes accumulate gradients in place, including existing ones."""
         self._allocate()
         token = _in_place.set(self)
         try:
@@ -51,7 +50,7 @@ class Gradients:
             _in_place.reset(token)
 
     def release(self) -> None:
-        """Free the arena, unless the gradient of a parameter lies in it."""
+        """Free the arena, unless it holds the gradient of a parameter."""
         if all(p.grad is None for p in self._matrices):
             self._places = {}
 
@@ -63,11 +62,11 @@ class Gradients:
             self._places = {id(p): arena.take(p.numel()).view_as(p) for p in self._matrices}
 
     def place(self, weight: Float[Tensor, "out in"]) -> tuple[Float[Tensor, "out in"] | None, bool]:
-        """The memory of the gradient of `weight`, and whether it holds a gradient already.
+        """The buffer for the gradient of `weight`, and whether it already holds a gradient.
 
-        The memory is None where the gradient may not be added to in place.
+        The buffer is None if the gradient cannot be accumulated in place.
         """
-        self._allocate()  # again where the arena was released after running out of memory
+        self._allocate()  # again if the arena was released after running out of memory
         if id(weight) not in self._places:
             return None, True
         begun = weight.grad is not None
@@ -82,10 +81,10 @@ def add_product(
     x: Float[Tensor, "n in"],
     total: Float[Tensor, "out in"] | None = None,
 ) -> Float[Tensor, "out in"] | None:
-    """Add Gᵀ X, a term of the gradient of `weight`, to that gradient. G = `grad` is the gradient of y = X Wᵀ.
+    """Add the term Gᵀ X to the gradient of `weight`, where G = `grad` is the gradient of y = X Wᵀ.
 
-    Returns None where it was added in place; else `total` with the term added, or the term. A total is kept in float32
-    at least, and without a third matrix where the types allow it.
+    Returns None if accumulated in place; else `total` with the term added, or the term. A total has at least float32
+    precision and, if dtypes allow, is updated without a temporary matrix.
     """
     place, begun = _place(weight)
     if place is not None and grad.dtype != place.dtype:
@@ -105,7 +104,7 @@ def add_term(
 ) -> Float[Tensor, "out in"] | None:
     """Add `term`, a product in bfloat16, to the gradient of `weight` in float32.
 
-    Returns None where it was added in place; else the term in float32.
+    Returns None if accumulated in place, else the term in float32.
     """
     place, begun = _place(weight)
     if place is None:
@@ -119,7 +118,7 @@ def add_rows(
 ) -> Float[Tensor, "V d"] | None:
     """The gradient of an embedding from the gradients `rows` of the vectors looked up at `index`.
 
-    A row that was looked up several times gets the sum. Returns None where the gradient was added in place.
+    Gradients of repeated rows are summed. Returns None if accumulated in place.
     """
     place, begun = _place(weight)
     to_table = torch.zeros_like(weight) if place is None else place
@@ -130,7 +129,7 @@ def add_rows(
 
 
 def total_norm(gradients: Iterable[Float[Tensor, "..."]]) -> Float[Tensor, ""]:
-    """√ Σ g² over all entries of all gradients. The squares of large matrices are summed in double precision."""
+    """√ Σ g² over all entries of all gradients. Squares of large matrices are summed in double precision."""
     others: list[Tensor] = []
     squares: list[Tensor] = []
     for gradient in gradients:
@@ -148,7 +147,7 @@ def _place(weight: Tensor) -> tuple[Tensor | None, bool]:
 
 
 def _add_in_place(total: Tensor, term: Tensor, begun: bool) -> None:
-    """Add a term of another type to a gradient in float32, or begin the gradient with it."""
+    """Add a term of another dtype to a float32 gradient, or initialise the gradient with it."""
     if not begun:
         total.copy_(term)
     elif term.dtype == torch.bfloat16 and elementwise.mixed_supports(term.numel()):

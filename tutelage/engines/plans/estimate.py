@@ -1,4 +1,5 @@
-"""Plans: the settings of a run on a machine, with memory, time and cost; the one to choose, or changes that fit."""
+"""Plans: settings of a run with memory, time and cost on a machine, the best choice, and changes that make a run
+fit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,22 +12,22 @@ from tutelage.engines.plans.workload import Workload
 
 DAY = 86_400.0
 SERVERS = "--rollouts http://HOST:PORT"
-"""The flag by which servers of their own generate the responses."""
+"""Flag for generating completions on separate servers."""
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """One setting of a run: its memory on a rank, and the phases of a step."""
+    """Estimate for one setting of a run: memory of a rank and phases of a step."""
 
     setting: PlanSetting
     memory: Memory
     phases: tuple[StepPhase, ...]
     room: float
-    """Bytes of a device."""
+    """Device memory in bytes."""
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within the memory of a device."""
+        """Whether peak memory is within device memory."""
         return self.memory.peak <= self.room
 
     @property
@@ -36,13 +37,13 @@ class CostEstimate:
 
     @property
     def slowest(self) -> StepPhase:
-        """The phase that takes most of the time."""
+        """The phase that takes the most time."""
         return max(self.phases, key=lambda phase: phase.seconds)
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The estimates of a run, one for each setting."""
+    """The estimates of a run, one per setting."""
 
     work: Workload
     cluster: Cluster
@@ -51,14 +52,13 @@ class RunPlan:
 
     @property
     def choice(self) -> CostEstimate | None:
-        """The cheapest setting that fits and that this version can run: on given devices the fastest. None where there
-        is none."""
+        """The cheapest setting that fits and is available, on fixed devices the fastest; None if there is none."""
         fitting = [one for one in self.estimates if one.fits and one.setting.is_available(self.work)]
         return min(fitting, key=lambda estimate: estimate.seconds, default=None)
 
     @property
     def devices(self) -> int:
-        """Devices that are paid for."""
+        """Number of paid devices."""
         return self.cluster.count + (self.servers.count if self.servers else 0)
 
     def cost(self, estimate: CostEstimate, price: float) -> float:
@@ -66,14 +66,14 @@ class RunPlan:
         return self.devices * price * estimate.seconds / 3600
 
     def tokens_per_day(self, estimate: CostEstimate) -> float:
-        """Tokens of prompts and responses that the run learns from in a day."""
+        """Prompt and completion tokens trained on per day."""
         batch = self.work.batch
         return batch.rows * (batch.prompt + batch.response) * DAY / estimate.seconds
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a run that makes it fit: its flags, and the bytes of a rank that it then needs."""
+    """A change of settings that makes a run fit: its flags, and the resulting memory of a rank in bytes."""
 
     flags: str
     peak: float
@@ -86,7 +86,7 @@ def plan(
     tokens: int | None = None,
     servers: Cluster | None = None,
 ) -> RunPlan:
-    """Estimate every setting of a run on a cluster. `tokens` fixes the tokens at once, `servers` generate responses."""
+    """Estimate every setting of a run on a cluster. `tokens` fixes the micro-batch; `servers` generate completions."""
     return RunPlan(
         work,
         cluster,
@@ -99,13 +99,13 @@ def estimate(
     work: Workload, cluster: Cluster, setting: PlanSetting, servers: Cluster | None = None
 ) -> CostEstimate:
     """The memory and the phases of one setting."""
-    held = memory(work, cluster, setting, serves=servers is None)
-    return CostEstimate(setting, held, phases(work, cluster, setting, held, servers), cluster.device.memory)
+    parts = memory(work, cluster, setting, serves=servers is None)
+    return CostEstimate(setting, parts, phases(work, cluster, setting, parts, servers), cluster.device.memory)
 
 
 def settings(cluster: Cluster, tokens: int | None) -> Iterator[PlanSetting]:
-    """Every setting of a run on a cluster. One device has nothing to shard, one node nothing to replicate, and copies
-    lie on whole nodes."""
+    """All settings of a run on a cluster: sharding requires several devices, hybrid sharding several nodes, and
+    replicas occupy whole nodes."""
     kinds: list[Sharding] = ["none"]
     if cluster.count > 1:
         kinds.append("full")
@@ -117,8 +117,8 @@ def settings(cluster: Cluster, tokens: int | None) -> Iterator[PlanSetting]:
 
 
 def changes(work: Workload, cluster: Cluster, *, serves: bool = True) -> Iterator[Change]:
-    """Changes that make a run fit, the least intrusive first: available settings, fewer tokens, bf16, rollouts from
-    servers, adapters. `serves` says whether the devices generate responses as it is."""
+    """Changes that make a run fit, least intrusive first: available settings, fewer tokens, bf16, rollouts from
+    servers, adapters. `serves`: whether the devices currently generate completions."""
     variants = [("", work, serves)]
     if not work.half and cluster.device.is_gpu:
         variants.append(("--model.dtype bf16", replace(work, half=True), serves))
@@ -148,7 +148,7 @@ def setting_flags(setting: PlanSetting) -> str:
 
 
 def devices_needed(work: Workload, cluster: Cluster, *, serves: bool = True, most: int = 4096) -> int | None:
-    """The smallest power of two of devices on which a run fits in some setting; None above `most`."""
+    """The smallest power of two of devices on which the run fits in some setting; None if above `most`."""
     count = cluster.count
     while count <= most:
         larger = replace(cluster, count=count)

@@ -1,4 +1,4 @@
-"""What devices can do: GPUs by name from their data sheets, and machines made of them."""
+"""Performance of devices: GPUs by name from their data sheets, and clusters of them."""
 
 import difflib
 from dataclasses import dataclass
@@ -11,40 +11,40 @@ GIB = 2.0**30
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU, or the CPU of a machine: rates that its maker states or that were measured."""
+    """One GPU, or the CPU of a machine, with rates from data sheets or measurements."""
 
     name: str
     memory: float
     """Bytes."""
     bf16: float
-    """Operations per second of a product of bf16 matrices, without sparsity."""
+    """Dense bf16 matrix-product operations per second."""
     float32: float
-    """Operations per second of a product of float32 matrices, which torch computes without TF32 by default."""
+    """float32 matrix-product operations per second, without TF32, as torch's default."""
     bandwidth: float
-    """Bytes per second read from its memory."""
+    """Memory bandwidth in bytes per second."""
     link: float
     """Bytes per second to another device of the same node, in one direction."""
     runtime: float = 1.0 * GIB
-    """Bytes that the process and its libraries take on the device before there is a model."""
+    """Bytes used by the process and its libraries on the device before a model is loaded."""
     source: str = ""
-    """Where the rates were published."""
+    """Source of the rates."""
     matrix_share: float = 0.70
-    """Share of the stated rate that large products reach."""
+    """Share of the stated rate reached by large products."""
     memory_share: float = 0.80
-    """Share of the stated bandwidth that reading reaches."""
+    """Share of the stated bandwidth reached by reading."""
     link_share: float = 0.70
-    """Share of the stated link that a collective operation reaches."""
+    """Share of the stated link bandwidth reached by collective operations."""
     step_overhead: float = 8e-4
-    """Seconds per layer and decoded token that starting the kernels of transformers' modules takes."""
+    """Kernel launch overhead of transformers' modules, in seconds per layer and decoded token."""
     is_gpu: bool = True
 
     def rate(self, *, half: bool) -> float:
-        """Operations per second of large products that are reached."""
+        """Achieved operations per second of large products."""
         return self.matrix_share * (self.bf16 if half else self.float32)
 
     @property
     def reading(self) -> float:
-        """Bytes per second of reading that are reached."""
+        """Achieved memory bandwidth in bytes per second."""
         return self.memory_share * self.bandwidth
 
 
@@ -73,7 +73,7 @@ GPUS = {
 
 
 def gpu_named(name: str) -> Device:
-    """The GPU called `name`. Raises TutelageError, with those that are known, for another name."""
+    """The GPU called `name`. Raises TutelageError, listing the known GPUs, for another name."""
     if name.lower() in GPUS:
         return GPUS[name.lower()]
     longer = [known for known in GPUS if name and known.startswith(name.lower())]
@@ -84,7 +84,7 @@ def gpu_named(name: str) -> Device:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal devices in nodes, one process each."""
+    """Identical devices in nodes, with one process per device."""
 
     device: Device
     count: int = 1
@@ -100,13 +100,14 @@ class Cluster:
 
     @property
     def in_node(self) -> int:
-        """Devices of a node that take part."""
+        """Devices used per node."""
         return min(self.count, self.per_node)
 
     def link(self, among: int) -> float:
-        """Bytes per second that a collective operation among so many devices reaches on each of them.
+        """Bytes per second per device of a collective operation over `among` devices.
 
-        A ring passes every byte into a node once and on between its devices, so that the adapters of a node add up.
+        A ring sends every byte into a node once and forwards it between devices, so the bandwidths of a node's adapters
+        add up.
         """
         between = min(self.in_node * self.network, self.device.link)
         return self.device.link_share * (self.device.link if among <= self.per_node else between)

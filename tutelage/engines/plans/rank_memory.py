@@ -1,4 +1,4 @@
-"""The memory of one rank, by part and at its peak."""
+"""Memory of one rank by part, and its peak."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,33 +16,34 @@ from tutelage.engines.plans.token_budget import (
 from tutelage.engines.plans.workload import BatchShape, Workload
 
 Sharding = Literal["none", "full", "hybrid"]
-"""Where weights, gradients and moments lie: whole on every rank, in shards over all, or over those of a node."""
+"""Sharding of weights, gradients and moments: none, over all ranks, or over the ranks of a node."""
 RECORDED = 0.6
-"""Largest share of the weights, gradients and moments of training all weights that the CPU engine keeps of sampling."""
+"""Limit of activations that the CPU engine caches from sampling, relative to weights, gradients and moments of full
+training."""
 
 
 @dataclass(frozen=True)
 class PlanSetting:
-    """What may be chosen without changing what a run computes."""
+    """Settings that do not change the results of a run."""
 
     sharding: Sharding = "none"
     checkpointing: bool = False
-    """Activation checkpointing: every layer's forward pass is computed again in the backward pass."""
+    """Activation checkpointing: layers are recomputed in the backward pass."""
     tokens: int | None = None
-    """Tokens at once; None takes what the memory allows, as a run does."""
+    """Tokens per micro-batch; None chooses by available memory, as a run does."""
 
     def is_available(self, work: Workload) -> bool:
-        """Whether a run can have it; what it cannot have is computed for comparison only."""
+        """Whether a run supports it; other settings are estimated for comparison only."""
         return self.sharding == "none" or (work.trains and work.can_shard)
 
     def shards(self, cluster: Cluster) -> int:
-        """Ranks that hold one copy of the weights together."""
+        """Number of ranks that share one copy of the weights."""
         return {"none": 1, "full": cluster.count, "hybrid": cluster.in_node}[self.sharding]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one rank by part. `peak` is the largest sum of the parts that exist together."""
+    """Bytes of one rank by part. `peak` is the largest sum of parts that coexist."""
 
     weights: float = 0.0
     gradients: float = 0.0
@@ -52,21 +53,21 @@ class Memory:
     """Weights, gradients and moments of a critic network."""
     rewards: float = 0.0
     copies: float = 0.0
-    """Weights in the precision or layout of the arithmetic, and gathered layers of a sharded model."""
+    """Weights in the dtype or layout of the arithmetic, and gathered layers of a sharded model."""
     activations: float = 0.0
     logits: float = 0.0
     kv_cache: float = 0.0
     decoding: float = 0.0
-    """Weights that decoding reads, beside those of training: copies, and all weights of a sharded model."""
+    """Additional weights for decoding: copies, and all weights of a sharded model."""
     runtime: float = 0.0
     tokens: int = 0
     """Tokens of one forward pass."""
     rows: int = 0
-    """Responses that are sampled at the same time, at most."""
+    """Maximum number of completions sampled at once."""
 
     @property
     def held(self) -> float:
-        """Bytes that are there in every phase."""
+        """Bytes allocated in every phase."""
         return self.weights + self.moments + self.reference + self.critic + self.rewards + self.runtime
 
     @property
@@ -76,17 +77,17 @@ class Memory:
 
     @property
     def sampling(self) -> float:
-        """Bytes of the generation of responses."""
+        """Bytes of generating completions."""
         return self.held + self.decoding + self.kv_cache
 
     @property
     def peak(self) -> float:
-        """Bytes at most."""
+        """Peak memory in bytes."""
         return max(self.updating, self.sampling)
 
 
 def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bool = True) -> Memory:
-    """The memory of one rank. `serves` says whether the ranks that train also generate the responses."""
+    """The memory of one rank. `serves`: whether the training ranks also generate the completions."""
     shards, arithmetic = setting.shards(cluster), 2 if work.half else 4
     model, stored = work.model, 4 if work.trains else arithmetic
     critic = 16 * work.critic.parameters if work.critic else 0
@@ -130,22 +131,23 @@ def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bo
 
 
 def saving(work: Workload) -> float:
-    """Bytes in the memory of the first rank's CPU while a checkpoint of a sharded run is written: the gathered
-    weights. Moments are written by every rank."""
+    """Host memory of rank 0, in bytes, while a checkpoint of a sharded run is written: the gathered weights. Every rank
+    writes its own moments."""
     critic = work.critic.parameters if work.critic else 0
     return 4.0 * (work.model.parameters + critic)
 
 
 def pass_tokens(share: BatchShape, tokens: int, minibatches: float) -> float:
-    """Tokens of the largest forward pass of a rank: whole prompts with their responses, as many as fit."""
+    """Tokens of the largest forward pass of a rank: as many whole prompts with their completions as fit."""
     one = share.tokens / share.prompts
     whole = max(tokens // one * one, min(float(tokens), one))
     return min(whole, max(share.tokens / minibatches, share.tokens / share.rows))
 
 
 def recorded_tokens(work: Workload, share: BatchShape) -> float:
-    """Tokens of a rank's share whose activations the CPU engine keeps of sampling for the update: those of the first
-    minibatch of one epoch, if those of all would fit at the longest, and if minibatches are not dealt to ranks."""
+    """Tokens of a rank whose activations the CPU engine caches from sampling for the update: those of the first
+    minibatch of one epoch, if the activations of all tokens would fit at maximum length and minibatches are not
+    distributed over ranks."""
     if not work.keeps or work.sampling is None or work.epochs > 1 or work.minibatches > share.prompts:
         return 0.0
     if work.minibatches > 1 and share.prompts < work.batch.prompts:
@@ -157,9 +159,9 @@ def recorded_tokens(work: Workload, share: BatchShape) -> float:
 
 
 def _copies(work: Workload, shards: int) -> float:
-    """The copy in bf16 that autocast keeps, of the layer or head at work where the engine casts one at a time; of a
-    sharded model two layers in the precision of the arithmetic, and what lies outside the layers in float32, with such
-    a copy. A teacher's head is there beside the policy's, its layers are not."""
+    """Bytes of autocast's bf16 copy, of one layer or head if the engine casts one at a time. For a sharded model, two
+    gathered layers in the dtype of the arithmetic, and the weights outside of layers in float32 with such a copy. A
+    teacher's head is resident beside the policy's; its layers are not."""
     model, half = work.model, work.half
     if shards == 1:
         cast = max(model.largest_layer, model.head) if work.casts_layers else model.parameters
@@ -171,7 +173,7 @@ def _copies(work: Workload, shards: int) -> float:
 
 
 def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: PlanSetting) -> int:
-    """Tokens at once as a run chooses them."""
+    """Tokens per micro-batch as chosen by a run."""
     model, shards = work.model, setting.shards(cluster)
     others = work.critic.parameters if work.critic else 0
     sizes = (model.layers, model.hidden, model.feed_forward)
@@ -189,8 +191,8 @@ def _automatic(work: Workload, fixed: Memory, cluster: Cluster, setting: PlanSet
 
 
 def _group(work: Workload) -> int:
-    """Tokens of a pass through a prompt and its responses at their limit; 0 where a run samples none, or where they do
-    not share it."""
+    """Tokens of a pass through a prompt and its completions at maximum length; 0 if the run samples none or they do not
+    share the prompt."""
     if work.sampling is None or not work.batch.shared:
         return 0
     return group_tokens(max(1, round(work.batch.prompt)), round(work.batch.samples), work.sampling.limit)
@@ -199,7 +201,7 @@ def _group(work: Workload) -> int:
 def _activations(
     work: Workload, share: BatchShape, together: float, setting: PlanSetting
 ) -> tuple[float, float]:
-    """Bytes of the activations of one pass, and of its logits: those that are kept or a chunk, and the gradient of a
+    """Bytes of the activations of one pass and of its logits: the saved ones or one chunk, and the gradient of a
     chunk."""
     model = work.model
     scored = 0.0 if work.is_scalar else together * share.scored / share.tokens
@@ -215,7 +217,7 @@ def _activations(
 
 
 def _kv_cache(work: Workload, share: BatchShape, rows: int) -> float:
-    """Keys and values of the rows that are sampled together, at full length; those of a shared prompt once."""
+    """Bytes of keys and values of the rows sampled together, at maximum length; shared prompts count once."""
     if work.sampling is None:
         return 0.0
     prompts = share.prompts if share.shared else share.rows

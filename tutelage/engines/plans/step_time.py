@@ -1,4 +1,4 @@
-"""The operations, the bytes and the seconds of a step, by phase."""
+"""Operations, bytes and seconds of a step, by phase."""
 
 import math
 from dataclasses import dataclass
@@ -9,46 +9,46 @@ from tutelage.engines.plans.token_budget import KEPT_ELEMENTS
 from tutelage.engines.plans.workload import BatchShape, Transformer, Workload
 
 FORWARD, BACKWARD = 3.0, 6.0
-"""How often the bytes of an activation are read or written by element-wise work: measured on two CPUs."""
+"""Reads and writes per activation byte in element-wise work, measured on two CPUs."""
 LOGITS_FORWARD, LOGITS_BACKWARD = 16.0, 16.0
-"""Bytes that are read and written for a logit in a forward and in a backward pass."""
+"""Bytes read and written per logit in a forward and a backward pass."""
 DRAW = 80.0
-"""Bytes that are read and written to draw a token, for every word of the vocabulary."""
+"""Bytes read and written to sample a token, per vocabulary entry."""
 ADAM = 28.0
-"""Bytes that AdamW reads and writes for a weight: weight, gradient and two moments in, weight and two moments out."""
+"""Bytes that AdamW reads and writes per weight: weight, gradient and two moments in, weight and two moments out."""
 STEP_SECONDS = 2e-3
-"""Seconds of a decoded token outside the layers, on a CPU: masks, streams, finished rows."""
+"""Seconds per decoded token outside the layers on a CPU: masks, random streams, finished rows."""
 GRAPH_OVERHEAD = 2e-5
 """Seconds per layer and decoded token of a server with CUDA graphs."""
 
 
 @dataclass(frozen=True)
 class StepPhase:
-    """A part of a step on one rank, and the seconds that each of its causes takes."""
+    """A phase of a step on one rank, with seconds by cause."""
 
     name: str
     operations: float
     traffic: float
     """Bytes read from and written to the device's memory."""
     sent: float
-    """Bytes that pass between devices."""
+    """Bytes transferred between devices."""
     products: float
     """Seconds of matrix products."""
     reading: float
     """Seconds of memory traffic."""
     overhead: float = 0.0
-    """Seconds of starting kernels."""
+    """Seconds of kernel launches."""
     waiting: float = 0.0
-    """Seconds of communication that nothing hides."""
+    """Seconds of communication not overlapped with computation."""
 
     @property
     def seconds(self) -> float:
-        """Seconds of the phase: products, traffic and overhead one after the other, as without fused kernels."""
+        """Seconds of the phase, with products, traffic and overhead in sequence, as without fused kernels."""
         return self.products + self.reading + self.overhead + self.waiting
 
     @property
     def bound(self) -> str:
-        """The cause that takes most of the time; communication that other work hides takes none."""
+        """The cause that takes the most time; overlapped communication does not count."""
         if not self.seconds:
             return "hidden"
         causes = {
@@ -63,7 +63,7 @@ class StepPhase:
 def phases(
     work: Workload, cluster: Cluster, setting: PlanSetting, held: Memory, servers: Cluster | None = None
 ) -> tuple[StepPhase, ...]:
-    """The phases of one step on each rank; `servers` are other devices that generate the responses."""
+    """The phases of one step on each rank; `servers` are other devices that generate the completions."""
     share = work.batch.share(cluster.count)
     steps = []
     if work.sampling:
@@ -128,7 +128,7 @@ def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) 
     """Operations and bytes of decoding: every step reads all weights, and the keys and values of all rows."""
     assert work.sampling is not None
     model, steps = work.model, work.sampling.limit
-    rows = share.scored / steps  # those that have not ended, on average
+    rows = share.scored / steps  # average number of unfinished rows
     pairs = rows * (share.prompt + share.response / 2)
     prompts = share.prompts if share.shared else rows
     positions = prompts * share.prompt + rows * share.response / 2
@@ -142,7 +142,7 @@ def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) 
 
 
 def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
-    """Prefill and decoding on servers, in bf16: each replica is spread over as few devices as hold the weights."""
+    """Prefill and decoding on servers, in bf16; each replica uses the fewest devices that hold the weights."""
     assert work.sampling is not None
     model, device = work.model, servers.device
     across = 1 << max(0, math.ceil(math.log2(2.0 * model.parameters / (0.7 * device.memory))))
@@ -150,19 +150,19 @@ def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
     share, half = work.batch.share(replicas), work.sampling.rounds / across
     prompt = BatchShape(share.prompts, 1, 0, share.prompt)
     operations, traffic = _decoding(work, share, 2.0, 2.0)
-    found = []
+    result = []
     for name, done, moved, steps in (
         ("prefill (server)", model.forward(prompt.tokens, prompt.pairs, share.rows), 2.0 * model.matrices, 1),
         ("decode (server)", operations, traffic, work.sampling.limit),
     ):
         products, reading = half * done / device.rate(half=True), half * moved / device.reading
         overhead = work.sampling.rounds * steps * model.layers * GRAPH_OVERHEAD
-        found.append(StepPhase(name, half * done, half * moved, 0.0, products, reading, overhead))
-    return found
+        result.append(StepPhase(name, half * done, half * moved, 0.0, products, reading, overhead))
+    return result
 
 
 def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting) -> StepPhase:
-    """Forward passes without gradients: log-probabilities, the reference, values, reward models."""
+    """Forward passes without gradients: log-probabilities, reference, values, reward models."""
     passes = [(work.model, work.scorings + work.rescorings + work.reference, not work.is_scalar)]
     if work.teacher:
         passes.append((work.teacher, 1.0, True))
@@ -186,7 +186,7 @@ def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanS
 
 
 def _unread(work: Workload, model: Transformer, share: BatchShape, *, is_scalar: bool) -> float:
-    """Operations of one forward pass that are left out in the last layer."""
+    """Operations skipped in the last layer of one forward pass."""
     read = share.rows if is_scalar else min(share.scored, share.tokens)
     return model.unread(share.tokens - read) * work.selects
 
@@ -194,7 +194,7 @@ def _unread(work: Workload, model: Transformer, share: BatchShape, *, is_scalar:
 def _update(
     work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting, held: Memory
 ) -> list[StepPhase]:
-    """Passes with gradients, the optimiser, and the synchronisation of gradients."""
+    """Passes with gradients, the optimiser step, and gradient synchronisation."""
     shards, ranks = setting.shards(cluster), cluster.count
     largest = pass_tokens(share, held.tokens, work.minibatches)
     parts = max(1, math.ceil(share.tokens / work.minibatches / largest))
@@ -228,9 +228,9 @@ def _training(
 ) -> tuple[float, float]:
     """Operations and element-wise bytes of all passes with gradients.
 
-    A backward pass costs twice its forward pass; where only adapters are trained, once, since the gradients of the
-    weights are left out. A forward pass is computed again with activation checkpointing, and the head where the logits
-    of a pass are more than are kept.
+    A backward pass costs two forward passes, or one if only adapters are trained, since weight gradients are not
+    needed. Activation checkpointing adds a forward pass; the head is recomputed if a pass has more logits than are
+    saved.
     """
     trunk = model.forward(share.tokens, share.pairs, 0)
     trunk -= _unread(work, model, share, is_scalar=work.is_scalar)

@@ -1,8 +1,8 @@
-"""Passes through sharded models, which all ranks take together.
+"""Synchronised passes through sharded models.
 
-A layer is gathered from all ranks and its gradient is summed over them, so no rank can take a forward or backward pass
-alone. But ranks have different numbers of micro-batches. So before each pass the ranks agree on it, and a rank that has
-nothing left to compute takes part in the passes of the others without rows of its own.
+Layers are gathered from all ranks and their gradients summed over them, so no rank can run a forward or backward pass
+alone. Since ranks have different numbers of micro-batches, they agree on each pass beforehand, and a rank without
+remaining rows takes part in the passes of the others with dummy input.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tutelage.engines.ranks.ranks import PeerError, PeerLost, Ranks
 T = TypeVar("T")
 
 DONE, OUT_OF_MEMORY, FAILED = 0.0, 1e6, 2e6
-"""What a rank tells the others in place of a pass: it has none left; its memory ran out; it has an error."""
+"""Messages of a rank instead of a pass number: no passes left, out of memory, or an error."""
 
 
 class Exhausted(Exception):
@@ -26,24 +26,24 @@ class Exhausted(Exception):
 
 
 class BrokenPass(TutelageError):
-    """An error in the middle of a pass. The other ranks wait inside it, so this rank ends without a word to them."""
+    """An error within a pass. The other ranks are blocked inside it, so this rank exits without notifying them."""
 
 
 class Passes:
-    """The kinds of passes through the sharded models of a run, and the agreement on each.
+    """Coordinates the passes through the sharded models of a run over all ranks.
 
-    `in_shards` ranks in a row hold one copy of the weights together; all of them where it is None. `take` and `join`
-    are collective: in each exchange every rank is in one of them, or tells `FAILED`.
+    `in_shards` consecutive ranks share one copy of the weights; all ranks if None. `take` and `join` are collective: in
+    each exchange every rank is in one of them or sends `FAILED`.
     """
 
     def __init__(self, ranks: Ranks, in_shards: int | None = None) -> None:
         self.ranks, self.in_shards = ranks, in_shards or ranks.size
         self._idle: list[Callable[[], object]] = []
         self.pending: list[Tensor] = []
-        """Results of forward passes without rows of this rank, whose backward pass may follow."""
+        """Results of dummy forward passes whose backward pass may follow."""
 
     def add(self, idle: Callable[[], object]) -> int:
-        """The number of a new kind of pass. `idle` takes part in it without rows of this rank."""
+        """Register a kind of pass and return its number. `idle` takes part in it without rows of this rank."""
         self._idle.append(idle)
         return len(self._idle)
 
@@ -51,8 +51,8 @@ class Passes:
     def take(self, number: int) -> Iterator[None]:
         """The context of a pass of this rank.
 
-        Raises `Exhausted` or `PeerError` before the pass where another rank does not come, `PeerLost` where one is
-        gone, and `BrokenPass` for another error inside it.
+        Raises `Exhausted` or `PeerError` before the pass if another rank does not take part, `PeerLost` if one has
+        exited, and `BrokenPass` for other errors inside it.
         """
         agreed = self.ranks.largest(number)
         if agreed == FAILED:
@@ -65,7 +65,7 @@ class Passes:
             yield
 
     def join(self) -> float:
-        """Take part in the passes of other ranks until none has one left. Returns `DONE`, or what a rank told."""
+        """Take part in the passes of other ranks until none is left. Returns `DONE`, or the message of a rank."""
         while DONE < (code := self.ranks.largest(DONE)) < OUT_OF_MEMORY:
             with self._unbroken():
                 self._idle[int(code) - 1]()
@@ -74,7 +74,7 @@ class Passes:
 
     @contextmanager
     def _unbroken(self) -> Iterator[None]:
-        """Raise `PeerLost` where an exchange of the pass inside fails, and `BrokenPass` for any other error."""
+        """Context that raises `PeerLost` if communication fails, and `BrokenPass` for any other error."""
         try:
             yield
         except (PeerError, PeerLost):
@@ -83,12 +83,12 @@ class Passes:
             if isinstance(error, dist.DistError) or "gloo/" in str(error):
                 raise self.ranks.lost() from error
             raise BrokenPass(
-                f"A pass over shards ended in the middle, which no rank can take again: {error} The latest checkpoint "
-                "is whole: go on with --resume."
+                f"A pass over shards was interrupted and cannot be repeated: {error} The latest checkpoint is "
+                "complete: continue with --resume."
             ) from error
 
     def together(self, function: Callable[[], T]) -> T:
-        """`Ranks.together` of a function in which each rank takes passes of its own, as many as it has use for."""
+        """`Ranks.together` for a function in which each rank runs any number of passes."""
         try:
             result = function()
         except (PeerError, PeerLost, BrokenPass):

@@ -1,7 +1,7 @@
-"""Starting the ranks of a run, and joining them.
+"""Launch of the ranks of a run and initialisation of their communication.
 
-torchrun starts the processes and tells each its number by environment variables (RANK, WORLD_SIZE, LOCAL_RANK, ...).
-`launch` is torchrun on this machine; on several machines it is called by its own name:
+torchrun starts the processes and sets environment variables in each (RANK, WORLD_SIZE, LOCAL_RANK, ...). `launch` runs
+torchrun on this machine; for several machines call torchrun directly:
 
     torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint HOST:29500 -m tutelage improve ...
 """
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 
 
 def world_size() -> int:
-    """The number of ranks that the environment names; 1 for a process by itself."""
+    """The number of ranks from the environment; 1 for a single process."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def world_rank() -> int:
-    """The number of this rank, counted from 0."""
+    """The global rank of this process."""
     return int(os.environ.get("RANK", "0"))
 
 
 def ranks_on_this_machine() -> int:
-    """The number of ranks that share the CPUs and the memory of this machine."""
+    """The number of ranks on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def rank_on_this_machine() -> int:
-    """The number of this rank among those of this machine, counted from 0."""
+    """The local rank of this process on this machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def is_restart() -> bool:
-    """Whether torchrun has started the ranks again after a failure (`--max-restarts`)."""
+    """Whether torchrun has restarted the ranks after a failure (`--max-restarts`)."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 @cache
 def join() -> "Ranks":
-    """The ranks of this process: those that the environment names, or one alone. The first call meets the others."""
+    """The ranks given by the environment, or a single one. The first call initialises communication."""
     from tutelage.engines.ranks.ranks import ALONE, Ranks
 
     if world_size() == 1:
@@ -69,7 +69,7 @@ def join() -> "Ranks":
 
 @cache
 def _store() -> "Store":
-    """The store through which the ranks find each other."""
+    """The rendezvous store of the ranks."""
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
@@ -78,7 +78,7 @@ def _store() -> "Store":
 
 
 def reports(error: Exception) -> bool:
-    """Whether this rank is the one to print an error: the first rank that has one. A process by itself always is."""
+    """Whether this rank should print the error: the first rank with an error, or a single process."""
     if world_size() == 1:
         return True
     from tutelage.engines.ranks.ranks import PeerError
@@ -86,20 +86,20 @@ def reports(error: Exception) -> bool:
     if isinstance(error, PeerError):
         return False
     if join.cache_info().currsize == 0:
-        return world_rank() == 0  # an error in the settings, which all ranks have
+        return world_rank() == 0  # an error in the settings, raised on all ranks
     try:
         return int(_store().add("errors", 1)) == 1
-    except RuntimeError:  # the store is gone with the launcher
+    except RuntimeError:  # the store ended with the launcher
         return True
 
 
 def name_of_rank() -> str:
-    """The beginning of a message of this rank: "rank 1 of 4: "; empty for a process by itself."""
+    """Message prefix of this rank, such as "rank 1 of 4: "; empty for a single process."""
     return f"rank {world_rank()} of {world_size()}: " if world_size() > 1 else ""
 
 
 def launch(processes: int, words: Sequence[str]) -> int:
-    """Run `tutelage WORDS` in so many ranks on this machine by torchrun's agent. Returns the exit status."""
+    """Run `tutelage WORDS` in `processes` ranks on this machine by torchrun's agent. Returns the exit status."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -122,14 +122,14 @@ def launch(processes: int, words: Sequence[str]) -> int:
         elastic_launch(settings, sys.executable)("-m", "tutelage", *words)
     except ChildFailedError as error:
         code = error.get_first_failure()[1].exitcode
-        return code if code >= 0 else 128 - code  # a signal counts as a shell counts it
+        return code if code >= 0 else 128 - code  # signals as exit codes of a shell
     except SignalException as stopped:
         return 128 + int(stopped.sigval)
     return 0
 
 
 def processes_of(words: Sequence[str]) -> tuple[int, list[str]]:
-    """The number after `--processes` (1 without), and the other words. Raises TutelageError where it is no number."""
+    """The value of `--processes` (default 1) and the other words. Raises TutelageError where it is no number."""
     rest, count = [], "1"
     remaining = iter(words)
     for word in remaining:

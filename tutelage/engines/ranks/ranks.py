@@ -1,4 +1,4 @@
-"""The ranks of a run: what they exchange, and which of them computes which rows."""
+"""Ranks of a run: collective operations and the distribution of rows."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,22 +14,22 @@ from tutelage.base.errors import TutelageError
 T = TypeVar("T")
 
 LARGE = 1 << 18
-"""Elements from which a tensor is summed where it lies; smaller ones travel together in one buffer."""
+"""Number of elements from which a tensor is reduced in place; smaller ones share one buffer."""
 
 
 class PeerError(TutelageError):
-    """Another rank failed, and says why itself; this rank ends because of it."""
+    """Another rank failed and reports the reason; this rank exits as a consequence."""
 
 
 class PeerLost(TutelageError):
-    """Another rank ended without a word, as a process does that is killed."""
+    """Another rank exited without notice, for example because it was killed."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """`size` processes, of which this one has the number `rank`, counted from 0.
+    """A group of `size` processes, of which this one is `rank`, counted from 0.
 
-    All methods are collective: every rank calls them, in the same order. A single rank returns what it has at once.
+    All methods are collective: every rank must call them in the same order. With a single rank they return immediately.
     """
 
     rank: int = 0
@@ -37,7 +37,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which alone writes and prints."""
+        """Whether this is rank 0, the only one that writes and prints."""
         return self.rank == 0
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
@@ -57,14 +57,14 @@ class Ranks:
                 tensor.copy_(values.view_as(tensor))
 
     def _sum_large(self, tensor: Tensor) -> None:
-        """Sum one tensor in an operation of its own, whose layout may be another on every rank."""
+        """Sum one tensor in a separate operation. Its memory layout may differ between ranks."""
         whole = tensor.contiguous()
         self._all_reduce(whole)
         if whole is not tensor:
             tensor.copy_(whole)
 
     def totals(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The sum over ranks of each value by its name. A rank that lacks a name adds nothing to it."""
+        """The sum over ranks of each value by its name. A missing name counts as 0."""
         sums: dict[str, float] = {}
         for part in self.gather(dict(values)):
             for name, value in part.items():
@@ -89,15 +89,15 @@ class Ranks:
         return float(number)
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on some rank."""
+        """Whether the flag is set on any rank."""
         return bool(self.largest(float(flag)))
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait for all ranks."""
         self.largest(0.0)
 
     def shared(self, make: Callable[[], T]) -> T:
-        """What `make` returns on rank 0, where alone it is called. Its error is raised on every rank."""
+        """The result of `make`, called on rank 0 only. Its error is raised on every rank."""
         own = self.together(lambda: make() if self.is_first else None)
         if self.size == 1:
             return own  # type: ignore[return-value]  # rank 0 is the only rank
@@ -108,7 +108,7 @@ class Ranks:
         return first
 
     def together(self, function: Callable[[], T]) -> T:
-        """The own result of `function`, once it has succeeded on every rank. See `raise_first` for errors."""
+        """This rank's result of `function`, once it has succeeded on every rank. See `raise_first` for errors."""
         if self.size == 1:
             return function()
         try:
@@ -120,7 +120,7 @@ class Ranks:
         return result
 
     def raise_first(self, error: Exception | None) -> None:
-        """Raise on every rank if some rank has an error: its own on the lowest rank that has one, `PeerError` on all
+        """Raise on every rank if any rank has an error: the original on the lowest such rank, `PeerError` on all
         others. `error` is that of this rank, or None."""
         if self.size == 1:
             if error is not None:
@@ -143,17 +143,17 @@ class Ranks:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Raise `PeerLost` where an exchange inside fails, which happens when another rank is gone."""
+        """Context that raises `PeerLost` if communication fails because another rank has exited."""
         try:
             yield
         except RuntimeError as error:
             raise self.lost() from error
 
     def lost(self) -> PeerLost:
-        """The error of this rank where another one is gone."""
+        """The error to raise if another rank has exited."""
         return PeerLost(
-            f"Another rank ended or does not answer, so rank {self.rank} of {self.size} cannot go on. The latest "
-            "checkpoint is whole: go on with --resume."
+            f"Another rank exited or does not respond, so rank {self.rank} of {self.size} cannot continue. The "
+            "latest checkpoint is complete: continue with --resume."
         )
 
 
@@ -162,16 +162,16 @@ ALONE = Ranks()
 
 
 SLACK = 1.05
-"""The largest load that is left as it is, in units of the mean load; above it, the largest groups are split."""
+"""Maximum load relative to the mean load; above it, the largest groups are split."""
 
 
 def deal(costs: Sequence[float], groups: Sequence[Hashable], size: int) -> list[int]:
-    """The rank of each item, so that no rank has much more to do than another.
+    """Assign items to ranks with balanced load. Returns the rank of each item.
 
-    Items of one group stay on one rank (they share a prompt, which is read once) unless the loads become uneven: then
-    the group with the highest cost is halved, until the largest load is within `SLACK` of the mean, or every group is a
-    single item. Groups are dealt in the order of their cost, each to the rank with the least load (Graham 1969: at most
-    4/3 of the best load). Every rank computes the same answer.
+    Items of one group stay on one rank, since they share a prompt that is read once, unless loads become uneven: then
+    the most expensive group is halved until the largest load is within `SLACK` of the mean or every group is a single
+    item. Groups are assigned in order of cost, each to the least loaded rank (Graham 1969: at most 4/3 of the optimal
+    load). Every rank computes the same assignment.
     """
     members: dict[Hashable, list[int]] = {}
     for item, group in enumerate(groups):

@@ -1,9 +1,9 @@
-"""Tensors in shards over the ranks, in memory and as files, beside those that every rank holds whole.
+"""Sharded and replicated tensors, in memory and in files.
 
-A sharded parameter, its gradient and its moments are `DTensor`s of FSDP2: this rank's rows of them, and where the
-others are. All else is an ordinary tensor, of which a shard is the whole. Every rank writes its own rows to files, and
-any number of ranks reads what it needs of them: safetensors with the place of each shard in their header
-(`torch.distributed.checkpoint`), so that nothing is gathered, and reading them runs no code.
+A sharded parameter, its gradient and its moments are `DTensor`s of FSDP2, which hold this rank's rows. All others are
+ordinary, replicated tensors. Every rank writes its own rows, and any number of ranks can read the parts they need:
+safetensors with the offsets of each shard in the header (`torch.distributed.checkpoint`), so nothing is gathered and
+loading executes no code.
 """
 
 import warnings
@@ -25,30 +25,30 @@ from tutelage.engines.ranks.ranks import Ranks
 
 @cache
 def mesh_of(device: str, size: int, in_shards: int) -> DeviceMesh:
-    """`size` ranks, of which `in_shards` in a row hold one copy of the weights: in one axis, or in two, copies by
-    shards. Collective."""
+    """A device mesh of `size` ranks, with `in_shards` consecutive ranks per copy of the weights: 1-D, or 2-D (replicas
+    × shards). Collective."""
     if in_shards == size:
         return init_device_mesh(device, (size,))
     return init_device_mesh(device, (size // in_shards, in_shards), mesh_dim_names=("copies", "shards"))
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this rank holds a part of the tensor only."""
+    """Whether this rank holds only a part of the tensor."""
     return isinstance(tensor, DTensor)
 
 
 def shard_of(tensor: Tensor) -> Tensor:
-    """What this rank holds of the tensor, in the same memory."""
+    """This rank's part of the tensor, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor from the shards of all ranks. Collective where it is sharded."""
+    """The full tensor from the shards of all ranks. Collective if it is sharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def laid_out_as(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor, which every rank has, in shards as `parameter` is where they have one shape."""
+    """A replicated tensor, sharded like `parameter` if they have the same shape."""
     if not isinstance(parameter, DTensor) or tensor.shape != parameter.shape:
         return tensor
     mesh, placements = parameter.device_mesh, parameter.placements
@@ -56,7 +56,7 @@ def laid_out_as(tensor: Tensor, parameter: Tensor) -> Tensor:
 
 
 def total_norm(gradients: Iterable[Tensor], ranks: Ranks) -> Tensor:
-    """√ Σ g² over all entries of all gradients, in float64; what several ranks have counts once. []"""
+    """√ Σ g² over all entries of all gradients, in float64; replicated entries count once. []"""
     squares = torch.zeros(2, dtype=torch.float64)
     for gradient in gradients:
         own = shard_of(gradient).double().square().sum().cpu()
@@ -71,11 +71,11 @@ def _copies(tensor: Tensor) -> int:
 
 
 TOGETHER = 1 << 28
-"""Numbers of the tensors that share a file: a rank copies its rows of them once more while it writes."""
+"""Maximum elements of tensors per file; a rank copies its rows of one file while writing."""
 
 
 def save_shards(tensors: Mapping[str, Tensor], folder: Path, ranks: Ranks) -> None:
-    """Write this rank's shards of tensors into a folder that all ranks see. Collective.
+    """Write this rank's shards of tensors to a folder shared by all ranks. Collective.
 
     Raises the error of the first rank that could not write on every rank.
     """
@@ -90,14 +90,14 @@ def save_shards(tensors: Mapping[str, Tensor], folder: Path, ranks: Ranks) -> No
 
 
 def load_shards(tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Fill tensors, which may be whole or lie in other shards than those that were saved. Not collective."""
+    """Load tensors in place; their sharding may differ from that of the saved ones. Not collective."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         load(dict(tensors), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
 
 
 def _files(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """The number of the file of each tensor, counted from 1."""
+    """File index of each tensor, counted from 1."""
     numbers, files = 0, {}
     for name, tensor in tensors.items():
         files[name] = 1 + numbers // TOGETHER

@@ -206,5 +206,5 @@ def test_the_error_holds_the_output_of_the_compiler(tmp_path, monkeypatch, never
 def test_a_cache_that_cannot_be_written_to_is_named(tmp_path, monkeypatch, never_built):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(TutelageError, match=r"cannot be kept in .*file"):
+    with pytest.raises(TutelageError, match=r"cannot be written to .*file"):
         bindings.library()

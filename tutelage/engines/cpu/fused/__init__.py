@@ -1,4 +1,4 @@
-"""Fused layers: the layers that most models share, with fewer passes over memory and less kept for the backward pass.
+"""Fused layers: common layers with fewer passes over memory and fewer tensors saved for the backward pass.
 
     RMSNorm    y = w · x · r,  r = (mean x² + ε)^-½     keeps x and r       (Zhang & Sennrich 2019, arXiv 1910.07467)
     SwiGLU     y = W_down (silu(g) · u)                 keeps g and u       (Shazeer 2020, arXiv 2002.05202)
@@ -6,13 +6,12 @@
     embedding  y = W[token]                             keeps the tokens
     layer      y = h + SwiGLU(RMSNorm(h)),  h = x + attention(RMSNorm(x)),  in two steps
 
-transformers writes each of them as five to ten operations on whole tensors and keeps most of the results for the
-backward pass. Between large matrix products, a training step on a processor waits for these operations; in a decoding
-step, their number costs.
+transformers implements each of them as five to ten operations on whole tensors and saves most of the results for the
+backward pass. On a CPU, these operations are a bottleneck of training between large matrix products, and their number
+slows decoding.
 
-Modules are replaced where a trial shows that a fused form computes the same (see `form`). A module that computes
-anything else stays as it is; where gradients are differentiated (see `differentiable_twice`), fused ones compute as the
-modules that they replaced.
+A module is replaced if a trial shows that its fused form agrees (see `form`); other modules are unchanged. If gradients
+are differentiated (see `differentiable_twice`), fused modules run the original code.
 """
 
 import torch
@@ -29,14 +28,14 @@ from tutelage.engines.network import trunk
 
 
 def fuse(model: nn.Module) -> None:
-    """Replace the modules of `model` that have a fused form. Parameters and their names stay."""
+    """Replace the modules of `model` that have a fused form. Parameters and their names do not change."""
     replace_modules(model, FusedNorm, FusedGate, FusedAttention, FusedEmbedding)
     replace_modules(model, FusedLayer)  # which consists of fused parts
 
 
 def keep_states_in_float32(model: nn.Module) -> None:
-    """Give a language model of fused layers whose weights are bfloat16 states in float32 under autocast, as one with
-    float32 weights has."""
+    """Under autocast, keep the states of a language model of fused layers with bfloat16 weights in float32, as with
+    float32 weights."""
     stack = trunk(model)
     if consists_of_fused_layers(stack) and isinstance(stack.embed_tokens, FusedEmbedding):
         stack.embed_tokens.widens = stack.embed_tokens.weight.dtype == torch.bfloat16

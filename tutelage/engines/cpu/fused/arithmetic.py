@@ -1,11 +1,11 @@
-"""The operations of a layer between its matrix products, in both precisions that a layer is computed in.
+"""The operations of a layer between its matrix products, in both supported precisions.
 
     EXACT    all in the type of the tensors
     MIXED    products in bfloat16, everything between them in float32, as `torch.autocast` computes the modules of
              transformers: operands and results of products are rounded, sums are accumulated in float32
 
-A y of linear layers is a tuple of tensors (see `linears`): q, k and v, or g and u, of which MIXED has all side by side
-in one tensor. Operations may overwrite the results of products and their gradients.
+The output y of linear layers is a tuple of tensors (see `linears`): q, k and v, or g and u; in MIXED, one tensor with
+all of them side by side. Operations may overwrite the results of products and their gradients.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,17 +26,17 @@ States = Float[Tensor, "N d"]
 Scale = Float[Tensor, "N *one"]
 """r of RMSNorm."""
 Output = tuple[Float[Tensor, "N _"], ...]
-"""A y of linear layers."""
+"""The output of linear layers."""
 Heads = tuple[Float[Tensor, "N _ w"], ...]
 """Queries, keys and values."""
 Angles = tuple[Float[Tensor, "N 1 w"], Float[Tensor, "N 1 w"]]
 """Cosines and sines of the rotation of each token."""
 Kept = Sequence[Float[Tensor, "..."]]
-"""What is kept of norms of heads: the inputs and the r of both."""
+"""Tensors saved by the norms of heads: the inputs and r of both."""
 
 
 class Arithmetic:
-    """Operations in the type of the tensors: those of EXACT."""
+    """Operations in the dtype of the tensors (EXACT)."""
 
     linears: Callable[[Sequence[Any]], Any] = ExactLinears
     norm = staticmethod(rms_norm)
@@ -44,17 +44,17 @@ class Arithmetic:
 
     @staticmethod
     def operand(x: States) -> States:
-        """x as an operand of products, and as it is kept for the backward pass."""
+        """x as an operand of products and as saved for the backward pass."""
         return x
 
     @staticmethod
     def restored(x: States) -> States:
-        """x in the backward pass, from what `operand` kept of it."""
+        """x in the backward pass, from the result of `operand`."""
         return x
 
     @staticmethod
     def normed_again(x: States, r: Scale, weight: Weight, epsilon: float) -> States:
-        """n once more, in the backward pass."""
+        """n recomputed in the backward pass."""
         return scaled(x, r, weight)
 
     @staticmethod
@@ -67,7 +67,7 @@ class Arithmetic:
     def norm_gradients(
         grad: States, x: States, weight: Weight, r: Scale, more: States | None = None
     ) -> tuple[States, States, Weight]:
-        """The gradient of x plus `more`, the same as an operand of products, and the gradient of the weight."""
+        """The gradient of x plus `more`, also as an operand of products, and the gradient of the weight."""
         to_x, to_weight = rms_norm_gradients(grad, x, weight, r, more)
         return to_x, to_x, to_weight
 
@@ -80,7 +80,7 @@ class Arithmetic:
     def heads(
         y: Output, counts: Sequence[int], angles: Angles, norms: Kept, epsilons: Sequence[float]
     ) -> tuple[Heads, Kept]:
-        """Rotated queries and keys, normalised where there are norms of heads, and values; and what is kept."""
+        """Rotated queries and keys, normalised if the model has norms of heads, and values; and the saved tensors."""
         query, key, value = (part.unflatten(1, (count, -1)) for part, count in zip(y, counts, strict=True))
         kept: list[Tensor] = []
         if norms:
@@ -103,7 +103,7 @@ class Arithmetic:
 
     @staticmethod
     def joined(gate: States, up: States) -> Output:
-        """g and u as a y of both layers."""
+        """g and u as one output y of both layers."""
         return gate, up
 
     @staticmethod
@@ -125,8 +125,8 @@ class Arithmetic:
 
 
 class MixedArithmetic(Arithmetic):
-    """Those of MIXED: residual streams, norms, angles and gradients of weights are float32, operands of products and
-    their results bfloat16. The backward pass takes the norms of x and h as they were kept: rounded."""
+    """Operations of MIXED: residual streams, norms, angles and gradients of weights are float32; operands and results
+    of products are bfloat16. The backward pass uses the rounded norms of x and h."""
 
     linears = MixedLinears
     norm = staticmethod(elementwise.mixed_norm)
@@ -199,6 +199,7 @@ EXACT, MIXED = Arithmetic(), MixedArithmetic()
 
 
 def can_be_mixed(hidden: int, inner: int, width: int) -> bool:
-    """Whether the kernels serve layers of these sizes in MIXED: whole vectors, and heads of two halves of these."""
+    """Whether the kernels support layers of these sizes in MIXED: features in whole vectors, and each half of a head
+    too."""
     sizes = (hidden, inner, width // 2)
     return width % 2 == 0 and elementwise.mixed_supports(*sizes) and matrix_products.supports(hidden)

@@ -25,13 +25,13 @@ Angles = tuple[Float[Tensor, "..."], Float[Tensor, "..."]]
 """Cosines and sines of the rotation of each token."""
 Mask = Shaped[Tensor, "..."] | None
 Lse = Float[Tensor, "..."] | None
-"""The log-sum-exp of the scores, where the attention returns it."""
+"""Log-sum-exp of the scores, if the attention returns it."""
 
 
 class FusedAttention:
     """Mixin for an attention module: projections, norms of heads in some models, rotation, attention, projection.
 
-    It is used inside `attention_by`, where the attention function is replaced; elsewhere the module's own forward pass
+    Active inside `attention_by`, which replaces the attention function; otherwise the module's original forward pass
     runs.
     """
 
@@ -92,7 +92,7 @@ class FusedAttention:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
         names = {name for name, _ in module.named_children()}
         parts = {"q_proj", "k_proj", "v_proj", "o_proj"}
         plain = parts in (names, names - {"q_norm", "k_norm"})
@@ -100,7 +100,7 @@ class FusedAttention:
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:
-        """The queries, keys and values that `module` passes to the attention for three tokens, and its output."""
+        """Queries, keys and values that `module` passes to the attention for three tokens, and its output."""
         weight = next(module.q_proj.parameters())
         angle = wave(1, 3, module.head_dim // 2, like=weight).repeat(1, 1, 2)
         seen: list[Tensor] = []
@@ -109,7 +109,7 @@ class FusedAttention:
             seen.extend((query, key, value))
             options = {name for name, value in more.items() if value is not None and name not in HARMLESS}
             if options - {"scaling", "dropout"} or more["scaling"] != module.scaling or more.get("dropout"):
-                raise ValueError  # an option of the attention that the fused form does not pass on
+                raise ValueError  # an attention option that the fused form does not support
             return query.transpose(1, 2).contiguous(), None
 
         with attention_under((module.config,), record):
@@ -121,7 +121,7 @@ class FusedAttention:
 def rotated(
     x: Float[Tensor, "*tokens H w"], cos: Float[Tensor, "... w"], sin: Float[Tensor, "... w"]
 ) -> Float[Tensor, "*tokens H w"]:
-    """The pairs (x[i], x[i + w/2]) rotated by their angles. Both halves of `cos` and of `sin` are the same."""
+    """The pairs (x[i], x[i + w/2]) rotated by their angles. Both halves of `cos` and of `sin` are equal."""
     if x.dtype != cos.dtype:
         first, second = x.chunk(2, -1)
         return x * cos + torch.cat((-second, first), -1) * sin
@@ -135,7 +135,7 @@ def rotate(
     sin: Float[Tensor, "... w"],
     direction: float,
 ) -> Float[Tensor, "*tokens H w"]:
-    """The pairs (x[i], x[i + w/2]) rotated by their angles, or back where `direction` is −1. Without a gradient."""
+    """The pairs (x[i], x[i + w/2]) rotated by their angles, in reverse if `direction` is −1. Without a gradient."""
     if elementwise.supports_rotation(x, cos):
         return elementwise.rotate(x, cos, sin, direction)
     y, sin = x * cos, sin.chunk(2, -1)[0]
@@ -146,7 +146,7 @@ def rotate(
 
 
 class _Rotation(torch.autograd.Function):
-    """`rotate`, whose gradient is rotated back."""
+    """`rotate` with its gradient, the inverse rotation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""An embedding:  y_t = W[a_t]. Its gradient has as many rows as there are tokens."""
+"""An embedding:  y_t = W[a_t]. Its gradient is stored as one row per token."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from tutelage.engines.cpu.weight_gradients import add_rows
 
 
 class FusedEmbedding:
-    """Mixin for an embedding that looks up rows and does nothing else.
+    """Mixin for an embedding that only looks up rows.
 
-    Where it `widens`, rows in bfloat16 are float32 under autocast: the states to which the layers add.
+    With `widens`, bfloat16 rows are returned in float32 under autocast, the dtype of the residual stream.
     """
 
     weight: Tensor
@@ -24,8 +24,8 @@ class FusedEmbedding:
 
     def forward(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens d"]:
         """The rows of the weight at `tokens`."""
-        wanted = self.weight.requires_grad and torch.is_grad_enabled()
-        if not wanted or gradients_are_differentiated():
+        needs_grad = self.weight.requires_grad and torch.is_grad_enabled()
+        if not needs_grad or gradients_are_differentiated():
             out: Tensor = super().forward(tokens)  # type: ignore[misc]
             return out.float() if self.widens and torch.is_autocast_enabled(out.device.type) else out
         rows: Tensor = _Lookup.apply(self.weight, tokens, self.padding_idx)
@@ -33,7 +33,7 @@ class FusedEmbedding:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
         if type(module) is not nn.Embedding:
             return False
         return module.max_norm is None and not (module.sparse or module.scale_grad_by_freq)

@@ -1,6 +1,6 @@
-"""Fused forms: classes of modules that compute what other modules compute, with fewer operations.
+"""Fused forms: module classes equivalent to others, with fewer operations.
 
-Which modules have a fused form is not taken from a list: each form is tried on a module that looks like its own.
+Each form is tested on candidate modules; there is no list of supported classes.
 """
 
 import copy
@@ -12,44 +12,44 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 TOLERANCE = 1e-5
-"""The largest difference of a fused form from the module itself, relative to the largest number."""
+"""Tolerance between a fused form and the original module, relative to the largest value."""
 
 HALF_TOLERANCE = 0.1
-"""The same of a whole model in bfloat16, whose layers were tried in float32: some hundred roundings by 2⁻⁹ in the root
+"""Tolerance for a whole model in bfloat16 (layers are tested in float32): about a hundred rounding errors of 2⁻⁹, root
 mean square."""
 
 
 class FusedForm(Protocol):
-    """A mixin for the classes of modules. Its `forward` may call that of the class that it is mixed into."""
+    """A mixin for module classes. Its `forward` may call that of the class it is mixed into."""
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:
-        """What `module` computes from inputs that are not random."""
+        """Results of `module` on deterministic inputs."""
 
 
 def replace_modules(model: nn.Module, *forms: Any) -> None:
-    """Replace the modules inside `model` that one of the forms computes by modules of that form."""
-    tried: dict[tuple[type, str], bool] = {}
+    """Replace the modules inside `model` that agree with one of the forms by modules of that form."""
+    results: dict[tuple[type, str], bool] = {}
     fused: dict[nn.Module, nn.Module] = {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
         form = next((form for form in forms if name and form.fits(module)), None)
         if form is None or isinstance(module, form):
             continue
         key = (type(module), repr([_settings(part) for part in module.modules()]))
-        if key not in tried:
-            tried[key] = _computes_the_same(module, form)
-        if tried[key]:
+        if key not in results:
+            results[key] = _computes_the_same(module, form)
+        if results[key]:
             if module not in fused:
                 fused[module] = _with_form(module, form)
             model.set_submodule(name, fused[module])
 
 
 def _with_form(module: nn.Module, form: type) -> nn.Module:
-    """A module of the fused form with the parameters, submodules, hooks and settings of `module`."""
+    """A module of the fused form sharing the parameters, submodules, hooks and settings of `module`."""
     own: Any = type(module)
     kind = _fused_class(own, form)
     fused: nn.Module = kind.__new__(kind)
@@ -64,7 +64,7 @@ def _fused_class(kind: type, form: type) -> Any:
 
 
 def _settings(module: nn.Module) -> list[Any]:
-    """The attributes in which modules of one class may differ besides their weights, such as a window."""
+    """Attributes besides weights in which modules of one class may differ, such as a window."""
     attributes = {name: value for name, value in vars(module).items() if name != "layer_idx"}
     settings = [(name, x) for name, x in attributes.items() if isinstance(x, int | float | str | None)]
     return [type(module).__name__, *settings]
@@ -75,12 +75,12 @@ def _computes_the_same(module: nn.Module, form: Any) -> bool:
     if any(weight.dtype.itemsize < 4 for weight in module.parameters()):
         module = copy.deepcopy(module).float()  # rounding would hide differences
     try:
-        expected, found = form.trial(module), form.trial(_with_form(module, form))
+        expected, actual = form.trial(module), form.trial(_with_form(module, form))
     except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, NotImplementedError):
         return False
     return all(
         a.shape == b.shape and bool((a - b).abs().max() <= TOLERANCE * b.abs().max())
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     )
 
 
@@ -88,18 +88,18 @@ def _computes_the_same(module: nn.Module, form: Any) -> bool:
 
 
 def wave(*shape: int, like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Numbers of the size of hidden states in a given shape, with the device and type of `like`; not random."""
+    """Deterministic values of the magnitude of hidden states, with the device and dtype of `like`."""
     count = torch.Size(shape).numel()
     return torch.arange(1.0, count + 1, device=like.device).mul(0.7).sin().mul(2).view(shape).to(like.dtype)
 
 
 def features(layer: Any) -> int:
-    """The number of features that a linear layer reads."""
+    """Number of input features of a linear layer."""
     return int(layer.in_features)
 
 
 def is_one_matrix(layer: nn.Module) -> bool:
-    """Whether calling `layer` computes x Wᵀ + b and nothing else."""
+    """Whether `layer` computes exactly x Wᵀ + b."""
     return type(layer) is nn.Linear and is_unmodified(layer)
 
 
@@ -110,5 +110,5 @@ def is_unmodified(layer: nn.Module) -> bool:
 
 
 def has_forward_hooks(layer: nn.Module) -> bool:
-    """Whether hooks are called before or after the forward pass of `layer`."""
+    """Whether `layer` has forward hooks or forward pre-hooks."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks)

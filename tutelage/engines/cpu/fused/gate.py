@@ -1,4 +1,4 @@
-"""SwiGLU:  y = W_down (silu(g) · u)  (Shazeer 2020, arXiv 2002.05202). Keeps g and u for the backward pass."""
+"""SwiGLU:  y = W_down (silu(g) · u)  (Shazeer 2020, arXiv 2002.05202). Saves g and u for the backward pass."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +42,7 @@ class FusedGate:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
         names = {name for name, _ in module.named_children()}
         return names == {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
@@ -54,7 +54,7 @@ class FusedGate:
 
 
 class _ProjectedSwiGlu(torch.autograd.Function):
-    """p Wᵀ + b with p = silu(g) · u, recomputed in the backward pass. A linear layer would keep p as well."""
+    """p Wᵀ + b with p = silu(g) · u, recomputed in the backward pass; a linear layer would also save p."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -75,7 +75,7 @@ class _ProjectedSwiGlu(torch.autograd.Function):
 
 
 def swiglu(gate: Rows, up: Rows) -> Rows:
-    """silu(g) · u. With the kernels the bits of a row do not depend on the number of rows."""
+    """silu(g) · u. With the kernels, the result for a row is bit-identical for any number of rows."""
     return elementwise.swiglu(gate, up) if elementwise.supports(gate, small=True) else silu(gate).mul_(up)
 
 

@@ -1,8 +1,8 @@
 """A transformer layer in two steps around its attention (see `layer_steps`).
 
-The layer is three nodes of the graph instead of some fifty. Where only the states of some tokens are wanted, the last
-layer leaves out the second step for the other tokens, which serve as keys and values only. Where the activations of the
-layer are kept from another forward pass (see `ForwardPass.activations`), it takes those.
+The layer is three nodes of the autograd graph instead of about fifty. If only the states of some tokens are needed, the
+last layer skips the second step for the others, which provide only keys and values. Cached activations of the layer
+from another forward pass (see `ForwardPass.activations`) are reused.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ KINDS: dict[str, type] = {
     "post_attention_layernorm": FusedNorm,
     "mlp": FusedGate,
 }
-"""The submodules of a fused layer."""
+"""Submodules of a fused layer."""
 HEADS = 3
 """The products of the first step: q, k and v. Those of the second are o, gate, up and down."""
 
@@ -49,7 +49,7 @@ class FusedLayer:
         position_embeddings: Angles | None = None,
         **more: Any,
     ) -> Float[Tensor, "B t d"]:
-        """The states after the layer: of all T tokens, or of the t tokens of `ForwardPass.selection`."""
+        """States after the layer: of all T tokens, or of the t tokens in `ForwardPass.selection`."""
         layer, index = current().selection
         index = index if layer is cast(nn.Module, self) else None
         fused = self.self_attn.is_fused() and is_unmodified(self.self_attn)
@@ -66,48 +66,47 @@ class FusedLayer:
         return x + self.mlp(self.post_attention_layernorm(x))
 
     def products_of_steps(self, x: Float[Tensor, "B T d"]) -> list[AdaptedLinear] | None:
-        """The tensors of q, k, v, o, gate, up and down; None where the layer cannot be computed in two steps for `x`.
+        """The tensors of q, k, v, o, gate, up and down; None if the layer cannot be computed in two steps for `x`.
 
-        Its parts must be products, with an adapter or without, and norms of one type without hooks, since the steps do
-        not call them. That type is that of `x`, or bfloat16 where autocast is enabled and no gradient is wanted.
+        Its parts must be linear layers, with or without an adapter, and norms, of one dtype and without hooks, since
+        the steps do not call the modules. The dtype is that of `x`, or bfloat16 under autocast without gradients.
         """
         attention, gate, norms = self.self_attn, self.mlp, _norms_of(self)
         products = (
             *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
             *(gate.gate_proj, gate.up_proj, gate.down_proj),
         )
-        found = [each for each in map(AdaptedLinear.of, products) if each is not None]
+        linears = [each for each in map(AdaptedLinear.of, products) if each is not None]
         kind = norms[0].weight.dtype
         frozen = torch.is_autocast_enabled(x.device.type) and not torch.is_grad_enabled()
         fits = (
             len(x) == 1
             and x.dtype.itemsize >= 4
             and (kind == x.dtype or (kind == torch.bfloat16 and frozen))
-            and len(found) == len(products)
-            and all_of_type(found, kind)
+            and len(linears) == len(products)
+            and all_of_type(linears, kind)
             and all(norm.weight.dtype == kind for norm in norms)
             and all(is_unmodified(part) for part in (gate, *norms))
         )
-        return found if fits else None
+        return linears if fits else None
 
     @torch.no_grad()
     def decodes_as_it_scores(self) -> bool:
-        """Whether a decoding step computes the bits that the layer computes: in two steps on the compiled kernels, with
-        all adapters beside W."""
+        """Whether a decoding step is bit-identical to the layer: in two steps on the compiled kernels, with all
+        adapters beside W."""
         weight = self.input_layernorm.weight
         x = weight.new_zeros(1, 1, len(weight), dtype=torch.float32)
-        found = self.products_of_steps(x)
-        if found is None:
+        linears = self.products_of_steps(x)
+        if linears is None:
             return False
         if torch.is_autocast_enabled("cpu"):
-            return self.arithmetic(x) is MIXED and all(map(is_decoded, found))
+            return self.arithmetic(x) is MIXED and all(map(is_decoded, linears))
         sizes = (x.shape[-1], self.mlp.up_proj.out_features, self.self_attn.head_dim // 2)
         whole = all(elementwise.supports(x.new_empty(1, size), small=True) for size in sizes)
         return whole and self.self_attn.head_dim % 2 == 0 and products.products().is_invariant
 
     def arithmetic(self, x: Float[Tensor, "B T d"]) -> Arithmetic | None:
-        """The arithmetic of the steps: MIXED where autocast asks for products in bfloat16; None where the kernels do
-        not serve these."""
+        """The arithmetic of the steps: MIXED if autocast requests bfloat16; None if the kernels do not support it."""
         if not torch.is_autocast_enabled(x.device.type):
             return EXACT
         sizes = (x.shape[-1], self.mlp.up_proj.out_features, self.self_attn.head_dim)
@@ -118,7 +117,7 @@ class FusedLayer:
     def _in_steps(
         self, arithmetic: Arithmetic, x: Tensor, angles: Angles, index: Tensor | None, layers: Sequence[Any]
     ) -> Tensor:
-        """The layer in two steps around its attention, with the activations of the present cache, if any."""
+        """The layer in two steps around its attention, with activations from the current cache, if any."""
         attention, cache = self.self_attn, current().activations
         kept = None if cache is None else cache.lookup(self)
         norms, x = _norms_of(self), x.squeeze(0)
@@ -144,7 +143,7 @@ class FusedLayer:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried: its parts have to be fused already."""
+        """Whether `module` may be tried: its parts must already be fused."""
         parts = dict(module.named_children())
         return parts.keys() == KINDS.keys() and all(
             isinstance(part, KINDS[name]) for name, part in parts.items()
@@ -152,7 +151,7 @@ class FusedLayer:
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:
-        """The output of `module` for three tokens, with an attention that mixes no tokens."""
+        """The output of `module` for three tokens, with an attention that does not mix tokens."""
         attention = module.self_attn
         weight = module.input_layernorm.weight
         angle = wave(1, 3, attention.head_dim // 2, like=weight).repeat(1, 1, 2)
@@ -168,12 +167,12 @@ class FusedLayer:
 
 
 def _select(x: Tensor, index: Tensor | None) -> Tensor:
-    """The tokens at `index` of [B, T, ·]; all of them where it is None."""
+    """The tokens at `index` of [B, T, ·]; all of them if it is None."""
     return x if index is None else x.index_select(1, index)
 
 
 def _norms_of(layer: Any) -> list[Any]:
-    """The norms before the attention and before the gate, then those of queries and keys in models that have them."""
+    """The norms before attention and gate, then those of queries and keys, if any."""
     return [layer.input_layernorm, layer.post_attention_layernorm, *layer.self_attn.norms_of_heads()]
 
 

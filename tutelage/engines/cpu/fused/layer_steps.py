@@ -3,13 +3,13 @@
     n = norm(x)                q, k, v = rotated(W_q n), rotated(W_k n), W_v n
     h = x + W_o a, n = norm(h)         g, u = W_g n, W_u n        y = h + W_d (silu(g) · u)
 
-Each matrix may have a bias and an adapter (see `linears`). A step keeps what is expensive to recompute: x in the first,
-a, h, g and u in the second. Sums of products are accumulated by the products themselves. Where the activations are kept
-from another forward pass, only norms are computed, for the backward pass, and what the adapters find (t).
+Each matrix may have a bias and an adapter (see `linears`). Each step saves what is expensive to recompute: x in the
+first, a, h, g and u in the second. Products accumulate into their destination. With cached activations from another
+forward pass, only the norms and the inner products t of the adapters are computed, for the backward pass.
 
-Both steps are written once for both precisions (see `arithmetic`). With products in bfloat16 a step keeps its
-activations in bfloat16, x and h too. Weights are rounded again in the backward pass, since all of a model's would be
-kept at once. The forward pass computes what a decoding step computes, bit for bit (see `native.matrix_products`).
+Both steps share one implementation for both precisions (see `arithmetic`). With products in bfloat16, a step saves its
+activations, including x and h, in bfloat16. Weights are rounded again in the backward pass instead of keeping rounded
+copies of all of them. The forward pass is bit-identical to a decoding step (see `native.matrix_products`).
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _NONE = (None,)
 class AttentionInputs(torch.autograd.Function):
     """The first step: x [N, d] → q [N, H, w], k [N, K, w], v [N, K, w], the results of products.
 
-    `activations` are those of the layer where they are kept. `epsilons` belong to the norm and to the norms of heads,
+    `activations` are the cached ones of the layer, if any. `epsilons` belong to the norm and to the norms of heads,
     `scales` and `tensors` to the three products (see `AdaptedLinear`); the weights of the norms of heads come last.
     """
 
@@ -73,8 +73,8 @@ class AttentionInputs(torch.autograd.Function):
         grads, to_norms = arithmetic.head_gradients(to_heads, ctx.counts, (cos, sin), norms, kept)
         n = arithmetic.normed_again(x, r, norm, ctx.epsilon)
         to_n, to_t = product.to_input(grads)
-        wanted = by_layer(ctx.needs_input_grad[9 : 9 + TENSORS * len(layers)])
-        to_tensors = product.to_tensors(grads, n, t, to_t, wanted)
+        needs_grad = by_layer(ctx.needs_input_grad[9 : 9 + TENSORS * len(layers)])
+        to_tensors = product.to_tensors(grads, n, t, to_t, needs_grad)
         to_x, _, to_norm = arithmetic.norm_gradients(to_n, x, norm, r)
         return to_x, *_NONE * 6, to_norm, None, *to_tensors, *to_norms
 
@@ -82,7 +82,7 @@ class AttentionInputs(torch.autograd.Function):
 class LayerOutputs(torch.autograd.Function):
     """The second step: x [N, d], a [N, H · w] → y [N, d], or of the tokens at `index` alone.
 
-    `activations` are those of the layer where they are kept, `scales` and `tensors` belong to o, gate, up and down.
+    `activations` are the cached ones of the layer, if any; `scales` and `tensors` belong to o, gate, up and down.
     """
 
     @staticmethod
@@ -123,16 +123,16 @@ class LayerOutputs(torch.autograd.Function):
         layers, pairs = _parts(ctx.scales, rest)
         h, y_grad = arithmetic.restored(h), (arithmetic.operand(grad),)
         mix, gate_and_up, down = _products(arithmetic, layers)
-        wanted = by_layer(ctx.needs_input_grad[8:])
+        needs_grad = by_layer(ctx.needs_input_grad[8:])
         to_p, to_t = down.to_input(y_grad)
         p, to_pairs = arithmetic.swiglu_gradients(tuple(pairs), to_p)
-        to_down = down.to_tensors(y_grad, p, of_down, to_t, wanted[3:])
+        to_down = down.to_tensors(y_grad, p, of_down, to_t, needs_grad[3:])
         n = arithmetic.normed_again(h, r, norm, ctx.epsilon)
         to_n, to_t = gate_and_up.to_input(to_pairs)
-        to_gate_and_up = gate_and_up.to_tensors(to_pairs, n, of_pairs, to_t, wanted[1:3])
+        to_gate_and_up = gate_and_up.to_tensors(to_pairs, n, of_pairs, to_t, needs_grad[1:3])
         to_x, operand, to_norm = arithmetic.norm_gradients(to_n, h, norm, r, grad)
         to_a, to_t = mix.to_input((operand,))
-        to_mix = mix.to_tensors((operand,), a, of_mix, to_t, wanted[:1])
+        to_mix = mix.to_tensors((operand,), a, of_mix, to_t, needs_grad[:1])
         if index is not None:
             to_x, to_a = (
                 part.new_zeros(ctx.count, part.shape[1]).index_copy_(0, index, part) for part in (to_x, to_a)
@@ -148,8 +148,8 @@ def layer_outputs(
     norm: Float[Tensor, " d"],
     layers: Sequence[AdaptedLinear],
 ) -> tuple[Any, ...]:
-    """h, g, u, y and r of the second step, without a gradient; then g and u as a y (see `arithmetic`), and what the
-    adapters of o, of gate and up, and of down find (t)."""
+    """h, g, u, y and r of the second step, without a gradient; then g and u as one output (see `arithmetic`), and t of
+    the adapters of o, of gate and up, and of down."""
     mix, gate_and_up, down = _products(arithmetic, layers)
     (mixed,), of_mix = mix(a)
     h, n, r = arithmetic.added_norm(x, mixed, norm, epsilon)
@@ -160,7 +160,7 @@ def layer_outputs(
 
 
 def _parts(scales: Sequence[float], tensors: Sequence[Any]) -> tuple[list[AdaptedLinear], Sequence[Any]]:
-    """The layers that tensors belong to, and the tensors after those of the layers."""
+    """The layers built from the leading tensors, and the remaining tensors."""
     count = TENSORS * len(scales)
     return linears(scales, tensors[:count]), tensors[count:]
 

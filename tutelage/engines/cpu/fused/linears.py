@@ -1,18 +1,17 @@
-"""Linear layers that read the same tensor, with their adapters, and their gradients in both precisions.
+"""Linear layers with a common input, their adapters, and their gradients in both precisions.
 
     y = W x + b + s · B A x        (LoRA: Hu et al. 2021, arXiv 2106.09685)
 
-A [r, in] and B [out, r] are trained; W is frozen where there is an adapter, so that it needs no gradient.
-`ExactLinears` computes in the precision of the tensors, layer by layer. `MixedLinears` computes all layers as one
-product in bfloat16:
+A [r, in] and B [out, r] are trained; W is frozen if there is an adapter, so it needs no gradient. `ExactLinears`
+computes in the dtype of the tensors, layer by layer. `MixedLinears` computes all layers as one product in bfloat16:
 
-    y = [W | s B] [x; t] + b    t = A x        (for several layers: W one below the other, s B as blocks, A too)
+    y = [W | s B] [x; t] + b    t = A x        (several layers: W and A stacked, s B block-diagonal)
 
-The columns of s B beside W make an adapter part of the product: its sum is accumulated in float32 with the others, and
-the backward pass finds the gradients of x and of t in one product too. Operands are rounded to bfloat16, and so are
-t, y and the gradients; biases and gradients of weights are float32. Products of the forward pass are those of decoding
-(see `native.matrix_products`), with the adapters (see `is_decoded`), and those of the backward pass torch's. Prompts
-are read for decoding on the panels of the decoding step (see `ForwardPass.panels`).
+With the columns s B beside W, the adapter is part of the product: its terms are accumulated in float32 with the others,
+and the backward pass computes the gradients of x and t in one product too. Operands are rounded to bfloat16, and so are
+t, y and the gradients; biases and gradients of weights are float32. The forward pass uses the products of decoding (see
+`native.matrix_products`), including adapters (see `is_decoded`); the backward pass uses torch's. When decoding, prompts
+are read with the panels of the decoding step (see `ForwardPass.panels`).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,18 +33,18 @@ from tutelage.engines.cpu.weight_gradients import add_product, add_term
 
 HALF = torch.bfloat16
 TENSORS = 4
-"""Tensors of a linear layer: W, b, A and B, of which all but W may be None."""
+"""Tensors of a linear layer: W, b, A and B; all except W may be None."""
 
 Inputs = Float[Tensor, "N in"]
 Outputs = Sequence[Float[Tensor, "N _"]]
-"""What belongs to y: a tensor for each layer, or one for all of them."""
+"""y or its gradient: one tensor per layer, or one for all layers."""
 Inside = BFloat16[Tensor, "N R"] | None
-"""t of all layers side by side, where there are adapters."""
+"""t of all layers side by side, if there are adapters."""
 TensorGradients = list[Float[Tensor, "..."] | None]
-"""Those of W, b, A and B of layers; None where one is not wanted, and where one was added in place (see
+"""Gradients of W, b, A and B of layers; None for those not required or accumulated in place (see
 `tutelage.engines.cpu.weight_gradients`)."""
 Wanted = Sequence[Sequence[bool]]
-"""Which of the gradients of W, b, A and B of each layer are wanted."""
+"""Flags for the required gradients of W, b, A and B of each layer."""
 
 
 class AdaptedLinear(NamedTuple):
@@ -59,7 +58,7 @@ class AdaptedLinear(NamedTuple):
 
     @classmethod
     def of(cls, layer: nn.Module) -> "AdaptedLinear | None":
-        """The tensors of `layer`; None where it computes anything else, or where hooks have to be called."""
+        """The tensors of `layer`; None if it is not such a linear layer or has hooks."""
         if is_one_matrix(layer):
             return cls(*_matrix(layer))
         if not isinstance(layer, LoraLinear) or not (is_unmodified(layer) and is_matrix(layer)):
@@ -92,14 +91,14 @@ class AdaptedLinear(NamedTuple):
         return products.output(inside, self.scale * self.lora_b, self.bias, products.output(x, self.weight))
 
     def add_to_input(self, grad: Float[Tensor, "N out"], total: Inputs | None = None) -> Inputs:
-        """The gradient of x from `grad`, that of y, added to `total` where there is one already."""
+        """The gradient of x from `grad`, the gradient of y, added to `total` if given."""
         to_x = products.input_gradient(grad, self.weight, total)
         if self.lora_a is None or self.lora_b is None:
             return to_x
         return products.input_gradient(grad @ self.lora_b.mul(self.scale), self.lora_a, to_x)
 
     def gradients(self, grad: Float[Tensor, "N out"], x: Inputs, wanted: Sequence[bool]) -> TensorGradients:
-        """The gradients of W, b, A and B from `grad`, that of y."""
+        """The gradients of W, b, A and B from `grad`, the gradient of y."""
         weight, bias, a, b = wanted
         found = [add_product(self.weight, grad, x) if weight else None, grad.sum(0) if bias else None]
         if self.lora_a is None or self.lora_b is None:
@@ -114,21 +113,21 @@ class AdaptedLinear(NamedTuple):
 
 @dataclass(frozen=True)
 class ExactLinears:
-    """Linear layers over the same features, computed one by one. What belongs to y is a tuple, one part a layer."""
+    """Linear layers with a common input, computed one by one. y is a tuple with one tensor per layer."""
 
     layers: Sequence[AdaptedLinear]
     has_inside = False
-    """Whether `inside` has to be kept for the gradients."""
+    """Whether `inside` must be saved for the gradients."""
 
     def __call__(self, x: Inputs) -> tuple[Outputs, None]:
-        """y of each layer. Nothing else has to be kept for the gradients."""
+        """y of each layer. No other tensor is needed for the gradients."""
         return tuple(layer(x) for layer in self.layers), None
 
     def inside(self, x: Inputs) -> None:
-        """See `MixedLinears.inside`: nothing is kept."""
+        """See `MixedLinears.inside`; always None."""
 
     def to_input(self, grads: Outputs) -> tuple[Inputs, None]:
-        """The gradient of x from those of y."""
+        """The gradient of x from the gradients of y."""
         total: Tensor | None = None
         for layer, grad in zip(self.layers, grads, strict=True):
             total = layer.add_to_input(grad, total)
@@ -143,8 +142,8 @@ class ExactLinears:
 
 @dataclass(frozen=True)
 class MixedLinears:
-    """Linear layers over the same features as one product. What belongs to y is a tuple of one tensor, in which the
-    layers are side by side. R is the sum of the ranks of their adapters."""
+    """Linear layers with a common input as one product. y is a tuple of one tensor with the layers side by side. R is
+    the sum of the ranks of their adapters."""
 
     layers: Sequence[AdaptedLinear]
 
@@ -167,17 +166,17 @@ class MixedLinears:
 
     @property
     def has_inside(self) -> bool:
-        """See `ExactLinears.has_inside`: where a layer has an adapter."""
+        """See `ExactLinears.has_inside`; true if a layer has an adapter."""
         return self.lora_a is not None
 
     @cached_property
     def lora_a(self) -> BFloat16[Tensor, "R in"] | None:
-        """A, rounded; None where no layer has an adapter."""
+        """A, rounded; None if no layer has an adapter."""
         adapters = [layer.lora_a for layer in self.layers if layer.lora_a is not None]
         return torch.cat(adapters).to(HALF) if adapters else None
 
     def __call__(self, x: Inputs) -> tuple[Outputs, Inside]:
-        """y, and t where there are adapters."""
+        """y, and t if there are adapters."""
         y, t = (current().panels.get(self.layers[0].weight.data_ptr()) or self._panels())(x)
         return (y,), t
 
@@ -187,11 +186,11 @@ class MixedLinears:
         return panels
 
     def inside(self, x: Inputs) -> Inside:
-        """t of all layers side by side; None where no layer has an adapter."""
+        """t of all layers side by side; None if no layer has an adapter."""
         return None if self.lora_a is None else PanelLinear([self.lora_a])(x)[0]
 
     def to_input(self, grads: Outputs) -> tuple[Inputs, Inside]:
-        """The gradients of x and of t from that of y."""
+        """The gradients of x and t from the gradient of y."""
         both = grads[0] @ self.matrix
         if self.lora_a is None:
             return both, None
@@ -201,7 +200,7 @@ class MixedLinears:
     def to_tensors(
         self, grads: Outputs, x: Inputs, t: Inside, to_t: Inside, wanted: Wanted
     ) -> TensorGradients:
-        """The gradients of W, b, A and B of each layer from those of y and t."""
+        """The gradients of W, b, A and B of each layer from the gradients of y and t."""
         (grad,) = grads
         sizes = [len(layer.weight) for layer in self.layers]
         nothing: list[Tensor | None] = [None] * len(sizes)
@@ -224,20 +223,20 @@ class MixedLinears:
 
 
 def linears(scales: Sequence[float], tensors: Sequence[Any]) -> list[AdaptedLinear]:
-    """Linear layers from their scales and their tensors, one layer after the other."""
+    """Linear layers from their scales and concatenated tensors."""
     return [AdaptedLinear(*part, scale) for part, scale in zip(by_layer(tensors), scales, strict=True)]  # type: ignore[call-arg]
 
 
 def columns_of(layers: Sequence[AdaptedLinear]) -> Float[Tensor, "out R"]:
-    """The rows s B of layers over the same features, one below the other, each B in columns of its own."""
+    """The rows s B of layers with a common input, as a block-diagonal matrix."""
     sizes, ranks = [len(layer.weight) for layer in layers], [layer.rank() for layer in layers]
-    found = layers[0].weight.new_zeros(sum(sizes), sum(ranks))
+    columns = layers[0].weight.new_zeros(sum(sizes), sum(ranks))
     column = 0
-    for rows, layer, rank in zip(found.split(sizes), layers, ranks, strict=True):
+    for rows, layer, rank in zip(columns.split(sizes), layers, ranks, strict=True):
         if layer.lora_b is not None:
             rows[:, column : column + rank] = layer.scale * layer.lora_b
         column += rank
-    return found
+    return columns
 
 
 def panels_of_layers(
@@ -247,7 +246,7 @@ def panels_of_layers(
     alternating: bool = False,
     allocate: Callable[[int], Float32[Tensor, " _"]] = torch.empty,
 ) -> Panels:
-    """Layers over the same features on panels, with their adapters; a `PanelLinear` where it is `half`."""
+    """Layers with a common input on panels, with their adapters; a `PanelLinear` if `half`."""
     bias = joint_bias([(layer.weight, layer.bias) for layer in layers])
     adapters = [layer.lora_a for layer in layers if layer.lora_a is not None]
     adapter = (torch.cat(adapters), columns_of(layers)) if adapters else None
@@ -256,19 +255,19 @@ def panels_of_layers(
 
 
 def by_layer(items: Sequence[Any]) -> list[Sequence[Any]]:
-    """What belongs to the tensors of each layer."""
+    """The items, one per tensor, grouped by layer."""
     return [items[start : start + TENSORS] for start in range(0, len(items), TENSORS)]
 
 
 def all_of_type(layers: Sequence[AdaptedLinear], dtype: torch.dtype) -> bool:
-    """Whether all tensors of all layers are of that type."""
+    """Whether all tensors of all layers have the dtype."""
     return all(x.dtype == dtype for layer in layers for x in layer.tensors() if x is not None)
 
 
 def is_decoded(layer: AdaptedLinear) -> bool:
-    """Whether a decoding step in bfloat16 computes the adapter of `layer`, if any, as the forward pass does: beside W.
+    """Whether a bfloat16 decoding step computes the adapter of `layer`, if any, as the forward pass does: beside W.
 
-    Elsewhere it is merged with W, whose sum is rounded. Features of x have to be whole tiles.
+    Otherwise the adapter is merged with W, which rounds the sum. Features of x must fill whole tiles.
     """
     return layer.lora_a is None or layer.weight.shape[1] % TILE == 0
 

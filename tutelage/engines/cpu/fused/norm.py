@@ -1,4 +1,4 @@
-"""RMSNorm:  y = w · x · r,  r = (mean x² + ε)^-½  (Zhang & Sennrich 2019, arXiv 1910.07467). Keeps x and r."""
+"""RMSNorm:  y = w · x · r,  r = (mean x² + ε)^-½  (Zhang & Sennrich 2019, arXiv 1910.07467). Saves x and r."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +17,12 @@ from tutelage.engines.cpu.native.elementwise import Rows, Scale, Weight
 
 
 class FusedNorm:
-    """Mixin for a module that normalises by the root mean square and has one weight for each feature."""
+    """Mixin for a root-mean-square norm with one weight per feature."""
 
     weight: Tensor
 
     def forward(self, x: Rows) -> Rows:
-        """w · x · r. Without a gradient the weight may have less precision than x."""
+        """w · x · r. Without gradients, the weight may have lower precision than x."""
         weight = self.weight if torch.is_grad_enabled() else self.weight.to(x.dtype)
         if gradients_are_differentiated() or x.dtype != weight.dtype or x.dtype.itemsize < 4:
             normed: Tensor = super().forward(x)  # type: ignore[misc]
@@ -35,7 +35,7 @@ class FusedNorm:
 
     @staticmethod
     def fits(module: nn.Module) -> bool:
-        """Whether `module` may be tried."""
+        """Whether `module` is a candidate for the trial."""
         weights = list(module.named_parameters())
         is_leaf = len(weights) == 1 and not any(module.children()) and not any(module.buffers())
         return (
@@ -49,20 +49,20 @@ class FusedNorm:
     def trial(module: Any) -> list[Float[Tensor, "..."]]:
         """The outputs of `module` for two vectors, with its own weights and with weights that differ from one."""
         weight, x = module.weight, wave(2, len(module.weight), like=module.weight)
-        kept = weight.clone()
+        original = weight.clone()
         try:
             return [module(x), module(x * weight.copy_(wave(len(weight), like=weight)))]
         finally:
-            weight.copy_(kept)
+            weight.copy_(original)
 
 
 def epsilon_of(module: Any) -> Any:
-    """The ε of a norm, under either name that transformers uses; None where there is none."""
+    """ε of a norm, under either name used in transformers; None if there is none."""
     return getattr(module, "variance_epsilon", getattr(module, "eps", None))
 
 
 def rms_norm(x: Rows, weight: Weight, epsilon: float) -> tuple[Rows, Scale]:
-    """y and r of RMSNorm. With the kernels the bits of a row do not depend on the number of rows."""
+    """y and r of RMSNorm. With the kernels, the result for a row is bit-identical for any number of rows."""
     if elementwise.supports(x, small=True):
         return elementwise.rms_norm(x, weight, epsilon)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
@@ -112,9 +112,9 @@ class _RmsNorm(torch.autograd.Function):
 
 @contextmanager
 def recomputed(y: Float[Tensor, "..."]) -> Iterator[None]:
-    """Inside, operations that save `y`, the output of a fused norm, for their backward pass save how to recompute it.
+    """Context in which operations save a recipe for recomputing `y`, the output of a fused norm, instead of `y` itself.
 
-    The norm keeps all that this takes. A tensor that is no such output is saved as usual.
+    The norm already saves the required inputs. Tensors that are no outputs of a fused norm are saved as usual.
     """
     norm_inputs = getattr(y, "norm_inputs", None)
     if norm_inputs is None or not torch.is_grad_enabled():
@@ -131,14 +131,14 @@ def recomputed(y: Float[Tensor, "..."]) -> Iterator[None]:
 
 
 class _NormOutput:
-    """The output of a norm, recomputed for its first use in the backward pass and held until its last."""
+    """The output of a norm, recomputed at its first use in the backward pass and freed after its last."""
 
     def __init__(self, norm_inputs: tuple[Tensor, Tensor, Tensor]) -> None:
         self.norm_inputs, self.uses = norm_inputs, 0
         self.y: Tensor | None = None
 
     def view(self, shape: torch.Size) -> Callable[[], Tensor]:
-        """A function that returns the output in a shape. It counts as one use, and is called once."""
+        """A function that returns the output in `shape`. It counts as one use and must be called once."""
         self.uses += 1
         return lambda: self._use().view(shape)
 

@@ -1,10 +1,10 @@
-"""A decoding step of a model that consists of fused layers, without calling their modules.
+"""A decoding step of a model of fused layers, without calling their modules.
 
     x ← x + W_o attention(rotated(W_qkv norm(x)))          x ← x + W_down (silu(g) · u),  (g, u) = W_gate,up norm(x)
 
-A step of a small model spends most of its time calling modules and small operations. Here queries and keys are rotated
-as one tensor, matrices that read the same tensor are one product, and products add to the residual stream themselves.
-Whether a model computes this is not taken from a list: it is tried, as its layers are (see `Capabilities`).
+In small models, the overhead of modules and small operations dominates a step. Here queries and keys are rotated as one
+tensor, matrices with a common input are one product, and products add to the residual stream directly. Support for a
+model is determined by trial, as for its layers (see `Capabilities`).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,13 +23,13 @@ from tutelage.engines.cpu.fused.norm import FusedNorm, epsilon_of
 from tutelage.engines.network import trunk
 
 TRUNK = {"embed_tokens", "layers", "norm", "rotary_emb"}
-"""The names of the modules that the trunk of such a model has."""
+"""Names of the modules in the trunk of such a model."""
 
 
 class FusedStep:
-    """A decoding step on the present weights of a model: one token of each of n lines.
+    """A decoding step on the current weights of a model: one token for each of n lines.
 
-    `joint` maps a module to the one product of its sibling matrices, where they are laid out as one.
+    `joint` maps a module to the joint product of its sibling matrices, if they are laid out as one.
     """
 
     def __init__(self, model: nn.Module, joint: Mapping[nn.Module, Layer]) -> None:
@@ -49,7 +49,7 @@ class FusedStep:
 
 
 class _Layer:
-    """One layer of the step. It holds the linear modules, whose weights are looked up when they are called."""
+    """One layer of the step. It holds the linear modules and reads their weights when called."""
 
     def __init__(self, layer: Any, joint: Mapping[nn.Module, Layer]) -> None:
         self.attention, gate = layer.self_attn, layer.mlp
@@ -92,7 +92,7 @@ class _Norm:
 
 
 def _concatenated(*layers: Layer) -> Layer:
-    """x ↦ the outputs of all layers in one row"""
+    """x ↦ the concatenated outputs of all layers"""
     return lambda x: torch.cat([layer(x) for layer in layers], -1)
 
 
@@ -103,7 +103,7 @@ def _residual(layer: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def consists_of_fused_layers(stack: nn.Module) -> bool:
-    """Whether a trunk has the modules of `TRUNK` and no others, with fused layers and a fused norm."""
+    """Whether a trunk has exactly the modules of `TRUNK`, with fused layers and a fused norm."""
     if {name for name, _ in stack.named_children()} != TRUNK or not isinstance(stack.norm, FusedNorm):
         return False
     return all(isinstance(layer, FusedLayer) for layer in stack.get_submodule("layers").children())

@@ -1,4 +1,4 @@
-"""The attention of a packed sequence and its gradients, in C++: tensors for `packed_attention.cpp`."""
+"""Attention of a packed sequence and its gradients in C++: bindings of `packed_attention.cpp`."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ Keys = Float[Tensor, "N K w"]
 Operands = tuple[Queries, Keys, Keys]
 """Queries, keys and values."""
 ACCUMULATORS = 4
-"""Gradient accumulators of a shared prefix: more need more memory and additions, fewer leave threads idle."""
+"""Gradient accumulators per shared prefix: more cost memory and additions, fewer leave threads idle."""
 TYPES = (torch.float32, torch.bfloat16)
-"""Types of queries, keys and values. In bfloat16 scores, softmax and sums are float32, and operands of products are
+"""Dtypes of queries, keys and values. In bfloat16, scores, softmax and sums are float32, and operands of products are
 rounded."""
 MOST_FLOATS = 1 << 26
-"""Floats that all accumulators may take together: with long prompts they take more, and torch's kernels serve."""
+"""Maximum floats of all accumulators together; longer prompts fall back to torch's kernels."""
 
 
 class NativeKernels:
-    """Attention of a packed sequence of one layout of N tokens, forwards and backwards, by the compiled kernels.
+    """Forward and backward attention of a packed sequence of N tokens with a fixed layout, by the compiled kernels.
 
-    Keys and values of common tokens are copied to all their places, queries are not."""
+    Keys and values of common tokens are copied to all their positions; queries are not."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -41,7 +41,7 @@ class NativeKernels:
     def supports(
         self, query: Float[Tensor, "N H w"], key: Float[Tensor, "N K w"], value: Float[Tensor, "N K v"]
     ) -> bool:
-        """Whether the kernels take these tensors and are available: float32 or bfloat16 on a processor, heads of whole
+        """Whether the kernels are available and support these tensors: float32 or bfloat16 on a CPU, heads of whole
         vectors."""
         tensors = (query, key, value)
         plain = all(x.dtype in TYPES and x.device.type == "cpu" for x in tensors)
@@ -54,10 +54,10 @@ class NativeKernels:
         self, query: Queries, key: Keys, value: Keys, scale: float
     ) -> tuple[Queries, Float[Tensor, "N H"]]:
         """The output, and the log-sum-exp of the scores `scale` · q · k of each query."""
-        held, is_half = self._as_computed(query, key, value)
-        packed = self._sequences.struct(held, scale)
-        out, lse = torch.empty_like(held[0]), query.new_empty(query.shape[:2], dtype=torch.float32)
-        copies, workspaces = self._copies(held[1], 2 if is_half else 1), _workspaces(packed)
+        operands, is_half = self._as_computed(query, key, value)
+        packed = self._sequences.struct(operands, scale)
+        out, lse = torch.empty_like(operands[0]), query.new_empty(query.shape[:2], dtype=torch.float32)
+        copies, workspaces = self._copies(operands[1], 2 if is_half else 1), _workspaces(packed)
         kernel = "half_attention" if is_half else "packed_attention"
         compute(kernel, packed, out, lse, copies, workspaces)
         return out.to(query.dtype), lse
@@ -65,14 +65,14 @@ class NativeKernels:
     def backward(
         self, tensors: Operands, out: Queries, lse: Float[Tensor, "N H"], grad: Queries, scale: float
     ) -> Operands:
-        """The gradients of query, key and value, which are `tensors`, from the gradient of `out`."""
-        held, is_half = self._as_computed(*tensors)
-        packed = self._sequences.struct(held, scale)
-        lse, grad = lse.float().contiguous(), grad.to(held[0].dtype).contiguous()
-        to_query = torch.empty_like(held[0])
-        to_key, to_value = (torch.empty_like(x, dtype=torch.float32) for x in held[1:])
-        copies, workspaces = self._copies(held[1], 3 if is_half else 2), _workspaces(packed)
-        accumulated = to_key.new_empty(self._floats(held[1]))
+        """The gradients of query, key and value (`tensors`) from the gradient of `out`."""
+        operands, is_half = self._as_computed(*tensors)
+        packed = self._sequences.struct(operands, scale)
+        lse, grad = lse.float().contiguous(), grad.to(operands[0].dtype).contiguous()
+        to_query = torch.empty_like(operands[0])
+        to_key, to_value = (torch.empty_like(x, dtype=torch.float32) for x in operands[1:])
+        copies, workspaces = self._copies(operands[1], 3 if is_half else 2), _workspaces(packed)
+        accumulated = to_key.new_empty(self._floats(operands[1]))
         rest = [lse, grad, to_query, to_key, to_value, copies, accumulated, workspaces]
         if is_half:
             compute("half_attention_gradients", packed, *rest)
@@ -87,18 +87,19 @@ class NativeKernels:
         return to_query, to_key, to_value
 
     def _as_computed(self, query: Tensor, *keys_and_values: Tensor) -> tuple[tuple[Tensor, ...], bool]:
-        """The tensors in the type of the arithmetic, without gaps, keys and values at all their places; and whether
-        that type is bfloat16: where all of them are."""
+        """Contiguous tensors in the dtype of the arithmetic, with keys and values copied to all their positions, and
+        whether that dtype is bfloat16 (if all tensors are)."""
         tensors = (query, *map(self.layout.spread, keys_and_values))
         is_half = all(x.dtype == torch.bfloat16 for x in tensors)
         return tuple((x if is_half else x.float()).contiguous() for x in tensors), is_half
 
     def _floats(self, key: Tensor) -> int:
-        """Floats of all accumulators: what suffixes add to the gradients of the keys and values of prefixes."""
+        """Floats of all accumulators, which collect the contributions of suffixes to the gradients of prefix keys and
+        values."""
         return 2 * self._sequences.most_accumulators * self._sequences.prefix_tokens * key[0].numel()
 
     def _copies(self, key: Tensor, count: int) -> Tensor:
-        """Memory for copies of the keys or values [N, K, w] in other layouts."""
+        """Buffer for copies of the keys or values [N, K, w] in other layouts."""
         return key.new_empty(count * self._sequences.all_columns * key[0].numel())
 
 
@@ -123,7 +124,7 @@ class _Sequences:
         self.prefix_tokens, self.most_accumulators = int(length[is_shared].sum()), int(accumulators.max())
 
     def struct(self, tensors: tuple[Tensor, ...], scale: float) -> PackedSequence:
-        """The struct for queries, keys and values. It holds pointers: the caller must hold the tensors."""
+        """The struct for queries, keys and values. It holds pointers, so the caller must keep the tensors alive."""
         query, key, _ = tensors
         sizes = (query.shape[1], key.shape[1], query.shape[2], len(self.arrays[0]))
         arrays, pointers = ([x.data_ptr() for x in each] for each in (self.arrays, tensors))
@@ -133,8 +134,8 @@ class _Sequences:
 
 
 def _assign_accumulators(prefix: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """`accumulator` and `next_suffix` of all sequences (see `structs.hpp`): the suffixes of a prefix take its
-    accumulators in turn."""
+    """`accumulator` and `next_suffix` of all sequences (see `structs.hpp`): suffixes use the accumulators of their
+    prefix in turn."""
     accumulator, next_suffix = [0] * len(prefix), [-1] * len(prefix)
     suffixes: defaultdict[int, list[int]] = defaultdict(list)
     for sequence, continued in enumerate(prefix):
@@ -149,10 +150,10 @@ def _assign_accumulators(prefix: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def _workspaces(packed: PackedSequence) -> Tensor:
-    """Memory for the workspaces of all threads."""
+    """Buffer for the workspaces of all threads."""
     return torch.empty(torch.get_num_threads() * size_of("packed_attention_workspace", packed))
 
 
 def _sums_before(counts: Tensor) -> Tensor:
-    """The exclusive cumulative sum: for each entry, the sum of the entries before it."""
+    """Exclusive cumulative sum."""
     return counts.cumsum(0) - counts

@@ -1,4 +1,4 @@
-"""The compiled library in Python: its functions, a check of the structs they take, and the threads they run on."""
+"""Python bindings of the compiled library: function signatures, struct checks and the thread pool."""
 
 import logging
 from ctypes import (
@@ -36,7 +36,7 @@ from tutelage.engines.cpu.native.structs import (
 )
 
 LANES = 16
-"""Floats of a vector of the kernels."""
+"""Floats per vector of the kernels."""
 _log = logging.getLogger(__name__)
 
 _TYPES: dict[str, Any] = {
@@ -51,14 +51,14 @@ _TYPES: dict[str, Any] = {
     "m": POINTER(POINTER(StepModel)),
     "l": POINTER(POINTER(StepLines)),
 }
-"""The types of arguments: pointers to numbers, integers and floats, then pointers to structs."""
+"""Argument types: pointers to numbers, integers and floats, then pointers to structs."""
 SIZES = {
     "step_workspace": "mlii",
     "float_product_workspace": "F",
     "packed_attention_workspace": "S",
     "parts": "ii",
 }
-"""The functions that return a number, with the types of their arguments."""
+"""Functions that return a number, with their argument types."""
 KERNELS = {
     "step": "TmliApppp",
     "product": "TMippp",
@@ -86,23 +86,23 @@ KERNELS = {
     "mixed_rotate": "Tiiiipppfpfp",
     "mixed_add": "Tippp",
 }
-"""The functions that compute something on the threads of a pool, with the types of their arguments."""
+"""Functions that run on a thread pool, with their argument types."""
 SERIAL = {"exponential": "ppi"}
-"""The functions that compute something on one thread."""
+"""Functions that run on one thread."""
 
 
 @cache
 def library() -> Any:
-    """The loaded library, with the types of its functions.
+    """The loaded library, with typed functions.
 
-    Raises TutelageError where it cannot be compiled or loaded, and where a struct has another size than in Python.
+    Raises TutelageError if it cannot be compiled or loaded, or if a struct differs in size from Python's.
     """
     path = built()
     try:
         found = CDLL(str(path))
     except OSError as error:
         raise TutelageError(
-            f"The compiled kernels {path} cannot be loaded ({error}): delete the file to have it made anew."
+            f"The compiled kernels {path} cannot be loaded ({error}): delete the file to rebuild it."
         ) from error
     _check_structs(found, path)
     for functions, result in ((SIZES, c_int64), (KERNELS, None), (SERIAL, None)):
@@ -113,7 +113,7 @@ def library() -> Any:
 
 
 def compute(kernel: str, *arguments: Any) -> None:
-    """Call one of `KERNELS` on the threads of torch's pool. Tensors and structs are passed by their addresses."""
+    """Call one of `KERNELS` on torch's thread pool. Tensors and structs are passed by address."""
     function = getattr(library(), f"tutelage_{kernel}")
     function(byref(thread_pool()), *map(_passed, arguments))
 
@@ -132,7 +132,7 @@ def _passed(argument: Any) -> Any:
 
 @cache
 def is_available() -> bool:
-    """Whether the compiled library can be loaded. Logs one warning with the reason where it cannot."""
+    """Whether the compiled library can be loaded. Logs one warning with the reason if it cannot."""
     try:
         library()
     except TutelageError as error:
@@ -144,12 +144,12 @@ def is_available() -> bool:
 
 
 def warn_disabled(reason: str) -> None:
-    """Log that a compiled kernel failed its trial and is not used, for the `reason` given."""
-    _log.warning("%s Please report that, with the processor and the compiler.", reason)
+    """Log that a compiled kernel failed its trial and is disabled, with the `reason`."""
+    _log.warning("%s Please report this with your CPU and compiler.", reason)
 
 
 def _check_structs(found: CDLL, path: Path) -> None:
-    """Raise TutelageError where a struct has another size or alignment in the library than in Python."""
+    """Raise TutelageError if the size or alignment of a struct differs between the library and Python."""
     found.tutelage_struct_layout.argtypes = [c_char_p, POINTER(c_int64), POINTER(c_int64)]
     found.tutelage_struct_layout.restype = c_int64
     for struct in STRUCTS:
@@ -158,29 +158,28 @@ def _check_structs(found: CDLL, path: Path) -> None:
             raise TutelageError(
                 f"The compiled kernels {path} have a struct {struct.__name__} of {counted(compiled[0], 'byte')}, "
                 f"aligned to {compiled[1]}, where Python has one of {counted(own[0], 'byte')}, aligned to {own[1]}. "
-                "Delete the file to have it made anew; if that does not help, please report it with the compiler, "
+                "Delete the file to rebuild it; if that does not help, please report it with the compiler, "
                 "and use --engine plain."
             )
 
 
 def _compiled_layout(found: CDLL, struct: type[Structure]) -> tuple[int, int]:
-    """Size and alignment of a struct in the library, in bytes; zeros where the library has none of that name."""
+    """Size and alignment of a struct in the library, in bytes; zeros if the library lacks it."""
     size, aligned = c_int64(0), c_int64(0)
     found.tutelage_struct_layout(struct.__name__.encode(), byref(size), byref(aligned))
     return size.value, aligned.value
 
 
 def thread_pool() -> ThreadPool:
-    """The threads of torch's pool, as many as `torch.get_num_threads()` says now."""
+    """Torch's thread pool, with `torch.get_num_threads()` threads."""
     return ThreadPool(*_runtime(), torch.get_num_threads())
 
 
 @cache
 def _runtime() -> tuple[int | None, ...]:
-    """Addresses of GOMP_parallel and omp_get_thread_num in the OpenMP runtime that torch runs on; None without one.
+    """Addresses of GOMP_parallel and omp_get_thread_num in torch's OpenMP runtime; None without one.
 
-    dlsym looks for a name in a library and in those that it was linked with. The runtimes of GCC, LLVM and Intel all
-    have these names.
+    dlsym searches a library and its dependencies. The runtimes of GCC, LLVM and Intel all export these names.
     """
     names = ("GOMP_parallel", "omp_get_thread_num")
     for path in sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")):

@@ -1,10 +1,10 @@
-"""Finds or makes the shared library of the sources beside this file for this processor.
+"""Locates or compiles the shared library of the sources in this folder for this CPU.
 
-Wheels bring libraries that `hatch_build.py` compiled for a few kinds of processors (TARGETS), in `prebuilt`. The
-first that this processor can run is used if it was made of these very sources. Where there is none, the sources are
-compiled, once, for exactly this processor. That library is kept in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), under
-a name that is a hash of all that it depends on: the sources, the compiler, its flags and the processor. So no library
-in that folder is ever out of date, and several machines may share the folder.
+Wheels contain libraries that `hatch_build.py` compiled for several CPU types (TARGETS), in `prebuilt`. The first one
+that this CPU can run is used if it was built from the same sources. Otherwise the sources are compiled once for exactly
+this CPU. The library is cached in $XDG_CACHE_HOME/tutelage (~/.cache/tutelage), named by a hash of all its inputs: the
+sources, the compiler, its flags and the CPU. Cached libraries are therefore never stale, and several machines may share
+the folder.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ SOURCES = [
 COMPILERS = ("g++", "c++", "clang++")
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi")
-"""Flags of the compiler. Without -ffast-math, since infinities and NaN must pass through sums and softmax."""
+"""Compiler flags. Without -ffast-math, since infinities and NaN must propagate through sums and softmax."""
 INSTEAD = "Install g++ or clang++ (CXX names another), or use --engine plain."
 
 
 class Target(NamedTuple):
-    """A kind of processor that wheels bring a library for: its name, the flags of the compiler, the instruction sets
-    that a processor must have, by their names in /proc/cpuinfo."""
+    """A CPU type with a prebuilt library: its name, the compiler flags, and the required instruction sets by their
+    names in /proc/cpuinfo."""
 
     name: str
     flags: str
@@ -61,16 +61,16 @@ TARGETS = {
     ("linux", "aarch64"): (Target("armv8-a", "-march=armv8-a"),),
     ("darwin", "arm64"): (Target("apple-m1", "-mcpu=apple-m1"),),
 }
-"""What wheels are built for, by system and machine; the fastest target comes first."""
+"""Targets of wheels by system and machine, fastest first."""
 PREBUILT = Path(__file__).with_name("prebuilt")
-"""The folder of the libraries that came with the package; a checkout has none."""
+"""Folder of the prebuilt libraries of the package; absent in a checkout."""
 
 
 def built() -> Path:
-    """The path of the library for this processor: one that came with the package, or else one that is compiled unless
-    it exists. CXX names a compiler to use in any case.
+    """The path of the library for this CPU: a prebuilt one, else a cached or newly compiled one. CXX, if set, names the
+    compiler and disables prebuilt libraries.
 
-    Raises TutelageError where there is no compiler, where compiling fails, and where the folder cannot be written to.
+    Raises TutelageError if there is no compiler, if compilation fails, or if the folder is not writable.
     """
     ready = None if os.environ.get("CXX") else _prebuilt()
     if ready is not None:
@@ -85,12 +85,12 @@ def built() -> Path:
 
 
 def targets() -> tuple[Target, ...]:
-    """What a wheel built on this machine brings libraries for; none on a machine that no wheels are built on."""
+    """Targets of a wheel built on this machine; empty on platforms without wheels."""
     return TARGETS.get((sys.platform, platform.machine()), ())
 
 
 def prebuilt_name(target: Target) -> str:
-    """The file name of the library of these sources for `target`."""
+    """File name of the library of these sources for `target`."""
     digest = hashlib.sha256("\0".join([*FLAGS, target.flags]).encode())
     digest.update(content())
     return f"kernels-{target.name}-{digest.hexdigest()[:20]}.so"
@@ -104,7 +104,7 @@ def prebuild(target: Target, folder: Path) -> Path:
 
 
 def _prebuilt() -> Path | None:
-    """The first library of the package that was made of these sources and that this processor can run."""
+    """The first prebuilt library that matches these sources and that this CPU can run."""
     if not PREBUILT.is_dir():
         return None
     has = _instruction_sets()
@@ -113,22 +113,22 @@ def _prebuilt() -> Path | None:
 
 
 def _instruction_sets() -> frozenset[str]:
-    """The instruction sets of the processor; empty where the system does not tell them."""
+    """Instruction sets of the CPU; empty if the system does not report them."""
     lines = (line for line in processor().splitlines() if line.startswith("flags"))
     return frozenset(next(lines, "").partition(":")[2].split())
 
 
 @cache
 def multiplies_bf16() -> bool:
-    """Whether this processor has instructions for products of bf16: AVX512-BF16, AMX, or those of ARM. True where the
-    system does not tell."""
+    """Whether this CPU has instructions for bf16 products: AVX512-BF16, AMX, or those of ARM. True if the system does
+    not report them."""
     words = {word for line in processor().splitlines() for word in line.split()}
-    told = bool(words & {"fpu", "fp"})  # every list of instruction sets has one of them
-    return not told or bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
+    is_reported = bool(words & {"fpu", "fp"})  # every list of instruction sets has one of them
+    return not is_reported or bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def content() -> bytes:
-    """The text of all sources and headers."""
+    """Concatenated text of all sources and headers."""
     paths = (*SOURCES, *sorted(SOURCES[0].parent.glob("*.hpp")))
     return b"".join(path.read_bytes() for path in paths)
 
@@ -137,26 +137,26 @@ def content() -> bytes:
 def _compile(command: list[str], target: Path) -> None:
     """Compile the sources into `target`.
 
-    The compiler writes to a temporary name, which is renamed at the end: two processes may compile at once, and neither
-    sees an incomplete library.
+    The compiler writes to a temporary file that is renamed at the end, so processes may compile concurrently and never
+    see an incomplete library.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
     except OSError as error:
         raise TutelageError(
-            f"The compiled kernels cannot be kept in {target.parent} ({error.strerror}): set XDG_CACHE_HOME to "
-            "a folder that can be written to, or use --engine plain."
+            f"The compiled kernels cannot be written to {target.parent} ({error.strerror}): set XDG_CACHE_HOME "
+            "to a writable folder, or use --engine plain."
         ) from error
     os.close(number)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *map(str, SOURCES), "-o", name], capture_output=True, text=True, check=False
         )
-        if done.returncode:
+        if process.returncode:
             raise TutelageError(
                 f"The kernels could not be compiled: {shlex.join(command)} ended with status "
-                f"{done.returncode} ({_first_error(done.stderr)}). {INSTEAD}"
+                f"{process.returncode} ({_first_error(process.stderr)}). {INSTEAD}"
             )
         os.replace(name, target)
     finally:
@@ -164,34 +164,34 @@ def _compile(command: list[str], target: Path) -> None:
 
 
 def _compiler() -> list[str]:
-    """The command of the compiler, with the flags that CXX may contain."""
-    wanted = shlex.split(os.environ.get("CXX", ""))
-    for name in wanted[:1] or COMPILERS:
+    """The compiler command, including flags from CXX."""
+    command = shlex.split(os.environ.get("CXX", ""))
+    for name in command[:1] or COMPILERS:
         if shutil.which(name):
-            return wanted or [name]
-    looked = wanted[0] if wanted else ", ".join(COMPILERS)
+            return command or [name]
+    names = command[0] if command else ", ".join(COMPILERS)
     raise TutelageError(
-        f"Compiling the kernels needs a C++ compiler, and there is none here (looked for {looked}). {INSTEAD}"
+        f"Compiling the kernels needs a C++ compiler, but none was found (tried {names}). {INSTEAD}"
     )
 
 
 def folder() -> Path:
-    """Where what is made for this machine is kept."""
+    """Cache folder for machine-specific files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tutelage"
 
 
 def _tuned() -> str:
-    """The flag that makes a compiler use all instructions of this processor."""
+    """The compiler flag that enables all instructions of this CPU."""
     return "-march=native" if platform.machine() in ("x86_64", "AMD64", "i686") else "-mcpu=native"
 
 
 def _version(compiler: str) -> str:
-    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    return done.stdout
+    process = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    return process.stdout
 
 
 def processor() -> str:
-    """The name and the instruction sets of the processor, as far as the system tells them."""
+    """Name and instruction sets of the CPU, as far as the system reports them."""
     try:
         lines = CPUINFO.read_text().splitlines()
     except OSError:
@@ -201,6 +201,6 @@ def processor() -> str:
 
 
 def _first_error(output: str) -> str:
-    """The first line of the compiler's output that contains an error, at most 300 characters of it."""
+    """The first error line of the compiler's output, cut to 300 characters."""
     lines = [line for line in output.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line), lines[0] if lines else "no message")[:300]

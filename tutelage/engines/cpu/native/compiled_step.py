@@ -1,7 +1,7 @@
-"""The compiled decoding step: the weights of a model as `step.cpp` reads them, and tokens and pointers for it.
+"""The compiled decoding step: packs the weights of a model for `step.cpp` and passes tokens and pointers.
 
-Weights are panels of sixteen rows of W, feature by feature, in one arena. In bfloat16 they take half of the memory, and
-a step takes little more than the time of reading them. Adapters are computed as in a forward pass, beside W (see
+Weights are stored as panels of sixteen rows of W, feature by feature, in one arena. bfloat16 halves their memory; the
+time of a step is little more than that of reading them. Adapters are computed beside W, as in a forward pass (see
 `fused.linears`).
 """
 
@@ -30,10 +30,10 @@ from tutelage.engines.network import inner, trunk
 
 
 class NativeWeights:
-    """Copies of the weights of a model, and of its head where that is one matrix.
+    """Copies of the weights of a model, and of its head if that is one matrix.
 
-    `model` is the struct for `step.cpp`, `layers` are its layers. Raises TutelageError where a linear layer is not one
-    matrix, and where the layers have different shapes. `dtype` is float32 or bfloat16.
+    `model` is the struct for `step.cpp`, `layers` are its layers. Raises TutelageError if a linear layer is not one
+    matrix or the layers differ in shape. `dtype` is float32 or bfloat16.
     """
 
     @torch.no_grad()
@@ -44,17 +44,17 @@ class NativeWeights:
             raise TutelageError(
                 "The compiled step serves no model whose layers have several shapes. Use --engine plain."
             )
-        found = matrix(self.output)
+        head = matrix(self.output)
         self.held: list[Tensor] = []  # the tensors that pointers point to
         self.panels: dict[int, PanelLinear] = {}
-        """The products in bfloat16 that `MixedLinears` computes, by the address of their first weight: those
-        without merged adapters."""
+        """bfloat16 products without merged adapters, as used by `MixedLinears`, keyed by the address of their first
+        weight."""
         products = [parts for layer in stack.layers for parts in _products(layer)]
-        if found is not None:
+        if head is not None:
             products.append([self.output])
         self.arena = Arena(floats for parts in products for floats in self._sizes(parts))
         self.layers = (Layer * len(stack.layers))(*map(self._layer, stack.layers))
-        self.head = None if found is None else self._matrix([self.output])
+        self.head = None if head is None else self._matrix([self.output])
         attention, gate = stack.layers[0].self_attn, stack.layers[0].mlp
         width, norm = int(attention.head_dim), stack.norm
         heads, keys = (part.out_features // width for part in (attention.q_proj, attention.k_proj))
@@ -64,7 +64,7 @@ class NativeWeights:
     def _layer(self, layer: Any) -> Layer:
         attention = layer.self_attn
         heads, mixed, gate_and_up, down = _products(layer)
-        found = Layer(
+        struct = Layer(
             heads=self._matrix(heads),
             mixed=self._matrix(mixed),
             gate_and_up=self._matrix(gate_and_up, alternating=True),
@@ -79,29 +79,28 @@ class NativeWeights:
         }
         for name, norm in norms.items():
             if norm is not None:
-                setattr(found, f"{name}norm", self._held(norm.weight))
-                setattr(found, f"{name}epsilon", epsilon_of(norm))
-        return found
+                setattr(struct, f"{name}norm", self._held(norm.weight))
+                setattr(struct, f"{name}epsilon", epsilon_of(norm))
+        return struct
 
     def _adapted(self, parts: Sequence[nn.Module]) -> list[AdaptedLinear] | None:
-        """The layers with their adapters where the step computes these; None where it has none, or they are merged, as
-        those of the head are."""
+        """The layers with their adapters, if the step computes these; None without adapters or if they are merged, as
+        in the head."""
         if parts[0] is self.output:
             return None
-        found = [layer for layer in map(AdaptedLinear.of, parts) if layer is not None]
-        has_adapters = any(layer.lora_a is not None for layer in found)
-        decoded = not self.half or all(map(is_decoded, found))
-        return found if has_adapters and len(found) == len(parts) and decoded else None
+        layers = [layer for layer in map(AdaptedLinear.of, parts) if layer is not None]
+        has_adapters = any(layer.lora_a is not None for layer in layers)
+        decoded = not self.half or all(map(is_decoded, layers))
+        return layers if has_adapters and len(layers) == len(parts) and decoded else None
 
     def _sizes(self, parts: Sequence[Any]) -> list[int]:
-        """Floats of the panels of a product, and of its adapters."""
+        """Floats of the panels of a product and of its adapters."""
         features, outs = int(parts[0].in_features), [int(part.out_features) for part in parts]
         rank = sum(layer.rank() for layer in self._adapted(parts) or [])
         return floats_of(outs, features, rank, half=self.half)
 
     def _matrix(self, parts: Sequence[nn.Module], *, alternating: bool = False) -> Matrix:
-        """The product of layers over the same features, one below the other. The panels of two of one shape may
-        alternate."""
+        """The stacked product of layers with a common input. The panels of two layers of equal shape may alternate."""
         layers = self._adapted(parts) or [AdaptedLinear(*matrix_of(part)) for part in parts]
         panels = panels_of_layers(layers, half=self.half, alternating=alternating, allocate=self.arena.take)
         merged = [
@@ -114,13 +113,13 @@ class NativeWeights:
         return panels.matrix
 
     def _held(self, x: Tensor) -> int:
-        """The address of a tensor in float32, which is kept alive."""
+        """The address of the tensor in float32, kept alive by this object."""
         self.held.append(x.detach().float().contiguous())
         return self.held[-1].data_ptr()
 
 
 def can_be_laid_out(model: nn.Module, dtype: torch.dtype = torch.float32) -> bool:
-    """Whether `NativeWeights` takes the layers of a model that has a fused step, in that precision."""
+    """Whether `NativeWeights` supports the layers of a model with a fused step in `dtype`."""
     stack = trunk(model)
     parts: list[Any] = [part for layer in stack.layers for parts in _products(layer) for part in parts]
     pairs = dtype == torch.bfloat16 and all(int(part.in_features) % 2 == 0 for part in parts)
@@ -141,14 +140,14 @@ def _shape(layer: Any) -> tuple[int, ...]:
 
 
 def _weight_of(part: Any) -> Tensor:
-    """The weight of a layer without its adapters."""
+    """Weight of a layer without its adapters."""
     base: Any = part.get_base_layer() if isinstance(part, LoraLinear) else part
     weight: Tensor = base.weight
     return weight
 
 
 def _products(layer: Any) -> list[list[Any]]:
-    """The projections of a layer, those over the same features together."""
+    """The projections of a layer, grouped by common input."""
     attention, gate = layer.self_attn, layer.mlp
     return [
         [attention.q_proj, attention.k_proj, attention.v_proj],
@@ -162,9 +161,9 @@ def _products(layer: Any) -> list[list[Any]]:
 
 
 class NativeStep:
-    """A decoding step in C++, on the keys and values in `cache`. It computes what `FusedStep` computes.
+    """A decoding step in C++ on the keys and values in `cache`, equivalent to `FusedStep`.
 
-    The activations of each layer are written to the memory of `recording`, where there is one.
+    The activations of each layer are written to `recording`, if any.
     """
 
     def __init__(
@@ -177,7 +176,7 @@ class NativeStep:
         stack = trunk(model)
         self.embed, self.angles, self.layers = stack.embed_tokens, stack.rotary_emb, list(stack.layers)
         self.weights, self.cache, self.recording = weights, cache, recording
-        # structs of its own: they point to the keys and values of this step's lines
+        # separate structs, which point to the keys and values of this step's lines
         self.structs = type(weights.layers).from_buffer_copy(weights.layers)
         self.model = StepModel.from_buffer_copy(weights.model)
         self.model.layers = self.structs
@@ -191,7 +190,7 @@ class NativeStep:
         return joint_states([self], tokens, positions)
 
     def update(self) -> None:
-        """Point to the lines and to their keys and values, where they are now."""
+        """Update the pointers to the lines and to their keys and values."""
         self.lines.written = self.cache.written
         if self.version == self.cache.version:
             return
@@ -211,7 +210,7 @@ class NativeStep:
         self.blocks = None if self.recording is None else self._activation_blocks(self.recording)
 
     def _activation_blocks(self, recording: Recording) -> ActivationBlocks | None:
-        """Addresses at which the activations of the rows are kept; None where the prompts were not recorded."""
+        """Addresses for the activations of the rows; None if the prompts were not recorded."""
         blocks, groups = recording.blocks(self.layers), recording.groups
         if blocks is None:
             return None
@@ -228,7 +227,7 @@ def joint_states(
 ) -> Float[Tensor, "n d"]:
     """The last hidden states of one token of each line of several steps on the same weights, which are read once.
 
-    The lines of a step follow those of the steps before it. Activations are recorded of a single step only.
+    Lines are concatenated in the order of the steps. Activations are recorded only for a single step.
     """
     first, count = steps[0], len(steps)
     x = first.embed(tokens).float().contiguous()
@@ -246,7 +245,7 @@ def joint_states(
 
 
 class NativeHead:
-    """x Wᵀ + b in C++, to be the `module` of a `Head`."""
+    """x Wᵀ + b in C++, for use as the `module` of a `Head`."""
 
     def __init__(self, weights: NativeWeights, matrix: Matrix) -> None:
         self.weights, self.matrix = weights, matrix
@@ -262,5 +261,5 @@ class NativeHead:
 
 
 def native_head(head: Head, weights: NativeWeights) -> Head:
-    """`head` on the compiled product, where its matrix was laid out; else `head` itself."""
+    """`head` on the compiled product if its matrix was laid out, else `head` itself."""
     return head if weights.head is None else replace(head, module=NativeHead(weights, weights.head))

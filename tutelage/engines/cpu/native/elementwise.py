@@ -1,9 +1,9 @@
-"""The operations of a model between its matrix products, in one pass over memory each: tensors for `elementwise.cpp`,
-and for `mixed.cpp` where the products are in bfloat16.
+"""Operations between the matrix products of a model, each in one pass over memory: bindings of `elementwise.cpp`, and
+of `mixed.cpp` for bfloat16 products.
 
-The kernels take rows of whole vectors on a CPU. Those of float32 pay from 2¹⁵ numbers on; a caller asks `supports`
-first. Those called `mixed` read and write operands of products in bfloat16 and residual streams in float32, and compute
-in float32; a caller asks `mixed_supports`. Sums have the same bits for any number of threads.
+The kernels take rows of whole vectors on a CPU. The float32 kernels pay off from 2¹⁵ elements; call `supports` first.
+The `mixed` kernels use bfloat16 operands of products and float32 residual streams, and compute in float32; call
+`mixed_supports` first. Sums are bit-identical for any number of threads.
 """
 
 from functools import cache
@@ -30,13 +30,13 @@ Pairs = BFloat16[Tensor, "N two_d"]
 """Rows [g | u]."""
 Heads = BFloat16[Tensor, "N all w"]
 LARGE = 1 << 15
-"""Numbers from which a kernel is faster than the operations of torch, whose cost a call would otherwise equal."""
+"""Number of elements from which a kernel is faster than torch's operations."""
 
 
 def supports(x: Float[Tensor, "..."], *, whole: bool = True, small: bool = False) -> bool:
-    """Whether the kernels take rows like those of `x`, and are available. `whole`: rows must be whole vectors.
+    """Whether the kernels are available and support rows like those of `x`. `whole`: rows must be whole vectors.
 
-    With `small`, they take few numbers too: then the bits of a row do not depend on how many rows there are.
+    `small`: small tensors are accepted too, so that the result for a row is bit-identical for any number of rows.
     """
     if x.dtype != torch.float32 or x.device.type != "cpu" or not (small or x.numel() >= LARGE):
         return False
@@ -45,15 +45,14 @@ def supports(x: Float[Tensor, "..."], *, whole: bool = True, small: bool = False
 
 
 def supports_rotation(x: Float[Tensor, "... H w"], cos: Float[Tensor, "..."]) -> bool:
-    """Whether `rotate` takes these: heads of two halves of whole vectors, and angles of each token for itself."""
+    """Whether `rotate` supports these: heads of two halves of whole vectors, and angles per token."""
     width = x.shape[-1]
     fits = cos.dtype == x.dtype and cos.shape == (*x.shape[:-2], 1, width) and width % (2 * LANES) == 0
     return fits and supports(x, small=True)
 
 
 def mixed_supports(*sizes: int) -> bool:
-    """Whether the kernels called `mixed` are available and agree with torch here, and rows of these sizes are whole
-    vectors."""
+    """Whether the `mixed` kernels are available and agree with torch, and rows of these sizes are whole vectors."""
     return all(size % LANES == 0 for size in sizes) and is_available() and _mixed_agree_with_torch()
 
 
@@ -113,7 +112,8 @@ def norm_gradients(grad: Rows, x: Rows, r: Scale, weight: Weight, more: Rows | N
 def mixed_norm_gradients(
     grad: Operand, x: Stream, weight: Weight, r: Float32[Tensor, " N"], more: Stream | None = None
 ) -> tuple[Stream, Operand, Weight]:
-    """The gradient of x of RMSNorm plus `more`, the same in bfloat16, and the gradient of w, from `grad`, that of y."""
+    """The gradient of x of RMSNorm plus `more`, the same in bfloat16, and the gradient of w, from the gradient `grad`
+    of y."""
     grad, x, r, weight = (each.contiguous() for each in (grad, x, r, weight))
     more = None if more is None else more.contiguous()
     to_x, half = torch.empty_like(x), torch.empty_like(grad)
@@ -126,7 +126,7 @@ def mixed_norm_gradients(
 
 
 def swiglu(gate: Rows, up: Rows) -> Rows:
-    """p = silu(g) · u, with the bits that a decoding step computes."""
+    """p = silu(g) · u, bit-identical to a decoding step."""
     gate, up = gate.contiguous(), up.contiguous()
     product = torch.empty_like(gate)
     compute("swiglu", gate.numel(), gate, up, product)
@@ -150,7 +150,7 @@ def gate_gradients(gate: Rows, up: Rows, grad: Rows) -> tuple[Rows, Rows, Rows]:
 
 
 def mixed_swiglu_gradients(pairs: Pairs, grad: Operand) -> tuple[Operand, Pairs]:
-    """p = silu(g) · u of rows [g | u], and the gradients of these rows from `grad`, that of p."""
+    """p = silu(g) · u of rows [g | u], and the gradients of these rows from the gradient `grad` of p."""
     pairs, grad = pairs.contiguous(), grad.contiguous()
     product, to_pairs = torch.empty_like(grad), torch.empty_like(pairs)
     compute("mixed_swiglu_gradients", *grad.shape, pairs, grad, product, to_pairs)
@@ -163,7 +163,7 @@ def mixed_swiglu_gradients(pairs: Pairs, grad: Operand) -> tuple[Operand, Pairs]
 def rotate(
     x: Float[Tensor, "*tokens H w"], cos: Angle, sin: Angle, direction: float
 ) -> Float[Tensor, "*tokens H w"]:
-    """The pairs (x[i], x[i + w/2]) rotated by their angles, or back where `direction` is −1, not 1."""
+    """The pairs (x[i], x[i + w/2]) rotated by their angles, in reverse if `direction` is −1."""
     x, cos, sin = (each.contiguous() for each in (x, cos, sin))
     y = torch.empty_like(x)
     compute("rotate", cos.numel() // x.shape[-1], *x.shape[-2:], x, cos, sin, direction, y)
@@ -178,7 +178,7 @@ def rotate_in_place(x: Heads, heads: int, cos: Angle, sin: Angle, direction: flo
 def norm_and_rotate_in_place(
     x: Heads, start: int, heads: int, cos: Angle, sin: Angle, weight: Float32[Tensor, " w"], epsilon: float
 ) -> Float32[Tensor, "N heads 1"]:
-    """Rotate the RMSNorm of each of `heads` heads from `start` on, without rounding it first; returns the r of the
+    """Rotate the RMSNorm of `heads` heads starting at `start`, without intermediate rounding; returns r of the
     norms."""
     weight, r = weight.contiguous(), weight.new_empty(len(x), heads, 1)
     _rotate_in_place(x, start, heads, cos, sin, 1.0, weight, epsilon, r)
@@ -199,7 +199,7 @@ def _rotate_in_place(
 def mixed_add(
     x: Float32[Tensor, "..."], more: BFloat16[Tensor, "..."], *, out: Float32[Tensor, "..."] | None = None
 ) -> Float32[Tensor, "..."]:
-    """x + `more`, into `out` where it is given. The number of entries is a multiple of 16; `x` and `out` are
+    """x + `more`, written to `out` if given. The number of entries is a multiple of 16; `x` and `out` are
     contiguous."""
     more, out = more.contiguous(), torch.empty_like(x) if out is None else out
     assert x.is_contiguous()
@@ -217,14 +217,14 @@ def sum_of_squares(x: Float[Tensor, "..."]) -> Float64[Tensor, ""]:
 
 
 def softmax_in_place(logits: Float[Tensor, "n V"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Replace logits by their softmax; returns max x and log Σ exp(x − max x) of each row."""
+    """Replace logits by their softmax in place; returns max x and log Σ exp(x − max x) of each row."""
     maximum, log_sum = logits.new_empty(2, len(logits))
     compute("softmax", *logits.shape, logits, maximum, log_sum)
     return maximum, log_sum
 
 
 def _parts(x: Tensor) -> int:
-    """The number of parts that the kernels divide the rows of x into."""
+    """Number of parts into which the kernels divide the rows of x."""
     return size_of("parts", x.numel() // x.shape[-1], x.shape[-1])
 
 
@@ -234,7 +234,7 @@ def _parts(x: Tensor) -> int:
 @cache
 @torch.enable_grad()
 def _agree_with_torch() -> bool:
-    """Whether all kernels in float32 agree with torch in double precision on a few rows, on this machine."""
+    """Whether all float32 kernels agree with torch in double precision on a few rows, on this machine."""
     wave = torch.arange(4 * 6 * 2 * LANES, dtype=torch.float32).mul(0.7).sin().view(4, 6, 2 * LANES)
     x, grad, up, more = wave
     weight, r = up[0], more[:, :1].exp()
@@ -250,7 +250,7 @@ def _agree_with_torch() -> bool:
     expected += [torch.cat(rotated.unbind(-1), -1), exact[0].square().sum()]
     expected += [logits.double().softmax(-1), logits.double().logsumexp(-1)]
     to_norm = norm_gradients(grad, x, scale.detach().float(), weight, more)
-    found = [
+    results = [
         rms_norm(x, weight, 0.0)[0],
         scaled_rows(x, r, weight),
         *to_norm,
@@ -259,10 +259,10 @@ def _agree_with_torch() -> bool:
     ]
     back = rotate(torch.cat((x, up), -1).unsqueeze(1), angles.cos(), angles.sin(), -1.0)
     maximum, log_sum = softmax_in_place(logits)
-    found += [back.squeeze(1), sum_of_squares(x), logits, maximum + log_sum]
+    results += [back.squeeze(1), sum_of_squares(x), logits, maximum + log_sum]
     same = all(
         torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-4)
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(results, expected, strict=True)
     )
     if not same:
         warn_disabled("The compiled element-wise kernels are not used: their results differ from torch's.")
@@ -272,11 +272,11 @@ def _agree_with_torch() -> bool:
 @cache
 @torch.enable_grad()
 def _mixed_agree_with_torch() -> bool:
-    """Whether all kernels called `mixed` agree with torch in double precision on a few rows, on this machine."""
+    """Whether all `mixed` kernels agree with torch in double precision on a few rows, on this machine."""
     with torch.autocast("cpu", enabled=False):
         same = all(
-            torch.allclose(found.double(), expected, rtol=2**-8, atol=1e-3)
-            for found, expected in _mixed_trial()
+            torch.allclose(actual.double(), expected, rtol=2**-8, atol=1e-3)
+            for actual, expected in _mixed_trial()
         )
     if not same:
         warn_disabled("The compiled kernels for bfloat16 are not used: their results differ from torch's.")
@@ -284,7 +284,7 @@ def _mixed_agree_with_torch() -> bool:
 
 
 def _mixed_trial() -> list[tuple[Tensor, Tensor]]:
-    """The results of the kernels, each with what torch computes in double precision."""
+    """Results of the kernels, each paired with torch's in double precision."""
     wave = torch.arange(4 * 6 * 2 * LANES, dtype=torch.float32).mul(0.7).sin().view(4, 6, 2 * LANES)
     x, more, weight = wave[0], wave[3], wave[1, 0]
     grad, pairs = wave[1].bfloat16(), torch.cat((wave[0], wave[2]), -1).bfloat16()
@@ -298,7 +298,7 @@ def _mixed_trial() -> list[tuple[Tensor, Tensor]]:
     (of_pairs,) = torch.autograd.grad(product, own, grad.double())
     found_h, y, r = mixed_added_norm(x, more.bfloat16(), weight, 1e-6)
     to_h, half, to_weight = mixed_norm_gradients(grad, found_h, weight, r, more)
-    found = [found_h, y, to_h, half, to_weight, mixed_swiglu(pairs), *mixed_swiglu_gradients(pairs, grad)]
+    results = [found_h, y, to_h, half, to_weight, mixed_swiglu(pairs), *mixed_swiglu_gradients(pairs, grad)]
     expected = [h, normed, of_norm[0] + more, of_norm[0] + more, of_norm[1], product, product, of_pairs]
     angles = torch.cat((wave[1, :, :LANES], wave[1, :, :LANES]), -1).unsqueeze(1)
     turned = torch.stack((x, more), 1).bfloat16()
@@ -311,9 +311,13 @@ def _mixed_trial() -> list[tuple[Tensor, Tensor]]:
     r = norm_and_rotate_in_place(normed, 1, 1, angles.cos(), angles.sin(), of_head, 1e-6)
     scale = (own.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
     a, b = (own * scale * of_head).chunk(2, -1)
-    found.append(r[:, 0])
+    results.append(r[:, 0])
     expected.insert(-2, scale)
     expected += [more.bfloat16().double(), torch.cat((a * cos - b * sin, b * cos + a * sin), -1)]
     return list(
-        zip([*found, *turned.unbind(1), *normed.unbind(1)], [each.detach() for each in expected], strict=True)
+        zip(
+            [*results, *turned.unbind(1), *normed.unbind(1)],
+            [each.detach() for each in expected],
+            strict=True,
+        )
     )

@@ -1,9 +1,9 @@
-"""Products of matrices whose rows have the bits of a decoding step: in float32, and in bfloat16 on panels.
+"""Matrix products whose rows are bit-identical to those of a decoding step: in float32, and in bfloat16 on panels.
 
-A sum begins with its first term and ends with its last, whatever the number of rows, so the bits of a row do not depend
-on other rows: they are those of a decoding step (`NativeStep`) on the same weights. `multiply` serves outputs,
-gradients of inputs and gradients of weights in float32, `PanelLinear` outputs in bfloat16. A decoding step has weights
-on `Panels` in either.
+Sums run from the first term to the last for any number of rows, so each row is independent of the others and
+bit-identical to a decoding step (`NativeStep`) on the same weights. `multiply` computes outputs, input gradients and
+weight gradients in float32; `PanelLinear` computes outputs in bfloat16. A decoding step stores weights as `Panels` in
+both cases.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,16 +19,17 @@ from tutelage.engines.cpu.native.bindings import LANES, compute, is_available, s
 from tutelage.engines.cpu.native.structs import FloatProduct, Matrix
 
 TILE = 32
-"""Features of a tile: panels in bfloat16 are padded to a multiple of it."""
+"""Features per tile; bfloat16 panels are padded to a multiple of it."""
 
 
 def multiplies_floats() -> bool:
-    """Whether the kernel in float32 is available and agrees with torch here."""
+    """Whether the float32 kernel is available and agrees with torch on this machine."""
     return is_available() and _floats_agree_with_torch()
 
 
 def supports(features: int) -> bool:
-    """Whether the kernels in bfloat16 are available and agree with torch here, and take rows of so many features."""
+    """Whether the bfloat16 kernels are available, agree with torch on this machine, and support rows of `features`
+    features."""
     return features % 2 == 0 and is_available() and _panels_agree_with_torch()
 
 
@@ -43,7 +44,7 @@ def multiply(
     bias: Float32[Tensor, " N"] | None = None,
     accumulate: bool = False,
 ) -> Float32[Tensor, "M N"]:
-    """A B + bias, written to `into` where it is given, and added to it with `accumulate`.
+    """A B + bias, written to `into` if given, or added to it with `accumulate`.
 
     Transposed views are read in place.
     """
@@ -65,7 +66,7 @@ def multiply(
 
 
 def _contiguous_one_way(x: Tensor) -> Tensor:
-    """The matrix itself where its rows or its columns are contiguous, else a copy."""
+    """The matrix itself if its rows or columns are contiguous, else a copy."""
     return x if 1 in x.stride() else x.contiguous()
 
 
@@ -73,14 +74,14 @@ def _contiguous_one_way(x: Tensor) -> Tensor:
 
 
 def panel_floats(features: int, half: bool) -> int:
-    """Floats that a panel takes. In bfloat16 it is padded to whole tiles, and a float is a pair of its numbers."""
+    """Floats per panel. In bfloat16, panels are padded to whole tiles, and a float holds two elements."""
     return LANES * -(-features // TILE) * TILE // 2 if half else LANES * features
 
 
 def pack(
     weight: Float[Tensor, "out in"], panels: Float32[Tensor, " panels"], step: int, *, half: bool = False
 ) -> None:
-    """Copy W into panels that begin `step` floats apart."""
+    """Copy W into panels with a stride of `step` floats."""
     weight = weight.detach()
     if not half or weight.dtype != torch.bfloat16:
         weight = weight.float()
@@ -90,12 +91,12 @@ def pack(
 
 
 class Panels:
-    """Linear layers over the same features, one below the other, on panels: x ↦ x Wᵀ + b. `half`: in bfloat16, for even
-    numbers of features.
+    """Stacked linear layers with a common input on panels: x ↦ x Wᵀ + b. `half`: in bfloat16, for even numbers of
+    features.
 
     With an `adapter`, A [R, in] and s B [out, R] of all layers, it is x ↦ [W | s B] [x; t] + b with t = A x, in
-    bfloat16 for a multiple of 16 features; the panels have zeros beside an odd rank. The panels of two weights of one
-    shape may alternate, without a difference to results. `allocate` returns memory for so many floats.
+    bfloat16 for a multiple of 16 features; an odd rank is padded with zeros. The panels of two weights of equal shape
+    may alternate, without effect on results. `allocate(n)` returns memory for n floats.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Panels:
         self.held = [panels]
         address = None if bias is None else self._address(bias)
         shape = {"out": sum(sizes), "in_": features + rank, "rank": rank}
-        alternating = alternating and half  # what the step knows of its weights in float32
+        alternating = alternating and half  # float32 steps do not alternate panels
         self.matrix = Matrix(panels.data_ptr(), address, **shape, half=half, alternating=alternating)
         if adapter is not None:
             panel = panel_floats(features, half)
@@ -151,7 +152,7 @@ class PanelLinear(Panels):
     def __call__(
         self, x: BFloat16[Tensor, "N in"]
     ) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
-        """The product, rounded, and t where there is an adapter."""
+        """The rounded product, and t if there is an adapter."""
         y = x.new_empty(len(x), self.matrix.out)
         return y, self._compute(x, y, None)
 
@@ -171,12 +172,12 @@ class PanelLinear(Panels):
 
 
 def panels_of(out: int) -> int:
-    """The number of panels of a matrix with `out` rows."""
+    """Number of panels of a matrix with `out` rows."""
     return -(-out // LANES)
 
 
 def whole_panels(weights: Sequence[Float[Tensor, "_ in"]], alternating: bool) -> list[Float[Tensor, "_ in"]]:
-    """The weights; all as one where they follow each other and the last panel of one would not be full."""
+    """The weights, concatenated if they do not alternate and one of them would not fill its last panel."""
     whole = alternating or all(len(weight) % LANES == 0 for weight in weights[:-1])
     return list(weights) if whole else [torch.cat(list(weights))]
 
@@ -184,8 +185,7 @@ def whole_panels(weights: Sequence[Float[Tensor, "_ in"]], alternating: bool) ->
 def places(
     sizes: Sequence[int], panels: Shaped[Tensor, " all"], panel: int, alternating: bool
 ) -> Iterator[tuple[Shaped[Tensor, " rest"], int]]:
-    """Where the panels of each weight begin, and the step from one to the next, for weights of so many rows. A panel
-    has `panel` numbers."""
+    """Start and stride of the panels of each weight, for weights with `sizes` rows. A panel has `panel` elements."""
     first = 0
     for size in sizes:
         yield panels[first * panel :], panel * (len(sizes) if alternating else 1)
@@ -193,7 +193,8 @@ def places(
 
 
 def floats_of(sizes: Sequence[int], features: int, rank: int, *, half: bool = True) -> list[int]:
-    """The floats that `Panels` allocates for layers of so many outputs, features and an adapter of that rank."""
+    """Floats that `Panels` allocates for layers with `sizes` outputs, `features` inputs and an adapter of rank
+    `rank`."""
     rank += rank % 2 if half else 0
     whole = sum(map(panels_of, sizes)) * panel_floats(features + rank, half)
     return [whole, panels_of(rank) * panel_floats(features, half)] if rank else [whole]
@@ -202,7 +203,7 @@ def floats_of(sizes: Sequence[int], features: int, rank: int, *, half: bool = Tr
 def _padded_columns(
     adapter: tuple[Tensor, Tensor] | None, rank: int, sizes: Sequence[int]
 ) -> Sequence[Tensor | None]:
-    """The columns s B beside each weight, with zeros up to an even rank."""
+    """The columns s B of each weight, zero-padded to an even rank."""
     if adapter is None:
         return [None] * len(sizes)
     return pad(adapter[1], (0, rank - adapter[1].shape[1])).split(list(sizes))
@@ -213,16 +214,18 @@ def _padded_columns(
 
 @cache
 def _floats_agree_with_torch() -> bool:
-    """Whether products of rows, and of columns, agree with torch in double precision on this machine, and a row by
-    itself has the bits that it has among others."""
+    """Whether products of rows and of columns agree with torch in double precision on this machine, and a row alone is
+    bit-identical to the same row among others."""
     wave = torch.arange(37.0 * 70).mul(0.7).sin()
     x, weight, bias = wave.view(37, 70), wave[: 70 * 37].view(70, 37), wave[:37]
     expected = x.double() @ weight.double() + bias.double()
-    found = [
+    results = [
         multiply(a, b, bias=bias) for a, b in ((x, weight), (x.T.contiguous().T, weight.T.contiguous().T))
     ]
-    found.append(torch.cat([multiply(row, weight, bias=bias) for row in x.split(1)]))
-    same = all(torch.allclose(y.double(), expected, atol=1e-4) and torch.equal(y, found[0]) for y in found)
+    results.append(torch.cat([multiply(row, weight, bias=bias) for row in x.split(1)]))
+    same = all(
+        torch.allclose(y.double(), expected, atol=1e-4) and torch.equal(y, results[0]) for y in results
+    )
     if not same:
         warn_disabled("The compiled products in float32 are not used: their results differ from torch's.")
     return same
@@ -230,7 +233,7 @@ def _floats_agree_with_torch() -> bool:
 
 @cache
 def _panels_agree_with_torch() -> bool:
-    """Whether a product agrees with torch in double precision, on this machine."""
+    """Whether a product agrees with torch in double precision on this machine."""
     wave = torch.arange(54 * 70, dtype=torch.float32).mul(0.7).sin().bfloat16()
     x, weight, bias = wave[: 37 * 70].view(37, 70), wave[-17 * 70 :].view(17, 70), wave[:17].float()
     expected = x.double() @ weight.double().T + bias.double()

@@ -1,6 +1,6 @@
-"""The structs of `structs.hpp` for ctypes. `bindings.library` compares their sizes with the compiled ones.
+"""ctypes definitions of `structs.hpp`. `bindings.library` compares their sizes with the compiled ones.
 
-Without torch: a wheel is checked where there is none.
+Does not import torch, since wheels are checked without it.
 """
 
 from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
@@ -17,11 +17,11 @@ class ThreadPool(Structure):
 
 
 class Matrix(Structure):
-    """A linear layer: W [out, in] as panels of sixteen rows, in bfloat16 where it is `half`, and b [out] or null.
+    """A linear layer: W [out, in] as panels of sixteen rows, in bfloat16 if `half`, and b [out] or null.
 
-    With an adapter it is [W | s B], `rank` of whose columns are multiplied with A x; `lora_a` are the panels of A, or
-    null. Where it is `alternating`, panels of the first and of the second half of the rows of W alternate. `beyond` is
-    0 here: C++ sets it.
+    With an adapter it is [W | s B], whose last `rank` columns are multiplied with A x; `lora_a` are the panels of A, or
+    null. If `alternating`, panels of the first and second half of the rows of W alternate. `beyond` is 0 here; C++ sets
+    it.
     """
 
     _fields_ = [
@@ -42,7 +42,7 @@ class Layer(Structure):
 
 
 class StepModel(Structure):
-    """All layers of a model, which have one shape, and the last norm."""
+    """All layers of a model, equal in shape, and the last norm."""
 
     _fields_ = [
         ("layers", POINTER(Layer)),
@@ -109,4 +109,4 @@ STRUCTS: tuple[type[Structure], ...] = (
     FloatProduct,
     PackedSequence,
 )
-"""Every struct that Python and C++ share."""
+"""All structs shared by Python and C++."""
