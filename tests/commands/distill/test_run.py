@@ -208,7 +208,10 @@ def test_settings_that_contradict_each_other(changes, told):
             "one completion per prompt: use --recipe gkd",
         ),
         ({"set": ("penalty.mixture=2",)}, "must be from 0"),
-        ({"recipe": "reverse_kl", "set": ("penalty.mixture=0.5",)}, "penalty.kind=exact, but penalty.kind is k1"),
+        (
+            {"recipe": "reverse_kl", "set": ("penalty.mixture=0.5",)},
+            "penalty.kind=exact, but penalty.kind is k1",
+        ),
     ],
 )
 def test_recipes_that_a_teacher_has_no_use_for(changes, told):
