@@ -118,7 +118,10 @@ def test_a_server_with_several_studies_serves_each_and_a_front_page(folder: Path
         (["--owners", "a@b.org"], "--oidc-issuer"),
         (["--proxy-user-header", "X-User", "--owners", "anna"], "--trusted-proxy"),
         (["--oidc-issuer", "http://id.test", "--oidc-client", "c", "--owners", "a@b.org"], "https"),
-        (["--proxy-user-header", "X-User", "--trusted-proxy", "proxy", "--owners", "anna"], "no address"),
+        (
+            ["--proxy-user-header", "X-User", "--trusted-proxy", "proxy", "--owners", "anna"],
+            "not an IP address",
+        ),
         (["--public-url", "rate.example.org"], "public URL"),
         (["--owner", "rater"], "not an owner"),
         (["--owner", "gone"], "taken away"),

@@ -74,7 +74,7 @@ def test_a_notebook_is_small_and_each_section_ends_in_a_take_away(file: Path, ru
     prose = "\n".join(runner.source_of(cell) for cell in cells if cell["cell_type"] == "markdown")
     sections = re.split(r"^## ", prose, flags=re.MULTILINE)[1:]
     assert len(sections) >= 6
-    assert sections[-1].startswith("Where to go on")
+    assert sections[-1].startswith("Next")
     for section in sections[1:-1]:
         assert "**Take-away.**" in section, section.split("\n")[0]
 

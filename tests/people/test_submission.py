@@ -200,7 +200,7 @@ def test_impossible_answers_are_refused_and_leave_nothing(
 
 def test_the_scale_is_the_studys(lite: Store) -> None:
     _, _, question = one_question(lite, scale=1)
-    with pytest.raises(TutelageError, match="between 1 and 1"):
+    with pytest.raises(TutelageError, match="1 to 1"):
         submit(lite, question.id, Answer("left", 2))
     submit(lite, question.id, Answer("left", 1))
 

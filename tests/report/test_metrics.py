@@ -29,7 +29,7 @@ def loops(folder):
     mix = PretrainingMix(policy, some_rows(4), batch=4, coef=0.1, seed=0)
     world = World(policy, recipe_of("ptx=0.1", "entropy=0.01", "samples=2"), steps=1, mix=mix)
     world.reward = WeightedReward(((1.0, low_tokens), (0.5, letters("a"))))
-    more = {"mismatch": "truncated", "staleness": 1, "watch": {"gold/mean": letters("e")}}
+    more = {"mismatch": "truncated", "staleness": 1, "logged_rewards": {"gold/mean": letters("e")}}
     world.settings = replace(world.settings, **more)
     yield from world.train()
     for name, changes in {

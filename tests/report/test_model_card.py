@@ -91,7 +91,7 @@ def test_a_card_tells_the_lineage_from_the_base_to_the_win_rate(improved: Path) 
         "final on `arc` (lm-evaluation-harness, version 1.0 of the task): acc 0.457, standard error 0.012",
         "final on `odd` (lm-evaluation-harness, version unknown of the task): em 0.500",
         "folder `base`, whose licence is `open-ish`",
-        "The score is that of the reward that was maximised",
+        "The score is the reward that was maximised",
     ):
         assert fact in card, fact
     assert "11.1%" not in card, "the accuracy of a batch is not that of a reward model"

@@ -1,5 +1,6 @@
 """Findings: what the report remarks beside its figures, without the page."""
 
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from . import fake_round
 
 def test_the_findings_are_those_of_the_page(tmp_path: Path) -> None:
     folder = fake_round.make_round(tmp_path / "hacked", hacked=True)
-    page = write_report(folder).read_text(encoding="utf-8")
+    page = unescape(write_report(folder).read_text(encoding="utf-8"))
     found = findings_in(folder)
     assert ("improve", "Gold") in [(one.stage, one.subject) for one in found]
     for one in found:

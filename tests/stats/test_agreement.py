@@ -296,7 +296,7 @@ def test_what_cannot_be_calibrated_is_refused():
     even = Votes.of("xxyy", "rsrs", "abab")
     with pytest.raises(TutelageError, match="chance"):
         strength_scale(even, np.zeros(4, dtype=int))
-    with pytest.raises(TutelageError, match="two raters"):
+    with pytest.raises(TutelageError, match="two or more raters"):
         strength_scale(Votes.of("xy", "rs", "ab"), np.zeros(2, dtype=int))
     with pytest.raises(TutelageError, match="outside 0 to 3"):
         strength_scale(even, np.array([0, 1, 2, 4]))

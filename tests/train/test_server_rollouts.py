@@ -13,10 +13,10 @@ from tiny_training import World, assert_close, assert_identical, letters, policy
 from vllm_stub import VllmStub
 
 from tutelage.engines.interface import PromptTokens
+from tutelage.engines.token_sampling import row_seed
 from tutelage.rollout.generator import RolloutError, concatenate, prompt_tokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.prefetch import AheadGenerator, RolloutRequest
-from tutelage.rollout.server import server_generator
 from tutelage.rollout.server.probe import Probe
 from tutelage.rollout.server.rollout_servers import connect
 from tutelage.rollout.server.server_generator import ServerGenerator
@@ -30,10 +30,12 @@ class OneByOne(LocalGenerator):
     it the last bits would differ."""
 
     def generate(self, prompts, n, sampling, *, seed, scored_first=frozenset()):
-        n_drawn = n if sampling.temperature else 1
         parts = [
             super(OneByOne, self).generate(
-                PromptTokens((tokens,), ("",)), n, sampling, seed=server_generator._seed(seed, name, n_drawn)
+                PromptTokens((tokens,), ("",)),
+                n,
+                sampling,
+                seed=row_seed(seed, name, 0) % (2**31 - n),
             )
             for tokens, name in zip(prompts.tokens, prompts.ids, strict=True)
         ]

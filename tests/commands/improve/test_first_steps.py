@@ -118,7 +118,7 @@ def test_the_parts_of_a_constant_reward_are_not_told_again(run):
     said, first = run(reward=constant, steps=PART_STEPS + 1)
     assert first["score/nothing_but_one/dead"] == first["score/of_the_prompt/dead"] == 1
     assert said.count("gave no signal") == 1
-    assert "apart (the parts 'nothing_but_one' and 'of_the_prompt' never did). A reward" in said
+    assert "them (the parts 'nothing_but_one' and 'of_the_prompt' never did)" in said
 
 
 def test_a_part_that_never_varies_is_named_once(run):
@@ -203,7 +203,7 @@ def test_answers_that_are_cut_keep_their_scores_where_the_settings_say_so(caplog
             first.look(Step(index, {}, Sample(["cut", "cut"]), texts, SimpleNamespace(shaping={})))
     assert lines == [
         (
-            "Of the first 4 answers 100% were cut at 4 tokens (--sampling.max-new-tokens); they keep the reward's "
+            "Of the first 4 completions 100% were cut at 4 tokens (--sampling.max-new-tokens); they keep the reward's "
             "scores (shaping.missing_end=none)."
         )
     ]

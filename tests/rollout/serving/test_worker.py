@@ -152,7 +152,7 @@ class Slow(groups.DecodingGroup):
 @pytest.fixture
 def slow(monkeypatch):
     Slow.steps = 0
-    monkeypatch.setattr(groups, "Group", Slow)
+    monkeypatch.setattr(groups, "DecodingGroup", Slow)
 
 
 def long_job(**more):

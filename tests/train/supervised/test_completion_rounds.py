@@ -64,7 +64,7 @@ def test_truncated_answers_are_never_imitated_and_repeated_ones_once():
 
 
 def test_a_group_of_truncated_answers_gives_nothing():
-    with pytest.raises(TutelageError, match=r"Of 2 answers none ended.*max-new-tokens"):
+    with pytest.raises(TutelageError, match=r"None of 2 completions.*max-new-tokens"):
         keep_best([group("a", ("x", 1.0, False), ("y", 2.0, False))], 1, 0.0)
 
 

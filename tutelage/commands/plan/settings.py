@@ -18,7 +18,7 @@ class PlanSettings:
     """GPU of the table: b200, h200, h100, a100-80, a100-40, mi300x, l40s, l4 or 4090. If omitted, this machine is
     measured."""
     gpus: int = 1
-    """Number of GPUs, one process each, including those of --servers."""
+    """Number of GPUs, one process each, those that serve included."""
     gpus_per_node: int = 8
     """GPUs per machine."""
     network: float = 400.0

@@ -188,7 +188,7 @@ def test_signing_in_to_a_study_among_several_stays_there(lite: Store, stub: Stub
 
 @pytest.mark.parametrize("issuer", ["http://id.example.org", "id.example.org", "ftp://x", ""])
 def test_a_provider_without_encryption_is_refused(issuer: str) -> None:
-    with pytest.raises(TutelageError, match="no https address"):
+    with pytest.raises(TutelageError, match="not an https URL"):
         Provider(issuer, CLIENT)
 
 
