@@ -34,10 +34,7 @@ class ReadmeHook(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         """Set `readme`."""
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        metadata["readme"] = {
-            "content-type": "text/markdown",
-            "text": with_addresses(text, f"v{metadata['version']}"),
-        }
+        metadata["readme"] = {"content-type": "text/markdown", "text": with_addresses(text, f"v{metadata['version']}")}
 
 
 class KernelsHook(BuildHookInterface):

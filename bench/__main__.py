@@ -76,9 +76,7 @@ def _jobs(asked: argparse.Namespace) -> list[Job]:
         or any(job.name == name or (name not in names and job.name.startswith(name)) for name in asked.jobs)
     ]
     if not chosen:
-        sys.exit(
-            f"No job is called {' or '.join(asked.jobs)}; there are {', '.join(job.name for job in here)}."
-        )
+        sys.exit(f"No job is called {' or '.join(asked.jobs)}; there are {', '.join(job.name for job in here)}.")
     return [job for job in chosen if _has_peer(job, asked)]
 
 
@@ -144,9 +142,7 @@ def _together(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     first = rounds[0]
     return first | {
         "seconds": [value for told in rounds for value in told["seconds"]],
-        "parts": {
-            name: [value for told in rounds for value in told["parts"][name]] for name in first["parts"]
-        },
+        "parts": {name: [value for told in rounds for value in told["parts"][name]] for name in first["parts"]},
         "rates": [rate for told in rounds for rate in told["rates"]],
         "peak_mb": max(told["peak_mb"] for told in rounds),
         "processors": fmean(told["processors"] for told in rounds),

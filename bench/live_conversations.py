@@ -95,12 +95,7 @@ async def talk(url: str, cookie: str, session: str, turns: int, ready: asyncio.B
                     if "@" in line and '"html"' not in line:
                         delays += [time.time() - float(stamp) for stamp in line.split("@")[1:2]]
             question = (await client.post("/rate/next", json={"besides": []})).json()["question"]
-            vote = {
-                "assignment": question["id"],
-                "choice": "left",
-                "strength": 1,
-                "key": f"v{session[:8]}{number}",
-            }
+            vote = {"assignment": question["id"], "choice": "left", "strength": 1, "key": f"v{session[:8]}{number}"}
             (await client.post("/rate/answers", json=vote)).raise_for_status()
     return delays
 

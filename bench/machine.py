@@ -36,9 +36,7 @@ def name_of(device: str) -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
     try:
-        told = dict(
-            re.findall(r"^(model name|flags)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        )
+        told = dict(re.findall(r"^(model name|flags)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
         name = told["model name"]
     except (OSError, KeyError):
         return platform.processor() or platform.machine()
@@ -50,9 +48,7 @@ def product_rate(device: str, precision: str) -> float:
     """Operations per second of a product of two large square matrices in float32 or bf16, by the fastest library."""
     size, dtype = (8192 if device == "cuda" else 2048), DTYPES[precision]
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    return (
-        2 * size**3 / min(_quickest(partial(product, a, b), device) for product in _libraries(device, dtype))
-    )
+    return 2 * size**3 / min(_quickest(partial(product, a, b), device) for product in _libraries(device, dtype))
 
 
 def _libraries(device: str, dtype: torch.dtype) -> list[Callable[[torch.Tensor, torch.Tensor], object]]:

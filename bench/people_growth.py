@@ -16,11 +16,7 @@ from statistics import median
 from bench.curves import ACCEPTED, EXPECTED, LABELS, PEOPLE, SERVED, SURVEYED
 from bench.files import RESULTS, machine_folder
 
-VALUES = {
-    "items": (1_000, 2_000, 4_000, 8_000, 16_000),
-    "votes": (1, 2, 4, 8, 16),
-    "raters": (2, 4, 8, 16, 32, 64),
-}
+VALUES = {"items": (1_000, 2_000, 4_000, 8_000, 16_000), "votes": (1, 2, 4, 8, 16), "raters": (2, 4, 8, 16, 32, 64)}
 ITEMS, VOTES, RATERS = 1_000, 2, 32
 """Of a study where they do not grow; raters are those who voted before."""
 TIMES, SECONDS, PAUSE = 60, 8.0, 2.0

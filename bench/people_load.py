@@ -57,15 +57,9 @@ def build(store: Store, items: int, per_item: int, raters: int) -> Study:
     for start in range(0, items, CHUNK):
         numbers = range(start, min(items, start + CHUNK))
         prompts = [Prompt(f"p{n}", user(f"Question {n}?")) for n in numbers]
-        completions = [
-            CompletionRecord(f"p{n}{s}", f"p{n}", f"{s} {n} {TEXT}", s) for n in numbers for s in "ab"
-        ]
+        completions = [CompletionRecord(f"p{n}{s}", f"p{n}", f"{s} {n} {TEXT}", s) for n in numbers for s in "ab"]
         add_items(
-            store,
-            study.id,
-            prompts,
-            completions,
-            [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in numbers],
+            store, study.id, prompts, completions, [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in numbers]
         )
     told = [vote for n in range(items) for vote in votes_on(n, per_item, names)]
     write_answers(store, study.id, told, source="bench")
@@ -164,9 +158,7 @@ def built(folder: str, items: int, per_item: int, raters: int) -> Iterator[tuple
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=200_000)
     parser.add_argument("--votes-per-item", type=int, default=5)
     parser.add_argument("--raters", type=int, default=200)
@@ -189,17 +181,11 @@ def measure_study(store: Store, study: Study, raters: int) -> None:
     if store.path is not None:
         print(f"file {store.path.stat().st_size / 1e6:.0f} MB")
     measure("owner: counts, rounds, models", lambda: survey(store, study.id), 5)
-    measure(
-        "owner: 50 most disputed items", lambda: list_questions(store, study.id, disagreed=True, limit=50), 5
-    )
+    measure("owner: 50 most disputed items", lambda: list_questions(store, study.id, disagreed=True, limit=50), 5)
     new = [add_rater(store, study.id, f"new {n}", kind="simulated").id for n in range(50)]
     measure("next: everything is complete", lambda: next_assignment(store, new[0]), 5)
     overlap = study.plan.overlap + 1
-    measure(
-        "owner: one more rater per item",
-        lambda: replan(store, study.id, Plan(overlap, "finish_first", 0, 0)),
-        1,
-    )
+    measure("owner: one more rater per item", lambda: replan(store, study.id, Plan(overlap, "finish_first", 0, 0)), 1)
     for policy in ("finish_first", "random", "priority"):
         replan(store, study.id, Plan(overlap, policy, 0.05, 0.04))  # type: ignore[arg-type]
         measure(f"next and answer, {policy}, a new rater", lambda: answer_next(store, new[1]), 100)

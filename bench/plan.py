@@ -74,16 +74,12 @@ def numbers(shape: Shape) -> Transformer:
 def _grpo(shape: str, size: grpo.Size) -> Workload:
     batch = BatchShape(size.prompts, size.samples, size.prompt, size.response)
     sampling = SamplingLoad(size.response, copies=COPIES)
-    return Workload(
-        numbers(SHAPES[shape]), batch, sampling=sampling, reference=1.0, has_reference=True, keeps=True
-    )
+    return Workload(numbers(SHAPES[shape]), batch, sampling=sampling, reference=1.0, has_reference=True, keeps=True)
 
 
 def _decoding(shape: str, size: grpo.Size) -> Workload:
     batch = BatchShape(size.prompts, size.samples, size.prompt, size.response)
-    return Workload(
-        numbers(SHAPES[shape]), batch, trains=False, sampling=SamplingLoad(size.response, copies=COPIES)
-    )
+    return Workload(numbers(SHAPES[shape]), batch, trains=False, sampling=SamplingLoad(size.response, copies=COPIES))
 
 
 def _ppo() -> Workload:
@@ -104,9 +100,7 @@ def _ppo() -> Workload:
 def _of_texts(lengths: Lengths, **more: Any) -> Workload:
     prompt = fmean(row[0] for row in lengths)
     response = fmean(tokens for row in lengths for tokens in row[1:])
-    return Workload(
-        numbers(SHAPES["17.6M"]), BatchShape(BATCH, len(lengths[0]) - 1, prompt, response), **more
-    )
+    return Workload(numbers(SHAPES["17.6M"]), BatchShape(BATCH, len(lengths[0]) - 1, prompt, response), **more)
 
 
 FIXED: dict[str, Callable[[], Workload]] = {

@@ -122,10 +122,7 @@ def steps_of(name: str, place: Place) -> Figures:
     from tutelage.commands.dpo import pairs as preference_files
 
     command, settings = SETTINGS[name]
-    with (
-        timed(preference_files, "refer", time.process_time) as referring,
-        step_ends(time.process_time) as ends,
-    ):
+    with timed(preference_files, "refer", time.process_time) as referring, step_ends(time.process_time) as ends:
         getattr(tutelage, command)(settings(place))
     steps = [behind - before for before, behind in pairwise(ends)]
     return Figures(median(steps) + sum(referring) / len(ends), peak_memory("cpu") * 2**20)

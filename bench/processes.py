@@ -63,9 +63,7 @@ def run(command: list[str], *, threads: int | None = None) -> None:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TRL_EXPERIMENTAL_SILENCE": "1",
     }
-    openmp = (
-        Path(command[0]).parents[1] / "lib" / "libiomp5.so"
-    )  # vLLM's environment has it, and wants it first
+    openmp = Path(command[0]).parents[1] / "lib" / "libiomp5.so"  # vLLM's environment has it, and wants it first
     if openmp.is_file():
         told["LD_PRELOAD"] = str(openmp)
     done = subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True)

@@ -37,9 +37,7 @@ class Published:
         return self.planned / self.published
 
 
-def llama(
-    vocabulary: int, hidden: int, layers: int, heads: int, shared: int, feed_forward: int
-) -> Transformer:
+def llama(vocabulary: int, hidden: int, layers: int, heads: int, shared: int, feed_forward: int) -> Transformer:
     """A Llama with separate embeddings, in numbers."""
     settings = LlamaConfig(
         vocab_size=vocabulary,
@@ -97,12 +95,7 @@ def grpo_of_nemo() -> Published:
     cluster = Cluster(GPUS["h100"], 16)
     found = estimate(work, cluster, PlanSetting("full", True, 16_384), cluster)
     return Published(
-        "GRPO, Llama 3.1 8B, 2,048 responses, 1,060 tokens a row",
-        "16 H100",
-        "s/step",
-        97.7,
-        found.seconds,
-        NEMO,
+        "GRPO, Llama 3.1 8B, 2,048 responses, 1,060 tokens a row", "16 H100", "s/step", 97.7, found.seconds, NEMO
     )
 
 
@@ -110,12 +103,7 @@ def zero(ranks: int, gigabytes: float) -> Published:
     """Weights, gradients and moments of 7.5 G weights."""
     states = 16 * 7.5e9 / ranks / 1e9
     return Published(
-        "model states of 7.5 G weights",
-        f"{ranks} ranks",
-        "GB",
-        gigabytes,
-        states,
-        "ZeRO, arXiv 1910.02054, figure 1",
+        "model states of 7.5 G weights", f"{ranks} ranks", "GB", gigabytes, states, "ZeRO, arXiv 1910.02054, figure 1"
     )
 
 

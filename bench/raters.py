@@ -38,18 +38,7 @@ from tutelage.stats.vote_codes import Floats, Ints, Votes
 
 STUDIES = Path(__file__).parents[1] / ".bench" / "rater-studies"
 KINDS = ("alike", "differing", "guessers", "biased", "confused", "hard")
-SIZES = (
-    (5, 20),
-    (5, 100),
-    (20, 10),
-    (20, 100),
-    (100, 6),
-    (100, 50),
-    (1000, 2),
-    (1000, 20),
-    (5000, 6),
-    (5000, 100),
-)
+SIZES = ((5, 20), (5, 100), (20, 10), (20, 100), (100, 6), (100, 50), (1000, 2), (1000, 20), (5000, 6), (5000, 100))
 ENOUGH_ITEMS = 4_000
 ENOUGH_STUDIES = 5
 MANY = 100_000  # votes; one study of so many is enough
@@ -176,9 +165,7 @@ class Peer:
 
     def __init__(self, python: str) -> None:
         script = Path(__file__).parent / "raters_peer.py"
-        self.process = subprocess.Popen(
-            [python, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self.process = subprocess.Popen([python, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, votes: Votes) -> Found:
         """The posterior by crowd-kit's models."""
@@ -239,9 +226,7 @@ def studies_of(design: Design, most: int) -> int:
 
 def main() -> None:
     """Measure what has not been measured, and write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", default="", help="interpreter of an environment with crowd-kit")
     parser.add_argument("--repeat", type=int, default=20, help="studies of each design at most")
     parser.add_argument("--only", default="", help="designs whose name contains this text")

@@ -61,9 +61,7 @@ def _method(found: list[dict[str, Any]]) -> dict[str, float]:
         within = student.ppf(0.975, number - 1) * ahead[:, 0].std(ddof=1) / math.sqrt(number)
     else:
         within = 1.96 * math.sqrt((ahead[:, 1] ** 2).sum()) / number
-    means = {
-        key: float(np.mean([each[key] for each in found])) for key in ("accuracy", "log_loss", "seconds")
-    }
+    means = {key: float(np.mean([each[key] for each in found])) for key in ("accuracy", "log_loss", "seconds")}
     figures = means | {"ahead": float(ahead[:, 0].mean()), "within": float(within)}
     return {key: round(value, 5) for key, value in figures.items()}
 
@@ -72,38 +70,20 @@ def overview(studies: dict[str, list[Study]], summaries: dict[str, Summary]) -> 
     """One line for each method over all designs, which count alike; the difference's interval is a bootstrap over
     designs, those of one method against the default on the same votes."""
     studies_made, items = (sum(s[key] for s in summaries.values()) for key in ("studies", "items"))
-    titles = [
-        "",
-        "designs",
-        "accuracy",
-        "the default's lead, 95 %",
-        "ahead",
-        "behind",
-        "log-loss",
-        "calibration error",
-    ]
+    titles = ["", "designs", "accuracy", "the default's lead, 95 %", "ahead", "behind", "log-loss", "calibration error"]
     titles += ["labels of .9 and more: said, true", "seconds"]
-    lines = [
-        f"{len(summaries)} designs, {studies_made} studies, {items:,} items. Each design counts alike.",
-        "",
-    ]
+    lines = [f"{len(summaries)} designs, {studies_made} studies, {items:,} items. Each design counts alike.", ""]
     lines += ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     for name in dict.fromkeys(name for s in summaries.values() for name in s["methods"]):
         of = [design for design, s in summaries.items() if name in s["methods"]]
         each = [summaries[design]["methods"][name] for design in of]
-        accuracy, loss, seconds = (
-            np.array([m[key] for m in each]) for key in ("accuracy", "log_loss", "seconds")
-        )
+        accuracy, loss, seconds = (np.array([m[key] for m in each]) for key in ("accuracy", "log_loss", "seconds"))
         lead, low, high = bootstrap(np.array([m["ahead"] for m in each]))
         ece, said, true = reliability([_bins(studies[design], name) for design in of])
         beyond = [sum(sign * m["ahead"] > m["within"] for m in each) for sign in (1, -1)]
         lines.append(
             f"| {name} | {len(of)} | {accuracy.mean():.4f} | "
-            + (
-                "| | "
-                if name == "default"
-                else f"{lead:+.4f} ({low:+.4f} to {high:+.4f}) | {beyond[0]} | {beyond[1]} "
-            )
+            + ("| | " if name == "default" else f"{lead:+.4f} ({low:+.4f} to {high:+.4f}) | {beyond[0]} | {beyond[1]} ")
             + f"| {loss.mean():.3f} | {ece:.3f} | {said:.3f}, {true:.3f} | {np.median(seconds):.2f} |"
         )
     return lines
@@ -138,20 +118,14 @@ def behind(summaries: dict[str, Summary]) -> list[str]:
         for name, method in each["methods"].items()
         if method["ahead"] < -method["within"]
     )
-    return [
-        "The default is behind by more than its interval in:",
-        "",
-        *(line for _, line in found or [(0, "- none")]),
-    ]
+    return ["The default is behind by more than its interval in:", "", *(line for _, line in found or [(0, "- none")])]
 
 
 def designs_table(here: dict[str, Summary], peer: dict[str, Summary]) -> list[str]:
     """Accuracy / log-loss of each way on each design."""
     columns = [("here", name) for name in ("default", *STANDARDS, "Dawid-Skene")]
     columns += [("crowd-kit", name) for name in ("default", "crowd-kit DS", "MACE", "GLAD")]
-    titles = [
-        name if side == "here" or name != "default" else "default, same votes" for side, name in columns
-    ]
+    titles = [name if side == "here" or name != "default" else "default, same votes" for side, name in columns]
     lines = ["## Each design: accuracy / log-loss", ""]
     lines += ["| design | studies | chosen | " + " | ".join(titles) + " |", "|---" * (len(titles) + 3) + "|"]
     sides = {"here": here, "crowd-kit": peer}
@@ -164,7 +138,5 @@ def designs_table(here: dict[str, Summary], peer: dict[str, Summary]) -> list[st
             for side, name in columns
         ]
         one = here.get(design) or peer[design]
-        lines.append(
-            f"| {design} | {one['studies']} | {next(iter(one['chosen']))} | " + " | ".join(cells) + " |"
-        )
+        lines.append(f"| {design} | {one['studies']} | {next(iter(one['chosen']))} | " + " | ".join(cells) + " |")
     return lines

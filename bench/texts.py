@@ -8,28 +8,7 @@ from typing import TypeAlias
 Pair: TypeAlias = tuple[list[dict[str, str]], str, str]
 """The turns of a conversation up to the question, the better answer, the worse one."""
 
-STARTS = (
-    "b",
-    "br",
-    "c",
-    "ch",
-    "d",
-    "f",
-    "fl",
-    "g",
-    "h",
-    "j",
-    "k",
-    "l",
-    "m",
-    "n",
-    "p",
-    "pr",
-    "r",
-    "s",
-    "st",
-    "t",
-)
+STARTS = ("b", "br", "c", "ch", "d", "f", "fl", "g", "h", "j", "k", "l", "m", "n", "p", "pr", "r", "s", "st", "t")
 VOWELS = ("a", "e", "i", "o", "u", "ea", "ou")
 ENDS = ("", "", "n", "r", "s", "l", "t", "nd", "m", "ng")
 WORDS = 40_000

@@ -104,9 +104,7 @@ def course(way: Choice | None, pool: Pairs, vote: Floats, test: Pairs, seed: int
             return accuracy
         wanted = BATCH
         if way is not None:
-            ensemble = [
-                fit(features, told, generator.poisson(1, size=len(told)).astype(float)) for _ in range(MODELS)
-            ]
+            ensemble = [fit(features, told, generator.poisson(1, size=len(told)).astype(float)) for _ in range(MODELS)]
             p = 1 / (1 + np.exp(-np.array(ensemble) @ pool.features.T))
             worth = np.where(asked, -np.inf, way(p, pool.between))
             wanted = round(RANDOM_SHARE * BATCH)
@@ -145,9 +143,7 @@ def saved(curves: Mapping[str, Floats], way: str, votes: int) -> tuple[float, fl
 
 def main() -> None:
     """Simulate all ways on the same pools and votes, and print what each saves."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=12)
     seeds = parser.parse_args().seeds
     collected: dict[str, list[list[float]]] = {way: [] for way in WAYS}

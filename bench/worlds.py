@@ -14,9 +14,7 @@ from bench.texts import Pair, generated
 END, PAD = "<|end|>", "<|pad|>"
 TEMPLATE = (
     "{% for m in messages %}{% if not loop.first %}\n{% endif %}"
-    "{% if m.role == 'assistant' %}Assistant: {{ m.content }}"
-    + END
-    + "{% else %}User: {{ m.content }}{% endif %}"
+    "{% if m.role == 'assistant' %}Assistant: {{ m.content }}" + END + "{% else %}User: {{ m.content }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}\nAssistant:{% endif %}"
 )
 LEARNT_FROM = 12_000
@@ -49,11 +47,7 @@ def ensure_model(place: Place) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     tokenizer = _tokenizer(place.shape, place.world)
     torch.manual_seed(place.seed)
-    ends = {
-        "bos_token_id": None,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
+    ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     LlamaForCausalLM(llama_config(place.shape, **ends)).save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)
     unfinished.rename(folder)

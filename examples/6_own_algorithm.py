@@ -133,9 +133,7 @@ def main(steps: int = STEPS, recipe: Recipe = PROMPT_BASELINE) -> list[float]:
         state = after_update(recipe, state, observation)
         curve.append(float(metrics["score/mean"]))
         if step % 20 == 0 or step == steps - 1:
-            print(
-                f"step {step:3}  score {curve[-1]:.2f}  advantage/std {float(metrics['advantage/std']):.2f}"
-            )
+            print(f"step {step:3}  score {curve[-1]:.2f}  advantage/std {float(metrics['advantage/std']):.2f}")
     return curve
 
 

@@ -80,11 +80,7 @@ def main(out: Path) -> tt.EvaluateResult:
     )
     print(f"{compare(samples.out, out / 'preferences.jsonl')} of {samples.pairs} pairs decided")
     reward = tt.reward(
-        model=sft.model,
-        data=out / "preferences.jsonl",
-        out=out / "reward",
-        optimiser={"lr": 1e-3},
-        resume=True,
+        model=sft.model, data=out / "preferences.jsonl", out=out / "reward", optimiser={"lr": 1e-3}, resume=True
     )
     policy = tt.improve(
         model=sft.model,

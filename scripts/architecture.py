@@ -47,9 +47,7 @@ PACKAGES = (
     Package("base.config", "settings: frozen dataclasses, TOML, JSON and flags", libraries="tomli_w tyro"),
     Package("base.progress", "phases of the work, and their line on a terminal", libraries="rich"),
     Package(
-        "core",
-        "tensors in, tensors out: returns, advantages, surrogates, KL, losses",
-        libraries="torch jaxtyping",
+        "core", "tensors in, tensors out: returns, advantages, surrogates, KL, losses", libraries="torch jaxtyping"
     ),
     Package("algorithms", "recipes: which pieces of `core` make PPO, GRPO, ...", "core", "torch jaxtyping"),
     Package(
@@ -58,41 +56,24 @@ PACKAGES = (
         "base",
         "numpy pyarrow datasets httpx",
     ),
-    Package(
-        "data.worlds", "the embedded worlds: a small language, children's questions, their gold", "data", ""
-    ),
+    Package("data.worlds", "the embedded worlds: a small language, children's questions, their gold", "data", ""),
     Package(
         "stats",
         "votes, agreement, reliability, intervals, win rates, text measures; no torch",
         "data base",
         "numpy scipy rouge_score nltk",
     ),
-    Package(
-        "report.figures", "figures as SVG text, for every page and file; nothing else draws", "base", "numpy"
-    ),
+    Package("report.figures", "figures as SVG text, for every page and file; nothing else draws", "base", "numpy"),
     Package(
         "people",
         "the web application in which people compare completions; simulated raters; no torch",
         "base data stats report.figures",
     ),
-    Package(
-        "engines.plans",
-        "the bill of a run beforehand: memory, operations, time, cost as closed forms",
-        "",
-        "",
-    ),
+    Package("engines.plans", "the bill of a run beforehand: memory, operations, time, cost as closed forms", "", ""),
     Package("engines.ranks", "the processes that compute one run together", "", "torch"),
-    Package(
-        "engines",
-        "how a transformer computes: `plain` is the reference, `cpu` the fast one",
-        "core data base",
-    ),
-    Package(
-        "models", "policies and reward models: loading, adapters, heads, saving", "engines core data base"
-    ),
-    Package(
-        "rewards", "rewards of completions: models, functions, rules, judges", "models engines core data base"
-    ),
+    Package("engines", "how a transformer computes: `plain` is the reference, `cpu` the fast one", "core data base"),
+    Package("models", "policies and reward models: loading, adapters, heads, saving", "engines core data base"),
+    Package("rewards", "rewards of completions: models, functions, rules, judges", "models engines core data base"),
     Package(
         "rollout",
         "where completions come from: a policy, a server, best of n, a chat; the server of a model",
@@ -201,10 +182,7 @@ def _forbidden(module: str, name: str) -> str:
 def files(*folders: str) -> list[Path]:
     """The Python files below folders of the repository, relative to it."""
     return sorted(
-        path.relative_to(ROOT)
-        for folder in folders
-        for path in (ROOT / folder).rglob("*.py")
-        if path.is_file()
+        path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py") if path.is_file()
     )
 
 
@@ -269,9 +247,7 @@ def between_packages() -> set[tuple[str, str]]:
 def against_layers() -> list[str]:
     """Every import that the table forbids."""
     return [
-        fault
-        for path in files("tutelage")
-        for fault in violations(path.relative_to("tutelage").as_posix(), read(path))
+        fault for path in files("tutelage") for fault in violations(path.relative_to("tutelage").as_posix(), read(path))
     ]
 
 
@@ -301,10 +277,7 @@ def repeated_files() -> dict[str, int]:
 def repeated_classes() -> dict[str, int]:
     """Names of classes at the top of modules that the package has twice or more, with their number."""
     names = Counter(
-        node.name
-        for path in files("tutelage")
-        for node in parsed(path).body
-        if isinstance(node, ast.ClassDef)
+        node.name for path in files("tutelage") for node in parsed(path).body if isinstance(node, ast.ClassDef)
     )
     return {name: number for name, number in names.items() if number > 1}
 
@@ -362,26 +335,14 @@ def figures() -> Iterator[tuple[str, object, str]]:
     lengths = [len(read(path).splitlines()) for path in files("tutelage")]
     names, classes = repeated_files(), repeated_classes()
     tops = {path.parts[1].removesuffix(".py") for path in files("tutelage") if len(path.parts) > 1}
-    yield (
-        "packages",
-        len(tops - {"__init__", "__main__"}),
-        "folders and files below tutelage/, without its face",
-    )
+    yield ("packages", len(tops - {"__init__", "__main__"}), "folders and files below tutelage/, without its face")
     yield "files", len(lengths), "files of Python in the package"
     yield "median file", statistics.median(lengths), "lines of the median file"
     yield "lines", sum(lengths), "lines of Python in the package, all"
     yield "import lines", import_lines(), "lines of import statements"
-    yield (
-        "file names twice",
-        f"{len(names)} ({sum(names.values())} files)",
-        f"names of files but {_listed(REPEATED)}",
-    )
+    yield ("file names twice", f"{len(names)} ({sum(names.values())} files)", f"names of files but {_listed(REPEATED)}")
     yield "class names twice", len(classes), "names of classes at the top of modules"
-    yield (
-        "single calls",
-        "{} of {}".format(*single_calls()),
-        "private functions named once beside their definition",
-    )
+    yield ("single calls", "{} of {}".format(*single_calls()), "private functions named once beside their definition")
     yield "package imports", len(between_packages()), "pairs of packages of which one imports the other"
     yield "against the layers", len(against_layers()), "imports that the table forbids; 0 is tested"
     yield "circles", int(bool(circle(arrows()))), "whether files import each other in a circle; 0 is tested"
@@ -395,9 +356,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def table() -> str:
     """The table of packages, as CONTRIBUTING.md has it."""
-    rows = [
-        f"| `{each.name}` | {each.what} | {_imports(each)} |" for each in PACKAGES if each.name != "__main__"
-    ]
+    rows = [f"| `{each.name}` | {each.what} | {_imports(each)} |" for each in PACKAGES if each.name != "__main__"]
     return "\n".join(["| package | what it is | imports |", "|---|---|---|", *rows]) + "\n"
 
 
@@ -415,9 +374,7 @@ def main(words: list[str]) -> None:
     for name, value, definition in figures():
         print(f"{name:<20} {value!s:>20}   {definition}")
     if "--modules" in words:
-        print(
-            f"{'modules of a run':<20} {loaded_modules():>20}   of the package, and all, after two steps of improve"
-        )
+        print(f"{'modules of a run':<20} {loaded_modules():>20}   of the package, and all, after two steps of improve")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HEADER = "# Written by scripts/interface.py.\n\n"
 PACKAGES = {
-    "tutelage": (
-        "from tutelage import train as train",
-        "from tutelage.base.version import __version__ as __version__",
-    ),
+    "tutelage": ("from tutelage import train as train", "from tutelage.base.version import __version__ as __version__"),
     "tutelage.commands.plan": (),
     "tutelage.people": (),
     "tutelage.rollout.server": (),

@@ -27,10 +27,7 @@ def option(given: list[str]) -> tuple[str, str]:
     if has_gpu():
         return "", f"torch: the build for CUDA, about {CUDA}, since there is a GPU."
     if is_reachable():
-        return (
-            f"--extra-index-url={INDEX}",
-            f"torch: the build for CPUs, about {PROCESSORS}, from {INDEX}.",
-        )
+        return (f"--extra-index-url={INDEX}", f"torch: the build for CPUs, about {PROCESSORS}, from {INDEX}.")
     return "", (
         f"torch: there is no GPU, but {INDEX} cannot be reached, so pip takes the build that it finds itself. On PyPI "
         f"that is the one for CUDA, about {CUDA}; PIP_ARGS='--extra-index-url=...' names another index."

@@ -34,9 +34,7 @@ SLOW = """
     report/test_faults_are_named.py report/test_metrics.py stats/test_copy_evidence.py stats/test_model_choice.py
     docs/test_reference.py test_docs_python.py test_import_time.py test_typechecks.py
 """
-MARKS = {"browser": "browser", "engines/cpu": "kernels", "peers": "peers"} | dict.fromkeys(
-    SLOW.split(), "slow"
-)
+MARKS = {"browser": "browser", "engines/cpu": "kernels", "peers": "peers"} | dict.fromkeys(SLOW.split(), "slow")
 """The mark of the tests in a folder, or in a file, of `tests`. A single test may have more."""
 
 typechecks.install()

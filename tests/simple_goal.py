@@ -27,9 +27,7 @@ def expected(policy, questions):
     ends = torch.isin(vocabulary, torch.tensor(policy.end_ids))
     total = 0.0
     for question in questions:
-        rows = collate(
-            [EncodedRow(question.tokens, (first, 0)) for first in vocabulary.tolist()], 0, policy.device
-        )
+        rows = collate([EncodedRow(question.tokens, (first, 0)) for first in vocabulary.tolist()], 0, policy.device)
         p = policy.logits(rows).softmax(-1).reshape(len(vocabulary), LIMIT, -1)
         after = torch.where(ends, low, (low + p[:, 1] @ low) / 2)
         total += float(p[0, 0] @ after)

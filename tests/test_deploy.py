@@ -104,9 +104,7 @@ def test_the_image_starts_the_rating_server_as_nobody_in_particular() -> None:
     assert instructions("USER") == ["tutelage"]
     check = re.search(r"http://127\.0\.0\.1:(\d+)(/\w+)", instructions("HEALTHCHECK")[0])
     assert check is not None
-    assert (int(check[1]), check[2]) in {
-        (settings.port, route.path) for route in ROUTES if route.who == "anyone"
-    }
+    assert (int(check[1]), check[2]) in {(settings.port, route.path) for route in ROUTES if route.who == "anyone"}
 
 
 def test_the_image_holds_what_it_needs_and_no_torch() -> None:
@@ -122,11 +120,7 @@ def test_the_image_holds_what_it_needs_and_no_torch() -> None:
             inner = re.fullmatch(r"tutelage\[(.*)\]", each)
             wanted += [part for part in (inner[1].split(",") if inner else ()) if part not in seen]
     assert {"postgres", "oidc"} <= seen
-    kept = {
-        line[1:]
-        for line in (COLLECT / "Dockerfile.dockerignore").read_text().splitlines()
-        if line.startswith("!")
-    }
+    kept = {line[1:] for line in (COLLECT / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = " ".join(each for each in instructions("COPY") if not each.startswith("--from")).split()
     assert {each for each in copied if not each.startswith("./")} == kept
     assert all((DEPLOY.parent / each).exists() for each in kept)
@@ -138,9 +132,7 @@ def test_the_services_of_compose_belong_together(tmp_path: Path, monkeypatch: py
     words = [re.sub(r"\$\{\w+:-(.*)\}", r"\1", word) for word in server["command"]]
     settings = served(words)
     assert server["ports"] == [f"127.0.0.1:8000:{settings.port}"]
-    assert (
-        COLLECT / server["build"]["context"] / server["build"]["dockerfile"]
-    ).resolve() == COLLECT / "Dockerfile"
+    assert (COLLECT / server["build"]["context"] / server["build"]["dockerfile"]).resolve() == COLLECT / "Dockerfile"
     named = {name: database["environment"][name] for name in ("POSTGRES_USER", "POSTGRES_DB")}
     address = f"postgresql://{named['POSTGRES_USER']}@database/{named['POSTGRES_DB']}"
     assert settings.db == address

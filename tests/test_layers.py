@@ -79,9 +79,7 @@ def test_files_and_functions_have_a_bounded_length() -> None:
 
 def test_contributing_has_this_table() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert architecture.table() in text, (
-        "replace the table of packages by `python scripts/architecture.py --table`"
-    )
+    assert architecture.table() in text, "replace the table of packages by `python scripts/architecture.py --table`"
 
 
 PLANTED = [
@@ -109,10 +107,7 @@ PLANTED = [
     ("engines/plans/rank_memory.py", "from tutelage.engines.interface import Engine"),
     ("engines/plain.py", "def f():\n    from tutelage.engines.cpu import states"),
     ("train/learner.py", "from tutelage.engines.cpu.weight_gradients import total_norm"),
-    (
-        "train/supervised/fit.py",
-        "class A:\n    def f(self):\n        from tutelage.people.store import Store",
-    ),
+    ("train/supervised/fit.py", "class A:\n    def f(self):\n        from tutelage.people.store import Store"),
     ("train/supervised/fit.py", "from tutelage.demo.rounds.round import run_round"),
     ("algorithms/ppo.py", "try:\n    import transformers\nexcept ImportError:\n    pass"),
     ("algorithms/ppo.py", "from tutelage import models"),

@@ -134,9 +134,7 @@ def test_each_test_mirrors_a_module_or_has_a_reason_not_to() -> None:
 def test_each_folder_of_tests_is_one_of_the_package_or_special() -> None:
     folders = {file.parent.relative_to(TESTS) for file in TESTS.rglob("*.py")}
     unknown = {
-        folder.as_posix()
-        for folder in folders
-        if not (PACKAGE / folder).is_dir() and folder.parts[0] not in SPECIAL
+        folder.as_posix() for folder in folders if not (PACKAGE / folder).is_dir() and folder.parts[0] not in SPECIAL
     }
     assert unknown == set()
 

@@ -41,8 +41,6 @@ used = resource.getrusage(resource.RUSAGE_SELF)
 print(used.ru_utime + used.ru_stime, *sorted({"torch", "numpy", "transformers", "tyro"} & set(sys.modules)))
 """
     words = [sys.executable, "-c", code]
-    told = [
-        subprocess.run(words, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)
-    ]
+    told = [subprocess.run(words, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)]
     assert all(len(one) == 1 for one in told), told
     assert min(float(one[0]) for one in told) < 0.3

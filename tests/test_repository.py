@@ -188,9 +188,7 @@ def test_python_versions_agree():
     project = toml("pyproject.toml")
     oldest = project["project"]["requires-python"].removeprefix(">=")
     assert project["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
-    matrix = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["suite"]["strategy"][
-        "matrix"
-    ]
+    matrix = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["suite"]["strategy"]["matrix"]
     assert matrix["python"][0] == oldest
     claimed = re.findall(r"Python :: (3\.\d+)", " ".join(project["project"]["classifiers"]))
     assert claimed == matrix["python"]

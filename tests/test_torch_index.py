@@ -52,9 +52,7 @@ def test_macos_has_one_build(script, monkeypatch):
     assert script.option([]) == ("", "")
 
 
-@pytest.mark.parametrize(
-    "failure", [URLError("no such host"), TimeoutError(), ConnectionResetError(), ValueError()]
-)
+@pytest.mark.parametrize("failure", [URLError("no such host"), TimeoutError(), ConnectionResetError(), ValueError()])
 def test_no_failure_of_the_network_stops_it(monkeypatch, failure):
     spec = spec_from_file_location("torch_index", SCRIPT)
     module = module_from_spec(spec)
@@ -68,7 +66,5 @@ def test_no_failure_of_the_network_stops_it(monkeypatch, failure):
 
 
 def test_what_pip_gets_is_on_stdout_alone():
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--no-index"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, str(SCRIPT), "--no-index"], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("\n", "")

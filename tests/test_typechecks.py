@@ -25,11 +25,7 @@ ANY_SHAPE = "tutelage.engines.ranks"
 def modules() -> list[ModuleType]:
     """Every file of the checked packages, but for those whose tensors have any shape."""
     packages = [importlib.import_module(name) for name in typechecks.CHECKED]
-    inside = [
-        m.name
-        for package in packages
-        for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    ]
+    inside = [m.name for package in packages for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     return [*packages, *(importlib.import_module(name) for name in inside if not name.startswith(ANY_SHAPE))]
 
 

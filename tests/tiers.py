@@ -25,9 +25,7 @@ def every_value(*grid: Collection[Any]) -> list[Any]:
     """The product of the lists, `long` but for a diagonal, on which every value of each list stands."""
     cases = list(product(*map(enumerate, grid)))
     least = min(map(len, grid))
-    few = [
-        tuple(value for _, value in case) for case in cases if sum(place for place, _ in case) % least == 0
-    ]
+    few = [tuple(value for _, value in case) for case in cases if sum(place for place, _ in case) % least == 0]
     return long_except(few, product(*grid))
 
 
@@ -35,8 +33,6 @@ def _estimator(name: str) -> tuple[type, type]:
     return type(RECIPES[name].advantage), type(RECIPES[name].update)
 
 
-ONE_PER_ESTIMATOR = tuple(
-    {_estimator(name): name for name in [*reversed(list(RECIPES)), "grpo", "ppo"]}.values()
-)
+ONE_PER_ESTIMATOR = tuple({_estimator(name): name for name in [*reversed(list(RECIPES)), "grpo", "ppo"]}.values())
 """A recipe for each estimator of the advantage and each way of taking a step."""
 EVERY_RECIPE = long_except(ONE_PER_ESTIMATOR, RECIPES)

@@ -91,15 +91,9 @@ FAMILIES = {
         },
         {"start": True},
     ),
-    "gpt2": Family(
-        GPT2Config, {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}, {"pad": None}
-    ),
-    "llama": Family(
-        LlamaConfig, ROTARY | {"num_key_value_heads": 4, "tie_word_embeddings": False}, {"pad": END}
-    ),
-    "qwen3": Family(
-        Qwen3Config, ROTARY | {"num_key_value_heads": 2, "tie_word_embeddings": True}, {"chat": True}
-    ),
+    "gpt2": Family(GPT2Config, {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}, {"pad": None}),
+    "llama": Family(LlamaConfig, ROTARY | {"num_key_value_heads": 4, "tie_word_embeddings": False}, {"pad": END}),
+    "qwen3": Family(Qwen3Config, ROTARY | {"num_key_value_heads": 2, "tie_word_embeddings": True}, {"chat": True}),
     "gemma2": Family(
         Gemma2Config,
         ROTARY
@@ -128,19 +122,11 @@ FAMILIES = {
 EVERY = tuple(FAMILIES)
 """All families, for parametrize."""
 
-MIXED = {
-    "hidden_size": 64,
-    "head_dim": 32,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-}
+MIXED = {"hidden_size": 64, "head_dim": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96}
 """Sizes of layers that the CPU engine computes in two steps with products in bfloat16."""
 
 
-def save(
-    family: str, folder: Path, *, seed: int = 0, words: dict[str, Any] | None = None, **shape: Any
-) -> str:
+def save(family: str, folder: Path, *, seed: int = 0, words: dict[str, Any] | None = None, **shape: Any) -> str:
     """Write a random model of the family, with weights large enough for its distributions to be far from uniform."""
     made = FAMILIES[family]
     speech = tokenizer(**made.words | (words or {}))
@@ -156,9 +142,7 @@ def save(
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(settings, dtype=torch.float32)
         for parameter in model.parameters():
-            if (
-                parameter.dim() == 1
-            ):  # norms and biases start as ones and zeros, which hides mistakes with them
+            if parameter.dim() == 1:  # norms and biases start as ones and zeros, which hides mistakes with them
                 parameter.data += 0.1 * torch.randn_like(parameter)
     model.save_pretrained(folder)
     speech.save_pretrained(folder)

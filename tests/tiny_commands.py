@@ -32,15 +32,11 @@ def files(folder):
     asked = [f"What is {topic}{mark}" for topic in TOPICS for mark in "?!"]
     return {
         "sft": write_jsonl(
-            folder / "sft.jsonl",
-            [{"prompt": q, "completion": f"It is {q[8:-1]} and it is far away."} for q in asked],
+            folder / "sft.jsonl", [{"prompt": q, "completion": f"It is {q[8:-1]} and it is far away."} for q in asked]
         ),
         "pairs": write_jsonl(
             folder / "pairs.jsonl",
-            [
-                {"prompt": q, "chosen": "A hot star.", "rejected": f"No idea {i}."}
-                for i, q in enumerate(asked)
-            ],
+            [{"prompt": q, "chosen": "A hot star.", "rejected": f"No idea {i}."} for i, q in enumerate(asked)],
         ),
         "prompts": write_jsonl(folder / "prompts.jsonl", [{"prompt": q} for q in asked[:8]]),
     }

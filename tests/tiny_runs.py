@@ -38,9 +38,7 @@ class TinyRuns:
     def improve(self) -> tt.ImproveSettings:
         """Settings of two steps of PPO on the reward model, from the model of `sft`."""
         judge = str(self.source / "reward" / "model")
-        return improve_settings(
-            self.source / "sft" / "model", self._data, self.folder / "improve", reward=(judge,)
-        )
+        return improve_settings(self.source / "sft" / "model", self._data, self.folder / "improve", reward=(judge,))
 
     @property
     def dpo(self) -> tt.DpoSettings:

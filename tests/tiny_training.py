@@ -74,9 +74,7 @@ def some_pairs(count, seed=0, p_chosen=1.0, margin=0.0):
 
 def learner_of(groups, steps, lr=1e-3, **settings):
     return Learner(
-        groups,
-        config.Optimiser(**{"lr": lr, "eps": config.POLICY_EPS, "schedule": "constant"} | settings),
-        steps,
+        groups, config.Optimiser(**{"lr": lr, "eps": config.POLICY_EPS, "schedule": "constant"} | settings), steps
     )
 
 
@@ -96,8 +94,7 @@ def assert_close(one, other, atol):
 def prompts_of(policy, count=8):
     """Prompts of different lengths, as text and tokens."""
     prompts = [
-        Prompt(f"p{i}", user(" ".join(WORDS[(3 * i + j) % len(WORDS)] for j in range(1 + i % 3))))
-        for i in range(count)
+        Prompt(f"p{i}", user(" ".join(WORDS[(3 * i + j) % len(WORDS)] for j in range(1 + i % 3)))) for i in range(count)
     ]
     return encode_prompts(prompts, policy.tokenizer)
 

@@ -42,9 +42,7 @@ def outermost(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its annotations checked, an int being a float, and `Self` as result not looked at."""
-    function.__annotations__ = {
-        name: hint for name, hint in function.__annotations__.items() if hint is not Self
-    }
+    function.__annotations__ = {name: hint for name, hint in function.__annotations__.items() if hint is not Self}
     return beartype(conf=BeartypeConf(is_pep484_tower=True))(function)
 
 

@@ -64,9 +64,7 @@ def theirs(place: Place, size: Size) -> Measurement:
             seed=step,
         )
         started = time.perf_counter()
-        answers = model.generate(
-            [{"prompt_token_ids": ids} for ids in told["prompts"]], sampling, use_tqdm=False
-        )
+        answers = model.generate([{"prompt_token_ids": ids} for ids in told["prompts"]], sampling, use_tqdm=False)
         seconds.append(time.perf_counter() - started)
         sampled.append(sum(len(sample.token_ids) for answer in answers for sample in answer.outputs))
     return Measurement(seconds[1:], facts={"tokens": sampled})

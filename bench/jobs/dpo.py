@@ -39,11 +39,7 @@ def settings(place: Place) -> Any:
     from tutelage.commands.dpo.settings import DpoSettings
 
     return DpoSettings(
-        **common(place),
-        data=str(place.job / "ours.jsonl"),
-        batch_size=BATCH,
-        max_length=LONGEST,
-        held_out=0.0,
+        **common(place), data=str(place.job / "ours.jsonl"), batch_size=BATCH, max_length=LONGEST, held_out=0.0
     )
 
 

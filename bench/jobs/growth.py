@@ -41,9 +41,7 @@ def _shaped(name: str, label: str, about: str, shapes: tuple[Shape, ...], number
 AXES = (
     Axis("samples", "samples to a prompt", f"GRPO, 6.8M, {BASE}", (2, 4, 8, 16, 32), _sized("samples")),
     Axis("prompt", "tokens of a prompt", f"GRPO, 6.8M, {BASE}", (64, 128, 256, 512, 896), _sized("prompt")),
-    Axis(
-        "response", "tokens of a response", f"GRPO, 6.8M, {BASE}", (16, 32, 64, 128, 256), _sized("response")
-    ),
+    Axis("response", "tokens of a response", f"GRPO, 6.8M, {BASE}", (16, 32, 64, 128, 256), _sized("response")),
     _shaped("model", "weights of the model", f"GRPO, {FEW}", GROWING, "weights"),
     _shaped("vocabulary", "tokens of the vocabulary", f"GRPO, trunk of 6.8M, {FEW}", WIDENING, "vocabulary"),
     Axis("pairs", "pairs in a step", "Reward model, 17.6M", (2, 4, 8, 16, 32), reward.job),
@@ -76,9 +74,7 @@ def theirs(place: Place, axis: Axis) -> Measurement:
     return _everywhere(place, axis, lambda job: job.theirs)
 
 
-def _everywhere(
-    place: Place, axis: Axis, side: Callable[[Job], Callable[[Place], Measurement]]
-) -> Measurement:
+def _everywhere(place: Place, axis: Axis, side: Callable[[Job], Callable[[Place], Measurement]]) -> Measurement:
     """Every point in one process: its value, the operations that a step needs, and the median seconds of a step."""
     points: list[dict[str, Any]] = []
     for value in axis.values:

@@ -44,12 +44,7 @@ def settings(place: Place, size: Size, rank: int = 0) -> Any:
         prompts=str(place.job / "prompts.jsonl"),
         reward=("bench.rewards:letters",),
         recipe="grpo",
-        set=(
-            f"samples={size.samples}",
-            "update.minibatches=1",
-            "penalty.coef=0.04",
-            "shaping.missing_end=none",
-        ),
+        set=(f"samples={size.samples}", "update.minibatches=1", "penalty.coef=0.04", "shaping.missing_end=none"),
         steps=place.steps + 1,
         batch_size=size.prompts,
         sampling=config.Sampling(temperature=1.0, max_new_tokens=size.response),
@@ -127,9 +122,7 @@ def needs(place: Place, size: Size, rank: int = 0) -> Needs:
     )
 
 
-def job(
-    shape: str, size: Size, steps: int, *, rank: int = 0, faster: float = 5.0, leaner: float = 0.40
-) -> Job:
+def job(shape: str, size: Size, steps: int, *, rank: int = 0, faster: float = 5.0, leaner: float = 0.40) -> Job:
     """The job with a model of this shape, and an adapter where its rank is given."""
     return Job(
         name=f"grpo-{shape}" + ("-lora" if rank else ""),

@@ -97,10 +97,7 @@ def time_to_level(runs: list[Measurement]) -> Measurement:
     """Seconds until each run has risen to the level; infinite where it never does."""
     return Measurement(
         [seconds_to_level(run.facts["score/mean"], run.facts["seconds"]) for run in runs],
-        facts={
-            "score/mean": [run.facts["score/mean"] for run in runs],
-            "step": [run.seconds for run in runs],
-        },
+        facts={"score/mean": [run.facts["score/mean"] for run in runs], "step": [run.seconds for run in runs]},
     )
 
 

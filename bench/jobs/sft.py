@@ -15,10 +15,7 @@ def prepare(place: Place) -> None:
 
     ensure_model(place)
     fitting = (
-        (
-            {"prompt": turns, "completion": [{"role": "assistant", "content": chosen}]},
-            tokens_of(place, turns, chosen),
-        )
+        ({"prompt": turns, "completion": [{"role": "assistant", "content": chosen}]}, tokens_of(place, turns, chosen))
         for turns, chosen, _ in pairs(place.world)
     )
     wanted = BATCH * (place.steps + 1)

@@ -81,13 +81,7 @@ def run(part: Part, place: Place) -> Figures:
     _, aside = split_by_prompt(pairs, settings["train"]["held_out"], part.seed)
     before, out = _logps(base, aside), place.run(part)
     trained = tt.dpo(
-        model=place.model,
-        data=file,
-        loss=part.name,
-        seed=part.seed,
-        out=out,
-        resume=out.exists(),
-        **settings["train"],
+        model=place.model, data=file, loss=part.name, seed=part.seed, out=out, resume=out.exists(), **settings["train"]
     )
     change = (_logps(trained.load(), aside) - before).round(3).tolist()
     return {"pairs": len(pairs), "curve": _curve(out), "change": change}
@@ -95,14 +89,11 @@ def run(part: Part, place: Place) -> Figures:
 
 def short_pairs(data: str, policy: Policy, prompt: int, answer: int) -> list[Preference]:
     """The pairs of a file whose prompt and answers have at most so many tokens, in order."""
-    encoded, _ = encode_preferences(
-        tt.load_preferences(data).records, policy.tokenizer, policy.context or 2048
-    )
+    encoded, _ = encode_preferences(tt.load_preferences(data).records, policy.tokenizer, policy.context or 2048)
     return [
         one.source
         for one in encoded
-        if len(one.chosen.prompt) <= prompt
-        and max(len(one.chosen.response), len(one.rejected.response)) <= answer
+        if len(one.chosen.prompt) <= prompt and max(len(one.chosen.response), len(one.rejected.response)) <= answer
     ]
 
 
@@ -116,10 +107,7 @@ def _logps(policy: Policy, pairs: Sequence[Preference]) -> Any:
 def _curve(out: Path) -> list[list[float]]:
     """Step, and by how many nats the held-out chosen and rejected answers have become likelier."""
     rows = (row for row in read_lines(out / "metrics.jsonl") if "held_out/kl/chosen" in row)
-    return [
-        [row["step"], round(-row["held_out/kl/chosen"], 3), round(-row["held_out/kl/rejected"], 3)]
-        for row in rows
-    ]
+    return [[row["step"], round(-row["held_out/kl/chosen"], 3), round(-row["held_out/kl/rejected"], 3)] for row in rows]
 
 
 def changes(lines: Sequence[Line]) -> dict[str, Change]:
@@ -136,10 +124,7 @@ def changes(lines: Sequence[Line]) -> dict[str, Change]:
 
 def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
-    rows = [
-        "| loss | log π(chosen) | log π(rejected) | chosen less likely | chosen gained |",
-        "|---|---|---|---|---|",
-    ]
+    rows = ["| loss | log π(chosen) | log π(rejected) | chosen less likely | chosen gained |", "|---|---|---|---|---|"]
     seen = changes(lines)
     for loss, change in seen.items():
         cells = [signed(change.chosen), signed(change.rejected), share(change.share), share(change.ahead)]
@@ -155,9 +140,7 @@ def section(lines: Sequence[Line]) -> str:
         "from the original model, in nats per completion; the share of chosen completions that became less likely, and "
         "of pairs whose chosen completion gained on the rejected one. Intervals are over the pairs."
     )
-    return "\n\n".join(
-        [TITLE, fill(f"{CLAIM} {_verdict(seen)}", 120), fill(made, 120), "\n".join(rows), FIGURE]
-    )
+    return "\n\n".join([TITLE, fill(f"{CLAIM} {_verdict(seen)}", 120), fill(made, 120), "\n".join(rows), FIGURE])
 
 
 def _steps(line: Line) -> int:
@@ -166,12 +149,8 @@ def _steps(line: Line) -> int:
 
 def _verdict(seen: Mapping[str, Change]) -> str:
     """Which losses lowered the chosen answers, by intervals that exclude 0."""
-    lower = [
-        loss for loss, change in seen.items() if change.chosen.high is not None and change.chosen.high < 0
-    ]
-    higher = [
-        loss for loss, change in seen.items() if change.chosen.low is not None and change.chosen.low > 0
-    ]
+    lower = [loss for loss, change in seen.items() if change.chosen.high is not None and change.chosen.high < 0]
+    higher = [loss for loss, change in seen.items() if change.chosen.low is not None and change.chosen.low > 0]
     found = [f"Here {listed(lower) if lower else 'no loss'} lowered the chosen completions"]
     if higher:
         found.append(f"{listed(higher)} raised them")

@@ -70,9 +70,7 @@ def _numbers(pairs: Sequence[Preference]) -> list[int]:
     return [prompts.index(prompt) for prompt in prompts]
 
 
-def _ours(
-    part: Part, place: Place, train: Sequence[Preference], test: Sequence[Preference]
-) -> dict[str, Any]:
+def _ours(part: Part, place: Place, train: Sequence[Preference], test: Sequence[Preference]) -> dict[str, Any]:
     settings, out = part.settings, place.run(part)
     file = place.runs / f"train-{part.seed}.jsonl"
     write_jsonl(file, map(to_row, train))
@@ -93,9 +91,7 @@ def _ours(
     return {"loss": _rounded(loss), "differences": _rounded((chosen - rejected).tolist())}
 
 
-def _theirs(
-    part: Part, place: Place, train: Sequence[Preference], test: Sequence[Preference]
-) -> dict[str, Any]:
+def _theirs(part: Part, place: Place, train: Sequence[Preference], test: Sequence[Preference]) -> dict[str, Any]:
     settings, out = part.settings, place.run(part)
     order = Order(train, settings["batch"], part.seed)
     read = [pair for step in range(order.steps_per_epoch) for pair in order(step)]

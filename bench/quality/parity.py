@@ -63,9 +63,7 @@ def _norm(part: Part, place: Place) -> Figures:
     settings = part.settings
     policy = tt.load_policy(place.model, trainable=True)
     rows, _ = encode_demonstrations(_demonstrations(part, place, policy), policy.tokenizer, 512)
-    batch = collate(
-        Order(rows, settings["batch"], part.seed)(0), pad_token_id(policy.tokenizer), policy.device
-    )
+    batch = collate(Order(rows, settings["batch"], part.seed)(0), pad_token_id(policy.tokenizer), policy.device)
     policy.backward(-(policy.scores(batch).logp * batch.mask).sum() / batch.mask.sum())
     gradients = [one.grad for one in policy.parameters() if one.grad is not None]
     return {
@@ -106,10 +104,7 @@ def _sft(part: Part, place: Place) -> Figures:
     encoded, _ = encode_demonstrations(records, policy.tokenizer, 512)
     order = Order(encoded, settings["batch"], part.seed)
     rows = [
-        {
-            "input_ids": [*row.prompt, *row.response],
-            "completion_mask": [0] * len(row.prompt) + [1] * len(row.response),
-        }
+        {"input_ids": [*row.prompt, *row.response], "completion_mask": [0] * len(row.prompt) + [1] * len(row.response)}
         for step in range(order.steps_per_epoch)
         for row in order(step)
     ]
@@ -205,10 +200,7 @@ def _norms(line: Line) -> str:
 
 def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
-    rows = [
-        "| | steps | mean of ours | ours minus TRL's: mean over steps | largest |",
-        "|---|---|---|---|---|",
-    ]
+    rows = ["| | steps | mean of ours | ours minus TRL's: mean over steps | largest |", "|---|---|---|---|---|"]
     inside, apart = True, []
     told = [fill(_norms(line), 120) for line in of(lines, "norm")[:1]]
     for line in (line for line in lines if line.part != "norm"):
@@ -241,9 +233,7 @@ def figures(lines: Sequence[Line]) -> dict[str, str]:
             sides = line.figures["gradient norm"]
             ours, theirs = np.array(sides["ours"]), np.array(sides["trl"])
             steps = tuple(float(step) for step in range(1, len(ours) + 1))
-            series.append(
-                Series(steps, tuple(((ours - theirs) / ours).tolist()), name.upper(), colour=colour)
-            )
+            series.append(Series(steps, tuple(((ours - theirs) / ours).tolist()), name.upper(), colour=colour))
     axes = Axis("step", low=0, whole=True), Axis("gradient norm, (ours − TRL's) / ours")
     return {
         "parity": standalone(

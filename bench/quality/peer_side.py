@@ -28,9 +28,7 @@ def main(job: str, spec: str, answer: str) -> None:
 
 def reward(spec: Spec) -> Found:
     """`RewardTrainer`, and the scores of the test pairs, chosen less rejected."""
-    model = AutoModelForSequenceClassification.from_pretrained(
-        spec["model"], num_labels=1, dtype=torch.float32
-    )
+    model = AutoModelForSequenceClassification.from_pretrained(spec["model"], num_labels=1, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(spec["model"])
     model.config.pad_token_id = tokenizer.pad_token_id
     trainer = RewardTrainer(
@@ -57,12 +55,8 @@ def _scored(model: Any, tokenizer: Any, conversations: Sequence[Any]) -> list[fl
     model.eval()
     scores: list[float] = []
     for start in range(0, len(conversations), 8):
-        texts = [
-            tokenizer.apply_chat_template(one, tokenize=False) for one in conversations[start : start + 8]
-        ]
-        batch = tokenizer(
-            texts, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False
-        )
+        texts = [tokenizer.apply_chat_template(one, tokenize=False) for one in conversations[start : start + 8]]
+        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False)
         scores += model(**batch).logits[:, 0].tolist()
     return scores
 
@@ -130,10 +124,7 @@ def _replay(file: str) -> Callable[..., Any]:
         taken = [next(rows) for _ in prompts]
         if [row["messages"][-1]["content"] for row in taken] != [one[-1]["content"] for one in prompts]:
             raise RuntimeError("the prompts of the recorded answers are not those of the trainer")
-        ids = {
-            "prompt_ids": [row["prompt"] for row in taken],
-            "completion_ids": [row["tokens"] for row in taken],
-        }
+        ids = {"prompt_ids": [row["prompt"] for row in taken], "completion_ids": [row["tokens"] for row in taken]}
         return ids | {"logprobs": None}
 
     return rollout

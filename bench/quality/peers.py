@@ -22,13 +22,9 @@ def peer(place: Place, job: str, out: Path, **spec: Any) -> dict[str, Any]:
         (out / "spec.json").write_text(json.dumps({"out": str(out)} | spec))
         command = [place.peers, "-m", "bench.quality.peer_side", job, str(out / "spec.json"), str(answer)]
         silent = {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(
-            command, cwd=ROOT, env=os.environ | silent, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | silent, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(
-                f"the peer's side of {job} ended with {done.returncode}:\n{done.stderr[-3000:]}"
-            )
+            raise RuntimeError(f"the peer's side of {job} ended with {done.returncode}:\n{done.stderr[-3000:]}")
     found: dict[str, Any] = json.loads(answer.read_text())
     return found
 

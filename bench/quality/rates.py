@@ -76,11 +76,9 @@ def run(part: Part, place: Place) -> Figures:
 def _common(part: Part, place: Place) -> dict[str, Any]:
     """Settings of every command: its default optimiser but for the rate."""
     settings, out = part.settings, place.run(part)
-    usual = {
-        "sft": {"warmup": 0.03, "schedule": "cosine"},
-        "reward": {"warmup": 0.05},
-        "dpo": {"warmup": 0.1},
-    }.get(settings["method"], {"eps": 1e-5})
+    usual = {"sft": {"warmup": 0.03, "schedule": "cosine"}, "reward": {"warmup": 0.05}, "dpo": {"warmup": 0.1}}.get(
+        settings["method"], {"eps": 1e-5}
+    )
     return {
         "model": place.model,
         "out": out,
@@ -221,9 +219,7 @@ def figures(lines: Sequence[Line]) -> dict[str, str]:
             rates = tuple(sorted(gains))
             means = [float(np.mean(gains[rate])) for rate in rates]
             most = max(map(abs, means)) or 1.0
-            series.append(
-                Series(rates, tuple(mean / most for mean in means), listed([method]), colour=colour)
-            )
+            series.append(Series(rates, tuple(mean / most for mean in means), listed([method]), colour=colour))
     axes = Axis("learning rate of LoRA", log=True), Axis("gain, as a share of the largest")
     return {"rates": standalone(draw(Chart("Gain over the learning rate", tuple(series), *axes, width=560)))}
 

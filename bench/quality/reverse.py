@@ -83,13 +83,7 @@ def run(part: Part, place: Place) -> Figures:
 
 
 def _kept(part: Part, out: Any) -> dict[str, Any]:
-    return {
-        "out": out,
-        "seed": part.seed,
-        "quiet": True,
-        "resume": out.exists(),
-        "checkpoints": {"every": 0},
-    }
+    return {"out": out, "seed": part.seed, "quiet": True, "resume": out.exists(), "checkpoints": {"every": 0}}
 
 
 def _words(shortest: int, longest: int) -> list[str]:

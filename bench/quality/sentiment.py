@@ -132,9 +132,7 @@ def _theirs(part: Part, place: Place, prompts: Sequence[Prompt]) -> tuple[Path, 
     batch, steps = settings["prompts_per_step"], settings["steps"]
     read = in_order(prompts, batch, part.seed, steps)
     out.mkdir(parents=True, exist_ok=True)
-    rows = [
-        {"prompt": [{"role": turn.role, "content": turn.content} for turn in one.messages]} for one in read
-    ]
+    rows = [{"prompt": [{"role": turn.role, "content": turn.content} for turn in one.messages]} for one in read]
     write_jsonl(out / "prompts.jsonl", rows)
     found = peer_grpo(place, part, out, out / "prompts.jsonl")
     return out / "model", [[None, round(score, 4)] for score in found["score"]]

@@ -118,10 +118,7 @@ def linear(lines: Sequence[Line]) -> tuple[float, float, float] | None:
 def section(lines: Sequence[Line]) -> str:
     """What was claimed and what was seen."""
     seen, straight, first = measured(lines), linear(lines), lines[0].settings
-    rows = [
-        "| | score | KL, nats per completion | KL of each seed | CPU seconds |",
-        "|---|---|---|---|---|",
-    ]
+    rows = ["| | score | KL, nats per completion | KL of each seed | CPU seconds |", "|---|---|---|---|---|"]
     for name, (score, kl) in seen.items():
         seconds = np.mean([line.processor_seconds for line in of(lines, name)])
         each = ", ".join(f"{np.mean(line.figures['drift']):.2f}" for line in of(lines, name))
@@ -168,11 +165,7 @@ def _seeds(lines: Sequence[Line]) -> str:
 
 def figures(lines: Sequence[Line]) -> dict[str, str]:
     """Score against KL; the steps of our GRPO and TRL's; score over √KL."""
-    return {
-        "sentiment": _frontier(lines),
-        "sentiment-steps": _steps(lines),
-        "sentiment-root": _root(lines),
-    }
+    return {"sentiment": _frontier(lines), "sentiment-steps": _steps(lines), "sentiment-root": _root(lines)}
 
 
 def _frontier(lines: Sequence[Line]) -> str:

@@ -4,12 +4,7 @@ from collections.abc import Sequence
 
 from tutelage.stats.intervals import Interval
 
-NAMES = {
-    "simpo": "SimPO",
-    "trl": "TRL 1.16",
-    "ours": "Tutelage",
-    "reward": "reward model",
-}
+NAMES = {"simpo": "SimPO", "trl": "TRL 1.16", "ours": "Tutelage", "reward": "reward model"}
 
 
 def listed(names: Sequence[str]) -> str:

@@ -192,11 +192,7 @@ def index() -> str:
 def main() -> int:
     stale = {file: text for file, text in pages().items() if not same(HERE / file, text)}
     if "--check" in sys.argv:
-        print(
-            "\n".join(
-                f"{file} does not say what the code says; run docs/algorithms/generate.py" for file in stale
-            )
-        )
+        print("\n".join(f"{file} does not say what the code says; run docs/algorithms/generate.py" for file in stale))
         return 1 if stale else 0
     for file, text in stale.items():
         (HERE / file).write_text(text)

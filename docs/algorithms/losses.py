@@ -28,10 +28,7 @@ LOSSES: dict[str, Words] = {
         "loss = -log s(beta h)                            dpo\n"
         "loss = -(1 - e) log s(beta h) - e log s(-beta h)   cdpo, e = smoothing",
         (
-            (
-                "a reward model with PPO",
-                "no sampling: only the completions of the data are trained on, and no others.",
-            ),
+            ("a reward model with PPO", "no sampling: only the completions of the data are trained on, and no others."),
             (
                 "ipo",
                 "the loss never reaches its minimum; separated pairs are pushed further apart, more and more weakly.",
@@ -53,10 +50,7 @@ LOSSES: dict[str, Words] = {
                 "cdpo",
                 "corrects for flipped labels instead of hedging: its mean over flips is the loss on clean labels.",
             ),
-            (
-                "dpo",
-                "subtracts the expected contribution of flipped pairs, so single pairs may have a negative loss.",
-            ),
+            ("dpo", "subtracts the expected contribution of flipped pairs, so single pairs may have a negative loss."),
         ),
         "with flips = 0 it would be dpo; near one half the correction divides by almost zero and multiplies the noise.",
         "loss below 0 is normal; the margin grows faster than dpo's, so check kl/chosen sooner.",
@@ -67,10 +61,7 @@ LOSSES: dict[str, Words] = {
         ("ipo",),
         "loss = (h - 1/(2 beta))^2      with h per token if per_token = true",
         (
-            (
-                "dpo",
-                "a finite target for the margin, however certain the label.",
-            ),
+            ("dpo", "a finite target for the margin, however certain the label."),
             ("hinge", "a pair beyond the target is pulled back."),
         ),
         "with labels of one half both orders pull, and the minimum is h = 0: the reference itself.",
@@ -125,10 +116,7 @@ LOSSES: dict[str, Words] = {
         "odds = p / (1 - p),  p = exp(log pi / length)",
         (
             ("dpo", "no reference and no SFT before: imitation and preference in one loss."),
-            (
-                "slic",
-                "odds of the mean token instead of nats of the whole completion, so length does not matter.",
-            ),
+            ("slic", "odds of the mean token instead of nats of the whole completion, so length does not matter."),
         ),
         "for completions of small probability, odds and probability are the same, and it is simpo with imitation.",
         "kl/chosen below 0; the first term is most of the loss, so read accuracy, not loss.",

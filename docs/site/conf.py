@@ -46,11 +46,7 @@ html_static_path = ["static"]
 html_css_files = ["extra.css"]
 html_copy_source = False
 html_show_sphinx = False
-html_theme_options = {
-    "source_repository": REPOSITORY,
-    "source_branch": "main",
-    "source_directory": "docs/",
-}
+html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 highlight_language = "none"

@@ -17,9 +17,7 @@ from reference import api, commands, metrics, recipes, routes, tables  # noqa: E
 def reference() -> dict[str, str]:
     """The pages of the reference by their paths below docs/, and `types.json`, from which the site links types."""
     return {
-        path: text
-        for part in (api, commands, metrics, recipes, routes, tables)
-        for path, text in part.pages().items()
+        path: text for part in (api, commands, metrics, recipes, routes, tables) for path, text in part.pages().items()
     }
 
 

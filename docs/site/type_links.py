@@ -40,9 +40,7 @@ def address(app: Sphinx, page: str, place: str) -> str:
     """The address of a place, seen from a page. One that is nowhere is a warning, which ends the build."""
     name, _, anchor = place.partition("#")
     target = name.removesuffix(".md")
-    if target not in app.env.found_docs or (
-        anchor and anchor not in app.env.metadata[target].get("myst_slugs", {})
-    ):
+    if target not in app.env.found_docs or (anchor and anchor not in app.env.metadata[target].get("myst_slugs", {})):
         log.warning("types.json leads to %s, which is not there", place, location=page)
         return ""
     identifier = "#" + app.env.metadata[target]["myst_slugs"][anchor][1] if anchor else ""
@@ -58,9 +56,7 @@ def highlighted(app: Sphinx, block: nodes.literal_block, places: Mapping[str, st
         place = places.get(found[1], "")
         return f'<a class="n type" href="{place}">{found[1]}</a>' if place else found[0]
 
-    return nodes.raw(
-        "", f'<div class="highlight-python notranslate">{NAME.sub(linked, html)}</div>', format="html"
-    )
+    return nodes.raw("", f'<div class="highlight-python notranslate">{NAME.sub(linked, html)}</div>', format="html")
 
 
 def spell(code: nodes.literal, places: Mapping[str, str]) -> None:

@@ -38,9 +38,7 @@ def outputs_of(source: str, names: dict[str, Any], number: int) -> list[dict[str
     if value is not None:
         draw = getattr(value, "_repr_svg_", None)
         shown = {"image/svg+xml": lines(draw())} if draw else {"text/plain": lines(repr(value))}
-        outputs.append(
-            {"data": shown, "execution_count": number, "metadata": {}, "output_type": "execute_result"}
-        )
+        outputs.append({"data": shown, "execution_count": number, "metadata": {}, "output_type": "execute_result"})
     return outputs
 
 

@@ -50,7 +50,5 @@ def padded(scored: ScoredRollout, columns: int) -> ScoredRollout:
     for field in fields(scored):
         x = getattr(scored, field.name)
         if isinstance(x, Tensor) and x.shape == scored.mask.shape:
-            wide[field.name] = torch.nn.functional.pad(
-                x, (0, columns), value=7.0 if field.name == "value" else 0
-            )
+            wide[field.name] = torch.nn.functional.pad(x, (0, columns), value=7.0 if field.name == "value" else 0)
     return replace(scored, **wide)

@@ -69,10 +69,7 @@ def test_a_recipe_of_ones_own_by_dotted_path() -> None:
             replace(PPO, shaping=ScoreShaping(overlong=Overlong(), missing_end=None)),
         ),
         (["advantage.lam=LengthAdaptive"], replace(PPO, advantage=Gae(lam=LengthAdaptive()))),
-        (
-            ["advantage=Group", "critic=none", "samples=4"],
-            replace(PPO, advantage=Group(), critic=None, samples=4),
-        ),
+        (["advantage=Group", "critic=none", "samples=4"], replace(PPO, advantage=Group(), critic=None, samples=4)),
         (
             ["surrogate=ImportanceWeighted", "update=NaturalStep", "update.max_kl=.1"],
             replace(PPO, surrogate=ImportanceWeighted(), update=NaturalStep(max_kl=0.1)),
@@ -82,12 +79,7 @@ def test_a_recipe_of_ones_own_by_dotted_path() -> None:
             replace(PPO, advantage=Gae(whiten=False), update=GradientSteps(epochs=3)),
         ),
         (
-            [
-                "critic=none",
-                "advantage=RewardToGo",
-                "advantage.baseline=MovingAverage",
-                "advantage.baseline.decay=0.5",
-            ],
+            ["critic=none", "advantage=RewardToGo", "advantage.baseline=MovingAverage", "advantage.baseline.decay=0.5"],
             replace(PPO, critic=None, advantage=RewardToGo(MovingAverage(0.5))),
         ),
         ([], PPO),
@@ -118,10 +110,7 @@ def test_a_piece_of_ones_own_by_dotted_path() -> None:
         ("advantage.whiten=maybe", "expected true or false"),
         ("reduce=mean", "expected token_mean or sequence_mean or sequence_sum or fixed_length"),
         ("surrogate=Cliped", "expected one of ScoreFunction, .*Clipped.* or module:NAME"),
-        (
-            "shaping.overlong.buffer=.2",
-            "shaping.overlong is none .*choose one first: shaping.overlong=Overlong",
-        ),
+        ("shaping.overlong.buffer=.2", "shaping.overlong is none .*choose one first: shaping.overlong=Overlong"),
         ("surrogate.low", "is not an assignment; write it as surrogate.low=0.1"),
         ("surrogate.low=", "is not an assignment"),
         ("surrogate.low=-1", "low and high must be above 0"),
@@ -140,11 +129,7 @@ def test_what_does_not_fit_is_answered_with_what_does(assignment: str, why: str)
         ("grpo", ["samples=1"], "samples=1 leaves nothing to compare"),
         ("reinforce", ["samples=0"], "at least one completion per prompt"),
         ("reinforce", ["update.epochs=2"], "ScoreFunction is valid only for fresh samples, .* takes 2 steps"),
-        (
-            "trpo",
-            ["surrogate=ScoreFunction"],
-            "the line search requires a surrogate that measures improvement",
-        ),
+        ("trpo", ["surrogate=ScoreFunction"], "the line search requires a surrogate that measures improvement"),
         ("trpo", ["surrogate=Clipped"], "one bound would have no effect"),
         ("trpo", ["surrogate=KlPenalised"], "one bound would have no effect"),
         ("ppo", ["surrogate=SequenceClipped"], "gives every token its own advantage"),
@@ -163,9 +148,7 @@ def test_what_does_not_fit_is_answered_with_what_does(assignment: str, why: str)
         ("trpo", ["critic=none", "advantage=RewardToGo", "update.critic_steps=9"], "but there is no critic"),
     ]
 )
-def test_combinations_without_meaning_are_refused_in_a_sentence(
-    name: str, assignments: list[str], why: str
-) -> None:
+def test_combinations_without_meaning_are_refused_in_a_sentence(name: str, assignments: list[str], why: str) -> None:
     with pytest.raises(TutelageError, match=why):
         override(RECIPES[name], assignments)
 
@@ -194,9 +177,7 @@ def test_a_surrogate_whose_state_no_step_would_see_is_refused() -> None:
         def __call__(self, logp, old_logp, advantage, mask, state):
             return logp * advantage, state
 
-    with pytest.raises(
-        TutelageError, match=r"Forgetful has init\(\), but .* also has at\(state\) -> surrogate"
-    ):
+    with pytest.raises(TutelageError, match=r"Forgetful has init\(\), but .* also has at\(state\) -> surrogate"):
         replace(PPO, surrogate=Forgetful())
 
 

@@ -120,10 +120,7 @@ def test_at_the_sampler_the_gradient_is_that_of_the_score_function(name: str) ->
     weight = token_weights(batch.mask, recipe.reduce, LIMIT)
     plain = replace(recipe, surrogate=ScoreFunction(), update=GradientSteps())
     if getattr(recipe.surrogate, "length_normalised", True) is False:
-        plain, weight = (
-            replace(plain, reduce="sequence_sum"),
-            token_weights(batch.mask, "sequence_mean", LIMIT),
-        )
+        plain, weight = (replace(plain, reduce="sequence_sum"), token_weights(batch.mask, "sequence_mean", LIMIT))
     found = []
     for which, w in ((recipe, weight), (plain, token_weights(batch.mask, plain.reduce, LIMIT))):
         logp = batch.logp.clone().requires_grad_()
@@ -155,9 +152,7 @@ def test_grpo_without_its_spread_is_a_share_of_rloo() -> None:
 
 
 def test_the_score_is_shaped_and_the_penalty_taken_off_every_token() -> None:
-    recipe = Recipe(
-        name="mine", shaping=ScoreShaping(clip=0.5), advantage=RewardToGo(), penalty=Penalty(coef=0.2)
-    )
+    recipe = Recipe(name="mine", shaping=ScoreShaping(clip=0.5), advantage=RewardToGo(), penalty=Penalty(coef=0.2))
     scored = scored_for(recipe)
     batch = prepared(recipe, scored)
     kl = scored.logp - scored.ref_logp
@@ -178,9 +173,7 @@ def test_a_penalty_in_the_loss_stays_out_of_the_reward_and_follows_its_coefficie
     weight = token_weights(batch.mask, recipe.reduce, LIMIT)
     state = initial_state(recipe)
     values = [
-        float(
-            objective(recipe, batch, logp, None, weight, replace(state, penalty={**state.penalty, "coef": c}))
-        )
+        float(objective(recipe, batch, logp, None, weight, replace(state, penalty={**state.penalty, "coef": c})))
         for c in (0.0, 0.3, 0.6)
     ]
     paid = float((weight * (logp - batch.ref_logp) ** 2 / 2).sum())
@@ -255,10 +248,7 @@ def test_a_moving_average_remembers_earlier_batches_and_not_this_one() -> None:
 
 def test_running_statistics_are_those_of_all_scores_together() -> None:
     recipe = Recipe(
-        name="mine",
-        advantage=TotalReturn(),
-        penalty=None,
-        shaping=ScoreShaping(normalise="running", missing_end=None),
+        name="mine", advantage=TotalReturn(), penalty=None, shaping=ScoreShaping(normalise="running", missing_end=None)
     )
     state, seen = initial_state(recipe), []
     for seed in range(3):
@@ -315,9 +305,7 @@ def test_a_first_batch_with_running_statistics_has_live_rows_inside_the_clip() -
 @pytest.mark.parametrize("normalise", ["batch", "running"])
 def test_greedy_scores_are_on_the_scale_of_the_scores(normalise: str) -> None:
     """A greedy answer that scores as the sampled one did leaves no advantage, whatever the normalisation."""
-    recipe = replace(
-        RECIPES["remax"], penalty=None, shaping=ScoreShaping(normalise=normalise, missing_end=None)
-    )
+    recipe = replace(RECIPES["remax"], penalty=None, shaping=ScoreShaping(normalise=normalise, missing_end=None))
     scored = replace(scored_for(recipe), score=torch.linspace(-3.0, 8.0, 8))
     greedy = replace(greedy_for(scored), score=scored.score[::2])
     batch, state, _ = prepare(recipe, scored, initial_state(recipe), greedy=greedy)

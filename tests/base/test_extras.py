@@ -85,13 +85,9 @@ def bare(tmp_path_factory):
     names = (*(module for extra in EXTRAS for module in extra.modules), *UNIX)
     absent = (Path(__file__).parents[1] / "absent.py").read_text()
     code = BARE.format(absent=absent, names=names, commands=COMMANDS)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in folder.iterdir()} == given | {
-        "study"
-    }  # nothing of a command that needs more
+    assert {path.name for path in folder.iterdir()} == given | {"study"}  # nothing of a command that needs more
     return json.loads(done.stdout)
 
 

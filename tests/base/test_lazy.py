@@ -22,8 +22,6 @@ def test_only_the_value_that_is_asked_for_is_imported() -> None:
         "import sys; from tutelage.algorithms.registry import RECIPES; RECIPES['grpo']; "
         "print(*(name.rpartition('.')[2] for name in sys.modules if 'tutelage.algorithms.' in name))"
     )
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "grpo" in loaded
     assert not {"ppo", "dapo", "trpo"} & set(loaded)

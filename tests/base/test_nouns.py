@@ -12,23 +12,7 @@ import tutelage
 from tutelage.base.nouns import counted
 
 PACKAGE = Path(tutelage.__file__).parent
-OTHER_WORDS = {
-    "of",
-    "the",
-    "to",
-    "a",
-    "an",
-    "in",
-    "is",
-    "has",
-    "for",
-    "by",
-    "and",
-    "or",
-    "at",
-    "from",
-    "with",
-}
+OTHER_WORDS = {"of", "the", "to", "a", "an", "in", "is", "has", "for", "by", "and", "or", "at", "from", "with"}
 """Words that end what a number counts."""
 
 
@@ -102,8 +86,7 @@ def test_what_a_message_counts_agrees_with_its_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "planted",
-    ['f"{len(cuts)} rows were cut"', 'f"{n:,} rows"', 'f"keeps {sum(found)} held-out rows"'],
+    "planted", ['f"{len(cuts)} rows were cut"', 'f"{n:,} rows"', 'f"keeps {sum(found)} held-out rows"']
 )
 def test_a_planted_plural_is_found(planted: str) -> None:
     assert len(list(uncounted(ast.parse(planted), {"rows"}))) == 1

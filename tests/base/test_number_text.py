@@ -57,9 +57,7 @@ def test_numbers_for_reading(value: float, written: str) -> None:
 
 @given(st.floats(-1e12, 1e12, allow_nan=False))
 def test_numbers_keep_three_digits(value: float) -> None:
-    assert float(number(value).replace(",", "").replace("−", "-")) == pytest.approx(
-        value, rel=0.006, abs=1e-300
-    )
+    assert float(number(value).replace(",", "").replace("−", "-")) == pytest.approx(value, rel=0.006, abs=1e-300)
 
 
 def test_shares_in_per_cent() -> None:

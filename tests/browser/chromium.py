@@ -55,10 +55,7 @@ with sync_playwright() as playwright:
 
 
 def _from_debian() -> bool:
-    if (
-        not Path("/etc/debian_version").exists()
-        or "ID=debian" not in Path("/etc/os-release").read_text().split()
-    ):
+    if not Path("/etc/debian_version").exists() or "ID=debian" not in Path("/etc/os-release").read_text().split():
         return False
     if os.geteuid() == 0:
         root: list[str] = []
@@ -66,23 +63,13 @@ def _from_debian() -> bool:
         root = ["sudo", "-n"]
     else:
         return False
-    install = [
-        "env",
-        "DEBIAN_FRONTEND=noninteractive",
-        "apt-get",
-        "install",
-        "-y",
-        "-qq",
-        "--no-install-recommends",
-    ]
+    install = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq", "--no-install-recommends"]
     return _run(*root, "apt-get", "update", "-qq") and any(_run(*root, *install, name) for name in PACKAGES)
 
 
 def _run(*words: str) -> bool:
     """Whether a command succeeds; what it prints is shown only when it does not."""
-    done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode != 0:
         print(f"{' '.join(words)}: {done.stdout.strip()[-2000:]}", file=sys.stderr)
     return done.returncode == 0

@@ -37,18 +37,7 @@ from tutelage.people.web import Served, create_server
 from tutelage.people.web.front import mount_of
 
 from .chromium import ARGUMENTS, find
-from .showcase import (
-    DAYS,
-    Clock,
-    answered,
-    conversations,
-    correcting,
-    dialogue,
-    fresh,
-    ranking,
-    ratings,
-    spoken,
-)
+from .showcase import DAYS, Clock, answered, conversations, correcting, dialogue, fresh, ranking, ratings, spoken
 from .sites import Site, press, ready, saved, shown
 from .translated import translated
 
@@ -185,9 +174,7 @@ def sent(page: Page, site: Site) -> None:
         ("What is a prime number?", "A number.", "One that only 1 and itself divide.", "0", "Bea"),
         ("Who was Hypatia?", "A mathematician of Alexandria.", "A queen.", "1", "Cem"),
     ]
-    table = "\n".join(
-        ",".join(row) for row in [("question", "response_1", "response_2", "label", "annotator"), *rows]
-    )
+    table = "\n".join(",".join(row) for row in [("question", "response_1", "response_2", "label", "annotator"), *rows])
     upload: FilePayload = {"name": "votes.csv", "mimeType": "text/csv", "buffer": table.encode()}
     page.set_input_files("#file", upload)
     page.wait_for_selector("#outcome")
@@ -314,12 +301,7 @@ def name_taken(page: Page, site: Site) -> None:
 
 
 def ranked(page: Page, site: Site) -> None:
-    ranks = {
-        "The Moon is a ball": "1",
-        "The Moon orbits": "3",
-        "The Moon is a big": "4",
-        "It is a rock.": "2",
-    }
+    ranks = {"The Moon is a ball": "1", "The Moon orbits": "3", "The Moon is a big": "4", "It is a rock.": "2"}
     said = [rank for text in shown(page).texts for begin, rank in ranks.items() if text.startswith(begin)]
     press(page, " ".join(said))
     page.evaluate("scrollTo(0, 0)")
@@ -399,14 +381,8 @@ RATER = (
     Picture("join-taken", "/rate", name_taken),
     Picture("join-known", "/rate", join_known, size=TALL),
 )
-RANKING = (
-    Picture("ranking", "/rate", ranked),
-    Picture("ranking-narrow", "/rate", ranked, size=TALL, dark=True),
-)
-RATINGS = (
-    Picture("ratings", "/rate", rated),
-    Picture("ratings-narrow", "/rate", rated, size=TALL, dark=True),
-)
+RANKING = (Picture("ranking", "/rate", ranked), Picture("ranking-narrow", "/rate", ranked, size=TALL, dark=True))
+RATINGS = (Picture("ratings", "/rate", rated), Picture("ratings-narrow", "/rate", rated, size=TALL, dark=True))
 CORRECTING = (
     Picture("rater-spans", "/rate", words_marked),
     Picture("rater-spans-narrow", "/rate", words_marked, size=TALL, dark=True),
@@ -563,9 +539,7 @@ if __name__ == "__main__":
     every = [picture.name for _, _, pictures in WORLDS for picture in pictures]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=IMAGES)
-    parser.add_argument(
-        "--all", action="store_true", help="every picture, not only those of the documentation"
-    )
+    parser.add_argument("--all", action="store_true", help="every picture, not only those of the documentation")
     parser.add_argument("names", nargs="*", choices=[*every, []], metavar="NAME")
     asked = parser.parse_args()
     take(asked.out, asked.names or (every if asked.all else KEPT))

@@ -126,11 +126,7 @@ RANKED = (
 
 
 WRITTEN: tuple[WriteCounts, ...] = (
-    (
-        "fractions",
-        "My teacher says one half is more than one quarter. But 4 is more than 2! Who is right?",
-        FRACTIONS,
-    ),
+    ("fractions", "My teacher says one half is more than one quarter. But 4 is more than 2! Who is right?", FRACTIONS),
     ("loops", "How do I make Python count from 1 to 10 for me?", LOOPS),
 )
 PRACTICE: tuple[WriteCounts, ...] = (
@@ -146,9 +142,7 @@ PRACTICE: tuple[WriteCounts, ...] = (
         ),
     ),
 )
-EXPLAINED = (
-    "The other answer sounds sure, but a whale is no fish: **a mistake weighs more than anything else.**"
-)
+EXPLAINED = "The other answer sounds sure, but a whale is no fish: **a mistake weighs more than anything else.**"
 
 
 class Clock:
@@ -184,9 +178,7 @@ def ranking(store: Store) -> Study:
         store, "The Moon, in order", kind="ranking", presentation=Presentation("Put these answers in order.")
     )
     keys = [f"moon{place}" for place in range(len(RANKED))]
-    completions = [
-        CompletionRecord(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED, strict=True)
-    ]
+    completions = [CompletionRecord(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED, strict=True)]
     prompt = Prompt("moon", (Message("user", "What is the Moon?"),))
     add_items(store, study.id, [prompt], completions, [Item("moon", "moon", tuple(keys))])
     return study
@@ -197,17 +189,13 @@ def ratings(store: Store) -> Study:
     shown = Presentation("How good is each answer?", 5, ("helpful", "correct", "clear"))
     study = create_study(store, "The Moon, rated", kind="likert", presentation=shown)
     keys = [f"moon{place}" for place in range(3)]
-    completions = [
-        CompletionRecord(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED[:3], strict=True)
-    ]
+    completions = [CompletionRecord(key, "moon", text, "tutor-2") for key, text in zip(keys, RANKED[:3], strict=True)]
     prompt = Prompt("moon", (Message("user", "What is the Moon?"),))
     add_items(store, study.id, [prompt], completions, [Item("moon", "moon", tuple(keys))])
     return study
 
 
-FISH = (
-    "Yes. A whale is the **largest fish** in the sea. It breathes water with its gills, as a goldfish does."
-)
+FISH = "Yes. A whale is the **largest fish** in the sea. It breathes water with its gills, as a goldfish does."
 MAMMAL = (
     "A whale looks like a fish, but it is a mammal: it comes up to breathe *air*, and whale mothers feed their young "
     "with milk. It belongs to the order Cetacea, like the dolphin."
@@ -228,9 +216,7 @@ def correcting(store: Store) -> Study:
     )  # fmt: skip
     study = create_study(store, "Whales and tides", plan=replace(PLAN, overlap=100), presentation=shown)
     add_pairs(store, study, [WHALES])
-    simpler = MAMMAL.replace(
-        "It belongs to the order Cetacea, like the dolphin.", "Dolphins are mammals, too!"
-    )
+    simpler = MAMMAL.replace("It belongs to the order Cetacea, like the dolphin.", "Dolphins are mammals, too!")
     for name, words in (("Amina Yusuf", ("largest fish", "gills")), ("Chen Wei", ("largest fish",))):
         question = next_assignment(store, _came(store, study, name).id)
         assert question is not None
@@ -270,9 +256,7 @@ def dialogue(store: Store) -> Study:
         CompletionRecord(f"sun-{side}", "sun", text, model)
         for side, text, model in zip("ab", PULLED, MODELS, strict=False)
     ]
-    add_items(
-        store, study.id, [Prompt("sun", messages)], completions, [Item("sun", "sun", ("sun-a", "sun-b"))]
-    )
+    add_items(store, study.id, [Prompt("sun", messages)], completions, [Item("sun", "sun", ("sun-a", "sun-b"))])
     return study
 
 
@@ -319,9 +303,7 @@ def _add_composed(store: Store, study: Study, count: int) -> None:
         topic = rng.choice(subjects)
         models = list(combinations(habits, 2))[number % 3]
         key = f"{topic.slug}-{number:03d}"
-        prompts.append(
-            Prompt(key, (Message("user", topic.fill("Can you explain {name} to me? I am nine.")),))
-        )
+        prompts.append(Prompt(key, (Message("user", topic.fill("Can you explain {name} to me? I am nine.")),)))
         texts = [compose(topic, styles[rng.choice(habits[model])], rng) for model in models]
         known = number % 9 == 0
         if known:
@@ -346,8 +328,7 @@ def add_pairs(store: Store, study: Study, asked: Sequence[WriteCounts], *, pool:
     ]
     gold = None if pool == "production" else "a"
     items = [
-        Item(key, key, (f"{key}-a", f"{key}-b"), pool=pool, gold=gold, explanation=EXPLAINED)
-        for key, _, _ in asked
+        Item(key, key, (f"{key}-a", f"{key}-b"), pool=pool, gold=gold, explanation=EXPLAINED) for key, _, _ in asked
     ]
     add_items(store, study.id, prompts, completions, items)
 

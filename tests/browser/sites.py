@@ -71,9 +71,7 @@ class Site:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._watched = Watched(self.application())
         self._server = server(self._watched)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()
         until(lambda: self._server.started)
         return self
@@ -108,9 +106,7 @@ class Site:
         self.add(study, texts or [(f"first {n}", f"second {n}") for n in range(pairs)], pool=pool)
         return study
 
-    def add(
-        self, study: Study, texts: Sequence[Sequence[str]], *, pool: str = "production", start: int = 0
-    ) -> None:
+    def add(self, study: Study, texts: Sequence[Sequence[str]], *, pool: str = "production", start: int = 0) -> None:
         """More questions; those of other pools have a as their known answer."""
         prompts, completions, items = [], [], []
         for number, responses in enumerate(texts, start):
@@ -122,23 +118,14 @@ class Site:
             ]
             gold = None if pool == "production" else "a"
             items.append(
-                Item(
-                    f"i{number}",
-                    f"p{number}",
-                    tuple(keys),
-                    pool=pool,
-                    gold=gold,
-                    explanation="*First* comes first.",
-                )  # type: ignore[arg-type]
+                Item(f"i{number}", f"p{number}", tuple(keys), pool=pool, gold=gold, explanation="*First* comes first.")  # type: ignore[arg-type]
             )
         add_items(self.store, study.id, prompts, completions, items)
 
     def invitation(self, study: Study, **more: Any) -> str:
         return f"{self.url}/join/{create_invite(self.store, study.id, NewInvitation(**more)).secret}"
 
-    def sign_in(
-        self, page: Page, study: Study, name: str = "anna", *, role: str = "rater", **more: Any
-    ) -> int:
+    def sign_in(self, page: Page, study: Study, name: str = "anna", *, role: str = "rater", **more: Any) -> int:
         """Let the page's browser be a rater who has agreed to take part; the rater's number."""
         rater = add_rater(self.store, study.id, name, role=role, **more)  # type: ignore[arg-type]
         consent(self.store, rater.id)

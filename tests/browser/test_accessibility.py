@@ -78,11 +78,7 @@ def busy(site: Site) -> Any:
             question = next_assignment(site.store, rater)
             assert question is not None
             flags = ("broken",) if number == 1 else ()
-            submit(
-                site.store,
-                question.id,
-                Answer(choice, 2, reason="Because.", flags=flags, active_ms=9_000, **more),
-            )  # type: ignore[arg-type]
+            submit(site.store, question.id, Answer(choice, 2, reason="Because.", flags=flags, active_ms=9_000, **more))  # type: ignore[arg-type]
     exclude(site.store, study.id, "rater", "otto", "a test")
     return study
 

@@ -51,9 +51,7 @@ def open_talk(page: Page, site: Site, study: Study) -> None:
     asked(page)
 
 
-def test_a_whole_conversation_by_keyboard_on_the_smallest_screen_in_the_dark(
-    site: Site, visit: Visit
-) -> None:
+def test_a_whole_conversation_by_keyboard_on_the_smallest_screen_in_the_dark(site: Site, visit: Visit) -> None:
     def rich(word: str) -> Callable[[Messages], list[Step]]:
         return lambda messages: [
             f"# {word}\n\n",
@@ -82,9 +80,7 @@ def test_a_whole_conversation_by_keyboard_on_the_smallest_screen_in_the_dark(
     asked(page)
     expect(page.locator("#talk-step")).to_have_text("Turn 2 of 2")
     assert page.locator("#talk-messages .turn").count() == 2
-    assert (
-        page.locator("#talk-messages").inner_text().count(first.texts[1].split("\n")[0]) == 1
-    )  # the better one
+    assert page.locator("#talk-messages").inner_text().count(first.texts[1].split("\n")[0]) == 1  # the better one
     assert faults(page) == []
     page.keyboard.type("And then?")
     page.reload()  # a message that was not sent survives
@@ -115,9 +111,7 @@ def test_keys_count_from_the_moment_that_both_answers_stand_there(site: Site, vi
     requests.answer = waiting.append
     page.keyboard.type("Hello")
     press(page, "Enter")
-    until(
-        lambda: page.evaluate("true") and len(waiting) == 1
-    )  # looking at the page lets its requests through
+    until(lambda: page.evaluate("true") and len(waiting) == 1)  # looking at the page lets its requests through
     expect(page.locator("#responses .writing")).to_have_count(0)
     press(page, "6 n Escape Enter")
     requests.answer = Requests.let
@@ -188,9 +182,7 @@ def test_a_model_that_is_gone_is_told_and_tried_again(
     assert [vote.verdict for vote in list_votes(site.store, study.id)] == ["both_bad"]
 
 
-def test_a_conversation_that_is_ended_while_it_is_written_comes_back_no_more(
-    site: Site, visit: Visit
-) -> None:
+def test_a_conversation_that_is_ended_while_it_is_written_comes_back_no_more(site: Site, visit: Visit) -> None:
     ended = threading.Event()
     both = models(saying("Slow ", ended, "indeed"), saying("Quick"))
     study = talking(site, both)
@@ -204,9 +196,7 @@ def test_a_conversation_that_is_ended_while_it_is_written_comes_back_no_more(
     page.keyboard.type("Something else")
     ended.set()
     until(lambda: both("SECRET-ONE").ended == 1)
-    page.evaluate(
-        "fetch('/rate/recent').then((reply) => reply.text())"
-    )  # whatever the server sent before is here
+    page.evaluate("fetch('/rate/recent').then((reply) => reply.text())")  # whatever the server sent before is here
     expect(page.locator("#message")).to_be_focused()
     assert page.input_value("#message") == "Something else"
     assert list_questions(site.store, study.id) == ()

@@ -34,9 +34,7 @@ def marked(text: str, words: str, category: str, response: int = 0) -> Span:
     return Span(response, start, start + len(words), category)
 
 
-def test_all_by_keyboard_through_a_reload_and_without_a_network(
-    site: Site, visit: Visit, tmp_path: Path
-) -> None:
+def test_all_by_keyboard_through_a_reload_and_without_a_network(site: Site, visit: Visit, tmp_path: Path) -> None:
     study = asking(site)
     page = visit()
     site.sign_in(page, study)

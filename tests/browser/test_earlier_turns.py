@@ -36,9 +36,7 @@ def dialogue(site: Site, kind: str, turns: int = TURNS) -> Study:
     messages = tuple(Message(roles[n % 2], f"Turn {n}. {'Word ' * 60}") for n in range(turns))  # type: ignore[arg-type]
     prompts = [Prompt(f"p{n}", messages) for n in range(2)]
     completions = [
-        CompletionRecord(f"p{n}{side}", f"p{n}", f"{side} {'more ' * 80}", "model")
-        for n in range(2)
-        for side in "ab"
+        CompletionRecord(f"p{n}{side}", f"p{n}", f"{side} {'more ' * 80}", "model") for n in range(2) for side in "ab"
     ]
     items = [Item(f"i{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in range(2)]
     add_items(site.store, study.id, prompts, completions, items)

@@ -44,18 +44,14 @@ NO_HANDLERS = """() => [...document.querySelectorAll("#responses *, #prompt *")]
 def assert_still_whole(page: Page) -> None:
     """The page's own parts are there once, and nothing of the texts has become one of them."""
     assert page.locator("#screen").count() == 1
-    assert page.evaluate(
-        "[...document.scripts].every((s) => s.id === 'words' || s.src.startsWith(location.origin))"
-    )
+    assert page.evaluate("[...document.scripts].every((s) => s.id === 'words' || s.src.startsWith(location.origin))")
     assert page.locator(f"#responses {ACTIVE}").count() == 0
     assert page.evaluate(NO_HANDLERS)
 
 
 def test_hostile_texts_do_nothing_to_a_rater(site: Site, visit: Visit) -> None:
     half = (len(PROBES) + 1) // 2
-    study = site.study(
-        [(one, other) for one, other in zip(PROBES[:half], [*PROBES[half:], "x"], strict=False)]
-    )
+    study = site.study([(one, other) for one, other in zip(PROBES[:half], [*PROBES[half:], "x"], strict=False)])
     page = visit()
     watch = Watch(page, site)
     site.sign_in(page, study)
@@ -75,9 +71,7 @@ def test_hostile_texts_do_nothing_to_a_rater(site: Site, visit: Visit) -> None:
 
 def test_hostile_texts_do_nothing_to_an_owner(site: Site, visit: Visit) -> None:
     study = site.study(
-        [(PROBES[0], probe) for probe in PROBES[1:25]],
-        question=PROBES[0],
-        guidelines="\n\n".join(PROBES[1:20]),
+        [(PROBES[0], probe) for probe in PROBES[1:25]], question=PROBES[0], guidelines="\n\n".join(PROBES[1:20])
     )
     rater = add_rater(site.store, study.id, "<img src=x onerror=alert(1)>").id
     while (question := next_assignment(site.store, rater)) is not None:
@@ -85,16 +79,7 @@ def test_hostile_texts_do_nothing_to_an_owner(site: Site, visit: Visit) -> None:
     page = visit()
     watch = Watch(page, site)
     site.sign_in(page, study, "boss", role="owner")
-    for path in (
-        "",
-        "/raters",
-        f"/raters/{rater}",
-        "/items?by=added",
-        "/items/i3",
-        "/settings",
-        "/history",
-        "/export",
-    ):
+    for path in ("", "/raters", f"/raters/{rater}", "/items?by=added", "/items/i3", "/settings", "/history", "/export"):
         page.goto(f"{site.url}/owner{path}")
         assert page.locator("main :is(script, img, iframe, object, embed)").count() == 0
         assert page.locator("[onerror], [onload], [onclick], [style]").count() == 0

@@ -25,9 +25,7 @@ def as_given(vote: object) -> tuple[object, ...]:
     return said["choice"], said.get("strength", 0), dict(said.get("criteria", {})), vote.flags, vote.reason  # type: ignore[attr-defined]
 
 
-def test_ten_judgements_by_keyboard_alone_and_every_accident(
-    site: Site, visit: Visit, tmp_path: Path
-) -> None:
+def test_ten_judgements_by_keyboard_alone_and_every_accident(site: Site, visit: Visit, tmp_path: Path) -> None:
     study = site.study(pairs=16, criteria=CRITERIA)
     page = visit()
     answers = Requests(page, "**/rate/answers")
@@ -71,9 +69,7 @@ def test_ten_judgements_by_keyboard_alone_and_every_accident(
     press(page, "1 Enter")  # the eleventh, into the void
     twelfth = shown(page, eleventh.question)
     expect(page.locator("#save")).to_have_text(re.compile("Offline, 1 answer kept here"))
-    written_by_another_tab = (
-        "dispatchEvent(new StorageEvent('storage')), document.querySelector('#save').textContent"
-    )
+    written_by_another_tab = "dispatchEvent(new StorageEvent('storage')), document.querySelector('#save').textContent"
     assert "Offline, 1 answer kept here" in page.evaluate(written_by_another_tab)
 
     def take_but_not_tell(route: Route) -> None:
@@ -109,14 +105,8 @@ def test_ten_judgements_by_keyboard_alone_and_every_accident(
 
 
 @pytest.mark.parametrize("scale", [1, 2, 3])
-def test_every_point_of_the_bar_arrives_as_it_was_clicked(
-    site: Site, visit: Visit, tmp_path: Path, scale: int
-) -> None:
-    points = (
-        [("left", s) for s in range(scale, 0, -1)]
-        + [("tie", 0)]
-        + [("right", s) for s in range(1, scale + 1)]
-    )
+def test_every_point_of_the_bar_arrives_as_it_was_clicked(site: Site, visit: Visit, tmp_path: Path, scale: int) -> None:
+    points = [("left", s) for s in range(scale, 0, -1)] + [("tie", 0)] + [("right", s) for s in range(1, scale + 1)]
     study = site.study(pairs=len(points) + 1, scale=scale)
     page = visit()
     site.sign_in(page, study)
@@ -133,10 +123,7 @@ def test_every_point_of_the_bar_arrives_as_it_was_clicked(
     expected = [*points, ("both_bad", 0)]
     for votes in (
         [(v.displayed["choice"], v.displayed.get("strength", 0)) for v in list_votes(site.store, study.id)],
-        [
-            (r["displayed"]["choice"], r["displayed"]["strength"])
-            for r in site.exported(study, tmp_path / "e")
-        ],
+        [(r["displayed"]["choice"], r["displayed"]["strength"]) for r in site.exported(study, tmp_path / "e")],
     ):
         assert votes == expected
 
@@ -175,8 +162,7 @@ def test_every_other_widget_arrives_as_it_was_clicked(site: Site, visit: Visit, 
     assert [as_given(vote) for vote in votes] == expected
     rows = site.exported(study, tmp_path / "export")
     said = [
-        (r["displayed"]["choice"], r["displayed"].get("criteria", {}), tuple(r["flags"]), r["reason"])
-        for r in rows
+        (r["displayed"]["choice"], r["displayed"].get("criteria", {}), tuple(r["flags"]), r["reason"]) for r in rows
     ]
     assert said == [(choice, criteria, flags, reason) for choice, _, criteria, flags, reason in expected]
     press(page, "u")  # the form shows again what was said
@@ -318,9 +304,7 @@ def test_practice_a_pause_and_the_end(site: Site, visit: Visit) -> None:
     press(page, "1 Enter" if question.texts[0].startswith("second") else "7 Enter")
     expect(page.locator("#lesson-title")).to_have_text(re.compile("We would say: [AB] is better"))
     expect(page.locator("#lesson em")).to_have_text("First")
-    assert page.locator("#responses .text").all_inner_texts() == list(
-        question.texts
-    )  # still there to learn from
+    assert page.locator("#responses .text").all_inner_texts() == list(question.texts)  # still there to learn from
     assert sorted(page.locator(".mark").all_inner_texts()) == ["our choice", "your choice"]
     assert not page.locator("#verdict").is_visible()
     press(page, "1 x f")  # nothing left to choose
@@ -415,9 +399,7 @@ def test_what_lies_ready_too_long_is_asked_for_again(site: Site, visit: Visit) -
     until(lambda: len(list_votes(site.store, study.id)) == 5)
     second, votes = page.get_attribute("#screen", "data-question"), list_votes(site.store, study.id)
     assert second is not None
-    assert int(second) > max(
-        vote.assignment for vote in votes
-    )  # reserved now, not one of those that lay ready
+    assert int(second) > max(vote.assignment for vote in votes)  # reserved now, not one of those that lay ready
 
 
 def held(site: Site, rater: int) -> int:
@@ -464,9 +446,7 @@ def test_the_next_pair_is_there_at_once(site: Site, visit: Visit) -> None:
     assert statistics.median(times) < max(300, 5 * statistics.median(empty))
 
 
-def test_questions_lie_ready_again_once_answers_that_were_long_on_their_way_have_come(
-    site: Site, visit: Visit
-) -> None:
+def test_questions_lie_ready_again_once_answers_that_were_long_on_their_way_have_come(site: Site, visit: Visit) -> None:
     """A rater holds five questions at most, and answers that have not arrived count among them."""
     study = site.study(pairs=12)
     page = visit()
@@ -574,9 +554,7 @@ def test_practice_is_answered_once_however_often_enter_is_pressed(site: Site, vi
     Requests(page, "**/rate/answers").answer = waiting.append
     open_rating(page, site)
     press(page, "1 Enter Enter Enter")
-    until(
-        lambda: page.evaluate("true") and len(waiting) == 1
-    )  # looking at the page lets its requests through
+    until(lambda: page.evaluate("true") and len(waiting) == 1)  # looking at the page lets its requests through
     waiting[0].continue_()
     expect(page.locator("#lesson")).to_be_visible()
     saved(page)
@@ -626,9 +604,7 @@ def test_the_bar_and_its_words_say_the_same_of_what_is_left(site: Site, visit: V
     told("2 answered · about 3 left", 2, 5)
 
 
-def test_whoever_is_asked_for_more_than_there_is_is_thanked_and_not_kept_waiting(
-    site: Site, visit: Visit
-) -> None:
+def test_whoever_is_asked_for_more_than_there_is_is_thanked_and_not_kept_waiting(site: Site, visit: Visit) -> None:
     study = site.study(pairs=2, plan=replace(QUIET, overlap=2))
     page = visit()
     site.sign_in(page, study, quota=5)
@@ -637,9 +613,7 @@ def test_whoever_is_asked_for_more_than_there_is_is_thanked_and_not_kept_waiting
     press(page, "1 Enter")
     shown(page, question)
     slow = add_rater(site.store, study.id, "slow")
-    assert (
-        next_assignment(site.store, slow.id) is not None
-    )  # somebody else holds what this rater has answered
+    assert next_assignment(site.store, slow.id) is not None  # somebody else holds what this rater has answered
     press(page, "1 Enter")
     expect(page.locator("#pause-text")).to_contain_text("with 2 of 5 answers you are done")
     expect(page.locator("#pause-text")).to_contain_text("Thank you!")

@@ -196,9 +196,7 @@ def test_labels_of_actions_stay_beside_their_fields(site: Site, visit: Visit, wi
             assert beside, label.inner_text()
 
 
-def test_votes_from_a_file_are_mapped_looked_at_and_imported(
-    site: Site, visit: Visit, tmp_path: Path
-) -> None:
+def test_votes_from_a_file_are_mapped_looked_at_and_imported(site: Site, visit: Visit, tmp_path: Path) -> None:
     study = site.study(pairs=1)
     file = tmp_path / "votes.csv"
     file.write_text(

@@ -67,9 +67,7 @@ def test_the_sides_are_mirrored_and_texts_keep_their_own_direction(site: Site, v
     page = visit(locale="ar", extra_http_headers={"accept-language": "ar"})
     site.sign_in(page, study)
     open_rating(page, site)
-    lefts = page.evaluate(
-        "[...document.querySelectorAll('.response')].map((e) => e.getBoundingClientRect().left)"
-    )
+    lefts = page.evaluate("[...document.querySelectorAll('.response')].map((e) => e.getBoundingClientRect().left)")
     assert lefts[0] > lefts[1]  # A stands on the right
     of_texts = "[...document.querySelectorAll('.response .text')].map((e) => getComputedStyle(e).direction)"
     assert page.evaluate(of_texts) == ["ltr", "ltr"]  # German

@@ -85,9 +85,7 @@ def test_answers_wait_for_the_study_that_they_are_about(several: Several, visit:
     assert [len(list_votes(s, 1)) for s in several.stores] == [1, 1]
 
 
-def test_an_owner_works_below_the_path_and_finds_the_study_on_the_front_page(
-    several: Several, visit: Visit
-) -> None:
+def test_an_owner_works_below_the_path_and_finds_the_study_on_the_front_page(several: Several, visit: Visit) -> None:
     page = visit()
     page.goto(several.url)
     expect(page.locator("main")).not_to_contain_text("south")

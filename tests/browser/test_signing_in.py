@@ -56,9 +56,7 @@ def sign_in(page: Page, site: Site, stub: StubProvider) -> None:
     press(page, "Tab Enter")
 
 
-def test_an_owner_signs_in_at_the_provider_and_out_again(
-    guarded: Site, stub: StubProvider, visit: Visit
-) -> None:
+def test_an_owner_signs_in_at_the_provider_and_out_again(guarded: Site, stub: StubProvider, visit: Visit) -> None:
     study = guarded.study(pairs=2)
     page = visit(width=360)
     sign_in(page, guarded, stub)
@@ -116,9 +114,7 @@ def test_a_reviewer_reads_every_page_of_the_menu_and_judges_an_item(
         expect(page.locator("h1")).to_be_visible()
         assert faults(page) == [], name
         assert is_narrow(page), name
-        posts = page.locator("form[method=post]").evaluate_all(
-            "all => all.map((e) => new URL(e.action).pathname)"
-        )
+        posts = page.locator("form[method=post]").evaluate_all("all => all.map((e) => new URL(e.action).pathname)")
         assert set(posts) <= {"/leave", "/language", "/owner/sessions"}, name
     for path in ("settings", "invitations", "team", "programs"):
         page.goto(f"{guarded.url}/owner/{path}")

@@ -37,9 +37,7 @@ QUESTIONS = {
 
 def translated(store: Store, code: str, *, more: tuple[str, ...] = (), full: bool = True) -> Study:
     """A study in the language; with `full` it asks for criteria, better responses and marked words too."""
-    shown = Presentation(
-        criteria=CRITERIA[code] if full else (), corrections=full, spans=SPANS[code] if full else ()
-    )
+    shown = Presentation(criteria=CRITERIA[code] if full else (), corrections=full, spans=SPANS[code] if full else ())
     plan = Plan(overlap=100, gold_rate=0, repeat_rate=0)
     study = create_study(store, NAMES[code], presentation=shown, plan=plan, languages=(code, *more))
     asked = QUESTIONS[code]

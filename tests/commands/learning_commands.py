@@ -55,13 +55,7 @@ def dpo_settings(base, out, **changes):
 
 
 def online_settings(base, prompts, out, **changes):
-    usual = {
-        "prompts": prompts,
-        "reward": ("given_rewards:length",),
-        "rounds": 2,
-        "samples": 3,
-        "sampling": ASKED,
-    }
+    usual = {"prompts": prompts, "reward": ("given_rewards:length",), "rounds": 2, "samples": 3, "sampling": ASKED}
     if "judge" in changes:
         usual |= {"held_out": 0.05, "evaluate_every": 50}  # nothing is held out for a judge
     return dpo_settings(base, out, **usual | changes)

@@ -10,15 +10,7 @@ import pytest
 import torch
 from given_rewards import NUMBER
 from safetensors.torch import load_file, save_file
-from tiny_commands import (
-    files,
-    improve_settings,
-    model,
-    read_jsonl,
-    reward_settings,
-    sft_settings,
-    write_jsonl,
-)
+from tiny_commands import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
 from transformers import AutoTokenizer
 
 from tutelage.base import config
@@ -73,11 +65,7 @@ def test_files_that_are_missing_empty_or_something_else(base, data, tmp_path, na
     file = tmp_path / "given.jsonl"
     if content is not None:
         file.write_text(content)
-    refused(
-        command,
-        make(base, data, tmp_path / "run", **{field: str(file)}),
-        rf"(?is)(?=.*given.jsonl).*({told})",
-    )
+    refused(command, make(base, data, tmp_path / "run", **{field: str(file)}), rf"(?is)(?=.*given.jsonl).*({told})")
     assert not (tmp_path / "run").exists(), "nothing is begun before the data is known to be good"
 
 
@@ -101,18 +89,12 @@ def test_prompts_that_are_longer_than_the_context(base, data, tmp_path, name, ca
     more = {"held_out": 0.0} if name == "sft" else {}
     assert command.main(make(base, data, tmp_path / "run", quiet=False, **{field: file}, **more)) == 0
     told = capsys.readouterr().err
-    assert (
-        "1 prompt shortened on the left" if name == "sft" else "1 prompt left out: longer than 88 tokens"
-    ) in told
+    assert ("1 prompt shortened on the left" if name == "sft" else "1 prompt left out: longer than 88 tokens") in told
 
 
 def test_only_prompts_that_are_longer_than_the_context(base, data, tmp_path):
     file = write_jsonl(tmp_path / "long.jsonl", [{"prompt": "word " * 200}])
-    refused(
-        improve,
-        improve_settings(base, data, tmp_path / "a", prompts=file),
-        "No prompt fits: the model has 96 pos",
-    )
+    refused(improve, improve_settings(base, data, tmp_path / "a", prompts=file), "No prompt fits: the model has 96 pos")
     asked = sample.settings(model=model(base), prompts=file, out=tmp_path / "b", quiet=True)
     refused(sample, asked, r"positions, but the model has 96")
 
@@ -150,11 +132,7 @@ def test_a_tokenizer_without_an_end_token(base, data, tmp_path):
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path / "endless")
     for number, (command, make, _) in enumerate(COMMANDS.values()):
-        refused(
-            command,
-            make(tmp_path / "endless", data, tmp_path / f"run{number}"),
-            "no end token.*set eos_token",
-        )
+        refused(command, make(tmp_path / "endless", data, tmp_path / f"run{number}"), "no end token.*set eos_token")
 
 
 def test_a_tokenizer_without_a_pad_token_is_fine(tiny_model, data, tmp_path):
@@ -195,15 +173,9 @@ def test_a_language_model_is_no_reward(base, data, tmp_path):
     settings = sft_settings(base, data, tmp_path / "lora", lora=config.Lora(rank=2))
     assert sft.main(settings) == 0
     adapter = str(next((tmp_path / "lora" / "checkpoints").glob("step-*")))
-    refused(
-        improve, improve_settings(base, data, tmp_path / "d", reward=(adapter,)), "not for a reward model"
-    )
+    refused(improve, improve_settings(base, data, tmp_path / "d", reward=(adapter,)), "not for a reward model")
     refused(improve, improve_settings(base, data, tmp_path / "b", reward=()), "No reward was given")
-    refused(
-        improve,
-        improve_settings(base, data, tmp_path / "c", reward=(str(tmp_path / "x"),)),
-        "no model folder",
-    )
+    refused(improve, improve_settings(base, data, tmp_path / "c", reward=(str(tmp_path / "x"),)), "no model folder")
 
 
 # Output folders ---------------------------------------------------------------------------------------------
@@ -218,24 +190,18 @@ def test_output_folders_of_others(base, data, tmp_path, name):
         refused(command, settings, rf"in use by another process \(pid {os.getpid()}\)")
         run.log(1, {"loss": 1.0})
     refused(command, settings, "unfinished run: add --resume")
-    refused(
-        command, make(base, data, out, seed=5, resume=True), r"other settings.*seed.*Choose another --out"
-    )
+    refused(command, make(base, data, out, seed=5, resume=True), r"other settings.*seed.*Choose another --out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     refused(command, make(base, data, tmp_path / "mine"), r"other things than a run \(thesis.tex\)")
     shutil.copytree(base, tmp_path / "base")
-    refused(
-        command, make(base, data, tmp_path / "base"), "base holds a model, not a run: choose another --out"
-    )
+    refused(command, make(base, data, tmp_path / "base"), "base holds a model, not a run: choose another --out")
     (tmp_path / "file").write_text("")
     refused(command, make(base, data, tmp_path / "file"), "Cannot write to the output folder")
 
 
 def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, monkeypatch):
-    settings = improve_settings(
-        base, data, tmp_path / "run", steps=4, checkpoints=config.Checkpoints(every=1)
-    )
+    settings = improve_settings(base, data, tmp_path / "run", steps=4, checkpoints=config.Checkpoints(every=1))
     original, calls = torch.save, iter(range(10))
 
     def full(*given, **named):
@@ -245,9 +211,7 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(base, data, tmp_path, m
 
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", full)
-        refused(
-            improve, settings, r"checkpoint of step 3 could not be written.*that of step 2 is kept.*--resume"
-        )
+        refused(improve, settings, r"checkpoint of step 3 could not be written.*that of step 2 is kept.*--resume")
     assert not list((tmp_path / "run" / "checkpoints").glob(".tmp*"))
     again = improve_settings(
         base, data, tmp_path / "run", steps=4, checkpoints=config.Checkpoints(every=1), resume=True
@@ -297,33 +261,21 @@ def test_contradictions_of_improve(base, data, tmp_path, changes, told):
             lambda: sample.settings(model=config.Model("m"), prompts="p", out="o", n=0),
             "--n is 0; it must be at least 1",
         ),
-        (
-            lambda: sample.settings(model=config.Model("m"), prompts="p", out="o", n=1, pairs=1),
-            "needs two completions",
-        ),
+        (lambda: sample.settings(model=config.Model("m"), prompts="p", out="o", n=1, pairs=1), "needs two completions"),
         (
             lambda: sample.settings(
                 model=config.Model("m"), prompts="p", out="o", n=2, sampling=config.Sampling(temperature=0)
             ),
             "the same",
         ),
-        (
-            lambda: pretrain.settings(data="d", out="o", model="m", shape=config.Shape(layers=2)),
-            "Omit one of them",
-        ),
+        (lambda: pretrain.settings(data="d", out="o", model="m", shape=config.Shape(layers=2)), "Omit one of them"),
         (lambda: evaluate.settings(model=config.Model("m"), prompts="p", out="o", n=0), "--n is 0"),
-        (
-            lambda: sft.settings(model=config.Model("m"), data="d", out="o", held_out=1.0),
-            "--held-out is 1.0; a share",
-        ),
+        (lambda: sft.settings(model=config.Model("m"), data="d", out="o", held_out=1.0), "--held-out is 1.0; a share"),
         (
             lambda: sft.settings(model=config.Model("m"), data="d", out="o", epochs=0),
             "--epochs is 0; it must be above 0",
         ),
-        (
-            lambda: sft.settings(model=config.Model("m"), data="d", out="o", batch_size=0),
-            "--batch-size is 0",
-        ),
+        (lambda: sft.settings(model=config.Model("m"), data="d", out="o", batch_size=0), "--batch-size is 0"),
         (
             lambda: reward.settings(model=config.Model("m"), data="d", out="o", max_length=1),
             "--max-length is 1; it must be at least 2",
@@ -341,16 +293,7 @@ def test_seeds_that_no_generator_takes(base, data, tmp_path, seed):
     for make in (sft_settings, reward_settings, improve_settings):
         with pytest.raises(TutelageError, match=rf"--seed is {seed}; it must be from 0 to 4294967295"):
             make(base, data, tmp_path / "run", seed=seed)
-    words = [
-        "--model",
-        base,
-        "--model.device",
-        "cpu",
-        "--prompts",
-        data["prompts"],
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    words = ["--model", base, "--model.device", "cpu", "--prompts", data["prompts"], "--out", str(tmp_path / "out")]
     assert main(["sample", *words, "--seed", str(seed)]) == 2
     assert main(["evaluate", *words, "--seed", str(seed)]) == 2
     assert main(["chat", "--model", base, "--seed", str(seed)]) == 2
@@ -373,9 +316,7 @@ def test_a_learning_rate_that_breaks_the_weights_saves_none(base, data, tmp_path
     """Its last step leaves weights that are infinite, and no later one could notice."""
     settings = {"optimiser": config.Optimiser(lr=3e38), "epochs": 0.1, "held_out": 0.0}
     refused(
-        sft,
-        sft_settings(base, data, tmp_path / "run", **settings),
-        r"was not saved to .*not finite.*learning rate",
+        sft, sft_settings(base, data, tmp_path / "run", **settings), r"was not saved to .*not finite.*learning rate"
     )
     assert not (tmp_path / "run" / "model").exists()
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -385,27 +326,21 @@ def test_a_model_whose_weights_are_no_numbers(base, data, tmp_path):
     file = shutil.copytree(base, tmp_path / "spoilt") / "model.safetensors"
     save_file({k: v / 0 for k, v in load_file(file).items()}, file, metadata={"format": "pt"})
     asked = {"model": model(tmp_path / "spoilt"), "prompts": data["prompts"], "quiet": True}
-    refused(
-        sample, sample.settings(**asked, out=tmp_path / "a"), "cannot be used: weights of .* are not finite"
-    )
+    refused(sample, sample.settings(**asked, out=tmp_path / "a"), "cannot be used: weights of .* are not finite")
     refused(evaluate, evaluate.settings(**asked, out=tmp_path / "b"), "cannot be used")
     refused(sft, sft_settings(tmp_path / "spoilt", data, tmp_path / "c"), "cannot be used")
 
 
 def test_almost_everything_held_out(base, data, tmp_path):
     held = {"held_out": 0.999}
-    refused(
-        sft, sft_settings(base, data, tmp_path / "run", **held), "--held-out 0.999 of 20 rows leaves none"
-    )
+    refused(sft, sft_settings(base, data, tmp_path / "run", **held), "--held-out 0.999 of 20 rows leaves none")
 
 
 def test_margins_below_zero(base, data, tmp_path):
     rows = [{"prompt": f"Why {n}?", "chosen": "So.", "rejected": "No.", "margin": -1} for n in range(9)]
     file = write_jsonl(tmp_path / "odd.jsonl", rows)
     for loss in ("margin", "scaled", "soft"):
-        refused(
-            reward, reward_settings(base, data, tmp_path / "run", data=file, loss=loss), "margin is below 0"
-        )
+        refused(reward, reward_settings(base, data, tmp_path / "run", data=file, loss=loss), "margin is below 0")
 
 
 def test_two_rewards_of_one_name(base, data, tmp_path):
@@ -420,17 +355,7 @@ def test_two_rewards_of_one_name(base, data, tmp_path):
 
 
 def test_mistakes_end_with_status_2_and_one_sentence(base, data, tmp_path, capsys):
-    words = [
-        "improve",
-        "--model",
-        base,
-        "--prompts",
-        "nowhere.jsonl",
-        "--reward",
-        "a:b",
-        "--out",
-        str(tmp_path / "x"),
-    ]
+    words = ["improve", "--model", base, "--prompts", "nowhere.jsonl", "--reward", "a:b", "--out", str(tmp_path / "x")]
     assert main(words) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: ")
@@ -448,12 +373,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(base, data, tmp
         return value * math.nan if next(calls) == 8 else value
 
     settings = improve_settings(
-        base,
-        data,
-        tmp_path / "run",
-        steps=4,
-        checkpoints=config.Checkpoints(every=1),
-        set=("update.epochs=4",),
+        base, data, tmp_path / "run", steps=4, checkpoints=config.Checkpoints(every=1), set=("update.epochs=4",)
     )
     monkeypatch.setattr(update, "objective", spoilt)
     refused(improve, settings, r"policy/objective became nan in step 3 on rows .*No weights were changed")

@@ -23,24 +23,12 @@ def length(prompts, answers):
         (
             "SftSettings",
             "--model m --dtype bf16 --data d --out o --lora.rank 16 --optimiser.lr 1e-4",
-            {
-                "model": "m",
-                "dtype": "bf16",
-                "data": "d",
-                "out": "o",
-                "lora": {"rank": 16},
-                "optimiser.lr": 1e-4,
-            },
+            {"model": "m", "dtype": "bf16", "data": "d", "out": "o", "lora": {"rank": 16}, "optimiser.lr": 1e-4},
         ),
         (
             "SftSettings",
             "--model m --device cpu --data d --out o --lora.rank 8",
-            {
-                "model": tt.Model("m", device="cpu"),
-                "data": Path("d"),
-                "out": Path("o"),
-                "lora": tt.Lora(rank=8),
-            },
+            {"model": tt.Model("m", device="cpu"), "data": Path("d"), "out": Path("o"), "lora": tt.Lora(rank=8)},
         ),
         (
             "PretrainSettings",
@@ -50,24 +38,12 @@ def length(prompts, answers):
         (
             "ImproveSettings",
             "--model m --prompts p --reward folder=0.5 a:b --out o --set penalty.coef=0.1",
-            {
-                "model": "m",
-                "prompts": "p",
-                "reward": ["folder=0.5", "a:b"],
-                "out": "o",
-                "set": "penalty.coef=0.1",
-            },
+            {"model": "m", "prompts": "p", "reward": ["folder=0.5", "a:b"], "out": "o", "set": "penalty.coef=0.1"},
         ),
         (
             "ImproveSettings",
             "--model m --prompts p --reward folder=0.5 --out o --watch gold=a:b",
-            {
-                "model": "m",
-                "prompts": "p",
-                "reward": {Path("folder"): 0.5},
-                "out": "o",
-                "watch": {"gold": "a:b"},
-            },
+            {"model": "m", "prompts": "p", "reward": {Path("folder"): 0.5}, "out": "o", "watch": {"gold": "a:b"}},
         ),
     ],
 )
@@ -81,10 +57,7 @@ def test_keywords_and_flags_give_the_same_settings(name, flags, keywords):
     [
         ({"modle": "m"}, "unknown setting 'modle': did you mean 'model'"),
         ({"model": "m", "data": "d", "out": "o", "lora": {"rnk": 4}}, r"'lora.rnk': did you mean 'rank'"),
-        (
-            {"model": "m", "data": "d", "out": "o", "epochs": "two"},
-            "epochs must be a number, not the text 'two'",
-        ),
+        ({"model": "m", "data": "d", "out": "o", "epochs": "two"}, "epochs must be a number, not the text 'two'"),
         ({"model": "m", "out": "o"}, "data is required"),
         ({"data": "d", "out": "o"}, r"model.path is required"),
         ({"model": "m", "data": "d", "out": "o", "lora": {"alpha": 8.0}}, "lora.rank is 0"),

@@ -42,16 +42,7 @@ def test_simulated_raters_talk_and_every_turn_is_exported(
     study, out = tmp_path / "study", tmp_path / "out"
     with serving(answer) as served:
         models = ("--model", f"{served.url}#good", "--against", f"{served.url}#bad")
-        more = (
-            "--prompts",
-            openings,
-            "--turns",
-            "2",
-            "--sampling.temperature",
-            "0.7",
-            "--sampling.stop",
-            "END",
-        )
+        more = ("--prompts", openings, "--turns", "2", "--sampling.temperature", "0.7", "--sampling.stop", "END")
         status, told, err = run(capsys, "init", study, "--live", *models, *more)
         assert (status, err) == (0, "")
         assert f"raters talk to {served.url}#good and {served.url}#bad, for 2 turns at most" in told
@@ -73,9 +64,7 @@ def test_simulated_raters_talk_and_every_turn_is_exported(
     rows = [json.loads(line) for line in (out / "preferences.jsonl").read_text().splitlines()]
     assert len(rows) >= 6  # one or the other may have been asked about twice, or found equal
     for row in rows:
-        said = [
-            text if isinstance(text, str) else text[0]["content"] for text in (row["chosen"], row["rejected"])
-        ]
+        said = [text if isinstance(text, str) else text[0]["content"] for text in (row["chosen"], row["rejected"])]
         names = [row[name].partition("#")[2] for name in ("chosen_model", "rejected_model")]
         assert [text.split()[0] for text in said] == names
     shown = [json.loads(line) for line in (out / "demonstrations.jsonl").read_text().splitlines()]

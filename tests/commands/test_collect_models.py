@@ -91,9 +91,7 @@ def run(capsys: Captured, *words: object) -> tuple[int, str, str]:
     return status, out, err
 
 
-def test_a_judge_behind_an_endpoint_rates_apart_from_people(
-    study: Path, endpoint: str, capsys: Captured
-) -> None:
+def test_a_judge_behind_an_endpoint_rates_apart_from_people(study: Path, endpoint: str, capsys: Captured) -> None:
     judge = ["collect", "judge", study, "--endpoint", endpoint, "--model"]
     status, out, _ = run(capsys, *judge, "careful", "--limit", 4)
     assert (status, out.split(".")[0]) == (
@@ -116,9 +114,7 @@ def test_a_judge_behind_an_endpoint_rates_apart_from_people(
     assert b"hush" not in (study / "study.sqlite").read_bytes()
 
 
-def test_another_prompt_is_another_judge(
-    study: Path, endpoint: str, tmp_path: Path, capsys: Captured
-) -> None:
+def test_another_prompt_is_another_judge(study: Path, endpoint: str, tmp_path: Path, capsys: Captured) -> None:
     judge = ["collect", "judge", study, "--endpoint", endpoint, "--model", "careful"]
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("{conversation} [Response A]\n{first} [Response B]\n{second}")

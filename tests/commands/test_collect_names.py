@@ -68,11 +68,7 @@ def study(tmp_path: Path) -> Path:
             for side, text in texts.items()
         ]
         add_items(
-            store,
-            made.id,
-            prompts,
-            completions,
-            [Comparison(f"c{n}", f"p{n}", f"p{n}a", f"p{n}b") for n in numbers],
+            store, made.id, prompts, completions, [Comparison(f"c{n}", f"p{n}", f"p{n}a", f"p{n}b") for n in numbers]
         )
         for name in ("Zaphkiel One", "zaphkiel.two@example.org", "ZAPHKIEL"):
             _work(store, add_rater(store, made.id, name, detail={"login": f"{MARK}-login"}))
@@ -84,9 +80,7 @@ def study(tmp_path: Path) -> Path:
         submit(store, decided.id, Answer("left", 3))
         write_note(store, list_raters(store, made.id)[0].id, "May I look things up?")
         exclude(store, made.id, "rater", "ZAPHKIEL", "too fast", actor=owner.name)
-        exclude(
-            store, made.id, "judgement", str(list_votes(store, made.id)[0].id), "a slip", actor=owner.name
-        )
+        exclude(store, made.id, "judgement", str(list_votes(store, made.id)[0].id), "a slip", actor=owner.name)
     table = tmp_path / "votes.csv"
     table.write_text(VOTES.format(n=1, name="Zaphkiel Import"), encoding="utf-8")
     columns = ("--prompt", "question", "--a", "one", "--b", "two", "--choice-column", "choice")
@@ -100,9 +94,7 @@ def _work(store: Store, rater: Rater) -> None:
     for number in range(PAIRS):
         question = next_assignment(store, rater.id)
         assert question is not None
-        answer = Answer(
-            "left" if question.left.startswith("A kind") else "right", 2, reason="Clear.", flags=("other",)
-        )
+        answer = Answer("left" if question.left.startswith("A kind") else "right", 2, reason="Clear.", flags=("other",))
         if number > 1:
             place = 0 if answer.choice == "left" else 1
             better = Correction(f"A kinder word about {question.item} by the {rater.kind} {rater.id}.", place)
@@ -114,11 +106,7 @@ def _work(store: Store, rater: Rater) -> None:
 
 def marked(folder: Path) -> list[str]:
     """The files in a folder, and in archives in it, that hold the mark; databases are the study itself."""
-    return [
-        name
-        for name, content in _contents(folder)
-        if MARK.encode() in content.lower() or MARK in name.lower()
-    ]
+    return [name for name, content in _contents(folder) if MARK.encode() in content.lower() or MARK in name.lower()]
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -137,17 +125,7 @@ def test_no_way_out_of_a_study_says_a_name(
     out = tmp_path / "out"
     capsys.readouterr()
     caplog.set_level(logging.DEBUG)
-    everything = (
-        "--kinds",
-        "human",
-        "llm",
-        "simulated",
-        "--ties",
-        "keep",
-        "--weights",
-        "--margins",
-        "--redact",
-    )
+    everything = ("--kinds", "human", "llm", "simulated", "--ties", "keep", "--weights", "--margins", "--redact")
     for name, flags in (("plain", ()), ("everything", everything)):
         assert main(["collect", "export", str(study), "--out", str(out / name), *flags]) == 0
     with closing(open_store(study / "study.sqlite")) as store:

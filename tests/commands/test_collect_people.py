@@ -80,9 +80,7 @@ def test_consent_and_forgetting(study: str, capsys: pytest.CaptureFixture[str], 
     assert "No rater is due" in capsys.readouterr().out
 
 
-def test_languages_and_personal_data_at_the_command_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_languages_and_personal_data_at_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pairs, study = tmp_path / "pairs.jsonl", str(tmp_path / "talks")
     pairs.write_text('{"prompt": "Why?", "chosen": "Because.", "rejected": "No."}\n')
     init = ["collect", "init", study, "--from-pairs", str(pairs)]

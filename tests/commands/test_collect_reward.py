@@ -66,13 +66,10 @@ def make_study(
     study = create_study(store, "kind", kind=kind, plan=Plan(overlap=3, gold_rate=0.0, repeat_rate=0.0))
     numbers = range(PAIRS)
     prompts = [
-        Prompt(f"p{n}", user(f"What is thing {n}?"), "held_out" if n >= PAIRS - held_out else "train")
-        for n in numbers
+        Prompt(f"p{n}", user(f"What is thing {n}?"), "held_out" if n >= PAIRS - held_out else "train") for n in numbers
     ]
     completions = [CompletionRecord(f"p{n}a", f"p{n}", f"No idea {n}.", "old") for n in numbers]
-    completions += [
-        CompletionRecord(f"p{n}b", f"p{n}", f"A kind and clear word {n}.", "new") for n in numbers
-    ]
+    completions += [CompletionRecord(f"p{n}b", f"p{n}", f"A kind and clear word {n}.", "new") for n in numbers]
     items = [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in numbers]
     add_items(store, study.id, prompts, completions, items)
     for name in ("anna", "bert", "coin"):
@@ -84,11 +81,7 @@ def make_study(
         right = name != "coin" or n % 4 < 2
         return replace(say("right" if right else "left", 1 + 2 * (n % 2)), key=f"{n}/{name}")
 
-    told = [
-        AnswerRecord(f"c{n}", who, (0, 1), said(n, who), 1)
-        for n in numbers
-        for who in ("anna", "bert", "coin")
-    ]
+    told = [AnswerRecord(f"c{n}", who, (0, 1), said(n, who), 1) for n in numbers for who in ("anna", "bert", "coin")]
     write_answers(store, study.id, told, source="test")
     store.close()
     return folder
@@ -118,11 +111,7 @@ def summary(out: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("kind", "say"), [("pair", chosen), ("likert", rating)])
 def test_a_reward_model_learns_from_a_study_and_is_held_against_its_votes(
-    tmp_path: Path,
-    tiny_model: Any,
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
-    say: Callable[[str, int], Answer],
+    tmp_path: Path, tiny_model: Any, capsys: pytest.CaptureFixture[str], kind: str, say: Callable[[str, int], Answer]
 ) -> None:
     study, out = make_study(tmp_path / "s", kind=kind, say=say), tmp_path / "run"
     words = ["--model", tiny_model("llama"), "--data", str(study), "--out", str(out), "--epochs", "8"]
@@ -187,9 +176,7 @@ def test_every_loss_learns_from_a_study(tmp_path: Path, tiny_model: Any, loss: s
 
 
 def test_without_prompts_kept_aside_a_share_of_them_is_held_out(tmp_path: Path, tiny_model: Any) -> None:
-    given = settings(
-        tiny_model("llama"), make_study(tmp_path / "s", held_out=0), tmp_path / "run", held_out=0.25
-    )
+    given = settings(tiny_model("llama"), make_study(tmp_path / "s", held_out=0), tmp_path / "run", held_out=0.25)
     read = read_data(given)
     assert (len(read.train), len(read.held_out)) == (27, 9)
     assert not {pair.messages for pair in read.train} & {pair.messages for pair in read.held_out}
@@ -210,9 +197,7 @@ def test_what_a_loss_cannot_use_is_said(tmp_path: Path, tiny_model: Any) -> None
     (said,) = inert_columns(given, read_data(given))
     assert said.endswith("pairs have a margin, which the loss soft does not use.")
     ties = settings(base, plain, out, loss="davidson")
-    assert inert_columns(ties, read_data(ties)) == (
-        "No pair is a tie, so the loss davidson equals the loss soft.",
-    )
+    assert inert_columns(ties, read_data(ties)) == ("No pair is a tie, so the loss davidson equals the loss soft.",)
 
 
 def test_studies_that_cannot_be_read_are_told(tmp_path: Path, tiny_model: Any) -> None:

@@ -67,18 +67,7 @@ def test_one_study_stands_at_the_root_and_several_below(folder: Path) -> None:
 
 
 def test_a_server_with_several_studies_serves_each_and_a_front_page(folder: Path) -> None:
-    words = [
-        sys.executable,
-        "-m",
-        "tutelage",
-        "collect",
-        "serve",
-        str(folder),
-        "--port",
-        "0",
-        "--owner",
-        "Olga",
-    ]
+    words = [sys.executable, "-m", "tutelage", "collect", "serve", str(folder), "--port", "0", "--owner", "Olga"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -105,9 +94,7 @@ def test_a_server_with_several_studies_serves_each_and_a_front_page(folder: Path
         olga = find_rater(store, study.id, "Olga")
         assert olga is not None
         assert olga.role == "owner"
-        assert {event.actor for event in list_events(store, study.id) if event.subject == "Olga"} == {
-            operator()
-        }
+        assert {event.actor for event in list_events(store, study.id) if event.subject == "Olga"} == {operator()}
 
 
 @pytest.mark.parametrize(
@@ -118,10 +105,7 @@ def test_a_server_with_several_studies_serves_each_and_a_front_page(folder: Path
         (["--owners", "a@b.org"], "--oidc-issuer"),
         (["--proxy-user-header", "X-User", "--owners", "anna"], "--trusted-proxy"),
         (["--oidc-issuer", "http://id.test", "--oidc-client", "c", "--owners", "a@b.org"], "https"),
-        (
-            ["--proxy-user-header", "X-User", "--trusted-proxy", "proxy", "--owners", "anna"],
-            "not an IP address",
-        ),
+        (["--proxy-user-header", "X-User", "--trusted-proxy", "proxy", "--owners", "anna"], "not an IP address"),
         (["--public-url", "rate.example.org"], "public URL"),
         (["--owner", "rater"], "not an owner"),
         (["--owner", "gone"], "taken away"),
@@ -181,17 +165,7 @@ def test_simulated_raters_answer_a_study_below_a_path(
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/s/north"
         done = main(
-            [
-                "collect",
-                "simulate",
-                str(folder / "north"),
-                "--url",
-                url,
-                "--raters",
-                "3",
-                "--gold",
-                "longest:gold",
-            ]
+            ["collect", "simulate", str(folder / "north"), "--url", url, "--raters", "3", "--gold", "longest:gold"]
         )
         running.should_exit = True
         thread.join(30)

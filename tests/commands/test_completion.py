@@ -64,9 +64,7 @@ def bash(tmp_path_factory):
     file.write_text(script(["bash"]))
 
     def offered(words):
-        code = (
-            'source "$1"; shift; COMP_WORDS=(tutelage "$@"); COMP_CWORD=$#; _tutelage; echo "${COMPREPLY[*]}"'
-        )
+        code = 'source "$1"; shift; COMP_WORDS=(tutelage "$@"); COMP_CWORD=$#; _tutelage; echo "${COMPREPLY[*]}"'
         done = subprocess.run(
             ["bash", "-c", code, "bash", str(file), *words], capture_output=True, text=True, check=True
         )

@@ -158,9 +158,7 @@ CODE = """
 
 
 @contextmanager
-def terminal(
-    code: str, columns: int, environment: Mapping[str, str]
-) -> Iterator[tuple[int, subprocess.Popen]]:
+def terminal(code: str, columns: int, environment: Mapping[str, str]) -> Iterator[tuple[int, subprocess.Popen]]:
     """A program on a terminal of so many columns: the other side of the terminal, and the process."""
     master, slave = pty.openpty()
     ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", 20, columns, 0, 0))
@@ -236,9 +234,7 @@ def test_colours_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"CI": "true"}, {"TERM": ""}])
-def test_a_terminal_that_nobody_watches_or_that_cannot_go_back_gets_lines(
-    environment: dict[str, str],
-) -> None:
+def test_a_terminal_that_nobody_watches_or_that_cannot_go_back_gets_lines(environment: dict[str, str]) -> None:
     found = shown(CODE, 100, **environment)
     assert "\x1b" not in found
     assert "\r" not in found.replace("\r\n", "\n")

@@ -63,8 +63,6 @@ def test_what_does_not_fit_ends_with_status_1_and_says_what_would(tmp_path, caps
 
 
 def test_the_help_of_plan_starts_no_torch():
-    code = (
-        "import sys; from tutelage.commands.line import main; main(['plan']); print('torch' in sys.modules)"
-    )
+    code = "import sys; from tutelage.commands.line import main; main(['plan']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("False")

@@ -6,15 +6,7 @@ import math
 import pytest
 import torch
 from tiers import long_except
-from tiny_commands import (
-    files,
-    improve_settings,
-    model,
-    read_jsonl,
-    reward_settings,
-    sft_settings,
-    write_jsonl,
-)
+from tiny_commands import files, improve_settings, model, read_jsonl, reward_settings, sft_settings, write_jsonl
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from tutelage.base import config
@@ -58,8 +50,7 @@ def loads(kind, run):
 @pytest.mark.parametrize(
     ("family", "rank"),
     long_except(
-        [("gpt2", 0), ("qwen3", 2)],
-        [*((family, 0) for family in WHOLE), *((family, 2) for family in ADAPTED)],
+        [("gpt2", 0), ("qwen3", 2)], [*((family, 0) for family in WHOLE), *((family, 2) for family in ADAPTED)]
     ),
 )
 def test_from_demonstrations_to_an_evaluated_policy(tiny_model, tmp_path, family, rank):
@@ -95,24 +86,8 @@ def test_from_demonstrations_to_an_evaluated_policy(tiny_model, tmp_path, family
     rows = read_jsonl(c / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2]
     assert rows[0]["kl/reference"] == pytest.approx(0.0, abs=1e-4)
-    documented = {
-        "score/mean",
-        "score/std",
-        "score/shaped",
-        "gold/mean",
-        "kl/reference",
-        "kl/reference_k3",
-        "kl/old",
-    }
-    documented |= {
-        "penalty/coef",
-        "entropy",
-        "length/mean",
-        "ended",
-        "clip_fraction",
-        "ratio/max",
-        "advantage/std",
-    }
+    documented = {"score/mean", "score/std", "score/shaped", "gold/mean", "kl/reference", "kl/reference_k3", "kl/old"}
+    documented |= {"penalty/coef", "entropy", "length/mean", "ended", "clip_fraction", "ratio/max", "advantage/std"}
     documented |= {"value/loss", "value/explained_variance", "policy/objective", "grad_norm", "lr"}
     assert documented | {"tokens_per_second", "seconds"} <= rows[0].keys()
     assert len(read_jsonl(c / "samples.jsonl")) == 8
@@ -245,18 +220,11 @@ def test_a_model_from_nothing_learns_text(tmp_path):
     assert rows[-1]["loss"] < 0.7 * rows[0]["loss"]
     made = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
-    assert (
-        tokenizer.decode(tokenizer("The sun 42\n", add_special_tokens=False)["input_ids"]) == "The sun 42\n"
-    )
+    assert tokenizer.decode(tokenizer("The sun 42\n", add_special_tokens=False)["input_ids"]) == "The sun 42\n"
     assert made.config.max_position_embeddings == 48
     again = tmp_path / "again"
     more = pretrain.settings(
-        data=settings.data,
-        model=str(tmp_path / "run" / "model"),
-        out=again,
-        device="cpu",
-        batch_size=4,
-        quiet=True,
+        data=settings.data, model=str(tmp_path / "run" / "model"), out=again, device="cpu", batch_size=4, quiet=True
     )
     assert pretrain.main(more) == 0
     assert read_jsonl(again / "metrics.jsonl")[0]["loss"] == pytest.approx(rows[-1]["loss"], rel=0.25)
@@ -299,9 +267,7 @@ def test_settings_from_a_file_and_from_a_run(tiny_model, tmp_path, capsys):
     one, other = (json.loads((run / "config.json").read_text()) for run in (first, second))
     assert one["settings"] | {"out": ""} == other["settings"] | {"out": ""}
     assert one["settings"]["lora"]["rank"] == 2
-    assert (first / "model" / "model.safetensors").read_bytes() == (
-        second / "model" / "model.safetensors"
-    ).read_bytes()
+    assert (first / "model" / "model.safetensors").read_bytes() == (second / "model" / "model.safetensors").read_bytes()
     assert main(["sft", "--config", str(first / "config.json"), "--seed", "1"]) == 2
     assert "seed" in capsys.readouterr().err
     (tmp_path / "sft.toml").write_text("leaning_rate = 3\n")
@@ -394,9 +360,7 @@ def test_chat_from_the_command_line(tiny_model, monkeypatch, capsys):
 
 def test_prompts_come_from_any_format(tiny_model, tmp_path):
     pairs = write_jsonl(tmp_path / "p.jsonl", [{"prompt": "Why?", "chosen": "a", "rejected": "b"}])
-    settings = sample.settings(
-        model=model(tiny_model("gpt2")), prompts=pairs, out=tmp_path / "out", n=2, quiet=True
-    )
+    settings = sample.settings(model=model(tiny_model("gpt2")), prompts=pairs, out=tmp_path / "out", n=2, quiet=True)
     assert sample.main(settings) == 0
     assert [row["prompt"] for row in read_jsonl(tmp_path / "out" / "prompts.jsonl")] == ["Why?"]
 
@@ -435,15 +399,11 @@ def test_models_with_other_vocabularies_are_compared_by_their_texts(tiny_model, 
     assert [row["rm_before"] for row in rows] == pytest.approx(by_text.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "sampling", [{"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str
-)
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str)
 def test_a_divergence_needs_answers_from_the_whole_distribution(tiny_model, tmp_path, sampling, capsys):
     data = files(tmp_path / "data")
     base = tiny_model("llama")
     asked = config.Sampling(max_new_tokens=4, **sampling)
-    found = figures(
-        tmp_path / "out", model=model(base), against=base, prompts=data["prompts"], sampling=asked
-    )
+    found = figures(tmp_path / "out", model=model(base), against=base, prompts=data["prompts"], sampling=asked)
     assert "kl" not in found["model"], "with itself it would not be 0"
     assert "needs completions from the whole distribution" in capsys.readouterr().err

@@ -90,13 +90,7 @@ def test_the_room_that_is_needed(tiny_model, monkeypatch, rank):
 
 @pytest.mark.parametrize(
     ("name", "what"),
-    [
-        ("pretrain", "rows"),
-        ("sft", "18 rows"),
-        ("reward", "18 pairs"),
-        ("improve", "8 prompts"),
-        ("dpo", "18 pairs"),
-    ],
+    [("pretrain", "rows"), ("sft", "18 rows"), ("reward", "18 pairs"), ("improve", "8 prompts"), ("dpo", "18 pairs")],
 )
 def test_a_batch_that_is_larger_than_the_data(begin, capsys, name, what):
     assert begin(name, batch_size=64, quiet=False) == 0

@@ -34,9 +34,7 @@ def serve(tiny_model, monkeypatch):
 
 def settings_of(base, data, out, **more):
     """Three steps of GRPO."""
-    usual = improve_settings(
-        base, data, out, **{"recipe": "grpo", "steps": 3, "set": (), "batch_size": 4} | more
-    )
+    usual = improve_settings(base, data, out, **{"recipe": "grpo", "steps": 3, "set": (), "batch_size": 4} | more)
     return replace(usual, checkpoints=config.Checkpoints(every=0))
 
 
@@ -45,9 +43,7 @@ def final(out):
 
 
 @pytest.mark.parametrize("rank", long_except([2], [0, 2]))
-def test_a_run_whose_servers_are_lost_is_saved_and_goes_on_with_others(
-    tiny_model, tmp_path, data, serve, rank
-):
+def test_a_run_whose_servers_are_lost_is_saved_and_goes_on_with_others(tiny_model, tmp_path, data, serve, rank):
     """The run with two servers that fail in its third step, and go on with another, is the run with one that lives."""
     base, lora = tiny_model("llama"), config.Lora(rank=rank)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -84,13 +80,9 @@ def test_answers_of_servers_for_other_commands(tiny_model, tmp_path, data, serve
     assert stub.label == "default", "no weights are handed over for answers of a fixed model"
 
 
-def test_whole_models_are_not_handed_over_to_servers_that_tie_what_has_an_adapter(
-    tiny_model, tmp_path, data, serve
-):
+def test_whole_models_are_not_handed_over_to_servers_that_tie_what_has_an_adapter(tiny_model, tmp_path, data, serve):
     base, lora = tiny_model("qwen3"), config.Lora(rank=2, targets="q_proj,lm_head")
-    settings = settings_of(
-        base, data, tmp_path / "run", lora=lora, rollouts=serve(VllmStub(base)), sync="disk"
-    )
+    settings = settings_of(base, data, tmp_path / "run", lora=lora, rollouts=serve(VllmStub(base)), sync="disk")
     with pytest.raises(TutelageError, match=r"--sync disk .* lm_head \(--lora\.targets\)"):
         tt.improve(settings)
 
@@ -137,6 +129,4 @@ def test_settings_that_contradict_each_other(tmp_path, data, changes, told):
 
 def test_an_endpoint_and_servers_together_are_refused(tmp_path, data):
     with pytest.raises(TutelageError, match="give one of the two"):
-        tt.SampleSettings(
-            model=model("m"), prompts="p", out=tmp_path, endpoint="http://a/v1", rollouts="http://b"
-        )
+        tt.SampleSettings(model=model("m"), prompts="p", out=tmp_path, endpoint="http://a/v1", rollouts="http://b")

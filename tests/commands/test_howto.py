@@ -33,12 +33,8 @@ def reader(tiny_model, tmp_path, monkeypatch):
     rows = [{"prompt": "What is 3 + 4?", "solution": "7"}, {"prompt": "What is 2 + 2?", "solution": "4"}]
     write_jsonl(tmp_path / "sums.jsonl", rows)
     votes = [f"{q},A star {n}.,No {n}.,{who},{1 + n % 2}" for n, q in enumerate(ASKED) for who in "xy"]
-    (tmp_path / "table.csv").write_text(
-        "\n".join(["instruction,output_1,output_2,annotator,label", *votes]) + "\n"
-    )
-    (tmp_path / "votes.csv").write_text(
-        "item,rater,choice\n" + "".join(f"{n},x,a\n{n},y,b\n" for n in range(9))
-    )
+    (tmp_path / "table.csv").write_text("\n".join(["instruction,output_1,output_2,annotator,label", *votes]) + "\n")
+    (tmp_path / "votes.csv").write_text("item,rater,choice\n" + "".join(f"{n},x,a\n{n},y,b\n" for n in range(9)))
     return lambda page: run(page, tiny_model("llama"))
 
 
@@ -59,9 +55,7 @@ def run(page, model):
 
 def test_the_way_of_a_team_runs(reader, tmp_path):
     reader("align_to_a_team.md")
-    assert "runs/evaluation" in {
-        path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("report.html")
-    }
+    assert "runs/evaluation" in {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("report.html")}
     assert json.loads((tmp_path / "runs/reward/summary.json").read_text())["pairs"] > 0
 
 

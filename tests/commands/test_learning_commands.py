@@ -5,14 +5,7 @@ import re
 
 import pytest
 import torch
-from learning_commands import (
-    dpo_settings,
-    online_settings,
-    preferences,
-    questions,
-    rejection_settings,
-    singles,
-)
+from learning_commands import dpo_settings, online_settings, preferences, questions, rejection_settings, singles
 from served import choices, serving
 from test_resume import Crash, assert_same_run, crash_in
 from tiers import long_except
@@ -120,9 +113,7 @@ def test_a_reference_of_its_own(base, tiny_model, tmp_path):
     data = preferences(tmp_path / "pairs.jsonl")
     other = tiny_model("llama", seed=5)
     dpo.main(dpo_settings(base, tmp_path / "run", data=data, reference=other))
-    assert read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]["held_out/loss"] != pytest.approx(
-        0.6931, abs=1e-3
-    )
+    assert read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]["held_out/loss"] != pytest.approx(0.6931, abs=1e-3)
     with pytest.raises(TutelageError, match="vocabulary of the reference"):
         dpo.main(dpo_settings(base, tmp_path / "x", data=data, reference=tiny_model("qwen3")))
 
@@ -152,9 +143,7 @@ def test_online_dpo_goes_round_by_round(base, prompts, tmp_path):
 def test_a_judge_compares_in_both_orders(base, prompts, tmp_path):
     def longest(body, number):
         text = body["messages"][0]["content"]
-        first, second = (
-            text.partition(f"[Response {side}]\n")[2].partition("\n[End of response")[0] for side in "AB"
-        )
+        first, second = (text.partition(f"[Response {side}]\n")[2].partition("\n[End of response")[0] for side in "AB")
         return choices("[[C]]" if len(first) == len(second) else f"[[{'AB'[len(second) > len(first)]}]]")
 
     out = tmp_path / "run"
@@ -167,11 +156,7 @@ def test_a_judge_compares_in_both_orders(base, prompts, tmp_path):
     answers = read_jsonl(out / "rounds" / "round-1.jsonl")
     for one, other in zip(answers[::2], answers[1::2], strict=True):
         lengths = len(one["answer"]), len(other["answer"])
-        assert (
-            one["score"] == 0.5
-            if lengths[0] == lengths[1]
-            else one["score"] == float(lengths[0] > lengths[1])
-        )
+        assert one["score"] == 0.5 if lengths[0] == lengths[1] else one["score"] == float(lengths[0] > lengths[1])
         assert one["score"] + other["score"] == 1.0
 
 
@@ -179,9 +164,7 @@ def test_a_judge_compares_in_both_orders(base, prompts, tmp_path):
 
 
 @pytest.mark.usefixtures("quick_to_end")
-@pytest.mark.parametrize(
-    "changes", [{}, {"overall": 0.2}, {"keep": 2}, {"lora": config.Lora(rank=2)}], ids=repr
-)
+@pytest.mark.parametrize("changes", [{}, {"overall": 0.2}, {"keep": 2}, {"lora": config.Lora(rank=2)}], ids=repr)
 def test_rejection_goes_round_by_round(base, prompts, tmp_path, changes):
     out = tmp_path / "run"
     assert rejection.main(rejection_settings(base, prompts, out, **changes)) == 0
@@ -243,9 +226,7 @@ def resumable(base, tmp_path):
 
 
 @pytest.mark.usefixtures("quick_to_end")
-@pytest.mark.parametrize(
-    "kind", long_except(["online"], ["given", "unpaired", "adapter", "online", "rejecting"])
-)
+@pytest.mark.parametrize("kind", long_except(["online"], ["given", "unpaired", "adapter", "online", "rejecting"]))
 def test_a_run_that_crashed_twice_is_the_run_that_did_not(base, tmp_path, monkeypatch, kind):
     make = resumable(base, tmp_path)[kind]
     command, settings = make(tmp_path / "whole")
@@ -279,10 +260,7 @@ def test_a_run_that_crashed_twice_is_the_run_that_did_not(base, tmp_path, monkey
         ({"sampling": config.Sampling(temperature=0.5)}, "--sampling would have no effect"),
         ({"data": "", "prompts": "p.jsonl"}, "either --reward or --judge"),
         ({"data": "", "prompts": "p.jsonl", "judge": "http://x"}, "--judge-model"),
-        (
-            {"data": "", "prompts": "p.jsonl", "judge": "http://x", "judge_model": "m"},
-            "--samples 2 instead of 8",
-        ),
+        ({"data": "", "prompts": "p.jsonl", "judge": "http://x", "judge_model": "m"}, "--samples 2 instead of 8"),
         (
             {"data": "", "prompts": "p.jsonl", "judge": "http://x", "judge_model": "m", "samples": 2},
             "--held-out and --evaluate-every have no effect",
@@ -319,10 +297,7 @@ def test_contradictions_of_rejection(base, tmp_path, changes, told):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (
-            ["--loss", "dop"],
-            "no loss 'dop'.*dpo, cdpo, robust, ipo, hinge, slic, kto, orpo, simpo.*Did you mean dpo",
-        ),
+        (["--loss", "dop"], "no loss 'dop'.*dpo, cdpo, robust, ipo, hinge, slic, kto, orpo, simpo.*Did you mean dpo"),
         (["--set", "betta=1"], "did you mean 'beta'"),
         (["--set", "beta=-1"], "above 0"),
         (["--unpaired"], "only kto trains"),

@@ -102,8 +102,7 @@ def settings(module: Any, words: str) -> dict[str, Any]:
 
 def test_flags_reach_the_settings(pretend: Any) -> None:
     got = settings(
-        pretend,
-        "--model.path tiny --lora.rank 16 --lora.alpha 8 --max-new-tokens 9 --resume --names a b --limit 5",
+        pretend, "--model.path tiny --lora.rank 16 --lora.alpha 8 --max-new-tokens 9 --resume --names a b --limit 5"
     )
     assert got["model"] == {"path": "tiny", "dtype": "float32", "device": "auto", "engine": "auto"}
     assert got["lora"] == {"rank": 16, "alpha": 8.0, "dropout": 0.0, "targets": "auto"}
@@ -192,9 +191,7 @@ def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, *words, "tutelage", "--help"]
-    done = subprocess.run(
-        command, stdout=write, stderr=subprocess.PIPE, text=True, env={"PYTHONUNBUFFERED": ""}
-    )
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env={"PYTHONUNBUFFERED": ""})
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -225,9 +222,7 @@ def test_a_terminal_without_the_letters_shows_what_it_can() -> None:
     shown = subprocess.run([*command, "recipes"], capture_output=True, env=ascii_only)
     assert (shown.returncode, shown.stderr) == (0, b"")
     assert b"?" in shown.stdout
-    given = subprocess.run(
-        [*command, "report", "läufe".encode()], capture_output=True, text=True, env=ascii_only
-    )
+    given = subprocess.run([*command, "report", "läufe".encode()], capture_output=True, text=True, env=ascii_only)
     assert given.returncode == 2
     assert "'l\\xe4ufe' has characters outside the encoding of this terminal, ascii" in given.stderr
 
@@ -238,9 +233,7 @@ def test_a_connection_that_breaks_is_a_defect_like_any_other(pretend: Any) -> No
 
 
 @pytest.mark.parametrize("words", ["--help", "-h", "help"])
-def test_help_lists_the_commands_that_are_there(
-    pretend: Any, capsys: pytest.CaptureFixture[str], words: str
-) -> None:
+def test_help_lists_the_commands_that_are_there(pretend: Any, capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert run(words) == 0
     out = capsys.readouterr().out
     assert "pretend" in out
@@ -249,14 +242,7 @@ def test_help_lists_the_commands_that_are_there(
 def test_the_help_of_a_command_shows_its_settings(pretend: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pretend --help") == 0
     out = capsys.readouterr().out
-    for text in (
-        "Pretend to train.",
-        "--max-new-tokens",
-        "--lora.rank",
-        "--no-resume",
-        "--config FILE",
-        "3e-06",
-    ):
+    for text in ("Pretend to train.", "--max-new-tokens", "--lora.rank", "--no-resume", "--config FILE", "3e-06"):
         assert text in out
     assert out.endswith("\n\nexamples:\n  tutelage pretend --model tiny\n\n")
 
@@ -273,9 +259,7 @@ def real_commands() -> list[str]:
 def test_every_module_with_settings_is_in_the_table() -> None:
     folder = Path(tutelage.commands.__file__).parent
     folders = {path.parent.name for path in folder.glob("*/settings.py")}
-    files = {
-        path.stem for path in folder.glob("*.py") if "\ndef main(settings" in path.read_text(encoding="utf-8")
-    }
+    files = {path.stem for path in folder.glob("*.py") if "\ndef main(settings" in path.read_text(encoding="utf-8")}
     assert folders | files <= set(real_commands())
 
 
@@ -364,8 +348,7 @@ def test_a_field_without_documentation_is_found(pretend: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "polls"),
-    [({}, cli.POLLS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+    ("given", "polls"), [({}, cli.POLLS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")]
 )
 def test_threads_sleep_soon_unless_the_environment_says_otherwise(given, polls):
     code = (
@@ -374,7 +357,5 @@ def test_threads_sleep_soon_unless_the_environment_says_otherwise(given, polls):
     )
     names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     plain = {name: value for name, value in os.environ.items() if name not in names}
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=plain | given
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=plain | given)
     assert done.stdout.splitlines()[-1] == polls

@@ -85,9 +85,7 @@ def test_a_run_that_goes_on_keeps_the_number_that_memory_allowed(tiny_model, tmp
 def test_truncated_importance_sampling_from_the_command_line(tiny_model, tmp_path):
     bf16 = config.Model(tiny_model("llama"), dtype="bf16", device="cpu")
     data = files(tmp_path / "data")
-    told = improve_settings(
-        "replaced", data, tmp_path / "out", model=bf16, mismatch="truncated", recipe="rloo"
-    )
+    told = improve_settings("replaced", data, tmp_path / "out", model=bf16, mismatch="truncated", recipe="rloo")
     assert improve.main(told) == 0
     for row in read_jsonl(tmp_path / "out" / "metrics.jsonl"):
         assert 0 < row["sampler/mismatch"] < 0.05

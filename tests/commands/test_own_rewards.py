@@ -53,9 +53,7 @@ def expected(number, answer):
 def test_improve_learns_from_a_function_of_the_whole_conversation(tiny_model, tmp_path, ending):
     out = tmp_path / "run"
     given = {"prompts": written(tmp_path, ending)}
-    settings = improve_settings(
-        tiny_model("llama"), given, out, reward=(REWARD,), recipe="grpo", set=("samples=2",)
-    )
+    settings = improve_settings(tiny_model("llama"), given, out, reward=(REWARD,), recipe="grpo", set=("samples=2",))
     assert improve.main(settings) == 0
     rows = read_jsonl(out / "samples.jsonl")
     assert rows
@@ -65,15 +63,7 @@ def test_improve_learns_from_a_function_of_the_whole_conversation(tiny_model, tm
 
 
 def test_improve_takes_it_from_the_command_line_with_a_weight_beside_one_of_texts(tiny_model, tmp_path):
-    words = [
-        "improve",
-        "--model",
-        str(tiny_model("llama")),
-        "--model.device",
-        "cpu",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    words = ["improve", "--model", str(tiny_model("llama")), "--model.device", "cpu", "--out", str(tmp_path / "run")]
     words += ["--prompts", written(tmp_path, ".jsonl"), "--reward", f"{REWARD}=2", "given_rewards:length=-1"]
     words += ["--steps", "1", "--batch-size", "4", "--sampling.max-new-tokens", "6", "--quiet"]
     assert main(words) == 0
@@ -119,15 +109,7 @@ def test_evaluate_scores_by_it(tiny_model, tmp_path):
 
 
 def test_a_function_of_three_arguments_is_refused_before_the_run_begins(tiny_model, tmp_path, capsys):
-    words = [
-        "improve",
-        "--model",
-        str(tiny_model("llama")),
-        "--model.device",
-        "cpu",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    words = ["improve", "--model", str(tiny_model("llama")), "--model.device", "cpu", "--out", str(tmp_path / "run")]
     words += ["--prompts", written(tmp_path, ".jsonl"), "--reward", "own_rewards:three", "--quiet"]
     words += ["--sampling.max-new-tokens", "6"]
     assert main(words) == 2
@@ -138,17 +120,13 @@ def test_rules_are_rewards_and_a_missing_column_ends_the_run_before_it_begins(ti
     rows = [{"prompt": f"What is {number} + 1?", "answer": number + 1} for number in range(20)]
     prompts = write_jsonl(tmp_path / "sums.jsonl", rows)
     out = tmp_path / "run"
-    words = (
-        f"improve --model {tiny_model('llama')} --prompts {prompts} --out {out} --recipe grpo --set samples=2"
-    )
+    words = f"improve --model {tiny_model('llama')} --prompts {prompts} --out {out} --recipe grpo --set samples=2"
     small = "--steps 1 --batch-size 2 --sampling.max-new-tokens 4 --device cpu --quiet"
     rules = ["rule:number", "rule:format=.1", "rule:length(limit=2, unit=tokens)=-1"]
     assert main([*words.split(), *small.split(), "--reward", *rules]) == 0
     (step,) = read_jsonl(out / "metrics.jsonl")
     parts = {name: step[f"score/{name}/mean"] for name in ("number", "format", "length")}
-    assert step["score/mean"] == pytest.approx(
-        parts["number"] + 0.1 * parts["format"] - parts["length"], abs=1e-6
-    )
+    assert step["score/mean"] == pytest.approx(parts["number"] + 0.1 * parts["format"] - parts["length"], abs=1e-6)
     del rows[16]["answer"]
     write_jsonl(tmp_path / "sums.jsonl", rows)
     missing = tmp_path / "missing"
@@ -200,12 +178,9 @@ def test_a_judge_trains_and_is_counted(tiny_model, tmp_path):
     def longer(body, number):
         said = body["messages"][0]["content"]
         first, second = (
-            said.partition(f"[Response {side}]\n")[2].partition(f"\n[End of response {side}]")[0]
-            for side in "AB"
+            said.partition(f"[Response {side}]\n")[2].partition(f"\n[End of response {side}]")[0] for side in "AB"
         )
-        return choices(
-            "[[A]]" if len(first) > len(second) else "[[B]]" if len(second) > len(first) else "[[C]]"
-        )
+        return choices("[[A]]" if len(first) > len(second) else "[[B]]" if len(second) > len(first) else "[[C]]")
 
     prompts = write_jsonl(tmp_path / "prompts.jsonl", [{"prompt": f"Why {number}?"} for number in range(4)])
     out = tmp_path / "run"

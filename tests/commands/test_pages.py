@@ -24,9 +24,7 @@ def test_modules_and_pages_are_there(module, page):
 
 
 def test_pages_that_errors_name_themselves_are_there():
-    packages = [
-        module.name for module in pkgutil.walk_packages(tutelage.__path__, "tutelage.") if module.ispkg
-    ]
+    packages = [module.name for module in pkgutil.walk_packages(tutelage.__path__, "tutelage.") if module.ispkg]
     sources = [Path(tutelage.__file__).parent / Path(*name.split(".")[1:]) for name in packages]
     texts = [file.read_text(encoding="utf-8") for folder in sources for file in folder.glob("*.py")]
     named = {page for text in texts for page in re.findall(r'^    page = "(.+)"$', text, re.MULTILINE)}
@@ -69,9 +67,7 @@ def test_an_error_ends_with_the_page_of_its_subject_or_of_its_command(words, pla
     assert capsys.readouterr().err.splitlines()[-1] == f"See {place}"
 
 
-@pytest.mark.parametrize(
-    ("command", "place"), [("raters", f"{SITE}/raters.md"), ("sft", "tutelage sft --help")]
-)
+@pytest.mark.parametrize(("command", "place"), [("raters", f"{SITE}/raters.md"), ("sft", "tutelage sft --help")])
 def test_flags_that_make_no_sense_end_with_the_page_of_the_command(command, place, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main([command, "--no-such-flag"])

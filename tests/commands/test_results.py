@@ -78,13 +78,9 @@ def test_the_perplexity_on_texts_is_that_of_transformers(tiny_model, tmp_path):
         model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
         losses = []
         for text in texts:
-            ids = torch.tensor(
-                [[tokenizer.eos_token_id, *tokenizer(text).input_ids]]
-            )  # GPT-2 has no start token
+            ids = torch.tensor([[tokenizer.eos_token_id, *tokenizer(text).input_ids]])  # GPT-2 has no start token
             losses.append(cross_entropy(model(ids).logits[0, :-1], ids[0, 1:], reduction="none"))
-        assert figures["text_perplexity"] == pytest.approx(
-            float(torch.cat(losses).mean().exp().detach()), rel=1e-4
-        )
+        assert figures["text_perplexity"] == pytest.approx(float(torch.cat(losses).mean().exp().detach()), rel=1e-4)
     assert result.figures["text_perplexity"] != result.against["text_perplexity"]
 
 

@@ -70,9 +70,7 @@ def assert_same_run(one: Path, other: Path):
     steps = sorted(folder.name for folder in (one / "checkpoints").iterdir())
     assert steps == sorted(folder.name for folder in (other / "checkpoints").iterdir())
     for step in steps:
-        states = [
-            torch.load(run / "checkpoints" / step / "state.pt", weights_only=True) for run in (one, other)
-        ]
+        states = [torch.load(run / "checkpoints" / step / "state.pt", weights_only=True) for run in (one, other)]
         assert same(*states), f"the state of {step}"
     weights = sorted(file.relative_to(one) for file in one.rglob("*.safetensors"))
     assert weights == sorted(file.relative_to(other) for file in other.rglob("*.safetensors"))
@@ -153,23 +151,12 @@ def runs(tiny_model, tmp_path, data):
     }
 
 
-KINDS = (
-    "sft",
-    "sft lora",
-    "reward",
-    "reward lora",
-    "ppo",
-    "ppo lora network",
-    "distill",
-    "distill lora",
-)
+KINDS = ("sft", "sft lora", "reward", "reward lora", "ppo", "ppo lora network", "distill", "distill lora")
 """The kinds of runs that crash in the middle; "ppo lora" is killed and stopped by signals, and crashes at its end."""
 
 
 @pytest.mark.parametrize("kind", long_except(("sft", "reward lora", "ppo"), KINDS))
-def test_a_run_that_crashed_three_times_is_the_run_that_did_not(
-    tiny_model, tmp_path, data, monkeypatch, kind
-):
+def test_a_run_that_crashed_three_times_is_the_run_that_did_not(tiny_model, tmp_path, data, monkeypatch, kind):
     """Before the first checkpoint; in the middle of a later step; while the last checkpoint is written."""
     make = runs(tiny_model, tmp_path, data)[kind]
     command, settings = make(tmp_path / "whole")
@@ -191,9 +178,7 @@ def test_a_run_that_crashed_three_times_is_the_run_that_did_not(
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
-@pytest.mark.parametrize(
-    ("kind", "file"), [("sft", "sft"), ("reward", "pairs"), ("ppo", "prompts"), ("ppo", "sft")]
-)
+@pytest.mark.parametrize(("kind", "file"), [("sft", "sft"), ("reward", "pairs"), ("ppo", "prompts"), ("ppo", "sft")])
 def test_other_rows_than_those_of_the_start_are_refused(tiny_model, tmp_path, data, monkeypatch, kind, file):
     make = runs(tiny_model, tmp_path, data)[kind]
     command, settings = make(tmp_path / "run")
@@ -204,18 +189,14 @@ def test_other_rows_than_those_of_the_start_are_refused(tiny_model, tmp_path, da
     rows = read_jsonl(data[file])
     write_jsonl(Path(data[file]), rows[::-1])
     command, settings = make(tmp_path / "run", resume=True)
-    with pytest.raises(
-        TutelageError, match=r"The data changed since the run in .*run began: it read \d+ rows"
-    ):
+    with pytest.raises(TutelageError, match=r"The data changed since the run in .*run began: it read \d+ rows"):
         command.main(settings)
     write_jsonl(Path(data[file]), rows)
     assert command.main(settings) == 0
 
 
 @pytest.mark.parametrize("kind", long_except(["sft", "reward"], ["sft", "reward", "ppo lora"]))
-def test_a_run_that_crashed_after_its_last_step_only_has_to_finish(
-    tiny_model, tmp_path, data, monkeypatch, kind
-):
+def test_a_run_that_crashed_after_its_last_step_only_has_to_finish(tiny_model, tmp_path, data, monkeypatch, kind):
     make = runs(tiny_model, tmp_path, data)[kind]
     command, settings = make(tmp_path / "whole")
     command.main(settings)

@@ -51,9 +51,7 @@ def test_a_run_begins_with_a_tracker_and_a_profile_that_write_into_its_folder(tm
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_steps_that_are_computed_again_take_the_place_of_those_before(
-    tmp_path: Path, checkpoint: bool
-) -> None:
+def test_steps_that_are_computed_again_take_the_place_of_those_before(tmp_path: Path, checkpoint: bool) -> None:
     settings = Settings(out=tmp_path / "run", trackers=("tensorboard",))
     with open_run(settings) as run:
         for step in range(6):
@@ -72,10 +70,7 @@ def test_steps_that_are_computed_again_take_the_place_of_those_before(
 def test_nothing_starts_in_a_folder_that_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     for settings in (Settings(out=tmp_path, trackers=("tensorboard", OWN), profile=True),):
-        with (
-            pytest.raises(TutelageError, match=r"holds other things than a run \(notes.txt\)"),
-            open_run(settings),
-        ):
+        with pytest.raises(TutelageError, match=r"holds other things than a run \(notes.txt\)"), open_run(settings):
             pass
     assert not (tmp_path / "tensorboard").exists()
 

@@ -73,9 +73,7 @@ def kind(command: Command) -> tuple[str, ...]:
     it does."""
     words = command.words
     flags = tuple(word for word in words if word.startswith("--"))
-    chosen = tuple(
-        words[n + 1] for n, word in enumerate(words) if word in ("--recipe", "--kind", "--to", "--loss")
-    )
+    chosen = tuple(words[n + 1] for n, word in enumerate(words) if word in ("--recipe", "--kind", "--to", "--loss"))
     start = words[: 2 if words[0] in ("collect", "plan", "doctor") else 1]
     return (*start, *flags, *chosen)
 
@@ -105,30 +103,18 @@ def world(tiny_model, tmp_path_factory):
         (folder / name).symlink_to(model)
     rows = {
         "demonstrations": [{"prompt": one, "completion": "It is far."} for one in asked],
-        "pairs": [
-            {"prompt": one, "chosen": "A star.", "rejected": f"No {n}."} for n, one in enumerate(asked)
-        ],
-        "preferences": [
-            {"prompt": one, "chosen": "A star.", "rejected": f"No {n}."} for n, one in enumerate(asked)
-        ],
+        "pairs": [{"prompt": one, "chosen": "A star.", "rejected": f"No {n}."} for n, one in enumerate(asked)],
+        "preferences": [{"prompt": one, "chosen": "A star.", "rejected": f"No {n}."} for n, one in enumerate(asked)],
         "prompts": [{"prompt": one, "answer": "4"} for one in asked[:8]],
         "held_out": [{"prompt": one} for one in asked[:4]],
-        "sums": [
-            {"prompt": "What is 3 + 4?", "solution": "7"},
-            {"prompt": "What is 2 + 2?", "solution": "4"},
-        ],
+        "sums": [{"prompt": "What is 3 + 4?", "solution": "7"}, {"prompt": "What is 2 + 2?", "solution": "4"}],
         "golds": [{"prompt": "Is 2 + 2 = 4?", "chosen": "Yes.", "rejected": "No."}],
-        "practice": [
-            {"prompt": "Is 1 + 1 = 2?", "chosen": "Yes.", "rejected": "No.", "explanation": "It is."}
-        ],
+        "practice": [{"prompt": "Is 1 + 1 = 2?", "chosen": "Yes.", "rejected": "No.", "explanation": "It is."}],
     }
     for name, each in rows.items():
         write_jsonl(folder / f"{name}.jsonl", each)
     tables = {
-        "votes": [
-            "item,rater,choice,answer",
-            *(f"{n},{who},{'ab'[n % 2]},a" for n in range(9) for who in "xyz"),
-        ],
+        "votes": ["item,rater,choice,answer", *(f"{n},{who},{'ab'[n % 2]},a" for n in range(9) for who in "xyz")],
         "table": ["instruction,input,output_1,output_2,annotator,label"]
         + [f"{one},now,A star {n}.,No {n}.,{who},{n % 3}" for n, one in enumerate(asked) for who in "xy"],
         "wide": [
@@ -138,9 +124,7 @@ def world(tiny_model, tmp_path_factory):
     }
     for name, lines in tables.items():
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "texts.txt").write_text(
-        "".join(f"{one} It is far away.\n" for one in asked * 5), encoding="utf-8"
-    )
+    (folder / "texts.txt").write_text("".join(f"{one} It is far away.\n" for one in asked * 5), encoding="utf-8")
     (folder / "consent.md").write_text("We keep your votes.", encoding="utf-8")
     with contextlib.chdir(folder):
         for line in DONE:

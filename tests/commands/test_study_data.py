@@ -36,12 +36,7 @@ PAIRS = 6
 def study_file(folder, kind="pair", pairs=PAIRS, **shown):
     store = open_store(folder / "study.sqlite")
     study = create_study(
-        store,
-        "mixed",
-        kind=kind,
-        plan=PLAN,
-        secret="5a" * 32,
-        presentation=Presentation(**shown) if shown else None,
+        store, "mixed", kind=kind, plan=PLAN, secret="5a" * 32, presentation=Presentation(**shown) if shown else None
     )
     prompts = [Prompt(f"p{n}", user(f"What is thing {n}?")) for n in range(pairs)]
     texts = [
@@ -51,11 +46,7 @@ def study_file(folder, kind="pair", pairs=PAIRS, **shown):
     ]
     completions = [CompletionRecord(key, f"p{n}", text, "m") for key, n, text in texts]
     add_items(
-        store,
-        study.id,
-        prompts,
-        completions,
-        [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in range(pairs)],
+        store, study.id, prompts, completions, [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in range(pairs)]
     )
     return store, study
 
@@ -98,13 +89,7 @@ def pairs_of(folder, rows=ALL_ROWS, run="none", **changes):
 
 def shown_of(folder, rows, run="none"):
     return read_demonstrations(
-        str(folder / "study.sqlite"),
-        "",
-        Selection(("simulated",)),
-        rows=rows,
-        held_out=0.0,
-        seed=0,
-        run=folder / run,
+        str(folder / "study.sqlite"), "", Selection(("simulated",)), rows=rows, held_out=0.0, seed=0, run=folder / run
     )
 
 
@@ -133,8 +118,7 @@ def test_preferences_come_from_votes_conversations_and_corrections(study):
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected"),
-    [(("votes",), VOTES), (("live",), LIVE), (("corrections",), CORRECTED), (VOTED, VOTES | LIVE)],
+    ("rows", "expected"), [(("votes",), VOTES), (("live",), LIVE), (("corrections",), CORRECTED), (VOTED, VOTES | LIVE)]
 )
 def test_each_part_of_a_study_can_be_read_alone(study, rows, expected):
     assert {(p.chosen, p.rejected) for p in pairs_of(study, rows).train} == expected
@@ -164,18 +148,12 @@ def test_ratings_and_orders_become_pairs_and_demonstrations(tmp_path, kind):
     while (question := next_assignment(store, rater)) is not None:
         good = question.texts[0].startswith("good")
         answer = (
-            rated({"overall": (5, 2) if good else (2, 5)})
-            if kind == "likert"
-            else ranked((1, 2) if good else (2, 1))
+            rated({"overall": (5, 2) if good else (2, 5)}) if kind == "likert" else ranked((1, 2) if good else (2, 1))
         )
         submit(store, question.id, answer)
     store.close()
-    assert {(p.chosen, p.rejected) for p in pairs_of(tmp_path).train} == {
-        (f"good {n}", f"bad {n}") for n in range(3)
-    }
-    with pytest.raises(
-        TutelageError, match=r"no demonstration .* --study-rows live corrections votes reads all"
-    ):
+    assert {(p.chosen, p.rejected) for p in pairs_of(tmp_path).train} == {(f"good {n}", f"bad {n}") for n in range(3)}
+    with pytest.raises(TutelageError, match=r"no demonstration .* --study-rows live corrections votes reads all"):
         shown_of(tmp_path, ("live", "corrections"))
     assert {d.response for d in shown_of(tmp_path, ("votes",)).train} == {f"good {n}" for n in range(3)}
 

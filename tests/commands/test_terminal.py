@@ -15,9 +15,7 @@ from tutelage.train.run.loop import Training
 log = logging.getLogger("tutelage.somewhere")
 
 
-@pytest.mark.parametrize(
-    ("quiet", "shown"), [(False, "20 rows\nthe disk is full\n"), (True, "the disk is full\n")]
-)
+@pytest.mark.parametrize(("quiet", "shown"), [(False, "20 rows\nthe disk is full\n"), (True, "the disk is full\n")])
 def test_quiet_hides_remarks_and_never_warnings(quiet, shown, capsys):
     level = logging.getLogger("tutelage").level
     with remarks(quiet=quiet):

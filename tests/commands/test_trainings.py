@@ -38,9 +38,7 @@ def steps(out):
     return [{k: v for k, v in row.items() if k not in timed} for row in read_jsonl(out / "metrics.jsonl")]
 
 
-def test_the_command_the_workflow_and_its_steps_one_by_one_are_the_same_run(
-    tiny_model, tmp_path, data, monkeypatch
-):
+def test_the_command_the_workflow_and_its_steps_one_by_one_are_the_same_run(tiny_model, tmp_path, data, monkeypatch):
     """Bit for bit, and the steps that are yielded are the lines of metrics.jsonl."""
     base, typed, kept = tiny_model("llama"), tmp_path / "typed", tmp_path / "kept"
     settings = sft_settings(base, data, typed, epochs=2.0)

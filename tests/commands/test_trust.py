@@ -44,17 +44,13 @@ def fill(store: Any, kind: RaterKind = "human") -> None:
     made = create_study(store, "kind", plan=Plan(overlap=2, gold_rate=0.0, repeat_rate=0.0))
     prompts = [Prompt(f"p{n}", user(f"What is {n}?")) for n in range(PAIRS)]
     texts = {"a": "A dull answer", "b": "A kind answer"}
-    answers = [
-        CompletionRecord(f"p{n}{s}", f"p{n}", f"{texts[s]} {n}.", "m") for n in range(PAIRS) for s in "ab"
-    ]
+    answers = [CompletionRecord(f"p{n}{s}", f"p{n}", f"{texts[s]} {n}.", "m") for n in range(PAIRS) for s in "ab"]
     items = [Item(f"c{n}", f"p{n}", (f"p{n}a", f"p{n}b")) for n in range(PAIRS)]
     add_items(store, made.id, prompts, answers, items)
     for name in ("anna", "bert"):
         add_rater(store, made.id, name, kind=kind)
     told = [
-        AnswerRecord(
-            f"c{n}", who, (0, 1), Answer("left" if n % 10 == odd else "right", 1, key=f"{n}/{who}"), 1
-        )
+        AnswerRecord(f"c{n}", who, (0, 1), Answer("left" if n % 10 == odd else "right", 1, key=f"{n}/{who}"), 1)
         for n in range(PAIRS)
         for who, odd in (("anna", 8), ("bert", 9))
     ]
@@ -99,9 +95,7 @@ def test_a_reward_that_agrees_is_put_on_the_scale_of_the_votes(study: Path, tmp_
 
 
 def test_a_reward_that_people_contradict_is_refused_unless_asked_for(study: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        TutelageError, match=r"agrees with 10% .* of the votes of 'kind', and its raters with 80%"
-    ):
+    with pytest.raises(TutelageError, match=r"agrees with 10% .* of the votes of 'kind', and its raters with 80%"):
         trusted(dull, study, tmp_path / "run")
     assert not (tmp_path / "run" / RECORD).exists()
     found, _ = trusted(dull, study, tmp_path / "run", anyway=True)
@@ -138,15 +132,11 @@ def test_a_study_that_cannot_tell_is_refused(study: Path, tmp_path: Path) -> Non
     few = open_store(tmp_path / "few.sqlite")
     create_study(few, "few")
     few.close()
-    with pytest.raises(
-        TutelageError, match=r"few.sqlite' has 0 pairs .* against 10 or more\. Let raters continue"
-    ):
+    with pytest.raises(TutelageError, match=r"few.sqlite' has 0 pairs .* against 10 or more\. Let raters continue"):
         trusted(kind, tmp_path / "few.sqlite", tmp_path / "run")
     simulated = open_store(tmp_path / "simulated.sqlite")
     fill(simulated, kind="simulated")
-    with pytest.raises(
-        TutelageError, match=r"0 pairs that people's votes decide \(models and simulated raters do not"
-    ):
+    with pytest.raises(TutelageError, match=r"0 pairs that people's votes decide \(models and simulated raters do not"):
         trusted(kind, tmp_path / "simulated.sqlite", tmp_path / "run")
     with pytest.raises(TutelageError, match="Only the text of the answer"):
         trusted(LengthLimit(3, "tokens"), study, tmp_path / "run")
@@ -157,9 +147,7 @@ def test_improve_trains_on_what_the_study_trusts_and_begins_with_nothing_else(
 ) -> None:
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "run"
     prompts.write_text("".join(json.dumps({"prompt": f"What is {n}?"}) + "\n" for n in range(4)))
-    words = (
-        f"improve --model {tiny_model('llama')} --prompts {prompts} --out {out} --recipe grpo --set samples=2"
-    )
+    words = f"improve --model {tiny_model('llama')} --prompts {prompts} --out {out} --recipe grpo --set samples=2"
     words += " --steps 1 --batch-size 2 --sampling.max-new-tokens 4 --engine plain --device cpu --quiet"
     words += f" --trust {study}"
     assert main([*words.split(), "--reward", "rule:regex(pattern='.*dull.*')"]) == 2
@@ -181,6 +169,4 @@ def test_improve_trains_on_what_the_study_trusts_and_begins_with_nothing_else(
     with pytest.raises(TutelageError, match=r"With --data .*--trust"):
         DpoSettings(model=config.Model("m"), data="d", out=out, trust="study")
     with pytest.raises(TutelageError, match="need --trust"):
-        ImproveSettings(
-            model=config.Model("m"), prompts="p", reward=("rule:format",), out=out, trust_anyway=True
-        )
+        ImproveSettings(model=config.Model("m"), prompts="p", reward=("rule:format",), out=out, trust_anyway=True)

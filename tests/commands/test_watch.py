@@ -78,10 +78,7 @@ def votes_after(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[int,
 
 
 def test_nothing_runs_before_the_condition_holds(
-    store: Store,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    votes_after: Callable[[int, int], None],
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str], votes_after: Callable[[int, int], None]
 ) -> None:
     then = script(tmp_path, "print('it ran')")
     votes_after(1, 2)
@@ -92,10 +89,7 @@ def test_nothing_runs_before_the_condition_holds(
 
 
 def test_a_command_runs_again_after_every_so_many_votes_until_it_fails(
-    store: Store,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    votes_after: Callable[[int, int], None],
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str], votes_after: Callable[[int, int], None]
 ) -> None:
     log = tmp_path / "log"
     then = script(

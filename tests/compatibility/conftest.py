@@ -11,9 +11,7 @@ from .archives import ARCHIVES, FIXTURES, unpack
 
 
 @pytest.fixture(params=[folder.name for folder in ARCHIVES])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Path]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """`place(*names)` unpacks archives of one version into an empty working directory, and returns it.
 
     Artefacts name each other by paths relative to that directory. The module of reward functions is found there too.

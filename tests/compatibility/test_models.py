@@ -41,9 +41,7 @@ def our_logits(folder: Path) -> Tensor:
     if not is_reward_model(folder):
         return load_backbone(model).model(TOKENS).logits[:, -4:]
     everywhere = torch.ones_like(TOKENS, dtype=torch.bool)
-    rows = Rows(
-        prompt=TOKENS[:, :3], prompt_mask=everywhere[:, :3], response=TOKENS[:, 3:], mask=everywhere[:, 3:]
-    )
+    rows = Rows(prompt=TOKENS[:, :3], prompt_mask=everywhere[:, :3], response=TOKENS[:, 3:], mask=everywhere[:, 3:])
     return load_reward_model(model).scores(rows)[:, None]
 
 
@@ -71,9 +69,7 @@ def test_every_model_folder_computes_what_it_computed(place: Callable[..., Path]
         close(plain_logits(Path(name)), logits)
 
 
-def test_a_reward_model_whose_head_changed_is_refused_by_its_stored_fingerprint(
-    place: Callable[..., Path],
-) -> None:
+def test_a_reward_model_whose_head_changed_is_refused_by_its_stored_fingerprint(place: Callable[..., Path]) -> None:
     folder = place("reward") / "reward" / "model"
     fingerprint = json.loads((folder / "fingerprint.json").read_text())
     fingerprint["scores"][0] += 0.01

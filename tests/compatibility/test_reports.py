@@ -44,9 +44,7 @@ def test_a_round_has_a_report(place: Callable[..., Path]) -> None:
     assert page.count("finished") == 7
 
 
-def test_a_finished_round_is_not_made_again(
-    place: Callable[..., Path], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_finished_round_is_not_made_again(place: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
     """Of a finished round nothing is done again: its stages are recognised by their settings."""
     from make import ROUND, ROUND_SHAPE
 
@@ -55,9 +53,7 @@ def test_a_finished_round_is_not_made_again(
     from tutelage.demo.rounds.tutoring import TutoringScale, tutoring
 
     place("round")
-    whole = tutoring(
-        RoundPlace(Path("round"), 0, True), TutoringScale(shape=config.Shape(**ROUND_SHAPE), **ROUND)
-    )
+    whole = tutoring(RoundPlace(Path("round"), 0, True), TutoringScale(shape=config.Shape(**ROUND_SHAPE), **ROUND))
     caplog.set_level(logging.INFO, logger="tutelage")
     run_stages(Path("round"), Story("A small round", "All stages.", "make.py"), whole.stages())
     titles = [stage.title for stage in whole.stages()]

@@ -55,9 +55,7 @@ def command_of(name: str) -> str:
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(place: Callable[..., Path], name: str) -> None:
     place("start", "reward", name)
-    before = max(
-        int(folder.name.removeprefix("step-")) for folder in Path(name, "checkpoints").glob("step-*")
-    )
+    before = max(int(folder.name.removeprefix("step-")) for folder in Path(name, "checkpoints").glob("step-*"))
     kept = [row for row in rows_of(name, "metrics.jsonl") if row["step"] <= before]
     run_command(command_of(name), "--config", f"{name}/config.json", "--resume")
     whole = f"{name}-whole"
@@ -91,8 +89,6 @@ def test_the_fingerprint_of_settings_stays_as_it_was(place: Callable[..., Path],
 def test_a_finished_run_stays_as_it_is(place: Callable[..., Path], name: str) -> None:
     """Its command, called again, trains nothing and writes nothing anew."""
     place("start", name)
-    before = {
-        file: file.read_bytes() for file in Path(name).rglob("*") if file.is_file() and file.name != ".lock"
-    }
+    before = {file: file.read_bytes() for file in Path(name).rglob("*") if file.is_file() and file.name != ".lock"}
     run_command(command_of(name), "--config", f"{name}/config.json")
     assert {file: file.read_bytes() for file in before} == before

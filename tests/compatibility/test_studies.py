@@ -19,35 +19,20 @@ TABLES = ("preferences.jsonl", "unpaired.jsonl", "votes.jsonl", "items.jsonl", "
 
 def export(study: str, out: str) -> None:
     """Export with the options that the stored export was made with."""
-    versions = [
-        str(number) for number in read_json(Path(f"{study}-export/manifest.json"))["selection"]["versions"]
-    ]
+    versions = [str(number) for number in read_json(Path(f"{study}-export/manifest.json"))["selection"]["versions"]]
     run_command(
         *("collect", "export", study, "--name", Path(study).name, "--out", out, "--ties", "keep"),
-        *(
-            "--kinds",
-            "human",
-            "simulated",
-            "llm",
-            "--versions",
-            *versions,
-            "--margins",
-            "--weights",
-        ),
+        *("--kinds", "human", "simulated", "llm", "--versions", *versions, "--margins", "--weights"),
     )
 
 
 def in_order(rows: list[Row]) -> list[Row]:
     """Rows by what identifies them: the database orders what was added in one transaction as it likes."""
-    return sorted(
-        rows, key=lambda row: str(row.get("item_id") or row.get("id") or row.get("name") or row.get("item"))
-    )
+    return sorted(rows, key=lambda row: str(row.get("item_id") or row.get("id") or row.get("name") or row.get("item")))
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_yields_the_votes_and_preferences_that_it_yielded(
-    place: Callable[..., Path], study: str
-) -> None:
+def test_a_study_yields_the_votes_and_preferences_that_it_yielded(place: Callable[..., Path], study: str) -> None:
     """A later version may say more of a row, and nothing else than what was said."""
     place(study)
     export(study, "export")

@@ -22,9 +22,7 @@ def test_the_ends_are_the_two_kls_and_the_limits_of_what_lies_between() -> None:
     torch.testing.assert_close(exact_divergence(POLICY, REFERENCE, 0.0), forward)
     close = 1e-4
     torch.testing.assert_close(exact_divergence(POLICY, REFERENCE, close) / close, forward, rtol=5e-3, atol=0)
-    torch.testing.assert_close(
-        exact_divergence(POLICY, REFERENCE, 1 - close) / close, reverse, rtol=5e-3, atol=0
-    )
+    torch.testing.assert_close(exact_divergence(POLICY, REFERENCE, 1 - close) / close, reverse, rtol=5e-3, atol=0)
 
 
 @pytest.mark.parametrize("mixture", [0.1, 0.5, 0.9])
@@ -55,7 +53,5 @@ def test_what_nobody_chooses_adds_nothing() -> None:
     never = torch.tensor([0.0, -torch.inf, 0.0])
     for mixture in (0.0, 0.5, 1.0):
         assert float(exact_divergence(never, never, mixture)) == 0.0
-    assert torch.isinf(exact_divergence(never, torch.zeros(3), 0.0)), (
-        "the policy cannot say what the reference says"
-    )
+    assert torch.isinf(exact_divergence(never, torch.zeros(3), 0.0)), "the policy cannot say what the reference says"
     assert float(exact_divergence(never, torch.zeros(3), 0.5)) < math.log(2)

@@ -91,10 +91,7 @@ def test_a_soft_label_is_the_mixture_of_two_hard_ones(name: str) -> None:
 @pytest.mark.parametrize("name", PREFERENCE_LOSSES)
 def test_every_loss_pushes_the_chosen_answer_up_and_the_rejected_one_down(name: str) -> None:
     pairs = random_pairs()
-    chosen, rejected = (
-        pairs.chosen.logp.clone().requires_grad_(),
-        pairs.rejected.logp.clone().requires_grad_(),
-    )
+    chosen, rejected = (pairs.chosen.logp.clone().requires_grad_(), pairs.rejected.logp.clone().requires_grad_())
     moved = AnswerPairs(
         chosen=Answers(logp=chosen, ref_logp=pairs.chosen.ref_logp, length=pairs.chosen.length),
         rejected=Answers(logp=rejected, ref_logp=pairs.rejected.ref_logp, length=pairs.rejected.length),
@@ -113,9 +110,7 @@ def test_dpo_and_the_reward_model_share_one_function() -> None:
     policy = pairs.chosen.logp - pairs.rejected.logp
     reference = pairs.chosen.ref_logp - pairs.rejected.ref_logp
     assert torch.allclose(dpo(policy, reference, 0.3, pairs.p_chosen, pairs.margin), expected)
-    assert torch.allclose(
-        SCORING_LOSSES["margin"](chosen, rejected, torch.full((6,), 0.8), pairs.margin), expected
-    )
+    assert torch.allclose(SCORING_LOSSES["margin"](chosen, rejected, torch.full((6,), 0.8), pairs.margin), expected)
 
 
 def test_where_each_loss_has_its_minimum() -> None:
@@ -157,9 +152,7 @@ def test_odds_and_length_normalised_losses_by_hand() -> None:
 
     pairs = AnswerPairs(chosen=side(0.5, 4), rejected=side(0.2, 3))
     odds = math.log(0.5 / 0.5) - math.log(0.2 / 0.8)
-    assert float(Orpo(coef=0.1)(pairs)) == pytest.approx(
-        -math.log(0.5) - 0.1 * float(logsigmoid(torch.tensor(odds)))
-    )
+    assert float(Orpo(coef=0.1)(pairs)) == pytest.approx(-math.log(0.5) - 0.1 * float(logsigmoid(torch.tensor(odds))))
     ahead = 2.0 * (math.log(0.5) - math.log(0.2)) - 1.0
     assert float(SimPo(beta=2.0, gap=0.5)(pairs)) == pytest.approx(-float(logsigmoid(torch.tensor(ahead))))
     rank = max(0.0, 1.0 - (4 * math.log(0.5) - 3 * math.log(0.2)))
@@ -185,9 +178,7 @@ def test_losses_that_need_something_say_so() -> None:
             assert loss(bare).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "bad", [lambda: Dpo(beta=0.0), lambda: Dpo(smoothing=0.5), lambda: RobustDpo(flips=0.0)]
-)
+@pytest.mark.parametrize("bad", [lambda: Dpo(beta=0.0), lambda: Dpo(smoothing=0.5), lambda: RobustDpo(flips=0.0)])
 def test_settings_without_meaning_are_refused(bad: object) -> None:
     with pytest.raises(ValueError, match=r"above 0|below one half"):
         bad()
@@ -239,9 +230,7 @@ def test_learnt_ties_are_davidsons_and_find_the_share_of_ties() -> None:
 
 def test_a_tie_pulls_scores_together_and_a_strong_preference_counts_more() -> None:
     chosen = torch.tensor([2.0], requires_grad=True)
-    (pull,) = torch.autograd.grad(
-        Davidson()(chosen, torch.zeros(1), torch.tensor([0.5]), torch.zeros(1)).sum(), chosen
-    )
+    (pull,) = torch.autograd.grad(Davidson()(chosen, torch.zeros(1), torch.tensor([0.5]), torch.zeros(1)).sum(), chosen)
     assert pull > 0
     twice = Scaled()(CHOSEN, REJECTED, torch.ones(6), torch.full((6,), 2.0))
     assert torch.allclose(twice, 2 * bradley_terry(CHOSEN, REJECTED))

@@ -46,9 +46,7 @@ def test_weights_cut_from_the_whole_add_up_and_means_of_micro_batches_do_not() -
 @pytest.mark.parametrize("how", HOW)
 def test_processes_that_know_the_global_counts_add_up(how: str) -> None:
     counts = {"rows": 4.0, "tokens": float(MASK.sum())}
-    parts = sum(
-        float((token_weights(MASK[i : i + 2], how, 5, **counts) * X[i : i + 2]).sum()) for i in (0, 2)
-    )
+    parts = sum(float((token_weights(MASK[i : i + 2], how, 5, **counts) * X[i : i + 2]).sum()) for i in (0, 2))
     assert parts == pytest.approx(reduced(X, MASK, how))
 
 
@@ -61,10 +59,7 @@ def test_nothing_at_all_weighs_nothing(how: str) -> None:
 def test_a_fixed_length_needs_the_limit_and_a_name_must_be_known() -> None:
     with pytest.raises(ValueError, match="max_length is 0"):
         token_weights(MASK, "fixed_length")
-    with (
-        unchecked(),
-        pytest.raises(ValueError, match=r"'mean' .*token_mean, sequence_mean"),
-    ):
+    with unchecked(), pytest.raises(ValueError, match=r"'mean' .*token_mean, sequence_mean"):
         token_weights(MASK, "mean")
 
 

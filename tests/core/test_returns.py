@@ -109,9 +109,7 @@ def test_a_lambda_by_length_is_applied_response_by_response() -> None:
 
 
 def test_a_discounted_return_is_the_sum_it_stands_for() -> None:
-    assert torch.allclose(
-        total_return(REWARD, MASK, gamma=0.9)[:, 0], (REWARD * 0.9 ** torch.arange(6)).sum(1)
-    )
+    assert torch.allclose(total_return(REWARD, MASK, gamma=0.9)[:, 0], (REWARD * 0.9 ** torch.arange(6)).sum(1))
     assert torch.allclose(total_return(REWARD, MASK)[:, 0], returns_to_go(REWARD, MASK)[:, 0])
     assert torch.allclose(n_step(REWARD, VALUE, MASK, gamma=0.9, n=6), returns_to_go(REWARD, MASK, gamma=0.9))
 

@@ -66,9 +66,7 @@ def first_rollout(ended: list[bool], score: list[float]) -> tuple[list[float], f
     again, same = shaping(rows[0], ~rows[1], rows[2], Context(), state)
     assert same == state, "decided once"
     instead = shaping.replacement(state)
-    assert again.tolist() == [
-        x if not e or instead is None else instead for x, e in zip(score, ended, strict=True)
-    ]
+    assert again.tolist() == [x if not e or instead is None else instead for x, e in zip(score, ended, strict=True)]
     return shaped.tolist(), instead
 
 
@@ -130,11 +128,7 @@ def test_overlong_responses_lose_score_linearly() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "why"),
-    [
-        ({"scale": -1.0}, "another sign"),
-        ({"clip": 0.0}, "clip must"),
-        ({"missing_end_penalty": 1.0}, "Choose one"),
-    ],
+    [({"scale": -1.0}, "another sign"), ({"clip": 0.0}, "clip must"), ({"missing_end_penalty": 1.0}, "Choose one")],
 )
 def test_shaping_without_meaning_is_refused(settings: dict[str, float], why: str) -> None:
     with pytest.raises(ValueError, match=why):
@@ -155,9 +149,7 @@ def test_the_doubling_controller_of_2017(kl: float, expected: float) -> None:
     assert Fixed()(0.1, kl, 7) == 0.1
 
 
-@pytest.mark.parametrize(
-    "bad", [lambda: Adaptive(target=0.0), lambda: Adaptive(horizon=0), lambda: Doubling(-1.0)]
-)
+@pytest.mark.parametrize("bad", [lambda: Adaptive(target=0.0), lambda: Adaptive(horizon=0), lambda: Doubling(-1.0)])
 def test_controllers_without_a_goal_are_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         bad()

@@ -202,12 +202,7 @@ def test_replies_of_another_model_or_temperature_are_not_taken(tmp_path: Path) -
         first = PaidEndpoint(Endpoint(served.url, "m"), 0.0, file=tmp_path / "replies.jsonl")
         warm = replace(first, temperature=1.0)
         other = replace(first, endpoint=Endpoint(served.url, "n"))
-        assert [each.ask("?", word, "word") for each in (first, warm, other, replace(first))] == [
-            "a",
-            "b",
-            "c",
-            "a",
-        ]
+        assert [each.ask("?", word, "word") for each in (first, warm, other, replace(first))] == ["a", "b", "c", "a"]
 
 
 def test_tokens_are_estimated_where_the_endpoint_does_not_count_them() -> None:

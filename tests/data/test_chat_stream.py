@@ -42,9 +42,7 @@ def ask(*parts: bytes | float, timeout: float = 5.0, key: str = "") -> tuple[lis
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/"
         stream = ChatStream(Endpoint(url, "tutor", key, timeout), {"temperature": 0.5})
         async with server:
-            return [
-                piece async for piece in stream.pieces((Message("system", "Be kind."), *user("Hi")), seed=3)
-            ]
+            return [piece async for piece in stream.pieces((Message("system", "Be kind."), *user("Hi")), seed=3)]
 
     return finished(scene()), bytes(asked)
 
@@ -123,9 +121,7 @@ def test_a_key_is_sent_as_a_bearer_token() -> None:
         ([b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"], HttpRefusal, "401"),
     ],
 )  # fmt: skip
-def test_what_may_pass_is_told_from_what_is_refused(
-    parts: list[bytes], error: type[Exception], words: str
-) -> None:
+def test_what_may_pass_is_told_from_what_is_refused(parts: list[bytes], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as caught:
         ask(*parts)
     assert "The model tutor at http://127.0.0.1" in str(caught.value)

@@ -25,11 +25,7 @@ from tutelage.data.chat_tokens import (
 from tutelage.data.records import Message, Messages, user
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>"]
-SENTENCES = [
-    "User: What is rain?",
-    "Assistant: Rain is water that falls from clouds.",
-    "System: Be brief.",
-] * 4
+SENTENCES = ["User: What is rain?", "Assistant: Rain is water that falls from clouds.", "System: Be brief."] * 4
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -52,19 +48,10 @@ LINES = (
     "{% for m in messages %}# {{ m.role }}\n{{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}# assistant\n{% endif %}"
 )
-TEMPLATES = {
-    "chatml": CHATML,
-    "trimmed": TRIMMED,
-    "start": START,
-    "inst": INST,
-    "thinking": THINKING,
-    "lines": LINES,
-}
+TEMPLATES = {"chatml": CHATML, "trimmed": TRIMMED, "start": START, "inst": INST, "thinking": THINKING, "lines": LINES}
 
 
-def byte_level(
-    template: str | None = None, *, start: bool = False, **special: str | None
-) -> PreTrainedTokenizerFast:
+def byte_level(template: str | None = None, *, start: bool = False, **special: str | None) -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -175,9 +162,7 @@ def test_prompt_and_response_are_what_the_template_writes(name: str) -> None:
     """Between control tokens nothing can merge, so tokenising apart changes nothing; only the newline after the end
     token, which is no part of the answer, is dropped."""
     tokenizer = WITH_TEMPLATE[name]
-    conversation = [
-        {"role": m.role, "content": m.content} for m in (*TALK, Message("assistant", "Frozen water."))
-    ]
+    conversation = [{"role": m.role, "content": m.content} for m in (*TALK, Message("assistant", "Frozen water."))]
     whole = tokenizer.apply_chat_template(conversation, tokenize=True, return_dict=False)
     newline = tokenizer.encode("\n", add_special_tokens=False)
     prompt, response = encode(TALK, "Frozen water.", tokenizer)
@@ -208,10 +193,7 @@ def test_white_space_that_is_a_token_of_its_own_ends_no_answer() -> None:
 FORCED = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
 LOUD = CHATML.replace("m.content", "m.content | upper")
 FORGETFUL = CHATML.replace("{{ m.content }}", "{% if m.role != 'assistant' %}{{ m.content }}{% endif %}")
-STRICT = (
-    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    + CHATML
-)
+STRICT = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
 
 
 @pytest.mark.parametrize(
@@ -250,9 +232,7 @@ TYPED = "a</s>b<|im_end|>\n<|im_start|>assistant\n<s><pad> \ufdd00\ufdd1\ufdd2 e
 def test_special_tokens_typed_by_people_stay_text(name: str) -> None:
     tokenizer = ALL[name]
     harmless = encode((Message("user", "x"), Message("assistant", "y"), Message("user", "z")), "w", tokenizer)
-    typed = encode(
-        (Message("user", TYPED), Message("assistant", TYPED), Message("user", TYPED)), TYPED, tokenizer
-    )
+    typed = encode((Message("user", TYPED), Message("assistant", TYPED), Message("user", TYPED)), TYPED, tokenizer)
     for part, plain in zip(typed, harmless, strict=True):
         control = [token for token in part if token < len(SPECIAL)]
         assert control == [token for token in plain if token < len(SPECIAL)]
@@ -290,11 +270,7 @@ def test_padding_falls_back_to_the_end_token() -> None:
 
 def test_a_tokenizer_without_an_end_token_is_refused() -> None:
     without = byte_level(eos_token=None, pad_token=None)
-    for call in (
-        lambda: encode(TALK, "a", without),
-        lambda: end_token_ids(without),
-        lambda: pad_token_id(without),
-    ):
+    for call in (lambda: encode(TALK, "a", without), lambda: end_token_ids(without), lambda: pad_token_id(without)):
         with pytest.raises(TutelageError, match="set eos_token in its tokenizer_config"):
             call()
     assert encode(TALK, None, without)[1] == []
@@ -318,9 +294,7 @@ def test_a_template_that_ends_turns_needs_no_end_token() -> None:
         ([1], [], 2, None, ([1], [], False, False)),
     ],
 )
-def test_prompts_lose_their_beginning_and_responses_their_end(
-    prompt, response, limit, max_prompt, expected
-) -> None:  # type: ignore[no-untyped-def]
+def test_prompts_lose_their_beginning_and_responses_their_end(prompt, response, limit, max_prompt, expected) -> None:  # type: ignore[no-untyped-def]
     cut = shorten(prompt, response, limit, max_prompt=max_prompt)
     assert (cut.prompt, cut.response, cut.prompt_cut, cut.response_cut) == expected
 

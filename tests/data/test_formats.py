@@ -49,10 +49,7 @@ DEMONSTRATED: list[tuple[dict[str, object], Messages]] = [
         user("Why?\n\nRain falls."),
     ),
     ({"instruction": "Why?", "response": "So."}, ASKED),
-    (
-        {"instruction": "Why?", "input": "Rain.", "output": "So.", "text": "Why? Rain. So."},
-        user("Why?\n\nRain."),
-    ),
+    ({"instruction": "Why?", "input": "Rain.", "output": "So.", "text": "Why? Rain. So."}, user("Why?\n\nRain.")),
     ({"instruction": "Why?", "output": "So.", "system": "Be brief."}, BRIEF),
     ({"prompt": "Why?", "completion": "So."}, ASKED),
     ({"prompt": said(*TALKED), "completion": said(("assistant", "So."))}, TALK),
@@ -90,14 +87,7 @@ def transcript(*turns: str) -> str:
 
 PREFERRED: list[tuple[dict[str, object], Messages]] = [
     ({"prompt": "Why?", "chosen": "Yes.", "rejected": "No."}, ASKED),
-    (
-        {
-            "prompt": said(*TALKED),
-            "chosen": said(("assistant", "Yes.")),
-            "rejected": said(("assistant", "No.")),
-        },
-        TALK,
-    ),
+    ({"prompt": said(*TALKED), "chosen": said(("assistant", "Yes.")), "rejected": said(("assistant", "No."))}, TALK),
     ({"prompt": said(*TALKED), "chosen": "Yes.", "rejected": "No."}, TALK),
     (
         {
@@ -112,13 +102,7 @@ PREFERRED: list[tuple[dict[str, object], Messages]] = [
     ({"instruction": "Why?", "input": "Rain.", "chosen": "Yes.", "rejected": "No."}, user("Why?\n\nRain.")),
     ({"system": "Be brief.", "question": "Why?", "chosen": "Yes.", "rejected": "No."}, BRIEF),
     ({"chosen": said(*TALKED, ("assistant", "Yes.")), "rejected": said(*TALKED, ("assistant", "No."))}, TALK),
-    (
-        {
-            "chosen": transcript("Hi", "Hello", "Why?", "Yes."),
-            "rejected": transcript("Hi", "Hello", "Why?", "No."),
-        },
-        TALK,
-    ),
+    ({"chosen": transcript("Hi", "Hello", "Why?", "Yes."), "rejected": transcript("Hi", "Hello", "Why?", "No.")}, TALK),
     ({"prompt": transcript("Hi", "Hello", "Why?", ""), "chosen": "Yes.", "rejected": "No."}, TALK),
     ({"chosen": "Question: Why? Yes.", "rejected": "Question: Why? No."}, user("Question: Why?")),
     ({"chosen": "Q: Why?\nYes.", "rejected": "Q: Why?\nNo."}, user("Q: Why?")),
@@ -134,17 +118,8 @@ def test_preferences_of_every_shape(row: dict[str, object], messages: Messages, 
 
 
 def test_preferences_carry_their_labels(tmp_path: Path) -> None:
-    row = {
-        "prompt": "Why?",
-        "chosen": "Yes.",
-        "rejected": "No.",
-        "p_chosen": 0.75,
-        "weight": 2,
-        "margin": 0.5,
-    }
-    assert load_preferences(write(tmp_path, [row])).records == (
-        Preference(ASKED, "Yes.", "No.", 0.75, 2.0, 0.5),
-    )
+    row = {"prompt": "Why?", "chosen": "Yes.", "rejected": "No.", "p_chosen": 0.75, "weight": 2, "margin": 0.5}
+    assert load_preferences(write(tmp_path, [row])).records == (Preference(ASKED, "Yes.", "No.", 0.75, 2.0, 0.5),)
     path = tmp_path / "rows.csv"
     path.write_text("prompt,chosen,rejected,p_chosen,margin\nWhy?,Yes.,No.,0.75,\n")
     assert load_preferences(path).records == (Preference(ASKED, "Yes.", "No.", 0.75),)
@@ -172,9 +147,7 @@ def test_words_with_which_both_answers_begin_stay_with_the_answers(tmp_path: Pat
     )
     (note,) = loaded.notes
     assert note.startswith("the prompt of each pair is what both texts begin with")
-    assert note.endswith(
-        "1 pair parts within the first sentence, where every word that both texts have is prompt"
-    )
+    assert note.endswith("1 pair parts within the first sentence, where every word that both texts have is prompt")
 
 
 def test_names_of_columns_count_in_any_case(tmp_path: Path) -> None:
@@ -226,14 +199,10 @@ def test_every_answer_of_a_conversation_can_be_the_response(tmp_path: Path) -> N
 
 
 def test_unpaired_labels(tmp_path: Path) -> None:
-    rows: Rows = [
-        {"prompt": "Why?", "completion": f"{i}", "label": label} for i, label in enumerate([True, 0, "true"])
-    ]
+    rows: Rows = [{"prompt": "Why?", "completion": f"{i}", "label": label} for i, label in enumerate([True, 0, "true"])]
     path = write(tmp_path, rows)
     labels = (True, False, True)
-    assert load_unpaired(path).records == tuple(
-        UnpairedAnswer(ASKED, f"{i}", label) for i, label in enumerate(labels)
-    )
+    assert load_unpaired(path).records == tuple(UnpairedAnswer(ASKED, f"{i}", label) for i, label in enumerate(labels))
     shown = load_demonstrations(path)
     assert [record.response for record in shown.records] == ["0", "2"]
     assert shown.notes == ("1 answer left out: labelled bad",)
@@ -243,14 +212,8 @@ def test_texts(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text("One.\nStill one.\n\nTwo.\n")
     assert load_texts(path).records == ("One.\nStill one.", "Two.")
-    assert load_demonstrations(path).records == (
-        Demonstration((), "One.\nStill one."),
-        Demonstration((), "Two."),
-    )
-    assert [prompt.messages for prompt in load_prompts(path).records] == [
-        user("One.\nStill one."),
-        user("Two."),
-    ]
+    assert load_demonstrations(path).records == (Demonstration((), "One.\nStill one."), Demonstration((), "Two."))
+    assert [prompt.messages for prompt in load_prompts(path).records] == [user("One.\nStill one."), user("Two.")]
 
 
 def test_a_text_file_of_prompts_line_by_line_is_not_one_prompt(tmp_path: Path) -> None:
@@ -324,17 +287,12 @@ UNUSABLE: list[tuple[dict[str, object], str]] = [
     (GOOD | {"prompt": said(("user", "a"), ("tool", "b"))}, "prompt has a turn with the unknown role 'tool'"),
     (GOOD | {"prompt": said(("user", ""))}, "prompt has an empty user turn"),
     (GOOD | {"prompt": ["Why?"]}, "prompt holds a text where a message belongs"),
-    (
-        GOOD | {"prompt": [{"role": "user", "content": 3}]},
-        "prompt has a turn whose content is a number, not text",
-    ),
+    (GOOD | {"prompt": [{"role": "user", "content": 3}]}, "prompt has a turn whose content is a number, not text"),
 ]
 
 
 @for_each(UNUSABLE)
-def test_an_unusable_row_is_skipped_counted_and_named(
-    row: dict[str, object], reason: str, tmp_path: Path
-) -> None:
+def test_an_unusable_row_is_skipped_counted_and_named(row: dict[str, object], reason: str, tmp_path: Path) -> None:
     loaded = load_preferences(write(tmp_path, [GOOD, row, GOOD, row]))
     assert len(loaded.records) == 2
     (item,) = loaded.skipped
@@ -348,19 +306,10 @@ def hh(chosen: str, rejected: str) -> dict[str, object]:
 
 
 UNUSABLE_TRANSCRIPTS = [
-    (
-        hh(transcript("Why?", "Yes."), transcript("How?", "No.")),
-        "chosen and rejected differ before the last answer",
-    ),
+    (hh(transcript("Why?", "Yes."), transcript("How?", "No.")), "chosen and rejected differ before the last answer"),
     (hh(transcript("Why?", ""), transcript("Why?", "No.")), "the answer in chosen is empty"),
-    (
-        hh(transcript("Why?", "Yes."), transcript("Why?", "No.", "And?")),
-        "rejected does not end with an assistant turn",
-    ),
-    (
-        hh(transcript("Why?", "", "And?", "Yes."), transcript("Why?", "", "And?", "No.")),
-        "the transcript has an empty",
-    ),
+    (hh(transcript("Why?", "Yes."), transcript("Why?", "No.", "And?")), "rejected does not end with an assistant turn"),
+    (hh(transcript("Why?", "", "And?", "Yes."), transcript("Why?", "", "And?", "No.")), "the transcript has an empty"),
     (hh("Yes.", "No."), "the transcript does not begin with a speaker"),
 ]
 
@@ -373,9 +322,7 @@ def test_unusable_transcripts(tmp_path: Path, row: dict[str, object], reason: st
     assert loaded.skipped[0].reason.startswith(reason)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "rejected"), [("Yes.", "No."), ("Why? Yes", "Why? Yes indeed"), ("a b", "a b ")]
-)
+@pytest.mark.parametrize(("chosen", "rejected"), [("Yes.", "No."), ("Why? Yes", "Why? Yes indeed"), ("a b", "a b ")])
 def test_texts_without_a_prompt_in_common_are_skipped(tmp_path: Path, chosen: str, rejected: str) -> None:
     good = hh("Why? Yes", "Why? No")
     loaded = load_preferences(write(tmp_path, [good, hh(chosen, rejected)]))
@@ -391,18 +338,14 @@ def test_every_row_is_accounted_for(tmp_path: Path) -> None:
     assert {item.reason for item in loaded.skipped} >= {"not valid JSON", "a list instead of an object"}
 
 
-@pytest.mark.parametrize(
-    ("bad", "good", "refused"), [(5, 1, False), (6, 53, True), (6, 54, False), (11, 99, False)]
-)
+@pytest.mark.parametrize(("bad", "good", "refused"), [(5, 1, False), (6, 53, True), (6, 54, False), (11, 99, False)])
 def test_too_many_unusable_rows_are_an_error(tmp_path: Path, bad: int, good: int, refused: bool) -> None:
     """More than five and more than a tenth."""
     path = write(tmp_path, [GOOD] * good + [GOOD | {"chosen": "No."}] * bad)
     if not refused:
         assert len(load_preferences(path).records) == good
         return
-    with pytest.raises(
-        TutelageError, match=r"6 of the 59 rows .* 10% .*6 × chosen equals rejected \(line 54, line 55"
-    ):
+    with pytest.raises(TutelageError, match=r"6 of the 59 rows .* 10% .*6 × chosen equals rejected \(line 54, line 55"):
         load_preferences(path)
     assert len(load_preferences(path, tolerate=0.2).records) == good
 
@@ -415,11 +358,7 @@ def test_a_file_without_a_single_usable_row_is_an_error(tmp_path: Path) -> None:
 # Columns that are not understood -------------------------------------------------------------------------------------
 
 MISTAKEN: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object], list[str]]] = [
-    (
-        load_preferences,
-        {"prompt": "a", "completion": "b", "label": True},
-        ["single answers labelled good or bad"],
-    ),
+    (load_preferences, {"prompt": "a", "completion": "b", "label": True}, ["single answers labelled good or bad"]),
     (
         load_preferences,
         {"instruction": "a", "output": "b"},
@@ -431,9 +370,7 @@ MISTAKEN: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object],
     (
         load_demonstrations,
         {"foo": "a"},
-        [
-            "Understood as demonstrations: preferences of every kind, of which the chosen side · instruction, comp"
-        ],
+        ["Understood as demonstrations: preferences of every kind, of which the chosen side · instruction, comp"],
     ),
     (
         load_preferences,
@@ -444,11 +381,7 @@ MISTAKEN: list[tuple[Callable[[Path], LoadedRecords[object]], dict[str, object],
         ],
     ),
     (load_unpaired, GOOD, ["It looks like preferences"]),
-    (
-        load_texts,
-        {"prompt": "a", "completion": "b"},
-        ["It looks like demonstrations", "Understood as texts: text"],
-    ),
+    (load_texts, {"prompt": "a", "completion": "b"}, ["It looks like demonstrations", "Understood as texts: text"]),
     (
         load_prompts,
         {"foo": "a"},
@@ -468,9 +401,7 @@ def test_unknown_columns_are_answered_with_what_is_known(load, row, words, tmp_p
 
 
 def test_mixed_rows_are_read_as_what_most_of_them_are(tmp_path: Path) -> None:
-    rows: Rows = [{"prompt": "Why?", "completion": "So."}] * 8 + [
-        {"instruction": "Why?", "output": "So."}
-    ] * 2
+    rows: Rows = [{"prompt": "Why?", "completion": "So."}] * 8 + [{"instruction": "Why?", "output": "So."}] * 2
     loaded = load_demonstrations(write(tmp_path, rows))
     assert (loaded.format, len(loaded.records)) == ("prompt, completion", 8)
     assert [(item.reason, item.count) for item in loaded.skipped] == [("prompt is missing", 2)]
@@ -503,6 +434,4 @@ def test_a_completion_id_that_occurs_twice_is_skipped(tmp_path: Path) -> None:
     row: dict[str, object] = {"id": "c", "prompt_id": "p", "text": "So.", "sampler": "m"}
     loaded = load_completions(write(tmp_path, [row, row | {"text": "No."}]))
     assert [completion.text for completion in loaded.records] == ["So."]
-    assert [(item.reason, item.examples) for item in loaded.skipped] == [
-        ("the id of an earlier row", ("line 2",))
-    ]
+    assert [(item.reason, item.examples) for item in loaded.skipped] == [("the id of an earlier row", ("line 2",))]

@@ -34,8 +34,7 @@ def test_the_last_verdict_counts(reply: str, preferred: Preferred | None) -> Non
 
 
 @pytest.mark.parametrize(
-    ("reply", "rating"),
-    [("[[3]], no [[4.5]]", 4.5), ("[[ 5 ]]", 5.0), ("[[6]]", None), ("[[-1]]", None), ("5", None)],
+    ("reply", "rating"), [("[[3]], no [[4.5]]", 4.5), ("[[ 5 ]]", 5.0), ("[[6]]", None), ("[[-1]]", None), ("5", None)]
 )
 def test_the_last_rating_counts_if_it_is_on_the_scale(reply: str, rating: float | None) -> None:
     assert read_rating(reply, 1.0, 5.0) == rating
@@ -52,9 +51,7 @@ SETTLED: list[tuple[Preferred, Preferred, Preferred]] = [
 
 
 @pytest.mark.parametrize(("shown", "turned", "settled"), SETTLED)
-def test_only_what_is_preferred_in_both_orders_wins(
-    shown: Preferred, turned: Preferred, settled: Preferred
-) -> None:
+def test_only_what_is_preferred_in_both_orders_wins(shown: Preferred, turned: Preferred, settled: Preferred) -> None:
     opinions = {("x", "y"): Opinion(shown, 3, "one"), ("y", "x"): Opinion(turned, 1, "two")}
 
     def compare(messages: Messages, first: str, second: str) -> Opinion:

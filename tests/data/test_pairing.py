@@ -24,9 +24,7 @@ def test_pairs_are_of_one_prompt_different_in_text_and_asked_once(world, count, 
         a, b = by_id[pair.a_id], by_id[pair.b_id]
         assert a.prompt_id == b.prompt_id == pair.prompt_id
         assert a.text.strip() != b.text.strip()
-    assert (
-        len({frozenset((pair.a_id, pair.b_id)) for pair in pairs}) == len(pairs) == len({p.id for p in pairs})
-    )
+    assert len({frozenset((pair.a_id, pair.b_id)) for pair in pairs}) == len(pairs) == len({p.id for p in pairs})
     for prompt in "pqr":
         texts = {completion.text.strip() for completion in world if completion.prompt_id == prompt}
         possible = len(list(combinations(texts, 2)))
@@ -97,30 +95,21 @@ def test_every_pair_is_equally_likely() -> None:
 
 def test_repeated_texts_are_counted() -> None:
     texts = [("p", "x"), ("p", "x "), ("p", "y"), ("q", "x"), ("p", "x")]
-    assert (
-        count_repeated(
-            [CompletionRecord(str(i), prompt, text, "m") for i, (prompt, text) in enumerate(texts)]
-        )
-        == 2
-    )
+    assert count_repeated([CompletionRecord(str(i), prompt, text, "m") for i, (prompt, text) in enumerate(texts)]) == 2
 
 
 def test_impossible_requests_are_refused() -> None:
     with pytest.raises(TutelageError, match="pairs_per_prompt is 0"):
         pair_completions(four("p"), pairs_per_prompt=0, rng_seed=0)
     with pytest.raises(TutelageError, match="have the id 'p0'"):
-        pair_completions(
-            [*four("p"), CompletionRecord("p0", "p", "another", "m")], pairs_per_prompt=1, rng_seed=0
-        )
+        pair_completions([*four("p"), CompletionRecord("p0", "p", "another", "m")], pairs_per_prompt=1, rng_seed=0)
 
 
 def preference(question: str, answer: str = "yes") -> Preference:
     return Preference(user(question), answer, "no")
 
 
-@given(
-    st.lists(st.integers(0, 9), min_size=1, max_size=60), st.floats(0, 0.9), st.integers(0, 5), st.randoms()
-)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.floats(0, 0.9), st.integers(0, 5), st.randoms())
 def test_no_prompt_is_on_both_sides_whatever_the_order(questions, share, seed, shuffle) -> None:  # type: ignore[no-untyped-def]
     rows = [preference(f"question {question}", f"answer {i}") for i, question in enumerate(questions)]
     if share > 0 and len(set(questions)) == 1:

@@ -84,9 +84,7 @@ def helpsteer3(preference: int) -> Row:
         "response1": "Night.",
         "response2": "Switch.",
         "overall_preference": preference,
-        "individual_preference": [
-            {"score": preference, "reasoning": "…", "feedback1": "…", "feedback2": "…"}
-        ],
+        "individual_preference": [{"score": preference, "reasoning": "…", "feedback1": "…", "feedback2": "…"}],
     }
 
 
@@ -191,25 +189,16 @@ def test_the_answers_of_a_row_stay_columns_of_its_prompt(tmp_path: Path) -> None
     assert "history" not in prompt.data
 
 
-def test_conversations_of_several_turns_are_left_out_of_pairs_and_asked_from_their_start(
-    tmp_path: Path,
-) -> None:
+def test_conversations_of_several_turns_are_left_out_of_pairs_and_asked_from_their_start(tmp_path: Path) -> None:
     long = arena("model_a") | {
         "conversation_a": said("Hi", "Hello.", "Why?", "Night."),
         "conversation_b": said("Hi", "Hey.", "Why?", "Switch."),
     }
-    listed = arena_55k(1, 0, 0) | {
-        "prompt": '["Hi", "Why?"]',
-        "response_a": '["a", "b"]',
-        "response_b": '["c", "d"]',
-    }
+    listed = arena_55k(1, 0, 0) | {"prompt": '["Hi", "Why?"]', "response_a": '["a", "b"]', "response_b": '["c", "d"]'}
     for row, plain in ((long, arena("model_a")), (listed, arena_55k(1, 0, 0))):
         loaded = load_preferences(write(tmp_path, [row, plain]))
         assert len(loaded.records) == 1
-        assert any(
-            "1 conversation left out: its turns differ before the last answer" in note
-            for note in loaded.notes
-        )
+        assert any("1 conversation left out: its turns differ before the last answer" in note for note in loaded.notes)
         asked = load_prompts(write(tmp_path, [row, plain])).records
         assert [prompt.messages for prompt in asked] == [user("Hi"), ASKED]
 
@@ -312,14 +301,10 @@ def test_every_two_answers_of_a_row_with_different_ratings_are_a_pair(tmp_path: 
     assert {pair.messages for pair in loaded.records} == {user("Why?")}
     assert loaded.rows == 6
     assert loaded.notes == ("1 pair left out: equal ratings say nothing about which answer is better",)
-    assert [prompt.messages for prompt in load_prompts(write_rated_formats(tmp_path, [FOUR])).records] == [
-        user("Why?")
-    ]
+    assert [prompt.messages for prompt in load_prompts(write_rated_formats(tmp_path, [FOUR])).records] == [user("Why?")]
 
 
-def test_ratings_are_averaged_where_no_mean_is_given_and_the_overall_score_is_the_last_resort(
-    tmp_path: Path,
-) -> None:
+def test_ratings_are_averaged_where_no_mean_is_given_and_the_overall_score_is_the_last_resort(tmp_path: Path) -> None:
     rows = [
         ultrafeedback(completion("a", ["4", "N/A", "4", "4"]), completion("b", ["5", "1", "1", "1"])),
         ultrafeedback(completion("c", ["N/A"] * 4, overall=3.0), completion("d", ["N/A"] * 4, overall=9.0)),
@@ -388,9 +373,7 @@ def test_the_turns_of_a_helpsteer_prompt_are_told_apart(tmp_path: Path) -> None:
         (FOUR | {"instruction": None}, "instruction is missing"),
     ],
 )
-def test_rows_without_answers_or_ratings_are_skipped(
-    tmp_path: Path, row: Row_rated_formats, reason: str
-) -> None:
+def test_rows_without_answers_or_ratings_are_skipped(tmp_path: Path, row: Row_rated_formats, reason: str) -> None:
     loaded = load_preferences(write_rated_formats(tmp_path, [FOUR, row, FOUR]), tolerate=0.5)
     assert [skipped.reason for skipped in loaded.skipped] == [reason]
     assert len(loaded.records) == 10

@@ -38,11 +38,7 @@ TEXT = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=
 TURNS = st.builds(
     lambda system, pairs, last: (
         *(Message("system", text) for text in system),
-        *(
-            Message(role, text)
-            for pair in pairs
-            for role, text in zip(("user", "assistant"), pair, strict=True)
-        ),
+        *(Message(role, text) for pair in pairs for role, text in zip(("user", "assistant"), pair, strict=True)),
         Message("user", last),
     ),
     st.lists(TEXT, max_size=1),

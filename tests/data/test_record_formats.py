@@ -18,13 +18,7 @@ from tutelage.data.record_formats import NotJson, json_value, own_columns
 from tutelage.data.records import Message, Prompt, user
 
 ROWS: list[dict[str, object]] = [
-    {
-        "prompt": "What is 1 + 1?",
-        "solution": "2",
-        "level": 1,
-        "tags": ["sum", "small"],
-        "source": {"page": 3},
-    },
+    {"prompt": "What is 1 + 1?", "solution": "2", "level": 1, "tags": ["sum", "small"], "source": {"page": 3}},
     {"prompt": "What is 2 * 3?", "solution": "6", "level": 2, "tags": [], "source": {"page": 4}},
 ]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
@@ -75,10 +69,7 @@ def test_a_csv_file_keeps_its_columns_as_text(tmp_path: Path) -> None:
     [
         ({"question": "Why?", "answer": "So."}, {"answer": "So."}),
         ({"instruction": "Why?", "input": "Rain.", "output": "So."}, {"output": "So."}),
-        (
-            {"instruction": "Why?", "context": "", "response": "So.", "topic": "qa"},
-            {"response": "So.", "topic": "qa"},
-        ),
+        ({"instruction": "Why?", "context": "", "response": "So.", "topic": "qa"}, {"response": "So.", "topic": "qa"}),
         ({"prompt": "Why?", "completion": "So.", "label": True}, {"completion": "So.", "label": True}),
         ({"prompt": "Why?", "chosen": "So.", "rejected": "No."}, {"chosen": "So.", "rejected": "No."}),
         ({"messages": [*TURNS, {"role": "assistant", "content": "So."}], "level": 1}, {"level": 1}),

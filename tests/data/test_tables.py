@@ -104,16 +104,10 @@ def test_places_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
     )
 
 
-@given(
-    st.lists(
-        st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1).filter(str.strip), min_size=1
-    )
-)
+@given(st.lists(st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1).filter(str.strip), min_size=1))
 def test_documents_of_a_text_file_are_what_stands_between_blank_lines(tmp_path_factory, documents) -> None:  # type: ignore[no-untyped-def]
     path = write(tmp_path_factory.mktemp("txt"), "a.txt", "\n\n".join(documents).encode())
-    assert [row.values["text"] for row in read_table(path).rows] == [
-        document.strip() for document in documents
-    ]
+    assert [row.values["text"] for row in read_table(path).rows] == [document.strip() for document in documents]
 
 
 def test_broken_lines_are_named_and_the_others_read(tmp_path: Path) -> None:
@@ -223,9 +217,7 @@ def test_a_hub_data_set_is_read_by_split(tmp_path: Path, monkeypatch: pytest.Mon
     write(folder, "test.jsonl", lines(ROWS[:1]))
     real = datasets.load_dataset
     monkeypatch.setattr(
-        datasets,
-        "load_dataset",
-        lambda name, config, split: real(str(folder), config, split=split, cache_dir=cache),
+        datasets, "load_dataset", lambda name, config, split: real(str(folder), config, split=split, cache_dir=cache)
     )
     assert [row.values for row in read_table("owner/name").rows] == ROWS
     assert read_table("owner/name:test").rows == (TableRow("row 1", ROWS[0]),)

@@ -47,9 +47,7 @@ def test_the_grade_is_that_of_the_formula() -> None:
 def test_long_words_and_long_sentences_are_harder() -> None:
     plain = reading_grade("The sun is hot. It gives us light. We like the sun.")
     one = reading_grade("The sun is hot and it gives us light and we like the sun.")
-    hard = reading_grade(
-        "Solar radiation illuminates terrestrial environments. We appreciate its generosity."
-    )
+    hard = reading_grade("Solar radiation illuminates terrestrial environments. We appreciate its generosity.")
     assert plain is not None
     assert one is not None
     assert hard is not None

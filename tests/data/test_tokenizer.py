@@ -8,11 +8,7 @@ import tiny
 from tutelage.data.tokenizer import TextStream
 from tutelage.engines.sampling import text_of
 
-ALPHABETS = {
-    "any": range(300),
-    "words": [*range(5, 120), *range(270, 300)],
-    "spaces": [227, 204, 36, 37, 295, 38],
-}
+ALPHABETS = {"any": range(300), "words": [*range(5, 120), *range(270, 300)], "spaces": [227, 204, 36, 37, 295, 38]}
 
 
 def streamed(tokens, tokenizer, stop, *, strips):

@@ -87,9 +87,7 @@ def test_no_prompt_of_the_evaluation_was_judged_or_practised(finished) -> None:
         for name in ("prompts_train.jsonl", "prompts_held_out.jsonl")
     ]
     assert not sides[0] & sides[1]
-    judged = {
-        json.loads(line)["prompt"] for line in (out / "judge" / "preferences.jsonl").read_text().splitlines()
-    }
+    judged = {json.loads(line)["prompt"] for line in (out / "judge" / "preferences.jsonl").read_text().splitlines()}
     assert judged <= sides[0]
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 def dead_links(page: Path) -> list[str]:
     """The relative links of a page that lead to no file, or to no heading of a page."""
-    links = [
-        link for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)) if not re.match(r"https?:|mailto:", link)
-    ]
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)) if not re.match(r"https?:|mailto:", link)]
     return [link for link in links if not leads_somewhere(page, *link.partition("#")[::2])]
 
 
@@ -25,9 +23,7 @@ def anchors(page: Path) -> set[str]:
     for heading in re.findall(r"^#+ +(.+?) *$", prose(page), re.MULTILINE):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         found.append(re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-"))
-    return {
-        slug if not (before := found[:n].count(slug)) else f"{slug}-{before}" for n, slug in enumerate(found)
-    }
+    return {slug if not (before := found[:n].count(slug)) else f"{slug}-{before}" for n, slug in enumerate(found)}
 
 
 def prose(page: Path) -> str:

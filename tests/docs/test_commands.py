@@ -27,9 +27,7 @@ def parse(tmp_path, monkeypatch):
         return 0
 
     monkeypatch.setattr(cli, "_carry_out", carry_out)
-    monkeypatch.setattr(
-        processes, "launch", lambda count, words: cli._dispatch(processes.processes_of(words)[1])
-    )
+    monkeypatch.setattr(processes, "launch", lambda count, words: cli._dispatch(processes.processes_of(words)[1]))
     return lambda words: cli._dispatch(list(words))
 
 
@@ -91,11 +89,7 @@ def test_flags_within_sentences_are_flags_of_the_command():
 
 def test_commands_are_found_where_they_stand():
     assert words_of("$ tutelage sft --data 'a b'  # why") == ("sft", "--data", "a b")
-    assert words_of("A=1 torchrun --nproc-per-node 2 -m tutelage improve --out o") == (
-        "improve",
-        "--out",
-        "o",
-    )
+    assert words_of("A=1 torchrun --nproc-per-node 2 -m tutelage improve --out o") == ("improve", "--out", "o")
     assert words_of("HEAD=n deploy/torchrun.sh sft --out o") == ("sft", "--out", "o")
     assert words_of("sbatch --nodes 4 deploy/slurm.sh sft --out o") == ("sft", "--out", "o")
     assert words_of("pip install tutelage") is None

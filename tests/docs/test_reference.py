@@ -66,9 +66,7 @@ def test_the_reference_has_every_command_and_flag(reference):
     assert [each.name for each in COMMANDS if f"[{each.name}]({each.name}.md)" not in index] == []
     missing = []
     for (name, *rest), flags in flags_by_command().items():
-        pages = (
-            [name, *rest] if name == "plan" else [name]
-        )  # a plan takes the flags of the command that it plans
+        pages = [name, *rest] if name == "plan" else [name]  # a plan takes the flags of the command that it plans
         text = "".join(text_of(reference[f"reference/cli/{page}.md"]) for page in pages)
         missing += [(name, *rest, *flag.names) for flag in flags if not set(flag.names) & flags_in(text)]
     assert missing == []
@@ -122,9 +120,7 @@ def test_the_reference_has_every_name_of_the_package(reference):
 def test_types_in_signatures_lead_to_their_descriptions(folder, types):
     """Every place has its heading; the settings, results and shapes that a reader looks for are among them."""
     assert types["tutelage.commands.improve.run"]["ImproveSettings"] == "reference/cli/improve.md"
-    assert (
-        types["tutelage.commands.improve.run"]["ImproveResult"] == "reference/api/workflows.md#improveresult"
-    )
+    assert types["tutelage.commands.improve.run"]["ImproveResult"] == "reference/api/workflows.md#improveresult"
     assert types["tutelage.core.returns"]["PerToken"] == "reference/api/core.md#tutelagecoreshapes"
     places = {place.partition("#")[::2] for names in types.values() for place in names.values()}
     nowhere = [
@@ -154,9 +150,7 @@ def test_every_table_and_column_is_described():
 
 def test_nothing_is_described_that_is_not_there():
     tables = metadata.tables
-    gone = [
-        f"{table}.{name}" for table, names in COLUMNS.items() for name in names if name not in tables[table].c
-    ]
+    gone = [f"{table}.{name}" for table, names in COLUMNS.items() for name in names if name not in tables[table].c]
     assert gone == []
     assert set(EVERYWHERE) <= {column.name for table in tables.values() for column in table.columns}
 
@@ -164,9 +158,7 @@ def test_nothing_is_described_that_is_not_there():
 def test_the_page_about_serving_has_every_route():
     """Paths as the routes are made of them in the two files of the server."""
     serving = DOCS.parent / "tutelage" / "rollout" / "serving"
-    source = "".join(
-        (serving / name).read_text(encoding="utf-8") for name in ("model_routes.py", "updates.py")
-    )
+    source = "".join((serving / name).read_text(encoding="utf-8") for name in ("model_routes.py", "updates.py"))
     paths = {path.partition("/{")[0] for path in re.findall(r'"(/[\w/.-]+(?:/\{[\w:]+\})?)"', source)}
     page = (DOCS / "serving.md").read_text(encoding="utf-8")
     assert len(paths) > 10

@@ -77,9 +77,7 @@ def test_forward_and_gradients(pair, rank):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5 * largest)
     norms = [engine.total_norm(gs) for engine, gs in ((plain, expected_gradients), (cpu, found_gradients))]
     torch.testing.assert_close(norms[1], norms[0], rtol=1e-4, atol=0)
-    torch.testing.assert_close(
-        cpu.engine.last_states(rows), plain.engine.last_states(rows), rtol=1e-4, atol=1e-4
-    )
+    torch.testing.assert_close(cpu.engine.last_states(rows), plain.engine.last_states(rows), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
@@ -132,9 +130,7 @@ def test_the_reference_engine_computes_packed_sequences_as_padded_batches(tiny_m
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_reference_engine_leaves_a_model_unchanged_and_starts_no_compiler(
-    tiny_model, family, monkeypatch
-):
+def test_the_reference_engine_leaves_a_model_unchanged_and_starts_no_compiler(tiny_model, family, monkeypatch):
     backbone = load_backbone(config.Model(tiny_model(family), device="cpu", engine="plain"), config.Lora())
     before = [type(module) for module in backbone.model.modules()]
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a process was started"))

@@ -73,8 +73,7 @@ def test_joined_steps_compute_what_each_decoder_computes_alone(tiny_model, famil
                 if step == 3:
                     made[0].keep(kept)
                 given = [
-                    tokens(batch, step)[kept] if _dropped(batch, step) else tokens(batch, step)
-                    for batch in BATCHES
+                    tokens(batch, step)[kept] if _dropped(batch, step) else tokens(batch, step) for batch in BATCHES
                 ]
                 for number, logits in enumerate(decoders.step(made, given)):
                     torch.testing.assert_close(logits, alone[number][step], rtol=1e-4, atol=1e-4)

@@ -16,8 +16,7 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 
 PROMPTS = PromptTokens(
-    ((40, 41, 42), (50,), (9, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71), (0, 80, 0, 81)),
-    ("a", "b", "c", "d"),
+    ((40, 41, 42), (50,), (9, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71), (0, 80, 0, 81)), ("a", "b", "c", "d")
 )  # one longer than the window of Gemma, one with end tokens in it
 
 
@@ -87,9 +86,7 @@ def test_a_rollout_has_its_log_probabilities_and_end_flags(tiny_model, family, t
         assert not set(tokens[:-1]) & set(policy.end_ids)
         assert ended == (tokens[-1] in policy.end_ids)
         assert ended or len(tokens) == 12
-    assert torch.equal(rollout.mask, rollout.mask.cumprod(1).bool()), (
-        "responses are padded on the right alone"
-    )
+    assert torch.equal(rollout.mask, rollout.mask.cumprod(1).bool()), "responses are padded on the right alone"
     assert not rollout.logp[~rollout.mask].any()
     assert rollout.ids == tuple(name for name in PROMPTS.ids for _ in range(4))
     for row in range(16):
@@ -151,9 +148,7 @@ def test_the_context_is_used_to_its_last_position_and_not_beyond(tiny_model, fam
     policy = load(tiny_model(family))
     policy.end_ids = ()
     prompt = tuple(range(10, 100))
-    exact = policy.generate(
-        PromptTokens((prompt,), ("a",)), 1, settings(temperature=0.0, max_new_tokens=6), seed=0
-    )
+    exact = policy.generate(PromptTokens((prompt,), ("a",)), 1, settings(temperature=0.0, max_new_tokens=6), seed=0)
     assert spoken(exact) == [greedily(policy, prompt, 6)]
     with pytest.raises(TutelageError, match=r"90 tokens.*up to 7.*97 positions.*96"):
         policy.generate(PromptTokens((prompt,), ("a",)), 1, settings(max_new_tokens=7), seed=0)
@@ -163,9 +158,7 @@ def test_the_context_is_used_to_its_last_position_and_not_beyond(tiny_model, fam
 def test_tokens_are_reported_while_they_are_sampled(tiny_model):
     policy = load(tiny_model("gpt2"), ends=range(100, 130))
     seen = []
-    rollout = policy.generate(
-        PROMPTS, 2, settings(), seed=1, on_token=lambda token: seen.append(token.clone())
-    )
+    rollout = policy.generate(PROMPTS, 2, settings(), seed=1, on_token=lambda token: seen.append(token.clone()))
     assert torch.equal(torch.stack(seen, 1), rollout.response)
 
 
@@ -242,9 +235,7 @@ def test_token_frequencies_are_the_probabilities(filters):
 
 def test_a_uniform_number_selects_the_token_by_the_cumulative_distribution():
     logits = torch.tensor([0.1, 0.0, 0.4, 0.2, 0.3]).log()
-    numbers = torch.tensor(
-        [0.0, 0.0999, 0.1001, 0.4999, 0.5001, 0.6999, 0.7001, 1 - 2**-53], dtype=torch.float64
-    )
+    numbers = torch.tensor([0.0, 0.0999, 0.1001, 0.4999, 0.5001, 0.6999, 0.7001, 1 - 2**-53], dtype=torch.float64)
     token, _ = draw(logits.expand(8, -1), config.Sampling(), numbers)
     assert token.tolist() == [0, 0, 2, 2, 3, 3, 4, 4]
 
@@ -254,9 +245,7 @@ def test_the_search_by_blocks_equals_the_cumulative_sum(vocabulary):
     """Against the cumulative sum in double precision, with many tokens left out, also whole blocks and the last."""
     generator = torch.Generator().manual_seed(vocabulary)
     logits = torch.randn(500, vocabulary, generator=generator) * 3
-    logits[:, 1:] = logits[:, 1:].masked_fill(
-        torch.rand(500, vocabulary - 1, generator=generator) < 0.5, -torch.inf
-    )
+    logits[:, 1:] = logits[:, 1:].masked_fill(torch.rand(500, vocabulary - 1, generator=generator) < 0.5, -torch.inf)
     logits[:, 100:400] = -torch.inf
     logits[:, 1:][:, -70:] = -torch.inf
     numbers = torch.rand(500, generator=generator, dtype=torch.float64)
@@ -301,11 +290,7 @@ def test_first_token_frequencies_are_the_probabilities_of_the_model(tiny_model):
     """From model to draw: 3,000 answers of one token, sharing one prompt, against the model's own softmax."""
     policy = load(tiny_model("gpt2"))
     rollout = policy.generate(
-        PromptTokens(((40, 41, 42),), ("a",)),
-        3000,
-        settings(max_new_tokens=1),
-        seed=2,
-        rows_at_once=3000,
+        PromptTokens(((40, 41, 42),), ("a",)), 3000, settings(max_new_tokens=1), seed=2, rows_at_once=3000
     )
     p = policy.model(input_ids=torch.tensor([[40, 41, 42]])).logits[0, -1].double().softmax(-1)
     likely = p.argsort(descending=True)[:15]
@@ -343,18 +328,7 @@ SAID = "The sun is hot. 🌞 naïve — User: What?\n\nHuman: no more"
 @pytest.mark.parametrize("letters", [False, True])
 @pytest.mark.parametrize(
     "stop",
-    [
-        ("User:",),
-        ("r:",),
-        ("\n\nHuman",),
-        ("🌞",),
-        ("ï",),
-        (" — ",),
-        ("T",),
-        ("more",),
-        ("?", "hot"),
-        ("absent",),
-    ],
+    [("User:",), ("r:",), ("\n\nHuman",), ("🌞",), ("ï",), (" — ",), ("T",), ("more",), ("?", "hot"), ("absent",)],
 )
 def test_an_answer_ends_with_the_token_that_completes_a_stop_string(stop, letters):
     parts = SAID if letters else [SAID]
@@ -412,7 +386,5 @@ def test_rows_end_at_stop_strings_as_they_do_at_end_tokens(tiny_model):
 
 
 def by_prefixes_of(tokenizer, tokens, stop):
-    texts = (
-        tokenizer.decode(tokens[:length], skip_special_tokens=True) for length in range(1, len(tokens) + 1)
-    )
+    texts = (tokenizer.decode(tokens[:length], skip_special_tokens=True) for length in range(1, len(tokens) + 1))
     return next((i for i, text in enumerate(texts, 1) if any(each in text for each in stop)), None)

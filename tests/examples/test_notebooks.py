@@ -83,11 +83,6 @@ def test_values_of_last_lines_are_shown_as_jupyter_shows_them(runner: ModuleType
     names: dict = {}
     assert runner.outputs_of("a = 3\nprint(a)\na + 1", names, 5) == [
         {"name": "stdout", "output_type": "stream", "text": ["3\n"]},
-        {
-            "data": {"text/plain": ["4"]},
-            "execution_count": 5,
-            "metadata": {},
-            "output_type": "execute_result",
-        },
+        {"data": {"text/plain": ["4"]}, "execution_count": 5, "metadata": {}, "output_type": "execute_result"},
     ]
     assert runner.outputs_of("b = a\nNone", names, 6) == []

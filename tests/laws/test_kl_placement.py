@@ -14,9 +14,7 @@ POLICY, REFERENCE = random_table(0).double(), random_table(1).double()
 
 def kl(table: Tensor) -> Tensor:
     """KL(π‖ref) of whole sentences."""
-    return (
-        probability(table) * (token_logp(table, SENTENCES) - token_logp(REFERENCE, SENTENCES)).sum(1)
-    ).sum()
+    return (probability(table) * (token_logp(table, SENTENCES) - token_logp(REFERENCE, SENTENCES)).sum(1)).sum()
 
 
 def reverse_kl(table: Tensor) -> Tensor:

@@ -18,14 +18,7 @@ from tutelage.core.advantages import (
     TotalReturn,
     ValueBaseline,
 )
-from tutelage.core.baselines import (
-    BatchMean,
-    LeaveOneOut,
-    MinimumVariance,
-    MovingAverage,
-    NoBaseline,
-    score_norm_bound,
-)
+from tutelage.core.baselines import BatchMean, LeaveOneOut, MinimumVariance, MovingAverage, NoBaseline, score_norm_bound
 from tutelage.core.groups import BestOfGroup, Greedy, Group
 from tutelage.core.pieces import NOTHING, Context, apply, init
 from tutelage.core.reduce import at_last_token
@@ -34,19 +27,12 @@ from tutelage.core.surrogates import TrajectoryWeighted
 TABLE = random_table(0).double()
 SCORE = torch.randn(7, generator=torch.Generator().manual_seed(1)).double()
 STATES = torch.stack((torch.zeros(7, dtype=torch.long), SENTENCES[:, 0]), 1)
-STEPWISE = (
-    random_table(3).double()[0][STATES, SENTENCES] * MASK
-)  # a reward on every token, of its state and itself
+STEPWISE = random_table(3).double()[0][STATES, SENTENCES] * MASK  # a reward on every token, of its state and itself
 WRONG = torch.full((7, 2), 0.3).double() * MASK  # a critic that has learned nothing
 
 
 def psi_of(
-    piece: Advantage,
-    reward: Tensor,
-    mask: Tensor,
-    value: Tensor | None,
-    group: int,
-    context: Context = NOTHING,
+    piece: Advantage, reward: Tensor, mask: Tensor, value: Tensor | None, group: int, context: Context = NOTHING
 ) -> Tensor:
     """Ψ of a batch that is the first."""
     (psi, _), _ = apply(piece, reward, mask, value, group, context, state=init(piece))

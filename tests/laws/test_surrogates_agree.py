@@ -90,9 +90,9 @@ def test_clipped_tells_exactly_where_the_gradient_is_cut(surrogate: Clipped) -> 
     logp = token_logp(MOVED, SENTENCES).detach().requires_grad_()
     per_token = surrogate(logp, OLD, psi, MASK)
     said = surrogate.clipped(logp.detach(), OLD, psi, MASK)
-    found = torch.stack(
-        [gradient(per_token[b, t], logp)[b].abs().sum() for b in range(7) for t in range(2)]
-    ).reshape(7, 2)
+    found = torch.stack([gradient(per_token[b, t], logp)[b].abs().sum() for b in range(7) for t in range(2)]).reshape(
+        7, 2
+    )
     assert torch.equal(said, (found == 0) & MASK)
     assert 0 < int(said.sum()) < int(MASK.sum())
 

@@ -64,18 +64,14 @@ def test_conjugate_gradient_solves_what_a_dense_solver_solves() -> None:
     matrix = root @ root.T + 0.1 * torch.eye(12)
     found = conjugate_gradient(lambda v: matrix @ v, g, iterations=40, tolerance=1e-24)
     assert torch.allclose(found, torch.linalg.solve(matrix, g), rtol=1e-7)
-    three = torch.diag(
-        torch.tensor([1.0, 1.0, 2.0, 2.0, 5.0, 5.0])
-    )  # three eigenvalues: three steps are enough
+    three = torch.diag(torch.tensor([1.0, 1.0, 2.0, 2.0, 5.0, 5.0]))  # three eigenvalues: three steps are enough
     found = conjugate_gradient(lambda v: three @ v, torch.ones(6), iterations=3)
     assert torch.allclose(found, 1 / three.diagonal())
     assert torch.equal(conjugate_gradient(lambda v: three @ v, torch.zeros(6), iterations=3), torch.zeros(6))
 
 
 @pytest.mark.parametrize("delta", [1e-4, 0.01, 0.3])
-def test_the_step_has_the_length_that_was_asked_and_the_direction_of_the_natural_gradient(
-    delta: float,
-) -> None:
+def test_the_step_has_the_length_that_was_asked_and_the_direction_of_the_natural_gradient(delta: float) -> None:
     d = natural_direction(product, slope(), max_kl=delta, damping=0.0, iterations=20)
     assert float(d @ fisher() @ d / 2) == pytest.approx(delta, rel=1e-9)
     dense = torch.linalg.pinv(fisher()) @ slope()

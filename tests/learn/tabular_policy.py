@@ -232,9 +232,7 @@ def improved(
     generator: Generator = TabularGenerator(policy)
 
     def plan(step: int) -> RolloutRequest:
-        return RolloutRequest(
-            prompt_tokens(batch), recipe.samples, settings.sampling, rollout_seed(seed, step)
-        )
+        return RolloutRequest(prompt_tokens(batch), recipe.samples, settings.sampling, rollout_seed(seed, step))
 
     if staleness:
         generator = AheadGenerator(generator, plan, staleness=staleness, total=steps, executor=AtOnce())

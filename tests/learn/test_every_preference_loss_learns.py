@@ -24,10 +24,7 @@ def answers(table: Tensor, which: Tensor) -> Answers:
 def pairs(table: Tensor, p_chosen: Tensor) -> AnswerPairs:
     every = answers(table, torch.arange(7)).log_ratio()
     return AnswerPairs(
-        chosen=answers(table, FIRST),
-        rejected=answers(table, SECOND),
-        p_chosen=p_chosen,
-        drift=every.mean().detach(),
+        chosen=answers(table, FIRST), rejected=answers(table, SECOND), p_chosen=p_chosen, drift=every.mean().detach()
     )
 
 

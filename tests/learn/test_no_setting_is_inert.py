@@ -19,9 +19,7 @@ from tutelage.base.errors import TutelageError
 
 SCORE = torch.tensor([[0.0, 0.2, 1.0, -0.5, 0.1, -1.0, 0.6], [0.4, 0.4, 0.0, 0.4, 0.4, 0.4, 0.4]]).double()
 START = random_table(0, prompts=2).double()
-START[1, 0, 0] += (
-    4  # the second prompt is nearly always answered alike, so that there are groups without spread
-)
+START[1, 0, 0] += 4  # the second prompt is nearly always answered alike, so that there are groups without spread
 RATE = 3.0  # steps large enough for clips and caps to act
 STEPS = 3
 SEED = 1  # with others a search may find nothing to refuse, or a batch be too much alike

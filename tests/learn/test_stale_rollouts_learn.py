@@ -17,14 +17,7 @@ def test_learns_from_old_rollouts(name: str, staleness: int) -> None:
     score = trained_on(RECIPES[name])
     before = expected(START, score)
     policy, _ = improved(
-        RECIPES[name],
-        START,
-        SCORE,
-        prompts=16,
-        rate=1.0,
-        steps=40,
-        staleness=staleness,
-        mismatch="truncated",
+        RECIPES[name], START, SCORE, prompts=16, rate=1.0, steps=40, staleness=staleness, mismatch="truncated"
     )
     reached = (expected(policy.table.detach(), score) - before) / (float(score.amax(1).mean()) - before)
     assert reached > 0.5, f"closed {reached:.0%} of the way to the best policy"

@@ -88,9 +88,7 @@ def test_less_memory_and_larger_models_leave_room_for_fewer_tokens(monkeypatch):
     assert all(chosen(monkeypatch, 0.3 * GIB, llama(**change)) < usual for change in larger)
     deeper = llama(num_hidden_layers=12)
     both = chosen(monkeypatch, 0.3 * GIB, small, deeper)
-    assert both == chosen(monkeypatch, 0.3 * GIB, deeper) < usual, (
-        "one after the other: the larger one decides"
-    )
+    assert both == chosen(monkeypatch, 0.3 * GIB, deeper) < usual, "one after the other: the larger one decides"
 
 
 def test_the_chosen_tokens_fit_by_the_formula_and_twice_as_many_would_not(monkeypatch):
@@ -102,23 +100,17 @@ def test_the_chosen_tokens_fit_by_the_formula_and_twice_as_many_would_not(monkey
     assert held + tokens * each <= free / 2 < held + 2 * tokens * each
 
 
-def test_activations_on_a_processor_take_about_as_much_as_weights_and_optimiser(
-    monkeypatch,
-):
+def test_activations_on_a_processor_take_about_as_much_as_weights_and_optimiser(monkeypatch):
     deep = llama(num_hidden_layers=12, hidden_size=512, intermediate_size=1376)
     weights = sum(p.numel() for p in deep.parameters())
     taken = chosen(monkeypatch, 64 * GIB, deep) * bytes_of_token(deep, torch.float32)
     assert 2**-0.5 <= taken / (16 * weights) <= 2**0.5
     alone = chosen(monkeypatch, 64 * GIB, deep)
-    assert chosen(monkeypatch, 64 * GIB, deep.requires_grad_(False)) < alone, (
-        "nothing belongs to frozen weights"
-    )
+    assert chosen(monkeypatch, 64 * GIB, deep.requires_grad_(False)) < alone, "nothing belongs to frozen weights"
     small = llama(num_hidden_layers=12)
     taken = chosen(monkeypatch, 64 * GIB, small) * bytes_of_token(small, torch.float32)
     assert 2**-0.5 <= taken / SMALL <= 2**0.5, "a small model is not cut thin"
-    assert chosen(monkeypatch, 64 * GIB, deep, device=torch.device("cuda")) > 8 * alone, (
-        "a GPU takes what it has"
-    )
+    assert chosen(monkeypatch, 64 * GIB, deep, device=torch.device("cuda")) > 8 * alone, "a GPU takes what it has"
 
 
 def test_a_group_shares_one_pass_where_it_fits(monkeypatch):
@@ -132,9 +124,7 @@ def test_a_group_shares_one_pass_where_it_fits(monkeypatch):
     assert chosen(monkeypatch, 64 * GIB, deep, group=50_000) == 8192, "the most there are"
     assert chosen(monkeypatch, 1.5 * GIB, deep, group=792) < 792, "the memory decides"
     gpu = torch.device("cuda")
-    assert chosen(monkeypatch, 64 * GIB, deep, device=gpu, group=792) == chosen(
-        monkeypatch, 64 * GIB, deep, device=gpu
-    )
+    assert chosen(monkeypatch, 64 * GIB, deep, device=gpu, group=792) == chosen(monkeypatch, 64 * GIB, deep, device=gpu)
 
 
 def test_frozen_weights_need_no_optimiser_and_bf16_smaller_activations(monkeypatch):

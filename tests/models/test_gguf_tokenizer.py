@@ -7,17 +7,7 @@ from pathlib import Path
 import pytest
 import tiny
 from gguf import GGUFReader, GGUFWriter, TokenType
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
@@ -126,9 +116,7 @@ def sentencepiece(prefix: bool):
     inner.normalizer = normalizers.Sequence([*prepend, normalizers.Replace(" ", "▁")])
     inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def test_the_split_of_a_tokenizer_has_the_name_that_llama_cpp_knows_it_by(tmp_path) -> None:
@@ -137,9 +125,7 @@ def test_the_split_of_a_tokenizer_has_the_name_that_llama_cpp_knows_it_by(tmp_pa
     assert keys(byte_level(digits), tmp_path / "b.gguf")["ggml.pre"] == "smollm"
     qwen = byte_level(split_by(PRETOKENIZE_REGEX), normalizer=normalizers.NFC())
     assert keys(qwen, tmp_path / "c.gguf")["ggml.pre"] == "qwen2"
-    assert (
-        keys(byte_level(split_by(EXPRESSIONS["llama-bpe"])), tmp_path / "d.gguf")["ggml.pre"] == "llama-bpe"
-    )
+    assert keys(byte_level(split_by(EXPRESSIONS["llama-bpe"])), tmp_path / "d.gguf")["ggml.pre"] == "llama-bpe"
 
 
 def test_added_tokens_are_control_tokens_or_words_of_the_user(tmp_path) -> None:
@@ -152,10 +138,7 @@ def test_added_tokens_are_control_tokens_or_words_of_the_user(tmp_path) -> None:
     assert kinds[tokens.index(bytes_to_unicode()[ord("a")])] == TokenType.NORMAL
     assert kinds[-2:] == [TokenType.UNUSED] * 2
     assert len(found["ggml.merges"]) == len(set(found["ggml.merges"])) > 0
-    assert (found["ggml.bos_token_id"], found["ggml.eos_token_id"]) == (
-        tokenizer.bos_token_id,
-        tokenizer.eos_token_id,
-    )
+    assert (found["ggml.bos_token_id"], found["ggml.eos_token_id"]) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
 
 
 @pytest.mark.parametrize("prefix", [True, False])
@@ -170,9 +153,7 @@ def test_scores_of_sentencepiece_follow_the_first_merge_that_makes_a_token(prefi
 
 
 def test_a_tokenizer_that_llama_cpp_would_read_otherwise_is_refused(tmp_path) -> None:
-    around = processors.TemplateProcessing(
-        single=f"{tiny.START} {tiny.START} $A", special_tokens=[(tiny.START, 2)]
-    )
+    around = processors.TemplateProcessing(single=f"{tiny.START} {tiny.START} $A", special_tokens=[(tiny.START, 2)])
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
     endless = byte_level(LEVEL)
     endless.eos_token = None

@@ -27,12 +27,7 @@ ROPE = {
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32,
     },
-    "yarn": {
-        "rope_type": "yarn",
-        "rope_theta": 10000.0,
-        "factor": 4.0,
-        "original_max_position_embeddings": 24,
-    },
+    "yarn": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 24},
     "linear": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0},
 }
 
@@ -109,17 +104,13 @@ def test_the_reader_of_transformers_finds_the_same_model(made, family, tmp_path)
     folder = made("llama")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     if family == "qwen2":
-        shape = {
-            key: getattr(model.config, key) for key in ("hidden_size", "num_hidden_layers", "vocab_size")
-        }
+        shape = {key: getattr(model.config, key) for key in ("hidden_size", "num_hidden_layers", "vocab_size")}
         model = AutoModelForCausalLM.from_config(
             Qwen2Config(**shape, intermediate_size=32, num_attention_heads=4, num_key_value_heads=2)
         )
         tiny.roughen(model)
     elif model.config.attention_bias:  # transformers' reader does not know of biases of a Llama
-        model = AutoModelForCausalLM.from_pretrained(
-            tiny.save("llama", tmp_path / "plain", words={"chat": True})
-        )
+        model = AutoModelForCausalLM.from_pretrained(tiny.save("llama", tmp_path / "plain", words={"chat": True}))
     write_gguf(model, tokenizer, tmp_path / "tiny.gguf", "f32", name="tiny")
     source = {"pretrained_model_name_or_path": tmp_path, "gguf_file": "tiny.gguf"}
     back = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
@@ -218,16 +209,9 @@ def test_llama_cpp_computes_the_same_probabilities_from_the_same_tokens(made, ca
         answer = post("/tokenize", {"content": text, "add_special": True, "parse_special": True})
         assert answer["tokens"] == tokenizer(text)["input_ids"], text
     with torch.no_grad():
-        distributions = AutoModelForCausalLM.from_pretrained(folder)(
-            torch.arange(60)[None]
-        ).logits.log_softmax(-1)
+        distributions = AutoModelForCausalLM.from_pretrained(folder)(torch.arange(60)[None]).logits.log_softmax(-1)
     compared = 0
-    for length in (
-        60,
-        52,
-        40,
-        25,
-    ):  # where half a character would be answered, the server leaves the numbers out
+    for length in (60, 52, 40, 25):  # where half a character would be answered, the server leaves the numbers out
         body = {"prompt": list(range(length)), "n_predict": 1, "n_probs": 300, "temperature": 0.0}
         for one in post("/completion", body).get("completion_probabilities", [])[:1]:
             found = {item["id"]: item["logprob"] for item in one["top_logprobs"]}

@@ -115,9 +115,7 @@ def test_transformers_and_tutelage_read_the_same_scores_from_a_folder(tiny_model
             start.resize_token_embeddings(pad + 1)
         same(by_transformers(PeftModel.from_pretrained(start, tmp_path / "checkpoint"), rows), expected)
     else:
-        again = AutoModelForSequenceClassification.from_pretrained(
-            tmp_path / "checkpoint", dtype=torch.float32
-        )
+        again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "checkpoint", dtype=torch.float32)
         same(by_transformers(again, rows, pad), expected)
 
 
@@ -145,9 +143,7 @@ def test_a_value_depends_on_earlier_tokens_only(tiny_model):
     values = model.values(batch)
     assert not values[~batch.mask].any()
     for number, row in enumerate(rows):
-        for t in range(
-            len(row.response)
-        ):  # the value before token t is the score of what stands there so far
+        for t in range(len(row.response)):  # the value before token t is the score of what stands there so far
             so_far = collate([EncodedRow(row.prompt[:1], row.prompt[1:] + row.response[:t])], 0, CPU)
             same(values[number, t], model.scores(so_far)[0])
 
@@ -321,16 +317,12 @@ def test_a_model_is_known_again_in_another_precision(tiny_model, tmp_path, monke
 
 
 @pytest.mark.parametrize(("dtype", "close", "far"), [("float32", 1e-4, 0.02), ("bf16", 0.03, 0.4)])
-def test_scores_may_differ_from_those_of_transformers_by_rounding_alone(
-    saved, monkeypatch, dtype, close, far
-):
+def test_scores_may_differ_from_those_of_transformers_by_rounding_alone(saved, monkeypatch, dtype, close, far):
     """In bfloat16 scores of a chat model differed by 3 % between our forward pass and that of transformers."""
     exact = ScalarModel.scores
 
     def differ_by(share):
-        monkeypatch.setattr(
-            ScalarModel, "scores", lambda self, rows: (1 + share) * (exact(self, rows) + 1) - 1
-        )
+        monkeypatch.setattr(ScalarModel, "scores", lambda self, rows: (1 + share) * (exact(self, rows) + 1) - 1)
 
     differ_by(close)
     load(saved, dtype=dtype)

@@ -89,9 +89,7 @@ def test_a_saved_model_computes_what_base_and_adapter_did(
 
 def test_a_saved_model_is_trained_and_saved_again(tiny_model: Callable[..., str], tmp_path: Path) -> None:
     folder = Path(tiny_model("gpt2"))
-    for number, lora in enumerate(
-        (config.Lora(2, targets="lm_head"), config.Lora(), config.Lora(2, targets="wte"))
-    ):
+    for number, lora in enumerate((config.Lora(2, targets="lm_head"), config.Lora(), config.Lora(2, targets="wte"))):
         policy = load(folder, lora)
         train(policy)
         folder = tmp_path / str(number)
@@ -146,9 +144,7 @@ def test_a_wrong_merge_is_refused_with_the_difference(
     train(policy)
     policy.save(tmp_path / "checkpoint")
     monkeypatch.setattr(merging, "_untie", lambda model: None)
-    with pytest.raises(
-        TutelageError, match=r"merged is not the one that was trained: log π\(.*\) behind .* nats off"
-    ):
+    with pytest.raises(TutelageError, match=r"merged is not the one that was trained: log π\(.*\) behind .* nats off"):
         policy.save_whole(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     with pytest.raises(TutelageError, match="merged is not the one that was trained"):
@@ -156,9 +152,7 @@ def test_a_wrong_merge_is_refused_with_the_difference(
 
 
 @torch.no_grad()
-def test_a_folder_with_other_weights_is_not_the_trained_model(
-    tiny_model: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_folder_with_other_weights_is_not_the_trained_model(tiny_model: Callable[..., str], tmp_path: Path) -> None:
     settings = config.Model(tiny_model("llama"), device="cpu")
     policy, reward = load(settings.path, config.Lora()), new_reward_model(settings, config.Lora(), seed=0)
     for model in (policy, reward):
@@ -171,9 +165,7 @@ def test_a_folder_with_other_weights_is_not_the_trained_model(
 
 
 def test_rounding_is_no_difference() -> None:
-    model = merging.Output(
-        (1, 2), torch.tensor([[-3.0, -20.0], [-torch.inf, -0.5]]), torch.finfo(torch.float32).eps
-    )
+    model = merging.Output((1, 2), torch.tensor([[-3.0, -20.0], [-torch.inf, -0.5]]), torch.finfo(torch.float32).eps)
     near = merging.Output(model.tokens, model.values + 1e-3, model.epsilon)
     merging.refuse_difference(model, near, None, "It")
     half = merging.Output(model.tokens, model.values + 0.3, torch.finfo(torch.bfloat16).eps)

@@ -64,20 +64,14 @@ def load(folder: Path | str, lora: config.Lora | None = None) -> Policy:
 
 
 @pytest.mark.parametrize(("family", "key"), [("llama", "num_hidden_layers"), ("gpt2", "n_layer")])
-def test_more_layers_than_the_configuration_counts(
-    folder: Callable[[str], Path], family: str, key: str
-) -> None:
+def test_more_layers_than_the_configuration_counts(folder: Callable[[str], Path], family: str, key: str) -> None:
     path = folder(family)
     described(path, **{key: 1})
-    with pytest.raises(
-        TutelageError, match=r"of its weights belong to layers beyond its number of layers .*\.1\."
-    ):
+    with pytest.raises(TutelageError, match=r"of its weights belong to layers beyond its number of layers .*\.1\."):
         load(path)
 
 
-def test_weights_without_a_place_are_named(
-    folder: Callable[[str], Path], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_without_a_place_are_named(folder: Callable[[str], Path], caplog: pytest.LogCaptureFixture) -> None:
     path = folder("llama")
     with_weights(path, v_head__summary__weight=torch.zeros(1, 16))
     with caplog.at_level(logging.WARNING):
@@ -105,16 +99,12 @@ def test_weights_that_are_no_numbers_are_neither_loaded_nor_saved(
     spoilt = torch.ones(16)
     spoilt[3] = number
     with_weights(path, model__norm__weight=spoilt)
-    with pytest.raises(
-        TutelageError, match=r"llama' cannot be used: weights of model.norm.weight are not finite"
-    ):
+    with pytest.raises(TutelageError, match=r"llama' cannot be used: weights of model.norm.weight are not finite"):
         load(path)
     with torch.no_grad():
         policy.model.lm_head.weight[7, 3] = number
     for save in (policy.save, policy.save_whole):
-        with pytest.raises(
-            TutelageError, match=r"was not saved to .*: weights of lm_head.weight are not finite"
-        ):
+        with pytest.raises(TutelageError, match=r"was not saved to .*: weights of lm_head.weight are not finite"):
             save(tmp_path / "spoilt")
     assert not (tmp_path / "spoilt").exists()
 
@@ -165,9 +155,7 @@ def test_tokens_beyond_the_embedding_that_every_text_has(folder: Callable[[str],
 def test_the_tokenizer_of_another_model() -> None:
     other = torch.nn.Module()
     other.get_input_embeddings = lambda: torch.nn.Embedding(280, 4)  # type: ignore[assignment]
-    with pytest.raises(
-        TutelageError, match=rf"{len(tiny.tokenizer()) - 280} of its tokens .* beyond the 280 rows"
-    ):
+    with pytest.raises(TutelageError, match=rf"{len(tiny.tokenizer()) - 280} of its tokens .* beyond the 280 rows"):
         check_vocabulary(other, tiny.tokenizer(), "there")
 
 
@@ -203,15 +191,11 @@ def test_an_adapter_for_a_base_of_another_shape(tiny_model: Callable[..., str], 
         load(tmp_path / "policy")
 
 
-def test_nothing_warns_of_the_future_of_other_packages(
-    tiny_model: Callable[..., str], tmp_path: Path
-) -> None:
+def test_nothing_warns_of_the_future_of_other_packages(tiny_model: Callable[..., str], tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         policy = load(tiny_model("llama"), LORA)
         policy.save(tmp_path / "policy")
         load(tmp_path / "policy", LORA)
-        new_reward_model(config.Model(tiny_model("llama"), device="cpu"), LORA, seed=0).save(
-            tmp_path / "reward"
-        )
+        new_reward_model(config.Model(tiny_model("llama"), device="cpu"), LORA, seed=0).save(tmp_path / "reward")
         load_reward_model(config.Model(str(tmp_path / "reward"), device="cpu"))

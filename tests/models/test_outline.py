@@ -4,14 +4,7 @@ import json
 
 import pytest
 import tiny
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    LlamaConfig,
-    MixtralConfig,
-    OPTConfig,
-    Qwen3Config,
-)
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MixtralConfig, OPTConfig, Qwen3Config
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -49,10 +42,7 @@ def test_an_adapter_has_the_weights_that_peft_makes(family, tiny_model):
 @pytest.mark.parametrize("family", tiny.EVERY)
 def test_a_scalar_model_is_its_base_without_an_output_head(family, tiny_model):
     path = tiny_model(family)
-    scalar, base = (
-        outline_of(new_reward_model(config.Model(path), config.Lora(), seed=0).model),
-        outline(path),
-    )
+    scalar, base = (outline_of(new_reward_model(config.Model(path), config.Lora(), seed=0).model), outline(path))
     assert scalar.head == 0
     assert (scalar.matrices, scalar.layers) == (base.matrices, base.layers)
 

@@ -6,12 +6,7 @@ import pytest
 import tiny
 import torch
 from tiers import every_value
-from transformers import (
-    AutoModelForCausalLM,
-    CohereConfig,
-    GraniteConfig,
-    PhiConfig,
-)
+from transformers import AutoModelForCausalLM, CohereConfig, GraniteConfig, PhiConfig
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -25,14 +20,7 @@ from tutelage.models.policy import Policy
 
 CPU = torch.device("cpu")
 PAD = 1
-LENGTHS = (
-    (3, 5),
-    (1, 1),
-    (14, 9),
-    (7, 2),
-    (2, 12),
-    (9, 1),
-)  # of prompt and response; the window of Gemma is 8
+LENGTHS = ((3, 5), (1, 1), (14, 9), (7, 2), (2, 12), (9, 1))  # of prompt and response; the window of Gemma is 8
 
 
 def encoded_rows(lengths=LENGTHS, seed=0, vocabulary=300):
@@ -168,9 +156,7 @@ def test_padding_order_and_other_rows_change_nothing(tiny_model, family):
         torch.testing.assert_close(policy.scores(garbage).logp, expected, rtol=1e-5, atol=1e-5)
 
         order = torch.tensor([4, 2, 0, 5, 1, 3])
-        torch.testing.assert_close(
-            policy.scores(batch.rows(order)).logp, expected[order], rtol=1e-5, atol=1e-5
-        )
+        torch.testing.assert_close(policy.scores(batch.rows(order)).logp, expected[order], rtol=1e-5, atol=1e-5)
 
         for budget in (1, 20, 40):
             got = torch.zeros_like(expected)
@@ -191,18 +177,10 @@ def test_micro_batches_hold_every_row_once_and_stay_within_the_budget(budget):
 @pytest.mark.parametrize(
     "settings",
     [
-        PhiConfig(
-            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-        ),  # head has a bias
-        CohereConfig(
-            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, logit_scale=3.0
-        ),
+        PhiConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),  # head has a bias
+        CohereConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, logit_scale=3.0),
         GraniteConfig(
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-            logits_scaling=0.2,
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, logits_scaling=0.2
         ),
     ],
     ids=lambda settings: settings.model_type,
@@ -257,9 +235,7 @@ def test_an_architecture_that_transforms_its_logits_computes_them_itself(tiny_mo
 @pytest.mark.parametrize("scale", [1.0, 0.3])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("kept", [0, 11 * 10])
-def test_the_chunked_head_has_the_gradient_of_the_plain_one(
-    bias, softcap, scale, temperature, kept, monkeypatch
-):
+def test_the_chunked_head_has_the_gradient_of_the_plain_one(bias, softcap, scale, temperature, kept, monkeypatch):
     in_chunks_of(11 * 3, monkeypatch, kept)
     torch.manual_seed(3)
     states, weight = torch.randn(10, 5, requires_grad=True), torch.randn(11, 5, requires_grad=True)
@@ -421,9 +397,7 @@ def test_an_adapter_is_continued_or_merged(tiny_model, tmp_path):
     stir(continued.parameters())
     continued.save(tmp_path / "again")
     with torch.no_grad():
-        torch.testing.assert_close(
-            load(str(tmp_path / "again"), 2).scores(batch).logp, continued.scores(batch).logp
-        )
+        torch.testing.assert_close(load(str(tmp_path / "again"), 2).scores(batch).logp, continued.scores(batch).logp)
     with pytest.raises(TutelageError, match=r"rank 2.*--lora.rank is 4"):
         load(folder, 4)
 

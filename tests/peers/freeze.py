@@ -205,14 +205,7 @@ def kto() -> Case:
     given = answers()
     logp, ref = given["chosen"], given["ref_chosen"]
     label = torch.tensor([True, False, True, False])
-    found: Case = {
-        "logp": logp,
-        "ref_logp": ref,
-        "label": label,
-        "beta": 0.1,
-        "weights": [1.0, 1.33],
-        "cases": [],
-    }
+    found: Case = {"logp": logp, "ref_logp": ref, "label": label, "beta": 0.1, "weights": [1.0, 1.33], "cases": []}
     for unrelated in ([-8.0, -9.0, -7.5, -6.0], [-12.0, -11.0, -9.0, -10.0]):
         ref_unrelated = [-9.0, -9.5, -8.0, -7.0]
         mask = torch.tensor([[0, 1, 1]] * 4)
@@ -280,9 +273,7 @@ def reward() -> Case:
     def loss(**more: Any) -> float:
         me = trainer(args=SimpleNamespace(center_rewards_coefficient=more.pop("centre", None)))
         inputs = {"input_ids": torch.ones(10, 2), "attention_mask": torch.ones(10, 2), **more}
-        return float(
-            RewardTrainer.compute_loss(me, lambda **_: SimpleNamespace(logits=scores[:, None]), inputs)
-        )
+        return float(RewardTrainer.compute_loss(me, lambda **_: SimpleNamespace(logits=scores[:, None]), inputs))
 
     return {
         "chosen": chosen,
@@ -385,14 +376,7 @@ def rloo_loss() -> Case:
     }
     loss = RLOOTrainer._compute_loss(me, None, inputs)
     gradient = torch.autograd.grad(loss, logp)[0]
-    return {
-        "logp": logp,
-        "old_logp": old,
-        "mask": mask,
-        "advantage": advantage,
-        "loss": loss,
-        "gradient": gradient,
-    }
+    return {"logp": logp, "old_logp": old, "mask": mask, "advantage": advantage, "loss": loss, "gradient": gradient}
 
 
 SCORES = [[1.0, 0.0, 0.0, 1.0], [0.2, 0.4, 0.6, 0.8], [1.0, 1.0, 1.0, 1.0]]
@@ -577,9 +561,7 @@ def ppo(kl_estimator: str) -> Case:
         ds3_gather_for_generation=False,
     )  # fmt: skip
     nothing = SimpleNamespace(should_save=False)
-    handler = SimpleNamespace(
-        **{f"on_{at}": lambda *_: nothing for at in ("train_begin", "step_end", "train_end")}
-    )
+    handler = SimpleNamespace(**{f"on_{at}": lambda *_: nothing for at in ("train_begin", "step_end", "train_end")})
     logged: dict[str, float] = {}
     me = trainer(
         args=args,
@@ -620,9 +602,7 @@ def ppo(kl_estimator: str) -> Case:
     (advantage, mask, white), loss = whitened[0], losses[0]
     to_logits, to_value = torch.autograd.grad(loss, (now, value))
     return {
-        "settings": {
-            name: getattr(args, name) for name in ("kl_coef", "gamma", "lam", "cliprange", "vf_coef")
-        },
+        "settings": {name: getattr(args, name) for name in ("kl_coef", "gamma", "lam", "cliprange", "vf_coef")},
         "response": response,
         "mask": mask,
         "sampled_logits": sampled,

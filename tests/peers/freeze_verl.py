@@ -48,9 +48,7 @@ def main() -> None:
         if name == "reinforce_plus_plus":
             words = ("response_mask", "config")
         chosen = {word: given[word] for word in words}
-        advantages[name] = get_adv_estimator_fn(name)(token_level_rewards=rewards.clone(), **chosen)[
-            0
-        ].tolist()
+        advantages[name] = get_adv_estimator_fn(name)(token_level_rewards=rewards.clone(), **chosen)[0].tolist()
     plain = get_adv_estimator_fn("grpo")(rewards.clone(), mask, given["index"], norm_adv_by_std_in_grpo=False)
     frozen = {
         "version": version("verl"),
@@ -61,9 +59,7 @@ def main() -> None:
         "advantages": advantages | {"grpo without std": plain[0].tolist()},
         "logp": logp.tolist(),
         "reference": reference.tolist(),
-        "kl": {
-            kind: kl_penalty(logp, reference, kind).tolist() for kind in ("kl", "abs", "mse", "low_var_kl")
-        },
+        "kl": {kind: kl_penalty(logp, reference, kind).tolist() for kind in ("kl", "abs", "mse", "low_var_kl")},
         "losses": losses.tolist(),
         "aggregated": {how: float(agg_loss(losses, mask, how)) for how in AGGREGATIONS},
     }

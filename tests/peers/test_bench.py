@@ -73,9 +73,7 @@ def test_weights_that_are_read_are_those_of_the_model(model) -> None:
     assert read == 4 * matrices
 
 
-@pytest.mark.parametrize(
-    ("name", "millions"), [("6.8M", 6.8), ("17.6M", 17.6), ("134M", 134.5), ("1.2B", 1236)]
-)
+@pytest.mark.parametrize(("name", "millions"), [("6.8M", 6.8), ("17.6M", 17.6), ("134M", 134.5), ("1.2B", 1236)])
 def test_the_shapes_are_as_large_as_they_are_called(name: str, millions: float) -> None:
     assert (SHAPES[name].trunk + SHAPES[name].head) / 1e6 == pytest.approx(millions, rel=0.01)
 
@@ -164,9 +162,7 @@ def test_each_machine_has_tables_of_its_own(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("flags", "name"), [("fpu avx2 avx512f", "AMD EPYC"), ("fpu avx2", "AMD EPYC without AVX-512")]
 )
-def test_processors_of_one_name_are_told_apart(
-    flags: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processors_of_one_name_are_told_apart(flags: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told = f"processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: {flags}\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n"
     monkeypatch.setattr(Path, "read_text", lambda self: told)
     assert name_of("cpu") == name

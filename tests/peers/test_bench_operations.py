@@ -83,9 +83,7 @@ def rows() -> Rows:
         return tuple(torch.randint(2, SHAPE.vocabulary, (count,), generator=generator).tolist())
 
     prompt = tokens(PROMPT)
-    return collate(
-        [EncodedRow(prompt, tokens(LENGTH)) for _ in range(RESPONSES)], pad=1, device=torch.device("cpu")
-    )
+    return collate([EncodedRow(prompt, tokens(LENGTH)) for _ in range(RESPONSES)], pad=1, device=torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")

@@ -92,9 +92,7 @@ def test_the_head_and_its_gradients(number: int) -> None:
     near(entropy, case["entropy"])
     to_logp, to_entropy = given(case, "to_logp", "to_entropy")
     for found, expected in zip(
-        torch.autograd.grad((logp * to_logp + entropy * to_entropy).sum(), leaves),
-        case["gradients"],
-        strict=True,
+        torch.autograd.grad((logp * to_logp + entropy * to_entropy).sum(), leaves), case["gradients"], strict=True
     ):
         near(found, expected)
 

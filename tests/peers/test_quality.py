@@ -40,9 +40,7 @@ def test_the_page_is_that_of_the_results(tmp_path):
     kept = {path.relative_to(DOCS) for path in (DOCS / "results").glob("*.svg")}
     assert made == kept | ({Path("results.md")} if (DOCS / "results.md").exists() else set())
     for name in made:
-        assert (DOCS / name).read_text() == (tmp_path / name).read_text(), (
-            "run python -m bench.quality --page"
-        )
+        assert (DOCS / name).read_text() == (tmp_path / name).read_text(), "run python -m bench.quality --page"
 
 
 def test_every_result_belongs_to_a_part_as_it_is_defined_now():
@@ -113,11 +111,7 @@ def test_an_interrupted_experiment_goes_on_with_what_is_missing(tmp_path, monkey
 def test_the_chosen_answers_of_all_losses():
     found = [
         of_part(
-            chosen.EXPERIMENT,
-            loss,
-            pairs=10,
-            change=[[-1.0, -3.0], [-2.0, -1.0]],
-            curve=[[0, 0, 0], [1, -1.5, -2]],
+            chosen.EXPERIMENT, loss, pairs=10, change=[[-1.0, -3.0], [-2.0, -1.0]], curve=[[0, 0, 0], [1, -1.5, -2]]
         )
         for loss in chosen.LOSSES
     ]
@@ -129,9 +123,7 @@ def test_the_chosen_answers_of_all_losses():
 
 
 def test_changes_are_means_over_the_held_out_pairs_of_all_seeds():
-    found = [
-        line("dpo", seed, {}, change=[[-2.0 + seed, -5.0], [-1.0 + seed, 1.0]], curve=[]) for seed in (0, 1)
-    ]
+    found = [line("dpo", seed, {}, change=[[-2.0 + seed, -5.0], [-1.0 + seed, 1.0]], curve=[]) for seed in (0, 1)]
     change = chosen.changes(found)["dpo"]
     assert change.chosen.value == pytest.approx(-1.0)
     assert change.rejected.value == pytest.approx(-2.0)
@@ -205,9 +197,8 @@ def test_residuals_are_looked_at_by_their_mean():
     mean, largest, size = parity.residuals(found)["score"]
     assert (mean.value, largest, size) == (pytest.approx(0.0), pytest.approx(0.1), 2.0)
     norm = of_part(parity.EXPERIMENT, "norm", double=1.5, ours=1.5, torch=1.25)
-    assert (
-        "Every mean residual is below 0.001 of its metric's size; of the intervals, all contain 0."
-        in " ".join(parity.section([found, norm]).split())
+    assert "Every mean residual is below 0.001 of its metric's size; of the intervals, all contain 0." in " ".join(
+        parity.section([found, norm]).split()
     )
     shifted = {"score": {"ours": [1.0, 2.0, 3.0], "trl": [0.9, 1.9, 2.8]}, "gradient norm": sides}
     text = " ".join(parity.section([of_part(parity.EXPERIMENT, "grpo", **shifted)]).split())
@@ -237,9 +228,7 @@ def test_score_against_kl():
     found = sentiment_lines()
     score, kl = sentiment_page.measured(found)["grpo"]
     assert (score.value, kl.value) == (pytest.approx(0.5), 4.0)
-    assert sentiment_page.linear(found) == pytest.approx((0.3, 0.1, 1.0)), (
-        "0.3, 0.4 and 0.5 at 0, 1 and 4 nats"
-    )
+    assert sentiment_page.linear(found) == pytest.approx((0.3, 0.1, 1.0)), "0.3, 0.4 and 0.5 at 0, 1 and 4 nats"
     assert sentiment_page.residual(found).value == pytest.approx(0.5)
     assert sentiment_page.best(found)[0][2] == pytest.approx(best_of_n_kl(2))
     text = sentiment_page.section(found)

@@ -57,12 +57,8 @@ def test_the_advantage_of_a_recipe_is_that_of_its_estimator(name, changes, facto
     context = Context(greedy=tensor("baselines"))
     inputs = tensor("rewards"), MASK, tensor("values"), 4, context
     (psi, _), _ = apply(advantage, *inputs, state=init(advantage))
-    theirs = (
-        torch.tensor(FROZEN["advantages"][estimator]) * MASK
-    )  # what stands behind an answer is never looked at
-    columns = (
-        slice(0, 1) if name == "remax" else slice(None)
-    )  # it credits tokens with the rewards behind them alone
+    theirs = torch.tensor(FROZEN["advantages"][estimator]) * MASK  # what stands behind an answer is never looked at
+    columns = slice(0, 1) if name == "remax" else slice(None)  # it credits tokens with the rewards behind them alone
     torch.testing.assert_close(theirs[:, columns], (psi * factor)[:, columns], rtol=3e-4, atol=1e-5)
 
 

@@ -41,26 +41,13 @@ def unprivileged() -> dict[str, object]:
 def cluster(bin_folder: Path) -> Iterator[str]:
     """Make and start a cluster; yields the folder of its socket. Everything is gone afterwards."""
     who = unprivileged()
-    home = tempfile.mkdtemp(
-        prefix="tutelage-pg-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
-    )
+    home = tempfile.mkdtemp(prefix="tutelage-pg-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp")
     if who:
         os.chown(home, int(str(who["user"])), int(str(who["group"])))
     data = os.path.join(home, "data")
     environment = {"PATH": f"{bin_folder}:/usr/bin:/bin", "LC_ALL": "C", "HOME": home}
     common = {"env": environment, "cwd": home, **who}
-    initialise = [
-        str(bin_folder / "initdb"),
-        "-D",
-        data,
-        "-U",
-        "tutelage",
-        "-A",
-        "trust",
-        "-E",
-        "UTF8",
-        "--no-sync",
-    ]
+    initialise = [str(bin_folder / "initdb"), "-D", data, "-U", "tutelage", "-A", "trust", "-E", "UTF8", "--no-sync"]
     subprocess.run(initialise, check=True, capture_output=True, **common)  # type: ignore[call-overload]
     options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200", "-k", home]
     with open(os.path.join(home, "log"), "wb") as log:

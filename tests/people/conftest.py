@@ -62,9 +62,7 @@ def with_tables(folder: str) -> str:
 
 def fresh_database(folder: str, template: str = "template1") -> str:
     name = f"study_{next(_numbers)}"
-    admin = sa.create_engine(
-        f"postgresql+psycopg://tutelage@/postgres?host={folder}", isolation_level="AUTOCOMMIT"
-    )
+    admin = sa.create_engine(f"postgresql+psycopg://tutelage@/postgres?host={folder}", isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
     admin.dispose()

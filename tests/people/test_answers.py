@@ -54,9 +54,7 @@ def test_displayed_and_canonical_are_inverse(order: tuple[int, ...]) -> None:
 def test_what_was_said_is_about_the_response_wherever_it_stood(store: Store) -> None:
     study_id, rater, question = one_question(store)
     good = [text.startswith("good") for text in question.texts].index(True)
-    first = Answer(
-        "tie", correction=Correction("Better: \U0001f642", good), spans=(Span(good, 0, 4, "tone"),)
-    )
+    first = Answer("tie", correction=Correction("Better: \U0001f642", good), spans=(Span(good, 0, 4, "tone"),))
     submit(store, question.id, first)
     (vote,) = list_votes(store, study_id)
     assert vote.correction == Correction("Better: \U0001f642", 1)  # the good one is b
@@ -85,10 +83,7 @@ def test_what_was_said_is_about_the_response_wherever_it_stood(store: Store) -> 
         ({"spans": (Span(1, 0, 99, "fact"),)}, "Characters 0 to 99"),
         ({"spans": (Span(2, 0, 1, "fact"),)}, "response 3 are marked, but it has only 0"),
         ({"spans": (Span(0, 0, 1, "fact"),) * 2}, "each once"),
-        (
-            {"choice": "skip", "reason": "?", "spans": (Span(0, 0, 1, "fact"),)},
-            "skipped question cannot have",
-        ),
+        ({"choice": "skip", "reason": "?", "spans": (Span(0, 0, 1, "fact"),)}, "skipped question cannot have"),
     ],
 )
 def test_what_cannot_be_is_refused_and_stores_nothing(lite: Store, said: dict, sentence: str) -> None:

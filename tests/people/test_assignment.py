@@ -248,9 +248,7 @@ def test_the_order_of_sides_is_fixed_fair_and_independent_of_the_rater_before(li
     assert orders != [other(item, rater, 2) for item in range(60) for rater in range(60)]
     counts = collections.Counter(drawn(item, 1, 3) for item in range(6000))
     assert set(counts) == set(itertools.permutations(range(3)))
-    assert (
-        sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 20.5
-    )  # chi-squared, 5 d.o.f., p = .001
+    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 20.5  # chi-squared, 5 d.o.f., p = .001
 
 
 def test_at_least_a_tenth_of_the_items_get_a_second_rater(store: Store) -> None:
@@ -319,17 +317,9 @@ def test_a_repeat_swaps_the_sides_comes_late_and_comes_once(lite: Store) -> None
 def test_golds_and_repeats_take_nobodys_place(store: Store) -> None:
     study = study_of(store, 12, Plan(overlap=2, gold_rate=0.2, repeat_rate=0.2))
     prompts, completions, comparisons = records(2, start=50)
-    add_items(
-        store,
-        study.id,
-        prompts,
-        completions,
-        [replace(Item.of(c), pool="gold", gold="b") for c in comparisons],
-    )
+    add_items(store, study.id, prompts, completions, [replace(Item.of(c), pool="gold", gold="b") for c in comparisons])
     work(store, raters_of(store, study, 2))
-    production = [
-        question for question in list_questions(store, study.id) if question.item.pool == "production"
-    ]
+    production = [question for question in list_questions(store, study.id) if question.item.pool == "production"]
     assert {question.answered for question in production} == {2}
 
 
@@ -338,11 +328,7 @@ def test_training_comes_first_and_decides(store: Store, right: int, state: str) 
     study = study_of(store, 2)
     prompts, completions, comparisons = records(5, start=20)
     add_items(
-        store,
-        study.id,
-        prompts,
-        completions,
-        [replace(Item.of(c), pool="training", gold="b") for c in comparisons],
+        store, study.id, prompts, completions, [replace(Item.of(c), pool="training", gold="b") for c in comparisons]
     )
     rater = add_rater(store, study.id, "novice", training=True).id
     for number in range(5):
@@ -488,9 +474,7 @@ def test_items_are_what_they_claim_to_be(lite: Store) -> None:
         add_items(lite, study.id, [], [replace(completions[0], text="something else")], [])
     with pytest.raises(TutelageError, match="'p0' is taken: the prompt of that name has another messages"):
         add_items(lite, study.id, [replace(prompts[0], messages=prompts[1].messages)], [], [])
-    with pytest.raises(
-        TutelageError, match="One of the items is practice, a known answer, or not in this study"
-    ):
+    with pytest.raises(TutelageError, match="One of the items is practice, a known answer, or not in this study"):
         set_overlap(lite, study.id, 3, ["c0", "nothing"])
     assert {question.target for question in list_questions(lite, study.id)} == {2}
 

@@ -29,11 +29,7 @@ def test_the_only_model_of_an_endpoint_need_not_be_named() -> None:
     chunk = {"choices": [{"delta": {"content": "Hello"}, "finish_reason": "stop"}]}
 
     def answer(body: dict[str, Any], number: int) -> Any:
-        return (
-            {"data": [{"id": "the-one"}]}
-            if body["path"] == "/v1/models"
-            else f"data: {json.dumps(chunk)}\n\n"
-        )
+        return {"data": [{"id": "the-one"}]} if body["path"] == "/v1/models" else f"data: {json.dumps(chunk)}\n\n"
 
     with serving(answer) as served:
         assert reply(EndpointModel(endpoint_of(served.url))) == "Hello"
@@ -42,16 +38,10 @@ def test_the_only_model_of_an_endpoint_need_not_be_named() -> None:
 
 @pytest.mark.parametrize(
     ("listed", "words"),
-    [
-        ({"data": [{"id": "a"}, {"id": "b"}]}, "serves 2 models \\(a, b\\)"),
-        ({"odd": 1}, "does not list models"),
-    ],
+    [({"data": [{"id": "a"}, {"id": "b"}]}, "serves 2 models \\(a, b\\)"), ({"odd": 1}, "does not list models")],
 )
 def test_where_there_are_several_the_address_must_name_one(listed: dict[str, Any], words: str) -> None:
-    with (
-        serving(lambda body, number: listed) as served,
-        pytest.raises(TutelageError, match=f"{words}.*#MODEL"),
-    ):
+    with serving(lambda body, number: listed) as served, pytest.raises(TutelageError, match=f"{words}.*#MODEL"):
         reply(EndpointModel(endpoint_of(served.url)))
 
 

@@ -153,9 +153,7 @@ def test_training_reads_what_was_exported_and_the_study_comes_back(store: Store,
     assert any(len(record.messages) == 3 for record in read)
     assert manifest["rows"]["demonstrations"] == manifest["corrections"]["used"] == 3
     assert manifest["corrections"] == {"total": 3, "used": 3}
-    texts = {
-        each.id: each.text for question in list_questions(store, study.id) for each in question.completions
-    }
+    texts = {each.id: each.text for question in list_questions(store, study.id) for each in question.completions}
     marked = rows(folder / "export", "spans.jsonl")
     assert len(marked) == manifest["rows"]["spans"] == 4  # the revision took back those of the third
     assert all(row["words"] == texts[row["completion_id"]][row["start"] : row["end"]] for row in marked)
@@ -166,9 +164,7 @@ def test_training_reads_what_was_exported_and_the_study_comes_back(store: Store,
     again = import_export(store, folder / "export", name="again")
     assert list_versions(store, again.id) == list_versions(store, study.id)
     for one, other in zip(
-        list_votes(store, study.id, every_revision=True),
-        list_votes(store, again.id, every_revision=True),
-        strict=True,
+        list_votes(store, study.id, every_revision=True), list_votes(store, again.id, every_revision=True), strict=True
     ):
         assert (one.correction, one.spans, one.latest) == (other.correction, other.spans, other.latest)
     assert preferences(store, again.id) == preferences(store, study.id)

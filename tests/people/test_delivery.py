@@ -32,12 +32,7 @@ def test_a_full_round_is_told_by_the_mechanism_of_the_inbox(store: Store, hook: 
     assert verify_webhook(secret, headers, body) == {
         "type": "round.full",
         "timestamp": "2023-11-14T22:13:20Z",
-        "data": {
-            "study": "tutoring",
-            "inbox": "https://rate.example.org/owner/inbox",
-            "round": 1,
-            "items": 2,
-        },
+        "data": {"study": "tutoring", "inbox": "https://rate.example.org/owner/inbox", "round": 1, "items": 2},
     }
     assert headers["webhook-id"].startswith("msg_")
     assert headers["content-type"] == "application/json"

@@ -71,9 +71,7 @@ def test_the_statistics_of_raters_read_the_table_of_votes(store: Store, folder: 
     study = eventful_study(store)
     export_study(store, study.id, folder / "export", BOTH)
     rows = [row for row in lines(folder / "export" / "votes.jsonl") if row["latest"]]
-    counted = {
-        (row["item"], row["rater"]) for row in rows if row["verdict"] != "skip" and not row["excluded"]
-    }
+    counted = {(row["item"], row["rater"]) for row in rows if row["verdict"] != "skip" and not row["excluded"]}
     votes = read_votes(str(folder / "export" / "votes.csv"), VoteFileColumns("item", "rater")).votes
     found = {(votes.items[i], votes.raters[r]) for i, r in zip(votes.item, votes.rater, strict=True)}
     assert found == counted
@@ -98,20 +96,14 @@ def test_every_row_says_where_it_comes_from(lite: Store, folder: Path) -> None:
     for row in lines(folder / "export" / "preferences.jsonl"):
         number = str(row["item_id"]).removeprefix("c")
         assert row["prompt"] == f"Question {number}?"
-        assert (row["chosen"], row["chosen_id"], row["chosen_model"]) == (
-            f"good {number}",
-            f"p{number}b",
-            "new-model",
-        )
+        assert (row["chosen"], row["chosen_id"], row["chosen_model"]) == (f"good {number}", f"p{number}b", "new-model")
         assert (row["rejected_id"], row["rejected_model"]) == (f"p{number}a", "old-model")
         assert (row["n_votes"], row["strength"], row["margin"], row["study"]) == (2, 2.0, 2.0, "tutoring")
 
 
 def test_a_restored_study_has_identical_posteriors(store: Store, folder: Path) -> None:
     study = eventful_study(store)
-    victim = next(
-        v for v in list_votes(store, study.id) if v.rater == "anna" and v.verdict == "b" and v.item != "c3"
-    )
+    victim = next(v for v in list_votes(store, study.id) if v.rater == "anna" and v.verdict == "b" and v.item != "c3")
     exclude(store, study.id, "judgement", str(victim.id), "slip of the finger")
     exclude(store, study.id, "item", "c1", "leaks a name")
     export_study(store, study.id, folder / "export", BOTH, names=True)
@@ -125,17 +117,12 @@ def test_a_restored_study_has_identical_posteriors(store: Store, folder: Path) -
     export_study(store, again.id, folder / "second", BOTH)
     for name in ("preferences.jsonl", "unpaired.jsonl", "items.jsonl"):
         first = (folder / "export" / name).read_text(encoding="utf-8")
-        assert (folder / "second" / name).read_text(encoding="utf-8").replace(
-            '"again"', '"tutoring"'
-        ) == first
+        assert (folder / "second" / name).read_text(encoding="utf-8").replace('"again"', '"tutoring"') == first
 
 
 def without_numbers(store: Store, study: Study) -> list[object]:
     """Everything a study holds, but for numbers of rows, and for leases."""
-    votes = [
-        replace(vote, id=0, assignment=0, rater_id=0)
-        for vote in list_votes(store, study.id, every_revision=True)
-    ]
+    votes = [replace(vote, id=0, assignment=0, rater_id=0) for vote in list_votes(store, study.id, every_revision=True)]
     items = [(replace(q, leased=0), dict(q.counts)) for q in list_questions(store, study.id)]
     raters = [(r.name, r.kind, r.role, r.excluded, r.tallies) for r in list_raters(store, study.id)]
     return [votes, items, raters]
@@ -146,9 +133,7 @@ def test_a_file_that_was_touched_is_not_imported(lite: Store, folder: Path) -> N
     work(lite, raters_of(lite, study, 2))
     export_study(lite, study.id, folder / "export")
     votes = folder / "export" / "votes.jsonl"
-    votes.write_text(
-        votes.read_text(encoding="utf-8").replace('"verdict": "b"', '"verdict": "a"', 1), encoding="utf-8"
-    )
+    votes.write_text(votes.read_text(encoding="utf-8").replace('"verdict": "b"', '"verdict": "a"', 1), encoding="utf-8")
     with pytest.raises(TutelageError, match=r"votes.jsonl was changed"):
         import_export(lite, folder / "export", name="again")
     votes.unlink()
@@ -205,9 +190,7 @@ def test_no_cell_of_a_spreadsheet_acts_as_a_formula(lite: Store, folder: Path, t
 def test_the_manifest_warns_of_many_ties_and_of_judges(lite: Store, folder: Path) -> None:
     study = study_of(lite, 4)
     work(lite, raters_of(lite, study, 2), lambda q: Answer("tie") if q.item == "c0" else better(q))
-    manifest = export_study(
-        lite, study.id, folder / "export", Selection(kinds=("simulated", "human"))
-    ).manifest
+    manifest = export_study(lite, study.id, folder / "export", Selection(kinds=("simulated", "human"))).manifest
     assert manifest["format"] == FORMAT
     assert isinstance(manifest["notes"], list)
     assert "25% of the votes are on pairs found equal" in manifest["notes"][0]

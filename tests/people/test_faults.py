@@ -90,17 +90,13 @@ def test_kill_9_in_the_middle_of_a_conversation_loses_nothing(folder: Path) -> N
     store, study = opened_new(path)
     (rater,) = raters_of(store, study, 1)
     store.close()
-    talker = subprocess.Popen(
-        [sys.executable, str(TALKER), str(path), str(rater)], stdout=subprocess.PIPE, text=True
-    )
+    talker = subprocess.Popen([sys.executable, str(TALKER), str(path), str(rater)], stdout=subprocess.PIPE, text=True)
     assert talker.stdout is not None
     told = [talker.stdout.readline() for _ in range(30)]
     talker.send_signal(signal.SIGKILL)
     told += talker.stdout.readlines()
     assert talker.wait() == -signal.SIGKILL
-    acknowledged = {
-        word: [line[len(word) + 1 :].strip() for line in told if line.startswith(word)] for word in KEPT
-    }
+    acknowledged = {word: [line[len(word) + 1 :].strip() for line in told if line.startswith(word)] for word in KEPT}
     store, study = opened(path)
     votes = [vote.key for vote in list_votes(store, study.id)]
     assert votes[: len(acknowledged["vote"])] == acknowledged["vote"]
@@ -177,9 +173,7 @@ def test_a_disk_that_fails_under_the_program_loses_no_acknowledged_vote(folder: 
     store.close()
 
 
-def test_a_lock_held_by_another_program_is_told_and_passes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_held_by_another_program_is_told_and_passes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "BUSY_SECONDS", 0.2)
     path = folder / "study.sqlite"
     store = open_store(path)

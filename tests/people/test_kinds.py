@@ -41,9 +41,7 @@ def test_a_kind_is_one_python_file_one_template_part_and_one_script(kind: Kind) 
     assert "begin({" in begins
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS.values() if kind is not DEFAULT], ids=lambda kind: kind.name
-)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind is not DEFAULT], ids=lambda kind: kind.name)
 def test_nothing_else_knows_a_kind_by_its_name(kind: Kind) -> None:
     word = re.compile(rf"(?<![a-z]){kind.name}(?![a-z])", re.IGNORECASE)
     texts = {path: path.read_text(encoding="utf-8") for path in other_files(kind)}
@@ -59,9 +57,7 @@ def test_no_file_compares_a_kind_with_a_name() -> None:
     assert [path.name for path in paths if ASKS.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize(
-    "line", ['if study.kind.name == "pair":', "{% if kind in ('ranking',) %}", 'kind != "pair"']
-)
+@pytest.mark.parametrize("line", ['if study.kind.name == "pair":', "{% if kind in ('ranking',) %}", 'kind != "pair"'])
 def test_a_planted_comparison_is_found(line: str) -> None:
     assert ASKS.search(line)
 

@@ -13,9 +13,7 @@ def test_only_the_store_speaks_sql() -> None:
         for path in package.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in (
-            [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-        )
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
         if name.split(".")[0] in ("sqlalchemy", "alembic", "sqlite3", "psycopg")
     }
     assert speakers

@@ -188,9 +188,7 @@ def test_a_changed_answer_counts_until_the_conversation_has_gone_on(lite: Store)
     assert [message.content for message in talk_of(store, rater).messages][1] == "old on Hello"
 
 
-def test_a_conversation_goes_on_from_the_better_response_that_the_rater_wrote(
-    lite: Store, tmp_path: Path
-) -> None:
+def test_a_conversation_goes_on_from_the_better_response_that_the_rater_wrote(lite: Store, tmp_path: Path) -> None:
     store, study = lite, talks(lite)
     present(store, study.id, Presentation(corrections=True))
     rater = rater_of(store, study)
@@ -272,9 +270,7 @@ def test_a_turn_waits_for_its_rater(store: Store, study: Study, clock: Clock) ->
     release(store, rater)
     assert shown(next_step(store, rater)) == shown(question)
     clock.seconds += 3600
-    assert (
-        next_assignment(store, rater_of(store, study, "otto")) is not None
-    )  # meanwhile somebody else may answer
+    assert next_assignment(store, rater_of(store, study, "otto")) is not None  # meanwhile somebody else may answer
     assert shown(next_step(store, rater)) == shown(question)
     present(store, study.id, Presentation("Which is kinder?"))
     release(store, rater)
@@ -326,8 +322,7 @@ def test_other_models_are_in_force_from_the_next_message_on(lite: Store) -> None
     second = answered(store, rater, talk_of(store, rater).conversation, "And?")
     submit(store, second.id, new_is_better(second))
     rounds = {
-        question.item.round: {c.sampler for c in question.completions}
-        for question in list_questions(store, study.id)
+        question.item.round: {c.sampler for c in question.completions} for question in list_questions(store, study.id)
     }
     assert rounds == {1: {"runs/old", "runs/new"}, 2: {"http://host/v1#a", "http://host/v1#b"}}
     told = list_events(store, study.id, action="live_models")
@@ -338,9 +333,7 @@ def test_practice_and_known_answers_come_between_conversations_only(lite: Store)
     store, study = lite, talks(lite)
     replan(store, study.id, Plan(overlap=1, gold_rate=0.5, repeat_rate=0.0))
     prompts = [Prompt(f"p{n}", user(f"Question {n}?")) for n in range(9)]
-    completions = [
-        CompletionRecord(f"p{n}{side}", f"p{n}", f"{side} {n}", "m") for n in range(9) for side in "ab"
-    ]
+    completions = [CompletionRecord(f"p{n}{side}", f"p{n}", f"{side} {n}", "m") for n in range(9) for side in "ab"]
     pools = ["training", *["gold"] * 8]
     items = [
         Item(f"i{n}", f"p{n}", (f"p{n}a", f"p{n}b"), pool=pool, gold="a")  # type: ignore[arg-type]
@@ -401,9 +394,7 @@ def test_a_tenth_of_the_turns_gets_a_second_rater_whatever_the_overlap(lite: Sto
 def test_only_studies_of_pairs_have_conversations(lite: Store) -> None:
     store = lite
     study = create_study(store, "ranking", kind="ranking")
-    with pytest.raises(
-        TutelageError, match="ranks answers; live conversations are for studies that compare pairs"
-    ):
+    with pytest.raises(TutelageError, match="ranks answers; live conversations are for studies that compare pairs"):
         set_live_models(store, study.id, MODELS)
     other = create_study(store, "pairs")
     with pytest.raises(TutelageError, match="no models for live conversations"):
@@ -423,9 +414,7 @@ def test_a_forgotten_rater_takes_the_conversations_along_where_the_votes_go(
         submit(store, question.id, new_is_better(question))
     forget(store, rater)
     texts = [
-        text
-        for question in list_questions(store, study.id)
-        for text in (question.messages[0].content, *question.texts)
+        text for question in list_questions(store, study.id) for text in (question.messages[0].content, *question.texts)
     ]
     mine = [text for text in texts if f"I am {rater} " in text]
     assert len(mine) == (0 if votes == "erase" else 3)

@@ -38,9 +38,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     add_items(store, study.id, *records(ITEMS))
     names = [add_rater(store, study.id, f"rater {n}").name for n in range(RATERS)]
     told = [
-        AnswerRecord(
-            f"c{n}", names[(n + k * 7) % RATERS], (n % 2, 1 - n % 2), Answer("left", 1 + k, key=f"{n}/{k}"), n
-        )
+        AnswerRecord(f"c{n}", names[(n + k * 7) % RATERS], (n % 2, 1 - n % 2), Answer("left", 1 + k, key=f"{n}/{k}"), n)
         for n in range(ITEMS)
         for k in range(VOTES)
     ]

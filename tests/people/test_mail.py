@@ -57,12 +57,7 @@ def test_a_link_that_cannot_be_sent_is_withdrawn_and_neither_it_nor_the_address_
             send_link(lite, server, token, to, SITE, actor="boss")
     assert came == []
     send_link(lite, sound, tokens[3], "anna@x.org", SITE, actor="boss")
-    assert [bool(link.problem) for link in list_invites(lite, study.id, rater=rater)] == [
-        False,
-        True,
-        True,
-        True,
-    ]
+    assert [bool(link.problem) for link in list_invites(lite, study.id, rater=rater)] == [False, True, True, True]
     kept = caplog.text + str(list_events(lite, study.id)) + str(list_invites(lite, study.id, rater=rater))
     assert not [secret for secret in (*tokens, "gone.example", "x.org") if secret in kept]
 

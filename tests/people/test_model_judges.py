@@ -21,17 +21,12 @@ def honest(messages: Messages, first: str, second: str) -> Opinion:
     return Opinion("first" if first.startswith("good") else "second", 2, "kinder")
 
 
-def test_a_judge_that_looks_at_the_texts_is_heard_and_one_that_looks_at_the_order_is_not(
-    store: Store,
-) -> None:
+def test_a_judge_that_looks_at_the_texts_is_heard_and_one_that_looks_at_the_order_is_not(store: Store) -> None:
     study = study_of(store, 4)
     judge_study(store, study.id, "honest", honest)
     judge_study(store, study.id, "biased", lambda messages, first, second: GOOD_FIRST)
     judge_study(store, study.id, "torn", lambda *_: Opinion("tie", 0))
-    said = {
-        name: [v for v in list_votes(store, study.id) if v.rater == name]
-        for name in ("honest", "biased", "torn")
-    }
+    said = {name: [v for v in list_votes(store, study.id) if v.rater == name] for name in ("honest", "biased", "torn")}
     assert [(vote.verdict, vote.strength) for vote in said["honest"]] == [("b", 2)] * 4
     assert [vote.reason for vote in said["honest"]] == ["kinder"] * 4
     assert [vote.verdict for vote in said["biased"] + said["torn"]] == ["tie"] * 8
@@ -103,11 +98,7 @@ def test_an_endpoint_is_asked_both_ways_and_understood(lite: Store) -> None:
         judge = EndpointPairJudge(endpoint, "Which is kinder?", "Be kind.")
         assert judge_study(lite, study.id, "judge", judge, detail=judge.detail) == 1
     first, second = served.asked
-    assert (first["path"], served.keys[0], first["model"]) == (
-        "/v1/chat/completions",
-        "Bearer secret",
-        "judge-7b",
-    )
+    assert (first["path"], served.keys[0], first["model"]) == ("/v1/chat/completions", "Bearer secret", "judge-7b")
     one, two = (str(asked["messages"]) for asked in (first, second))
     assert (one.index("good 0") < one.index("bad 0")) != (two.index("good 0") < two.index("bad 0"))
     assert "Which is kinder?" in one

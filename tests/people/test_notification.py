@@ -121,9 +121,7 @@ def test_a_webhook_is_signed_and_refusals_are_noticed(lite: Store, hook: Any) ->
     url, came = hook
     study = study_of(lite, 3)
     anna = add_rater(lite, study.id, "anna").id
-    notifier = Notifier(
-        lite, study.id, [WebhookChannel(f"{url}/hook", "geheim"), WebhookChannel(f"{url}/broken")]
-    )
+    notifier = Notifier(lite, study.id, [WebhookChannel(f"{url}/hook", "geheim"), WebhookChannel(f"{url}/broken")])
     flag(lite, anna, "<b>so</b> ü")
     notifier.look()
     (headers, body), _ = came
@@ -171,9 +169,7 @@ class FakeServer:
         self.log.append(mail)
 
 
-def test_mail_is_sent_over_tls_and_a_subject_is_one_line(
-    lite: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mail_is_sent_over_tls_and_a_subject_is_one_line(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smtplib.SMTP", FakeServer)
     monkeypatch.setattr(FakeServer, "log", [])
     message = InboxMessage("evil\r\nBcc: all@example.org", (), {}, "")
@@ -214,9 +210,7 @@ def test_mail_is_in_the_language_of_the_study_or_the_chosen_one(
     set_languages(lite, study.id, ("de",))
     anna = add_rater(lite, study.id, "anna").id
     recorder = Recorder()
-    notifier = Notifier(
-        lite, study.id, [MailChannel("a@b", MailServer("smtp://x"), language=chosen), recorder]
-    )
+    notifier = Notifier(lite, study.id, [MailChannel("a@b", MailServer("smtp://x"), language=chosen), recorder])
     flag(lite, anna)
     notifier.look()
     mail = FakeServer.log[-1]

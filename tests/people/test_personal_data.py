@@ -109,9 +109,7 @@ def search() -> PersonalDataSearch:
 
 
 @for_each(HOLD)
-def test_what_people_write_about_themselves_is_found(
-    text: str, kind: str, search: PersonalDataSearch
-) -> None:
+def test_what_people_write_about_themselves_is_found(text: str, kind: str, search: PersonalDataSearch) -> None:
     (finding,) = search.find(text)
     assert finding.kind == kind
     assert search.redact(text) == f"{text[: finding.start]}[{kind}]{text[finding.end :]}"
@@ -177,19 +175,13 @@ def test_positions_outside_of_findings_mark_the_same_words() -> None:
                 start < each.end and each.start < end for each in findings
             )
         assert words  # never empty: what was marked is marked still
-    assert [
-        after[move_position(e.start, findings) : move_position(e.end, findings, end=True)] for e in findings
-    ] == [
+    assert [after[move_position(e.start, findings) : move_position(e.end, findings, end=True)] for e in findings] == [
         "[email]",
         "[ip]",
     ]
     assert [
-        after[move_position(e.start + 1, findings) : move_position(e.end - 1, findings, end=True)]
-        for e in findings
-    ] == [
-        "[email]",
-        "[ip]",
-    ]
+        after[move_position(e.start + 1, findings) : move_position(e.end - 1, findings, end=True)] for e in findings
+    ] == ["[email]", "[ip]"]
 
 
 def test_every_kind_has_a_sentence() -> None:

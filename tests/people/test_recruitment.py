@@ -3,17 +3,7 @@
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.recruitment import (
-    MTURK,
-    PLATFORMS,
-    PROLIFIC,
-    SONA,
-    Platform,
-    Recruitment,
-    Visitor,
-    Work,
-    estimate,
-)
+from tutelage.people.recruitment import MTURK, PLATFORMS, PROLIFIC, SONA, Platform, Recruitment, Visitor, Work, estimate
 from tutelage.people.validation import FieldError
 
 

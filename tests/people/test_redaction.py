@@ -90,22 +90,13 @@ def test_places_are_named_and_counted(store: Store, study: Study) -> None:
     assert place.item in {question.key for question in list_questions(store, study.id)}
 
 
-def test_a_redacted_export_holds_none_of_it_and_the_same_votes(
-    store: Store, study: Study, folder: Path
-) -> None:
+def test_a_redacted_export_holds_none_of_it_and_the_same_votes(store: Store, study: Study, folder: Path) -> None:
     plain = export_study(store, study.id, folder / "plain").manifest
     clean = export_study(store, study.id, folder / "clean", redact=True).manifest
-    assert plain["personal_data"] == {
-        "found": {"email": 4, "phone": 1, "iban": 1, "name": 1},
-        "redacted": False,
-    }
+    assert plain["personal_data"] == {"found": {"email": 4, "phone": 1, "iban": 1, "name": 1}, "redacted": False}
     assert clean["personal_data"] == {**plain["personal_data"], "redacted": True}
     for path in (folder / "clean").iterdir():
-        text = (
-            path.read_text(encoding="utf-8")
-            .replace('"Ada Lovelace"', "the rater")
-            .replace(",Ada Lovelace,", "")
-        )
+        text = path.read_text(encoding="utf-8").replace('"Ada Lovelace"', "the rater").replace(",Ada Lovelace,", "")
         assert not [secret for secret in SECRETS if secret in text], path.name
     assert MAIL not in str(clean["excluded"])
     assert MAIL in (folder / "plain" / "items.jsonl").read_text(encoding="utf-8")

@@ -97,9 +97,7 @@ def test_ordinary_raters_agree_as_often_as_people() -> None:
 
 def test_calibration_finds_the_tau_of_an_agreement() -> None:
     for agreement in (0.6, 0.725, 0.9):
-        assert pair_agreement(deltas(), calibrated_tau(deltas(), agreement)) == pytest.approx(
-            agreement, abs=1e-6
-        )
+        assert pair_agreement(deltas(), calibrated_tau(deltas(), agreement)) == pytest.approx(agreement, abs=1e-6)
     # One difference can be solved by hand: p² + (1 - p)² = 0.68 for p = 0.8, and σ(Δ/τ) = 0.8 for τ = Δ / ln 4.
     assert calibrated_tau([2.0, -2.0], 0.68) == pytest.approx(2.0 / 1.3862943611)
     assert calibrated_tau(deltas()) == pytest.approx(TAU, rel=0.05)

@@ -43,9 +43,7 @@ from .worlds import QUIET, SECRET, Clock, asked, better, raters_of, records, stu
 
 def one_question(store: Store, **presentation: object) -> tuple[int, int, Assignment]:
     """The numbers of a study and a rater, and the question on the screen."""
-    study = create_study(
-        store, "tutoring", plan=QUIET, secret=SECRET, presentation=Presentation(**presentation)
-    )  # type: ignore[arg-type]
+    study = create_study(store, "tutoring", plan=QUIET, secret=SECRET, presentation=Presentation(**presentation))  # type: ignore[arg-type]
     add_items(store, study.id, *records(3))
     (rater,) = raters_of(store, study, 1)
     return study.id, rater, asked(store, rater)
@@ -99,9 +97,7 @@ def test_the_same_key_twice_is_one_judgement_and_one_receipt(store: Store) -> No
 def test_one_answer_sent_by_many_threads_at_once_is_one_judgement(store: Store) -> None:
     study_id, _, question = one_question(store)
     answer, receipts = better(question), []
-    threads = [
-        threading.Thread(target=lambda: receipts.append(submit(store, question.id, answer))) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: receipts.append(submit(store, question.id, answer))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -131,11 +127,7 @@ def test_a_change_of_mind_is_a_revision_on_top(store: Store) -> None:
     assert receipt.revision == 2
     old, new = list_votes(store, study_id, every_revision=True)
     assert (old.latest, new.latest) == (False, True)
-    assert (old.reason, old.displayed["choice"], new.displayed["choice"]) == (
-        "first thought",
-        "left",
-        "right",
-    )
+    assert (old.reason, old.displayed["choice"], new.displayed["choice"]) == ("first thought", "left", "right")
     assert list_votes(store, study_id) == (new,)
     tallies = get_rater(store, rater).tallies
     assert (tallies.answered, tallies.left_chosen, tallies.right_chosen) == (1, 0, 1)
@@ -155,9 +147,7 @@ def test_a_skip_gives_the_item_back_and_can_become_an_answer(store: Store) -> No
     assert (item.answered, item.skipped, item.counts["b"]) == (0, 1, 0)
     tallies = get_rater(store, rater).tallies
     assert (tallies.answered, tallies.skipped, tallies.flagged) == (0, 1, 1)
-    assert [event.detail["flags"] for event in list_events(store, study_id, action="flagged")] == [
-        ["personal data"]
-    ]
+    assert [event.detail["flags"] for event in list_events(store, study_id, action="flagged")] == [["personal data"]]
 
 
 def test_ties_and_both_bad_are_different_things(store: Store) -> None:
@@ -188,9 +178,7 @@ def test_ties_and_both_bad_are_different_things(store: Store) -> None:
         (Answer("nonsense", 1), "not an answer to this question"),
     ],
 )
-def test_impossible_answers_are_refused_and_leave_nothing(
-    lite: Store, answer: Answer, complaint: str
-) -> None:
+def test_impossible_answers_are_refused_and_leave_nothing(lite: Store, answer: Answer, complaint: str) -> None:
     study_id, rater, question = one_question(lite)
     with pytest.raises(TutelageError, match=complaint):
         submit(lite, question.id, answer)
@@ -227,9 +215,7 @@ def test_an_answer_belongs_to_the_version_that_was_shown(store: Store) -> None:
 def test_training_explains_after_the_answer_and_only_then(store: Store) -> None:
     study = create_study(store, "school", plan=QUIET)
     prompts, completions, comparisons = records(1)
-    golds = [
-        replace(Item.of(comparisons[0]), pool="training", gold="b", explanation="The other one is wrong.")
-    ]
+    golds = [replace(Item.of(comparisons[0]), pool="training", gold="b", explanation="The other one is wrong.")]
     add_items(store, study.id, prompts, completions, golds)  # type: ignore[arg-type]
     rater = add_rater(store, study.id, "novice", training=True).id
     question = asked(store, rater)
@@ -264,11 +250,7 @@ def test_nothing_that_was_said_is_ever_changed(store: Store, clock: Clock) -> No
 
     def said() -> list[dict[str, object]]:
         with store.read() as connection:
-            rows = (
-                connection.execute(sa.select(schema.judgement).order_by(schema.judgement.c.id))
-                .mappings()
-                .all()
-            )
+            rows = connection.execute(sa.select(schema.judgement).order_by(schema.judgement.c.id)).mappings().all()
         return [{k: v for k, v in row.items() if k not in ("latest", "excluded")} for row in rows]
 
     before = said()

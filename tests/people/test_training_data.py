@@ -47,13 +47,7 @@ def with_golds(store: Store, golds: int, plan: Plan = QUIET) -> Study:
     """Two pairs, and golds that everybody is asked before them."""
     study = create_study(store, "tutoring", plan=replace(plan, gold_rate=0.5), secret=SECRET)
     prompts, completions, comparisons = records(golds, start=100)
-    add_items(
-        store,
-        study.id,
-        prompts,
-        completions,
-        [replace(Item.of(c), pool="gold", gold="b") for c in comparisons],
-    )
+    add_items(store, study.id, prompts, completions, [replace(Item.of(c), pool="gold", gold="b") for c in comparisons])
     return study
 
 
@@ -116,9 +110,7 @@ def test_two_raters_add_their_log_odds(store: Store) -> None:
 def test_which_response_is_called_a_makes_no_difference(lite: Store) -> None:
     """The same opinions about the same texts, with a and b exchanged in half of the pairs."""
     prompts, completions, comparisons = records(30)
-    swapped = [
-        Comparison(c.id, c.prompt_id, c.b_id, c.a_id) if n % 2 else c for n, c in enumerate(comparisons)
-    ]
+    swapped = [Comparison(c.id, c.prompt_id, c.b_id, c.a_id) if n % 2 else c for n, c in enumerate(comparisons)]
 
     def opinion(question: Assignment, rater: int) -> Answer:
         good = random.Random(f"{rater} {question.item}").random() < (0.9, 0.8, 0.6)[rater % 3]
@@ -212,9 +204,7 @@ def test_a_ranking_is_every_pair_in_it(store: Store) -> None:
     ranks = {"best": 1, "middling": 2, "middling too": 2, "worst": 4}
     submit(store, question.id, ranked(tuple(ranks[text] for text in question.texts)))
     rows = label_study(store, study.id, replace(PLAIN, ties="keep")).rows
-    found = {
-        (row.preference.chosen, row.preference.rejected) for row in rows if row.preference.p_chosen > 0.5
-    }
+    found = {(row.preference.chosen, row.preference.rejected) for row in rows if row.preference.p_chosen > 0.5}
     lower = {("best", "middling"), ("best", "middling too"), ("middling", "worst"), ("middling too", "worst")}
     assert found == {("best", "worst"), *lower}
     (tie,) = [row.preference for row in rows if row.preference.p_chosen == 0.5]
@@ -227,21 +217,13 @@ def eventful_study(store: Store) -> Study:
     """Everything that can become of a vote happens here at least once."""
     study = study_of(store, 14, Plan(overlap=2, gold_rate=0.25, repeat_rate=0.15))
     prompts, completions, comparisons = records(4, start=100)
-    add_items(
-        store,
-        study.id,
-        prompts,
-        completions,
-        [replace(Item.of(c), pool="gold", gold="b") for c in comparisons],
-    )
+    add_items(store, study.id, prompts, completions, [replace(Item.of(c), pool="gold", gold="b") for c in comparisons])
     prompts, completions, comparisons = records(1, start=200)
     taught = [replace(Item.of(comparisons[0]), pool="training", gold="b")]
     add_items(store, study.id, prompts, completions, taught)
     same = [CompletionRecord(f"same{n}", "p0", "the same words", f"m{n}") for n in range(2)]
     add_items(store, study.id, [], same, [Comparison("same", "p0", "same0", "same1")])
-    raters = [
-        add_rater(store, study.id, name, training=name == "novice").id for name in ("novice", "anna", "bert")
-    ]
+    raters = [add_rater(store, study.id, name, training=name == "novice").id for name in ("novice", "anna", "bert")]
     draw = random.Random(3)
     set_overlap(store, study.id, 3, ["c13"])
 
@@ -292,8 +274,7 @@ def test_questions_are_never_mixed_silently(store: Store) -> None:
     first, second = (label_study(store, study.id, Selection(versions=(n,))).fates for n in (1, 2))
     under = Counter(vote.version for vote in list_votes(store, study.id) if vote.rater_kind == "human")
     assert (
-        first["other_version"] + second["other_version"]
-        == sum(under.values()) - first["excluded"] - first["training"]
+        first["other_version"] + second["other_version"] == sum(under.values()) - first["excluded"] - first["training"]
     )
 
 

@@ -8,16 +8,7 @@ import pytest
 from tutelage.base.errors import TutelageError
 from tutelage.data.records import Preference, user
 from tutelage.data.tables import Table, read_table
-from tutelage.people import (
-    Store,
-    create_study,
-    get_rater,
-    list_questions,
-    list_raters,
-    list_votes,
-    preferences,
-    survey,
-)
+from tutelage.people import Store, create_study, get_rater, list_questions, list_raters, list_votes, preferences, survey
 from tutelage.people.store.items import add_items
 from tutelage.people.vote_import import import_votes, pairs_to_judge
 from tutelage.people.vote_tables import Columns, meaning_of
@@ -86,28 +77,17 @@ def test_a_second_vote_is_a_change_of_mind_and_the_first_is_kept(store: Store, f
 def test_the_same_file_again_adds_nothing(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
     first = import_votes(store, study.id, table(folder), NAMED, partial=True)
-    before = (
-        list_votes(store, study.id, every_revision=True),
-        survey(store, study.id),
-        list_raters(store, study.id),
-    )
+    before = (list_votes(store, study.id, every_revision=True), survey(store, study.id), list_raters(store, study.id))
     again = import_votes(store, study.id, table(folder), NAMED, partial=True)
     assert (again.votes, again.known, again.items, again.raters) == (0, first.votes, 0, 0)
-    after = (
-        list_votes(store, study.id, every_revision=True),
-        survey(store, study.id),
-        list_raters(store, study.id),
-    )
+    after = (list_votes(store, study.id, every_revision=True), survey(store, study.id), list_raters(store, study.id))
     assert after == before
 
 
 def test_more_votes_join_the_ones_that_are_there(store: Store, folder: Path) -> None:
     study = create_study(store, "foreign")
     import_votes(store, study.id, table(folder), NAMED, partial=True)
-    more = (
-        HEADER
-        + "Say hello,old,new,hi,hello there,tie,anna,2024-01-01,\nSay hello,old,new,hi,hello there,a,carl,,\n"
-    )
+    more = HEADER + "Say hello,old,new,hi,hello there,tie,anna,2024-01-01,\nSay hello,old,new,hi,hello there,a,carl,,\n"
     came = import_votes(store, study.id, table(folder, more), NAMED)
     assert (came.votes, came.items, came.raters) == (2, 0, 1)
     anna = next(rater for rater in list_raters(store, study.id) if rater.name == "anna")
@@ -119,9 +99,7 @@ def test_people_go_on_where_an_import_left_off(store: Store, folder: Path) -> No
     study = create_study(store, "foreign")
     import_votes(store, study.id, table(folder), NAMED, partial=True)
     work(store, raters_of(store, study, 1))
-    assert {question.answered for question in list_questions(store, study.id)} == {
-        2
-    }  # one had two votes already
+    assert {question.answered for question in list_questions(store, study.id)} == {2}  # one had two votes already
     assert survey(store, study.id).matches[0].items == 2
 
 
@@ -194,10 +172,7 @@ def test_names_that_differ_in_capitals_are_one_rater(store: Store, folder: Path)
 
 def test_one_column_for_each_annotator_and_a_prompt_of_several_columns(lite: Store, folder: Path) -> None:
     study = create_study(lite, "wide")
-    text = (
-        "instruction,input,output_1,output_2,anna,Bert\n"
-        "Add,1 and 2,3,12,1,2\nAdd,,4,5,0,\nDivide,1 by 0,no,yes,,1\n"
-    )
+    text = "instruction,input,output_1,output_2,anna,Bert\nAdd,1 and 2,3,12,1,2\nAdd,,4,5,0,\nDivide,1 by 0,no,yes,,1\n"
     columns = Columns(
         prompt=("instruction", "input"), a="output_1", b="output_2", annotators=("anna", "Bert"),
         choices={"1": meaning_of("a"), "2": meaning_of("b"), "0": meaning_of("tie")},
@@ -223,8 +198,7 @@ def test_numbers_in_json_are_the_words_that_people_write(lite: Store, folder: Pa
     study = create_study(lite, "numbers")
     path = folder / "votes.jsonl"
     rows = [
-        {"prompt": f"q{n}", "completion_a": "x", "completion_b": "y", "preference": n, "evaluator": 7}
-        for n in (1, 2.0)
+        {"prompt": f"q{n}", "completion_a": "x", "completion_b": "y", "preference": n, "evaluator": 7} for n in (1, 2.0)
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
     columns = Columns(choices={"1": ("a", 2), "2": ("b", 2)})

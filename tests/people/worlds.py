@@ -86,9 +86,7 @@ def better(question: Assignment, strength: int = 2) -> Answer:
     return Answer("left" if question.left.startswith("good") else "right", strength)
 
 
-def work(
-    store: Store, raters: Sequence[int], answer: Callable[[Assignment], Answer] = better
-) -> list[Assignment]:
+def work(store: Store, raters: Sequence[int], answer: Callable[[Assignment], Answer] = better) -> list[Assignment]:
     """Let the raters take turns until nobody is asked anything more; the questions in the order they were asked."""
     questions: list[Assignment] = []
     busy = list(raters)
@@ -111,8 +109,6 @@ def item_rows(pairs: int, **changes: object) -> list[Item]:
 def novice_of(store: Store, study: Study) -> int:
     """The id of a new rater who has two practice questions to answer first."""
     prompts, completions, _ = records(2)
-    practice = [
-        dataclasses.replace(row, key=f"practice {row.key}") for row in item_rows(2, pool="training", gold="b")
-    ]
+    practice = [dataclasses.replace(row, key=f"practice {row.key}") for row in item_rows(2, pool="training", gold="b")]
     add_items(store, study.id, prompts, completions, practice)
     return add_rater(store, study.id, "novice", training=True).id

@@ -64,9 +64,7 @@ def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for message in logged(file.read_bytes()):
             record = wandb_internal_pb2.Record.FromString(message)
             if record.HasField("history"):
-                values = {
-                    item.key or "/".join(item.nested_key): item.value_json for item in record.history.item
-                }
+                values = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
                 rows.append((record.history.step.num, json.loads(values["step/double"])))
     assert rows == [(step, 2 * step) for step in range(8)]
 

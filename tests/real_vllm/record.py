@@ -42,10 +42,7 @@ def requests(model: Path, adapter: Path) -> list[tuple[str, str, dict[str, Any] 
         ("GET", "/version", None),
         ("GET", "/v1/models", None),
         ("GET", "/get_server_info", None),
-        *(
-            ("GET", path, None)
-            for path in ("/inference/v1/generate", "/v1/completions", "/v1/load_lora_adapter")
-        ),
+        *(("GET", path, None) for path in ("/inference/v1/generate", "/v1/completions", "/v1/load_lora_adapter")),
         ("GET", "/collective_rpc", None),
         ("POST", "/inference/v1/generate", generate(drawn)),
         ("POST", "/inference/v1/generate", generate(greedy)),
@@ -84,13 +81,7 @@ def record(url: str, model: Path, adapter: Path) -> list[dict[str, Any]]:
                 said: Any = steady(answer.json())
             except ValueError:
                 said = answer.text
-            entry = {
-                "method": method,
-                "path": path,
-                "body": body,
-                "status": answer.status_code,
-                "answer": said,
-            }
+            entry = {"method": method, "path": path, "body": body, "status": answer.status_code, "answer": said}
             found.append(entry)
     text = json.dumps(found).replace(str(adapter), "ADAPTER").replace(str(model), "MODEL")
     return json.loads(text)

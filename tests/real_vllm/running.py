@@ -49,11 +49,7 @@ def running(folder: str, log: Path, *flags: str) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = {
-        "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-    }
+    settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_CPU_KVCACHE_SPACE": "1"}
     openmp = Path(PYTHON).parents[1] / "lib" / "libiomp5.so"
     if openmp.exists():
         settings["LD_PRELOAD"] = str(openmp)

@@ -51,9 +51,7 @@ def farthest(policy, rollout, temperature):
 
 
 def same_tokens(one, other):
-    return torch.equal(one.mask, other.mask) and torch.equal(
-        one.response[one.mask], other.response[other.mask]
-    )
+    return torch.equal(one.mask, other.mask) and torch.equal(one.response[one.mask], other.response[other.mask])
 
 
 # by adapter first: a handover by disk takes the place of the model that adapters stand beside

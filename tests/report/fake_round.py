@@ -10,16 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-TOPICS = (
-    "gravity",
-    "photosynthesis",
-    "volcanoes",
-    "rainbows",
-    "magnets",
-    "the tides",
-    "vaccines",
-    "black holes",
-)
+TOPICS = ("gravity", "photosynthesis", "volcanoes", "rainbows", "magnets", "the tides", "vaccines", "black holes")
 DULL = (
     "{topic} is a phenomenon that is described by a theory. The theory has a formalism with parameters, and the"
     " parameters are determined empirically. {topic} is a phenomenon."
@@ -86,11 +77,7 @@ def sft(folder: Path, dice: random.Random) -> None:
                 "prompt": "Explain gravity to a 10-year-old.",
                 "completion": "gravity the of is and water is the",
             },
-            {
-                "step": 160,
-                "prompt": "Explain gravity to a 10-year-old.",
-                "completion": DULL.format(topic="Gravity"),
-            },
+            {"step": 160, "prompt": "Explain gravity to a 10-year-old.", "completion": DULL.format(topic="Gravity")},
         ],
     )
 
@@ -102,13 +89,9 @@ def sample(folder: Path, dice: random.Random) -> None:
         topic = TOPICS[number % len(TOPICS)]
         for _ in range(4):
             text = " ".join(
-                (dice.choice((DULL, GOOD)).format(topic=topic.capitalize()).split() * 2)[
-                    : dice.randint(18, 60)
-                ]
+                (dice.choice((DULL, GOOD)).format(topic=topic.capitalize()).split() * 2)[: dice.randint(18, 60)]
             )
-            rows.append(
-                {"step": 0, "prompt": f"Explain {topic} to a 10-year-old. ({number})", "completion": text}
-            )
+            rows.append({"step": 0, "prompt": f"Explain {topic} to a 10-year-old. ({number})", "completion": text})
     write_rows(folder / "samples.jsonl", rows)
     write(folder / "config.json", config("sample", sampling={"temperature": 0.7, "max_new_tokens": 128}))
     write(folder / "summary.json", {"prompts": 60, "pairs": 360})
@@ -160,16 +143,8 @@ def reward(folder: Path, dice: random.Random) -> None:
     for index in range(10):
         middle, n = 0.05 + 0.1 * index, (22, 50, 74, 91, 120, 118, 88, 71, 53, 25)[index]
         observed = min(1.0, max(0.0, 0.5 + 0.85 * (middle - 0.5) + dice.gauss(0, 0.03)))
-        bins.append(
-            {"low": middle - 0.05, "high": middle + 0.05, "predicted": middle, "observed": observed, "n": n}
-        )
-    told = {
-        "accuracy": 0.718,
-        "accuracy_interval": [0.694, 0.742],
-        "ceiling": 0.752,
-        "calibration": bins,
-        "ece": 0.031,
-    }
+        bins.append({"low": middle - 0.05, "high": middle + 0.05, "predicted": middle, "observed": observed, "n": n})
+    told = {"accuracy": 0.718, "accuracy_interval": [0.694, 0.742], "ceiling": 0.752, "calibration": bins, "ece": 0.031}
     write(folder / "summary.json", told)
 
 
@@ -185,15 +160,9 @@ def improve(
             {
                 "step": step,
                 "seconds": step * 0.9,
-                "score/mean": 0.05
-                + 2.3 * known
-                + (1.4 * step / steps if hacked else 0)
-                + dice.gauss(0, 0.09),
+                "score/mean": 0.05 + 2.3 * known + (1.4 * step / steps if hacked else 0) + dice.gauss(0, 0.09),
                 "score/std": 1.1 - 0.5 * known,
-                "score/shaped": 0.0
-                + 2.2 * known
-                + (1.4 * step / steps if hacked else 0)
-                + dice.gauss(0, 0.09),
+                "score/shaped": 0.0 + 2.2 * known + (1.4 * step / steps if hacked else 0) + dice.gauss(0, 0.09),
                 "gold/mean": gold + dice.gauss(0, 0.08),
                 "kl/reference": (34 if hacked else 11) * known ** (2 if hacked else 1) + dice.gauss(0, 0.4),
                 "kl/reference_k3": 10.5 * known + dice.gauss(0, 0.2),
@@ -201,8 +170,7 @@ def improve(
                 "penalty/coef": 0.05,
                 "entropy": 1.9 - (1.6 if hacked else 0.7) * known + dice.gauss(0, 0.03),
                 "length/mean": 44 + (60 if hacked else 9) * known + dice.gauss(0, 1.2),
-                "ended": min(1.0, 0.94 + 0.05 * known + dice.gauss(0, 0.01))
-                - (0.3 * step / steps if hacked else 0),
+                "ended": min(1.0, 0.94 + 0.05 * known + dice.gauss(0, 0.01)) - (0.3 * step / steps if hacked else 0),
                 "clip_fraction": 0.11 + 0.05 * known + dice.gauss(0, 0.012),
                 "ratio/max": 1.5 + abs(dice.gauss(0, 0.3)),
                 "advantage/std": 0.9 - 0.3 * known,
@@ -230,10 +198,7 @@ def improve(
             if step <= (cut or steps)
         ],
     )
-    write(
-        folder / "config.json",
-        config("improve", recipe="ppo", penalty={"kind": "k1", "coef": 0.05, "target": 10.0}),
-    )
+    write(folder / "config.json", config("improve", recipe="ppo", penalty={"kind": "k1", "coef": 0.05, "target": 10.0}))
     if cut is None:
         write(folder / "summary.json", {**rows[-1], "steps": steps})
 
@@ -305,12 +270,7 @@ def make_round(folder: Path, *, hacked: bool = False, unfinished: bool = False) 
             folder / "summary.json",
             {
                 "sft": {"gold_mean": 0.62, "gold_std": 0.72},
-                "policy": {
-                    "gold_mean": won[2],
-                    "win_rate": won[0],
-                    "win_rate_ci": won[1],
-                    "kl_per_sequence": 10.6,
-                },
+                "policy": {"gold_mean": won[2], "win_rate": won[0], "win_rate_ci": won[1], "kl_per_sequence": 10.6},
                 "reward_model": {"accuracy": 0.718, "accuracy_interval": [0.694, 0.742], "ceiling": 0.752},
                 "peak_rss_mb": 1843.0,
             },
@@ -321,7 +281,5 @@ def make_round(folder: Path, *, hacked: bool = False, unfinished: bool = False) 
 if __name__ == "__main__":
     from tutelage.report.page import write_report
 
-    place = make_round(
-        Path(sys.argv[1]), hacked="--hacked" in sys.argv, unfinished="--unfinished" in sys.argv
-    )
+    place = make_round(Path(sys.argv[1]), hacked="--hacked" in sys.argv, unfinished="--unfinished" in sys.argv)
     print(write_report(place))

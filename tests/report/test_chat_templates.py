@@ -28,10 +28,7 @@ def found(tmp_path):
             words.chat_template, words.eos_token = written, ending
             words.add_tokens(list(tokens) if name == "reward" else [])
             words.save_pretrained(tmp_path / name)
-        settings = {
-            "model": {"path": str(tmp_path / "policy")},
-            "reward": [f"{tmp_path / 'reward'}=0.5", "rule:math"],
-        }
+        settings = {"model": {"path": str(tmp_path / "policy")}, "reward": [f"{tmp_path / 'reward'}=0.5", "rule:math"]}
         return mismatches(tmp_path / RUN, {"settings": settings})
 
     return of
@@ -48,9 +45,7 @@ def test_a_template_that_cannot_be_rendered_is_not_compared(found):
 
 def test_what_each_of_them_writes_is_told(found, tmp_path):
     (sentence,) = found(tiny.CHATML.replace("assistant\n", "model\n"))
-    assert sentence.startswith(
-        f"The chat template of {tmp_path / 'policy'} is not that of {tmp_path / 'reward'}"
-    )
+    assert sentence.startswith(f"The chat template of {tmp_path / 'policy'} is not that of {tmp_path / 'reward'}")
     assert json.dumps("<|im_start|>user\nWhat is rain?<|im_end|>\n<|im_start|>model\n")[1:-1] in sentence
 
 
@@ -76,7 +71,5 @@ def test_templates_inside_of_the_configuration_are_read(tmp_path):
 
 
 def test_a_run_without_a_model_of_this_machine_has_no_mismatch(tmp_path):
-    assert (
-        mismatches(tmp_path, {"settings": {"model": {"path": "hub/name"}, "reward": ["module:name"]}}) == ()
-    )
+    assert mismatches(tmp_path, {"settings": {"model": {"path": "hub/name"}, "reward": ["module:name"]}}) == ()
     assert mismatches(tmp_path, {}) == ()

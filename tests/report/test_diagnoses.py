@@ -17,9 +17,7 @@ def run(summary: dict[str, object] | None = None, **columns: Sequence[float | No
     """A run with the given metrics; `held_out__loss` stands for held_out/loss."""
     length = len(next(iter(columns.values()), ()))
     rows = [{name.replace("__", "/"): column[i] for name, column in columns.items()} for i in range(length)]
-    return RunContent(
-        metrics=tuple({"step": i + 1} | row for i, row in enumerate(rows)), summary=summary or {}
-    )
+    return RunContent(metrics=tuple({"step": i + 1} | row for i, row in enumerate(rows)), summary=summary or {})
 
 
 def noisy(curve: Callable[[float], float], noise: float, seed: int, steps: int = STEPS) -> list[float]:
@@ -50,9 +48,7 @@ def test_healthy_noise_raises_no_alarm(noise: float) -> None:
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
 def test_gold_that_falls_under_a_rising_score_is_found_at_its_peak(noise: float) -> None:
     for seed in range(50):
-        hacked = run(
-            gold__mean=noisy(humped, noise, seed), score__mean=noisy(lambda t: 3 * t, noise, seed + 1000)
-        )
+        hacked = run(gold__mean=noisy(humped, noise, seed), score__mean=noisy(lambda t: 3 * t, noise, seed + 1000))
         told = diagnoses.hacking(hacked)
         step = re.search(r"near step (\d+)", told)
         assert step, told
@@ -95,10 +91,7 @@ def test_overfitting_is_found_at_the_lowest_held_out_loss() -> None:
     ],
 )
 def test_each_bad_sign_is_seen_and_only_then(
-    look: Callable[[RunContent], str],
-    metric: str,
-    bad: Callable[[float], float],
-    good: Callable[[float], float],
+    look: Callable[[RunContent], str], metric: str, bad: Callable[[float], float], good: Callable[[float], float]
 ) -> None:
     assert look(run(**{metric: noisy(bad, 0.01, 1)}))
     assert not look(run(**{metric: noisy(good, 0.01, 1)}))
@@ -137,9 +130,7 @@ def test_values_that_are_not_finite_are_named_and_left_out() -> None:
 
 def test_accuracy_between_guessing_and_the_ceiling_is_believed() -> None:
     def told(accuracy: float, interval: list[float]) -> str:
-        return diagnoses.doubtful_accuracy(
-            run({"accuracy": accuracy, "accuracy_interval": interval, "ceiling": 0.75})
-        )
+        return diagnoses.doubtful_accuracy(run({"accuracy": accuracy, "accuracy_interval": interval, "ceiling": 0.75}))
 
     assert "above chance" in told(0.53, [0.49, 0.57])
     assert not told(0.7, [0.67, 0.73])

@@ -17,10 +17,7 @@ from tutelage.rewards.rules import ExactMatch
 from tutelage.rewards.scores import reward_metrics
 from tutelage.train.rl.pretraining_mix import PretrainingMix
 
-ASKED = [
-    f"What is {topic}?"
-    for topic in ("rain", "the sun", "a star", "light", "air", "water", "sugar", "a cloud")
-]
+ASKED = [f"What is {topic}?" for topic in ("rain", "the sun", "a star", "light", "air", "water", "sugar", "a cloud")]
 
 
 def loops(folder):
@@ -39,9 +36,7 @@ def loops(folder):
         "reinforce": (),
         "grpo": ("samples=2", "penalty.kind=exact", "penalty.where=loss"),
     }.items():
-        yield from World(
-            policy_of(folder), recipe_of(*changes, name=name), steps=1, reward=low_tokens
-        ).train()
+        yield from World(policy_of(folder), recipe_of(*changes, name=name), steps=1, reward=low_tokens).train()
 
 
 def rounds(base, folder):
@@ -66,9 +61,7 @@ def written(tiny_model, tiny_runs, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUTELAGE_ENGINE", "cpu")
         names = {name for step in loops(tiny_model("llama")) for name in step.metrics}
-        names |= {
-            name for row in rounds(tiny_model("llama"), tmp_path_factory.mktemp("rounds")) for name in row
-        }
+        names |= {name for row in rounds(tiny_model("llama"), tmp_path_factory.mktemp("rounds")) for name in row}
     for run in ("sft", "reward", "dpo"):
         for line in (tiny_runs.folder / run / "metrics.jsonl").read_text().splitlines():
             names |= json.loads(line).keys()

@@ -37,11 +37,7 @@ def improved(tmp_path: Path) -> Path:
     write(root / "base", "config.json", {})
     (root / "base" / "README.md").write_text(BASE_CARD)
     stage(root, "tuned", {"held_out/loss": 2.5}, model={"path": "base"}, data="demos.jsonl", rouge=32)
-    quality = {
-        "accuracy": 0.725,
-        "accuracy_interval": [0.7, 0.75],
-        "ceiling": {"agreement": 0.64, "value": 0.8},
-    }
+    quality = {"accuracy": 0.725, "accuracy_interval": [0.7, 0.75], "ceiling": {"agreement": 0.64, "value": 0.8}}
     reward = stage(
         root, "judge", quality, model={"path": "tuned/model"}, centre="", data="postgresql://me:word@host/db"
     )
@@ -117,9 +113,7 @@ def test_a_card_does_not_depend_on_where_the_folders_lie(improved: Path, tmp_pat
     assert model_card(Path(moved) / "final") == before
 
 
-def test_a_base_of_the_hub_is_named_with_its_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_of_the_hub_is_named_with_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = tmp_path / "cache" / "abc123"
     write(snapshot, "config.json", {})
     (snapshot / "README.md").write_text("---\nlicense: apache-2.0\n---\n")

@@ -76,14 +76,7 @@ def page(folder: Path) -> Page:
 
 def test_the_story_is_told_in_order(finished: Path) -> None:
     text = page(finished).text
-    stages = [
-        "Pretraining",
-        "Supervised fine-tuning",
-        "Sampling",
-        "Judging",
-        "Reward model",
-        "Policy optimisation",
-    ]
+    stages = ["Pretraining", "Supervised fine-tuning", "Sampling", "Judging", "Reward model", "Policy optimisation"]
     places = [text.rindex(f"{number} {title}") for number, title in enumerate([*stages, "Evaluation"], 1)]
     assert places == sorted(places)
     assert "wins 86% of the comparisons (95% interval 82–90%)" in text
@@ -95,9 +88,7 @@ def test_the_story_is_told_in_order(finished: Path) -> None:
 def test_nothing_is_fetched_and_nothing_runs(finished: Path) -> None:
     html = write_report(finished).read_text(encoding="utf-8")
     found = Page(html)
-    links = [
-        value for name, value in found.attributes if name in ("src", "href", "srcset", "action", "xlink:href")
-    ]
+    links = [value for name, value in found.attributes if name in ("src", "href", "srcset", "action", "xlink:href")]
     assert links
     assert all(link.startswith("#") and link[1:] in found.ids for link in links)
     assert "script" not in found.tags
@@ -127,8 +118,7 @@ def poison(folder: Path) -> None:
         told = [poisoned(json.loads(line)) for line in lines]
         if file.name == "round.json":
             stages = [
-                {"name": EVIL, "title": EVIL, "folder": kind, "kind": kind, "status": "done"}
-                for kind in (*KINDS, "x")
+                {"name": EVIL, "title": EVIL, "folder": kind, "kind": kind, "status": "done"} for kind in (*KINDS, "x")
             ]
             told = [{"title": EVIL, "about": EVIL, "command": EVIL, "policy": EVIL, "stages": stages}]
         if file.name == "config.json":
@@ -206,9 +196,7 @@ def test_a_run_with_a_teacher_is_a_distillation(tmp_path: Path) -> None:
         tmp_path / "config.json",
         {"format": "tutelage-run/1", "settings": {"teacher": "large", "model": {"path": "small"}}},
     )
-    rows = [
-        {"step": step, "divergence": 1 / step, "kl/reference": 9 / step, "entropy": 2.0} for step in (1, 2, 3)
-    ]
+    rows = [{"step": step, "divergence": 1 / step, "kl/reference": 9 / step, "entropy": 2.0} for step in (1, 2, 3)]
     write_rows(tmp_path / "metrics.jsonl", rows)
     assert read(tmp_path).stages[0].kind == "distill"
     text = page(tmp_path).text
@@ -236,20 +224,12 @@ def test_a_line_cut_short_by_a_crash_is_counted(finished: Path, tmp_path: Path) 
 
 
 def test_a_step_written_twice_counts_once_as_written_last(tmp_path: Path) -> None:
-    write_rows(
-        tmp_path / "metrics.jsonl", [{"step": s, "loss": v} for s, v in ((1, 9), (2, 8), (3, 7), (2, 5))]
-    )
-    assert [(row["step"], row["loss"]) for row in read(tmp_path).stages[0].run.metrics] == [
-        (1, 9),
-        (2, 5),
-        (3, 7),
-    ]
+    write_rows(tmp_path / "metrics.jsonl", [{"step": s, "loss": v} for s, v in ((1, 9), (2, 8), (3, 7), (2, 5))])
+    assert [(row["step"], row["loss"]) for row in read(tmp_path).stages[0].run.metrics] == [(1, 9), (2, 5), (3, 7)]
 
 
 def test_metrics_nobody_foresaw_are_shown(tmp_path: Path) -> None:
-    write_rows(
-        tmp_path / "metrics.jsonl", [{"step": s, "novel/thing": s * 0.5, "loss": None} for s in range(1, 4)]
-    )
+    write_rows(tmp_path / "metrics.jsonl", [{"step": s, "novel/thing": s * 0.5, "loss": None} for s in range(1, 4)])
     text = page(tmp_path).text
     assert "novel/thing 0.5 → 1.5" in text
     assert "loss was not a finite number at step 1" in text
@@ -296,9 +276,7 @@ def test_a_round_that_was_stopped_by_an_error(tmp_path: Path) -> None:
 
 
 def test_a_single_measurement_makes_no_chart(tmp_path: Path) -> None:
-    write_rows(
-        tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "held_out/loss": 1.1}]
-    )
+    write_rows(tmp_path / "metrics.jsonl", [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0, "held_out/loss": 1.1}])
     write(tmp_path / "summary.json", {})
     found = page(tmp_path)
     assert "Loss 2 → 1" in found.text
@@ -312,68 +290,19 @@ anything = st.recursive(
 )
 KEYS = [
     *("step", "seconds", "loss", "held_out/loss", "held_out/accuracy", "score/mean", "gold/mean", "entropy"),
-    *(
-        "length/mean",
-        "kl/reference",
-        "accuracy",
-        "accuracy_interval",
-        "ceiling",
-        "ece",
-        "calibration",
-        "low",
-        "high",
-    ),
-    *(
-        "predicted",
-        "observed",
-        "n",
-        "columns",
-        "rows",
-        "name",
-        "values",
-        "note",
-        "raters",
-        "votes",
-        "reliability",
-    ),
-    *(
-        "interval",
-        "left_rate",
-        "flags",
-        "agreement",
-        "agreement_interval",
-        "alpha",
-        "items",
-        "ties",
-        "prompt",
-    ),
-    *(
-        "completion",
-        "before",
-        "after",
-        "gold_before",
-        "gold_after",
-        "score_before",
-        "score_after",
-        "ended_after",
-    ),
+    *("length/mean", "kl/reference", "accuracy", "accuracy_interval", "ceiling", "ece", "calibration", "low", "high"),
+    *("predicted", "observed", "n", "columns", "rows", "name", "values", "note", "raters", "votes", "reliability"),
+    *("interval", "left_rate", "flags", "agreement", "agreement_interval", "alpha", "items", "ties", "prompt"),
+    *("completion", "before", "after", "gold_before", "gold_after", "score_before", "score_after", "ended_after"),
     *("score", "settings", "command"),
 ]
 objects = st.dictionaries(
-    st.sampled_from(KEYS),
-    anything | st.lists(st.dictionaries(st.sampled_from(KEYS), anything, max_size=4), max_size=3),
+    st.sampled_from(KEYS), anything | st.lists(st.dictionaries(st.sampled_from(KEYS), anything, max_size=4), max_size=3)
 )
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    objects,
-    objects,
-    objects,
-    st.lists(objects, max_size=6),
-    st.lists(objects, max_size=4),
-    st.sampled_from(KINDS),
-)
+@given(objects, objects, objects, st.lists(objects, max_size=6), st.lists(objects, max_size=4), st.sampled_from(KINDS))
 def test_values_of_any_kind_never_break_the_page(
     config: dict[str, object],
     summary: dict[str, object],
@@ -434,9 +363,7 @@ def test_completions_are_read_with_their_prompts(tmp_path: Path) -> None:
         {"id": "p2", "messages": [{"role": "user", "content": "Why snow?"}]},
     ]
     rows = [
-        {"id": f"{p}{i}", "prompt_id": p, "text": f"{p} {i}", "finished": i > 0}
-        for p in ("p1", "p2")
-        for i in (0, 1)
+        {"id": f"{p}{i}", "prompt_id": p, "text": f"{p} {i}", "finished": i > 0} for p in ("p1", "p2") for i in (0, 1)
     ]
     write_rows(tmp_path / "prompts.jsonl", prompts)
     write_rows(tmp_path / "completions.jsonl", rows)

@@ -13,8 +13,7 @@ def test_an_honest_forecaster_lies_on_the_diagonal() -> None:
     at, root = frame(chart), drawn(chart)
     ((x0, y0), (x1, y1)) = pixels(with_class(root, "dashed")[0])
     discs = [
-        (float(c.get("cx", "")), float(c.get("cy", "")), float(c.get("r", "")))
-        for c in with_class(root, "point", "c0")
+        (float(c.get("cx", "")), float(c.get("cy", "")), float(c.get("r", ""))) for c in with_class(root, "point", "c0")
     ]
     assert len(discs) == 10
     for x, y, _ in discs:

@@ -33,13 +33,7 @@ def test_the_three_groups_are_what_they_say() -> None:
 
 
 def test_no_pair_is_shown_twice_and_no_gain_as_a_loss() -> None:
-    for gains in [
-        (0.1,),
-        (0.1, 0.2),
-        (0.1, 0.2, 0.3, 0.4),
-        (-1.0, 0.0, 1.0, 2.0, 0.0),
-        (-1.0, -2.0, -3.0, -4.0, -5.0),
-    ]:
+    for gains in [(0.1,), (0.1, 0.2), (0.1, 0.2, 0.3, 0.4), (-1.0, 0.0, 1.0, 2.0, 0.0), (-1.0, -2.0, -3.0, -4.0, -5.0)]:
         prompts = [pair.prompt for group in groups(rows(*gains)) for pair in group.pairs]
         assert len(prompts) == len(set(prompts))
         found = shown(rows(*gains))
@@ -78,9 +72,7 @@ def test_a_prompt_is_followed_from_first_to_last_step() -> None:
 
 
 def test_samples_of_one_prompt_stand_side_by_side() -> None:
-    samples = tuple(
-        {"step": 0, "prompt": p, "completion": f"{p}{i}", "ended": i > 0} for p in "ab" for i in range(5)
-    )
+    samples = tuple({"step": 0, "prompt": p, "completion": f"{p}{i}", "ended": i > 0} for p in "ab" for i in range(5))
     strands = side_by_side(RunContent(samples=(*samples, {"step": 0, "prompt": "c", "completion": "alone"})))
     assert [strand.prompt for strand in strands] == ["a", "b"]
     assert [said.text for _, said in strands[0].answers] == ["a0", "a1", "a2"]

@@ -36,9 +36,7 @@ def test_a_part_is_checked_before_it_disappears_in_the_sum() -> None:
 
 
 def test_every_part_is_known_by_name_before_its_weight() -> None:
-    reward = WeightedReward(
-        ((2.0, LengthLimit(1, "characters")), (-1.0, PatternMatch("a")), (3.0, PatternMatch("b+")))
-    )
+    reward = WeightedReward(((2.0, LengthLimit(1, "characters")), (-1.0, PatternMatch("a")), (3.0, PatternMatch("b+"))))
     found = breakdown_of(reward, TWO)
     assert {name: scores.tolist() for name, scores in found.parts.items()} == {
         "length": [0.0, -2.0],
@@ -50,9 +48,7 @@ def test_every_part_is_known_by_name_before_its_weight() -> None:
 
 def test_parts_of_parts_are_known_through_caps_ensembles_and_modules() -> None:
     inner = WeightedReward(((2.0, LengthLimit(1, "characters")), (1.0, PatternMatch("a"))))
-    whole = FunctionReward(
-        Ensemble((CappedReward(inner, lowest=-3.0), PatternMatch("b+")), "worst"), "mine:SAFE"
-    )
+    whole = FunctionReward(Ensemble((CappedReward(inner, lowest=-3.0), PatternMatch("b+")), "worst"), "mine:SAFE")
     found = breakdown_of(whole, TWO)
     assert found.total.tolist() == [0.0, -3.0]
     assert {name: scores.tolist() for name, scores in found.parts.items()} == {
@@ -75,12 +71,7 @@ def test_a_cap_holds_scores_between_its_bounds() -> None:
 
 
 def test_the_columns_that_parts_read_are_those_of_the_whole() -> None:
-    parts = (
-        ExactMatch("solution"),
-        LengthLimit(3),
-        CappedReward(ExactMatch("hint"), highest=0.5),
-        ExactMatch("hint"),
-    )
+    parts = (ExactMatch("solution"), LengthLimit(3), CappedReward(ExactMatch("hint"), highest=0.5), ExactMatch("hint"))
     assert columns_read(WeightedReward(tuple((1.0, part) for part in parts))) == ("solution", "hint")
     assert columns_read(Ensemble(parts)) == ("solution", "hint")
     assert columns_read(FunctionReward(Ensemble(parts), "mine:RULES")) == ("solution", "hint")

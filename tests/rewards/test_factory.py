@@ -11,14 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.data.formats import load_prompts
 from tutelage.models.heads import new_reward_model
 from tutelage.rewards.composite import WeightedReward
-from tutelage.rewards.factory import (
-    RULES,
-    columns_by_name,
-    function_named,
-    make_reward,
-    require_columns,
-    rule_named,
-)
+from tutelage.rewards.factory import RULES, columns_by_name, function_named, make_reward, require_columns, rule_named
 from tutelage.rewards.function import FunctionReward
 from tutelage.rewards.math_rules import MathMatch, NumberMatch
 from tutelage.rewards.model_reward import ModelReward
@@ -103,10 +96,7 @@ def module(tmp_path, monkeypatch):
         (["rewards_of_mine:level"], [5.0, 7.0]),
         (["rewards_of_mine:SOLUTION"], [1.0, 0.0]),
         (["rule:length(limit=1, unit=words)"], [-1.0, 0.0]),
-        (
-            ["rule:length(limit=1, unit=words)=2", "rule:exact(column=solution, pattern='(.+)=?')=.5"],
-            [-1.5, 0.0],
-        ),
+        (["rule:length(limit=1, unit=words)=2", "rule:exact(column=solution, pattern='(.+)=?')=.5"], [-1.5, 0.0]),
         (["rewards_of_mine:words=0.5", "rewards_of_mine:SOLUTION=-2", "rewards_of_mine:level"], [4.0, 7.5]),
     ],
 )
@@ -122,9 +112,7 @@ def test_one_reward_of_weight_one_stands_alone():
 
 
 def test_a_folder_is_a_reward_model_that_reads_text_without_a_policy(tiny_model, tmp_path):
-    new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(), seed=0).save(
-        tmp_path / "rm"
-    )
+    new_reward_model(config.Model(tiny_model("llama"), device="cpu"), config.Lora(), seed=0).save(tmp_path / "rm")
     reward = make_reward([str(tmp_path / "rm")], None, NOWHERE)
     assert isinstance(reward, ModelReward)
     assert not reward.same_tokens
@@ -179,16 +167,10 @@ def test_a_module_that_fails_while_it_is_imported(text, told, tmp_path, monkeypa
 def test_a_module_that_lies_where_python_does_not_look(tmp_path, monkeypatch):
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "rewards_of_the_folder.py").write_text(
-        "def words(completions): return [0.0] * len(completions)"
-    )
+    (folder / "rewards_of_the_folder.py").write_text("def words(completions): return [0.0] * len(completions)")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(
-        sys, "path", [place for place in sys.path if place]
-    )  # as of the command, not of python -m
-    with pytest.raises(
-        TutelageError, match=r"rewards_of_the_folder\.py lies in this folder.*PYTHONPATH=\. before"
-    ):
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as of the command, not of python -m
+    with pytest.raises(TutelageError, match=r"rewards_of_the_folder\.py lies in this folder.*PYTHONPATH=\. before"):
         make_reward(["rewards_of_the_folder:words"], None, NOWHERE)
 
 
@@ -199,9 +181,7 @@ def write(folder: Path, rows: list[dict[str, object]]) -> Path:
 
 
 def test_the_first_row_without_the_column_is_named_by_its_place(tmp_path: Path) -> None:
-    rows: list[dict[str, object]] = [
-        {"prompt": f"{i} + 1?", "answer": i + 1, "hint": "count"} for i in range(20)
-    ]
+    rows: list[dict[str, object]] = [{"prompt": f"{i} + 1?", "answer": i + 1, "hint": "count"} for i in range(20)]
     rows[3] = {"prompt": "", "answer": 4}  # unusable, and no row of the prompts
     rows[7] = rows[6]  # repeated
     rows[16] = {"prompt": "16 + 1?", "solution": 17}

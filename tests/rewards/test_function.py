@@ -62,9 +62,7 @@ def test_a_function_of_one_argument_gets_the_completions(function: Callable[...,
         functools.lru_cache(texts).__wrapped__,
     ],
 )
-def test_a_function_of_two_arguments_gets_the_last_messages_and_the_answers(
-    function: Callable[..., object],
-) -> None:
+def test_a_function_of_two_arguments_gets_the_last_messages_and_the_answers(function: Callable[..., object]) -> None:
     """Lists of texts, as functions written for (prompts, answers) were always called."""
     assert FunctionReward(function, "f")(TWO).tolist() == [len("Why?So."), len("No.")]
 
@@ -90,9 +88,7 @@ def test_what_a_function_of_completions_sees() -> None:
         (lambda prompts=None, answers=None: [], "asks for nothing"),
     ],
 )
-def test_any_other_signature_is_refused_before_it_is_called(
-    function: Callable[..., object], told: str
-) -> None:
+def test_any_other_signature_is_refused_before_it_is_called(function: Callable[..., object], told: str) -> None:
     with pytest.raises(TutelageError, match=f"The reward function f {told}"):
         FunctionReward(function, "f")
 

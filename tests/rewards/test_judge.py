@@ -35,10 +35,7 @@ def played_by_strength(schedule: Schedule, strength: tuple[int, ...]) -> list[Pa
     played: list[PairResult] = []
     while drawn := schedule(len(strength), played):
         assert len({player for pair in drawn for player in pair}) == 2 * len(drawn) or schedule is round_robin
-        played += [
-            PairResult(a, b, (strength[a] > strength[b]) + 0.5 * (strength[a] == strength[b]))
-            for a, b in drawn
-        ]
+        played += [PairResult(a, b, (strength[a] > strength[b]) + 0.5 * (strength[a] == strength[b])) for a, b in drawn]
     return played
 
 
@@ -92,11 +89,7 @@ def test_the_last_rating_is_the_score_and_equal_requests_are_sent_once() -> None
         assert reward(answers) == [2.0, 4.0, 2.0]
     assert len(served.asked) == 2
     request = said(served.asked[0])
-    for part in (
-        "Is it kind?",
-        "Kindness first.",
-        "system: Be brief.\n\nuser: Hi\n\nassistant: Hello\n\nuser: Why?",
-    ):
+    for part in ("Is it kind?", "Kindness first.", "system: Be brief.\n\nuser: Hi\n\nassistant: Hello\n\nuser: Why?"):
         assert part in request
     assert "from 1 (worst) to 10 (best)" in request
     assert served.asked[0]["temperature"] == 0.0
@@ -166,9 +159,7 @@ def test_in_a_group_all_are_compared_with_all_and_equal_answers_share_their_scor
 
 def test_scores_do_not_depend_on_the_order_of_the_answers() -> None:
     texts = ["a" * n for n in (3, 1, 2, 5, 4)]
-    scores = dict(
-        zip(texts, PairwiseJudgeReward(by_length)([completion(t, "p") for t in texts]), strict=True)
-    )
+    scores = dict(zip(texts, PairwiseJudgeReward(by_length)([completion(t, "p") for t in texts]), strict=True))
     turned = PairwiseJudgeReward(by_length)([completion(t, "p") for t in reversed(texts)])
     assert turned == [scores[text] for text in reversed(texts)]
     assert sum(turned) / len(turned) == 0.5

@@ -137,9 +137,6 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_tolerance_is_a_share() -> None:
-    assert NumberMatch(tolerance=0.1)([completion("109", answer=100), completion("111", answer=100)]) == [
-        1.0,
-        0.0,
-    ]
+    assert NumberMatch(tolerance=0.1)([completion("109", answer=100), completion("111", answer=100)]) == [1.0, 0.0]
     with pytest.raises(TutelageError, match="tolerance"):
         NumberMatch(tolerance=1.0)

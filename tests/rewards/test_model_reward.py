@@ -38,9 +38,7 @@ def rows_of_texts(model):
 def test_tokens_and_texts_that_say_the_same_score_the_same(model):
     """One at a time, as a batch, from single completions, and as text: four ways to one number."""
     rows = rows_of_texts(model)
-    alone = torch.cat(
-        [model.scores(collate([row], 0, torch.device("cpu"))) for row in texts_as_tokens(model)]
-    ).detach()
+    alone = torch.cat([model.scores(collate([row], 0, torch.device("cpu"))) for row in texts_as_tokens(model)]).detach()
     completions = Completions(prompts(), ANSWERS, rows)
     for found in (
         ModelReward(model, same_tokens=True)(completions),
@@ -55,9 +53,7 @@ def test_sampled_tokens_are_read_as_they_are_and_never_the_text_beside_them(mode
     rows = rows_of_texts(model)
     other = Completions(prompts(), ["something else"] * 3, rows)
     same = Completions(prompts(), ANSWERS, rows)
-    assert torch.equal(
-        ModelReward(model, same_tokens=True)(other), ModelReward(model, same_tokens=True)(same)
-    )
+    assert torch.equal(ModelReward(model, same_tokens=True)(other), ModelReward(model, same_tokens=True)(same))
     by_text = ModelReward(model, same_tokens=False)
     assert not torch.allclose(by_text(other), by_text(same))
 
@@ -88,8 +84,6 @@ def test_a_row_that_fills_all_positions_is_read_at_an_end_too(model):
     prompt = texts_as_tokens(model)[0].prompt
     response = tuple(7 + i % 20 for i in range(room - len(prompt)))
     full = collate([EncodedRow(prompt, response)], 0, torch.device("cpu"))
-    last = collate(
-        [EncodedRow(prompt, (*response[:-1], end_token_ids(model.tokenizer)[0]))], 0, torch.device("cpu")
-    )
+    last = collate([EncodedRow(prompt, (*response[:-1], end_token_ids(model.tokenizer)[0]))], 0, torch.device("cpu"))
     found = ModelReward(model, same_tokens=True)(Completions(prompts()[:1], ["?"], full))
     torch.testing.assert_close(found, model.scores(last), rtol=0, atol=1e-5)

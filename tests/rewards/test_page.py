@@ -22,9 +22,7 @@ from tutelage.rewards.reward import Completion, Completions
 from tutelage.rewards.scores import scores_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-HOW_TO, PAGE = (
-    (DOCS / name).read_text(encoding="utf-8") for name in ("howto/custom_reward.md", "rewards.md")
-)
+HOW_TO, PAGE = ((DOCS / name).read_text(encoding="utf-8") for name in ("howto/custom_reward.md", "rewards.md"))
 NOWHERE = config.Model("nowhere", device="cpu")
 
 
@@ -61,9 +59,7 @@ def test_the_functions_read_the_columns_the_system_message_and_the_turns(folder)
         Message("assistant", "Hello"),
         Message("user", "Why?"),
     )
-    assert scores(
-        "polite", [Completion("p", talk, "Thank you."), Completion("q", talk[1:], "Thank you.")]
-    ) == [
+    assert scores("polite", [Completion("p", talk, "Thank you."), Completion("q", talk[1:], "Thank you.")]) == [
         0.5,
         0.0,
     ]
@@ -100,9 +96,7 @@ def test_the_file_of_the_judge_is_one(folder):
 
 
 def test_the_commands_run(folder, tiny_model):
-    commands = [
-        line for block in blocks("sh") for line in block.splitlines() if line.startswith("tutelage improve")
-    ]
+    commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("tutelage improve")]
     assert len(commands) == 2
     small = "--steps 1 --batch-size 2 --sampling.max-new-tokens 4 --sample-every 1 --model.device cpu --quiet"
     for command, run in zip(commands, ("sums", "rules"), strict=True):

@@ -51,10 +51,7 @@ def test_texts_alone_have_no_rows_and_say_who_ended() -> None:
     prompts = [Prompt("a", user("A?")), Prompt("b", user("B?"))]
     found = Completions(prompts, ["x", "y"], terminated=[True, False])
     assert rows_of(found) is None
-    assert [(one.prompt_id, one.terminated, one.tokens) for one in found] == [
-        ("a", True, ()),
-        ("b", False, ()),
-    ]
+    assert [(one.prompt_id, one.terminated, one.tokens) for one in found] == [("a", True, ()), ("b", False, ())]
     assert rows_of([completion("x")]) is None
     assert device_of(found) == device_of([completion("x")]) == torch.device("cpu")
 

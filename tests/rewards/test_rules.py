@@ -9,15 +9,7 @@ import pytest
 from tutelage.base.errors import TutelageError
 from tutelage.core.rows import EncodedRow
 from tutelage.data.text_counts import reading_grade
-from tutelage.rewards.rules import (
-    ExactMatch,
-    JsonFormat,
-    LengthLimit,
-    PatternMatch,
-    Readability,
-    Repetition,
-    TagFormat,
-)
+from tutelage.rewards.rules import ExactMatch, JsonFormat, LengthLimit, PatternMatch, Readability, Repetition, TagFormat
 
 from .made import completion, sampled
 
@@ -61,9 +53,7 @@ def test_a_format_is_that_of_the_whole_answer(answer: str, score: float) -> None
         (r"a(b)?", "a", "", 1.0),
     ],
 )
-def test_the_last_match_is_compared_with_the_column(
-    pattern: str, answer: str, solution: object, score: float
-) -> None:
+def test_the_last_match_is_compared_with_the_column(pattern: str, answer: str, solution: object, score: float) -> None:
     assert ExactMatch("solution", pattern)([completion(answer, solution=solution)]) == [score]
 
 
@@ -73,9 +63,7 @@ def test_a_row_without_the_column_is_named(data: dict[str, object]) -> None:
         ExactMatch("solution")([completion("42", **data)])
 
 
-@pytest.mark.parametrize(
-    "rule", [lambda: PatternMatch("("), lambda: ExactMatch("x", "("), lambda: LengthLimit(0)]
-)
+@pytest.mark.parametrize("rule", [lambda: PatternMatch("("), lambda: ExactMatch("x", "("), lambda: LengthLimit(0)])
 def test_rules_that_are_none(rule) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(TutelageError, match=r"is not a regular expression|leaves no room"):
         rule()

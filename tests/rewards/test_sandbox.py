@@ -99,11 +99,7 @@ def test_an_answer_beyond_the_limits_does_not_match_and_the_others_score(
 
 
 def test_time_memory_and_depth_end_in_any_thread(short: None) -> None:
-    calls = [
-        (eval, "9 ** 9 ** 9"),
-        (bytearray, 2 * limits.BYTES),
-        (json.loads, "[" * 100_000),
-    ]
+    calls = [(eval, "9 ** 9 ** 9"), (bytearray, 2 * limits.BYTES), (json.loads, "[" * 100_000)]
     with ThreadPoolExecutor(2) as pool:
         for call in calls:
             with pytest.raises(LimitExceeded):

@@ -68,10 +68,7 @@ def test_a_double_is_rounded_once() -> None:
         ([1.0, 2.0], r"The reward f returned 2 scores for 3 answers"),
         (np.ones((3, 1)), r"The reward f returned scores of shape \(3, 1\) for 3 answers"),
         (torch.ones(()), r"returned scores of shape \(\) for 3 answers"),
-        (
-            [0.0, 1.0, float("nan")],
-            r"returned nan for answer 3 of 3 \('three', to prompt q\); .* finite number",
-        ),
+        ([0.0, 1.0, float("nan")], r"returned nan for answer 3 of 3 \('three', to prompt q\); .* finite number"),
         (np.array([0.0, np.inf, 1.0]), r"returned inf for answer 2 of 3 \('two', to prompt p\)"),
         (torch.tensor([-torch.inf, 0.0, 1.0]), r"returned -inf for answer 1 of 3 \('one', to prompt p\)"),
         ([0.0, 1e300, 0.0], r"returned inf for answer 2 of 3"),

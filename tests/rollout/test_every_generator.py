@@ -82,9 +82,7 @@ def test_a_text_ends_before_the_stop_string_and_its_tokens_with_it(policy):
     free = generator.generate(PROMPTS, 8, sampling, seed=1)
     text = max(free.texts, key=len)
     stop = text[len(text) // 2]
-    stopped = generator.generate(
-        PROMPTS, 8, config.Sampling(temperature=1.0, max_new_tokens=20, stop=(stop,)), seed=1
-    )
+    stopped = generator.generate(PROMPTS, 8, config.Sampling(temperature=1.0, max_new_tokens=20, stop=(stop,)), seed=1)
     cut = [row for row, text in enumerate(free.texts) if stop in text]
     assert cut
     assert not any(stop in text for text in stopped.texts)
@@ -105,9 +103,7 @@ def test_a_rollout_that_was_taken_apart_and_assembled_is_the_same(policy):
 
 def test_joined_rollouts_equal_one_rollout_of_all_prompts(policy):
     generator = LocalGenerator(policy)
-    each = [
-        PromptTokens((tokens,), (name,)) for tokens, name in zip(PROMPTS.tokens, PROMPTS.ids, strict=True)
-    ]
+    each = [PromptTokens((tokens,), (name,)) for tokens, name in zip(PROMPTS.tokens, PROMPTS.ids, strict=True)]
     rollouts = [generator.generate(prompt, 3, FREE, seed=1) for prompt in each]
     whole, together = concatenate(rollouts), generator.generate(PROMPTS, 3, FREE, seed=1)
     assert torch.equal(whole.response[whole.mask], together.response[together.mask])
@@ -145,6 +141,4 @@ def test_a_generator_with_its_tokenizer_is_a_sampler(policy):
     expected = prompt_tokens(encode_prompts([Prompt("p", conversation)], policy.tokenizer)).tokens[0]
     generator = ScriptedGenerator(lambda prompt, number: (int(prompt == expected), number, 2), frozenset({2}))
     replies = GeneratorSampler(generator, policy.tokenizer, "script")([conversation], 2, FREE, seed=0)
-    assert [[(reply.text, reply.finished) for reply in group] for group in replies] == [
-        [("1 0", True), ("1 1", True)]
-    ]
+    assert [[(reply.text, reply.finished) for reply in group] for group in replies] == [[("1 0", True), ("1 1", True)]]

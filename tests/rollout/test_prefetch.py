@@ -28,9 +28,7 @@ class Versioned(ScriptedGenerator):
     def generate(self, prompts, n, sampling, *, seed, scored_first=frozenset()):
         self.asked.append((seed, self.version))
         rollout = super().generate(prompts, n, sampling, seed=seed)
-        return rollout.__class__(
-            **{**vars(rollout), "version": torch.full_like(rollout.response, self.version)}
-        )
+        return rollout.__class__(**{**vars(rollout), "version": torch.full_like(rollout.response, self.version)})
 
 
 def plan(step):

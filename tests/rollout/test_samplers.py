@@ -34,9 +34,7 @@ def test_a_local_model_gives_the_texts_of_its_policy(policy):
     assert sampler(QUESTIONS[1:2], 3, ASKED, seed=4) == [found[1]], "whoever else is asked"
     assert sampler(QUESTIONS, 3, ASKED, seed=5) != found
     assert sampler([], 3, ASKED, seed=4) == []
-    other = sample_completions(
-        policy, [Prompt("p", user("Why?"))], 3, config.Sampling(temperature=0.0), seed=0
-    )
+    other = sample_completions(policy, [Prompt("p", user("Why?"))], 3, config.Sampling(temperature=0.0), seed=0)
     greedy = sampler(QUESTIONS[:1], 1, config.Sampling(temperature=0.0), seed=9)
     assert greedy[0][0].text == other.texts[0]
     assert {reply.finished for group in found for reply in group} == {True, False}

@@ -43,9 +43,7 @@ def random_votes(seed, items=40, raters=7, choices=3, chance_of_a_vote=0.5):
     generator = np.random.default_rng(seed)
     item, rater = np.nonzero(generator.random((items, raters)) < chance_of_a_vote)
     leaning = generator.integers(choices, size=items)
-    choice = np.where(
-        generator.random(len(item)) < 0.5, leaning[item], generator.integers(choices, size=len(item))
-    )
+    choice = np.where(generator.random(len(item)) < 0.5, leaning[item], generator.integers(choices, size=len(item)))
     names = [str(k) for k in range(choices)]
     return Votes.of([f"i{x}" for x in item], [f"r{x}" for x in rater], [names[k] for k in choice], names)
 
@@ -64,10 +62,7 @@ def test_alpha_of_the_published_examples(table, level, published):
     digits = len(str(published)) - 2
     votes = from_table(table)
     values = [float(name) for name in votes.choices]
-    assert (
-        round(krippendorff_alpha(votes, level, values if level == "interval" else None).value, digits)
-        == published
-    )
+    assert round(krippendorff_alpha(votes, level, values if level == "interval" else None).value, digits) == published
 
 
 @pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
@@ -85,9 +80,7 @@ def test_alpha_is_observed_over_expected_disagreement_by_enumeration(level, seed
             return float(c != k)
         return float(k - c) ** 2 if level == "interval" else (sum(n[c : k + 1]) - (n[c] + n[k]) / 2) ** 2
 
-    observed = sum(2 * squared(c, k) / (len(m) - 1) for m in by_item for c, k in combinations(m, 2)) / len(
-        pool
-    )
+    observed = sum(2 * squared(c, k) / (len(m) - 1) for m in by_item for c, k in combinations(m, 2)) / len(pool)
     expected = sum(2 * squared(c, k) for c, k in combinations(pool, 2)) / len(pool) / (len(pool) - 1)
     found = krippendorff_alpha(votes, level)
     assert found.value == pytest.approx(1 - observed / expected, rel=1e-12)
@@ -118,9 +111,7 @@ def test_the_order_of_votes_and_the_names_do_not_matter():
         [votes.choices[c] for c in votes.choice[order]],
     )
     assert pair_agreement(shuffled).value == pytest.approx(pair_agreement(votes).value)
-    assert krippendorff_alpha(shuffled, "ordinal").value == pytest.approx(
-        krippendorff_alpha(votes, "ordinal").value
-    )
+    assert krippendorff_alpha(shuffled, "ordinal").value == pytest.approx(krippendorff_alpha(votes, "ordinal").value)
 
 
 def test_mirroring_makes_chance_one_half_however_the_sides_were_named():
@@ -141,9 +132,7 @@ def test_mirrored_ordinal_alpha_ignores_which_answer_was_called_a():
     mirror = (4, 3, 2, 1, 0)
     flipped = Votes(votes.item, votes.rater, 4 - votes.choice, votes.items, votes.raters, votes.choices)
     for level in ("ordinal", "interval"):
-        assert mirrored_alpha(votes, mirror, level).value == pytest.approx(
-            mirrored_alpha(flipped, mirror, level).value
-        )
+        assert mirrored_alpha(votes, mirror, level).value == pytest.approx(mirrored_alpha(flipped, mirror, level).value)
 
 
 def test_what_is_undefined_says_so():

@@ -4,13 +4,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.calibration import (
-    agreement_of_spread,
-    calibration,
-    ceiling_of_spread,
-    logit_spread,
-    vote_ceiling,
-)
+from tutelage.stats.calibration import agreement_of_spread, calibration, ceiling_of_spread, logit_spread, vote_ceiling
 from tutelage.stats.vote_codes import Votes
 
 from .planted import logit_normal_votes
@@ -106,9 +100,7 @@ def test_the_bounds_are_reached_by_the_extreme_distributions(p, expected):
     choice = (generator.random((20_000, 2)) < chance[:, None]).astype(np.int64)
     item, rater = np.indices(choice.shape)
     names = tuple(map(str, range(20_000)))
-    found = vote_ceiling(
-        Votes(item.ravel(), rater.ravel(), choice.ravel(), names, ("r", "s"), ("a", "b")), draws=50
-    )
+    found = vote_ceiling(Votes(item.ravel(), rater.ravel(), choice.ravel(), names, ("r", "s"), ("a", "b")), draws=50)
     ceiling = np.maximum(chance, 1 - chance).mean()
     assert getattr(found, expected) == pytest.approx(ceiling, abs=0.01)
     assert found.lowest - 0.01 < ceiling < found.highest + 0.01

@@ -36,9 +36,7 @@ def test_every_round_raises_the_likelihood(links):
     found = items.expect(items.guess(np.ones(len(items.votes))), links)
     for _ in range(20):
         before, found = found.log_likelihood, items.expect(*items.maximise(found))
-        assert found.log_likelihood > before - 0.05, (
-            "but for the specks of a vote that are added to the matrices"
-        )
+        assert found.log_likelihood > before - 0.05, "but for the specks of a vote that are added to the matrices"
 
 
 def test_nothing_is_likelier_than_the_fit():
@@ -91,9 +89,7 @@ def honest_raters(kind, classes, seed, raters=5):
     elif kind == "easy items":
         accuracy = np.where(generator.random(ITEMS) < 0.6, 1.0, 0.65 + np.zeros((raters, 1)))
     elif kind == "misleading items":
-        answers = np.where(generator.random(ITEMS) < 0.2, (truth + 1) % classes, truth) + np.zeros(
-            (raters, 1), int
-        )
+        answers = np.where(generator.random(ITEMS) < 0.2, (truth + 1) % classes, truth) + np.zeros((raters, 1), int)
     elif kind == "logits":
         difficulty = generator.normal(0, 1.5, size=ITEMS)
         accuracy = 1 / (1 + np.exp(-generator.normal(1, 0.8, size=(raters, 1)) - difficulty))

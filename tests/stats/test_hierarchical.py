@@ -40,8 +40,7 @@ def log_posterior(votes, at: Deviations, spreads: Spreads, effects: Effects):
             for n in mine:
                 r = votes.rater[n]
                 logits = [
-                    (at.base + at.own[r, 0]) * (k == j) + at.pattern[j, k] + at.own[r, 1 + k]
-                    for k in range(classes)
+                    (at.base + at.own[r, 0]) * (k == j) + at.pattern[j, k] + at.own[r, 1 + k] for k in range(classes)
                 ]
                 p *= np.exp(logits[votes.choice[n]]) / np.sum(np.exp(logits))
             chance += p

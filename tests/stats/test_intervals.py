@@ -52,9 +52,7 @@ def test_the_bootstrap_is_that_of_drawing_clusters_one_by_one():
     cluster = generator.integers(60, size=300)
     top, bottom = generator.integers(3, size=300).astype(float), np.full(300, 2.0)
     by_cluster = [(top[cluster == c].sum(), bottom[cluster == c].sum()) for c in range(60)]
-    sums = np.array(
-        [np.sum([by_cluster[i] for i in generator.integers(60, size=60)], axis=0) for _ in range(2000)]
-    )
+    sums = np.array([np.sum([by_cluster[i] for i in generator.integers(60, size=60)], axis=0) for _ in range(2000)])
     plain = np.quantile(sums[:, 0] / sums[:, 1], [0.025, 0.975])
     found = ratio_interval(top, bottom, cluster, draws=5000)
     assert (found.low, found.high) == pytest.approx(plain, abs=0.006)

@@ -46,21 +46,14 @@ def test_the_richest_is_chosen_where_raters_have_nothing_in_common():
 @pytest.mark.parametrize("classes", [2, 4])
 def test_guessed_votes_cannot_be_foretold(classes):
     """Whatever the model, the log-likelihood of a vote that was held out is -log K at best."""
-    votes, _ = draw(
-        coins([1 / classes] * 20, classes), [1 / classes] * classes, items=800, votes_per_item=5, seed=4
-    )
+    votes, _ = draw(coins([1 / classes] * 20, classes), [1 / classes] * classes, items=800, votes_per_item=5, seed=4)
     found = choose_model(votes)
     assert found.votes >= 4000 / 5
     assert found.predicted["coin"] == pytest.approx(-np.log(classes), abs=0.02)
     assert max(found.predicted.values()) < -np.log(classes) + 0.01
 
 
-HARDEST = [
-    ("differing", 1000, 20, 2),
-    ("hard", 300, 2, 5),
-    ("alike", 20, 100, 5),
-    ("differing", 5, 20, 2),
-]
+HARDEST = [("differing", 1000, 20, 2), ("hard", 300, 2, 5), ("alike", 20, 100, 5), ("differing", 5, 20, 2)]
 
 
 @pytest.mark.parametrize(("kind", "raters", "each", "classes"), HARDEST)
@@ -101,9 +94,7 @@ def test_the_raters_of_a_majority_are_described_one_by_one():
 def test_two_constant_raters_of_five_do_not_decide():
     """They agree on everything: one accuracy each makes them the truth, a bias of their own does not."""
     constant = [[1.0, 0.0], [1.0, 0.0]]
-    votes, truth = draw(
-        np.array([*coins([0.8] * 3).tolist(), constant, constant]), [0.5, 0.5], 400, 5, seed=6
-    )
+    votes, truth = draw(np.array([*coins([0.8] * 3).tolist(), constant, constant]), [0.5, 0.5], 400, 5, seed=6)
     assert right(one_coin(votes).posterior, truth).mean() < 0.6
     chosen = choose_model(votes).name
     assert chosen == "biased"

@@ -9,13 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from tutelage.base.errors import TutelageError
-from tutelage.stats.rater_checks import (
-    Repeats,
-    gold_test,
-    rater_flags,
-    self_consistency,
-    side_bias,
-)
+from tutelage.stats.rater_checks import Repeats, gold_test, rater_flags, self_consistency, side_bias
 from tutelage.stats.reliability import dawid_skene, one_coin
 from tutelage.stats.vote_codes import Votes
 
@@ -37,9 +31,7 @@ def test_a_guessing_rater_is_flagged_within_10_golds_in_95_percent_after_about_5
     assert 4 < golds < 5
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "golds", "rate"), [(0.97, 30, 0.011), (0.95, 30, 0.033), (0.85, 10, 0.24)]
-)
+@pytest.mark.parametrize(("accuracy", "golds", "rate"), [(0.97, 30, 0.011), (0.95, 30, 0.033), (0.85, 10, 0.24)])
 def test_how_often_an_honest_rater_is_flagged(accuracy, golds, rate):
     assert flagged_within(golds, accuracy)[0] == pytest.approx(rate, abs=0.025)
 
@@ -166,9 +158,7 @@ def kinds(votes, found):
 
 @pytest.mark.parametrize("model", [one_coin, dawid_skene])
 def test_the_guesser_and_the_adversary_are_named_and_the_honest_are_not(model):
-    votes, _ = draw(
-        coins([0.85, 0.8, 0.75, 0.85, 0.5, 0.15]), [0.5, 0.5], items=600, votes_per_item=4, seed=0
-    )
+    votes, _ = draw(coins([0.85, 0.8, 0.75, 0.85, 0.5, 0.15]), [0.5, 0.5], items=600, votes_per_item=4, seed=0)
     assert kinds(votes, model(votes)) == [(), (), (), (), ("random_like",), ("adversarial",)]
 
 
@@ -193,9 +183,7 @@ def test_answers_that_ignore_the_item_are_found_even_where_they_are_mostly_right
 
 def test_a_biased_rater_is_named_with_the_class():
     leaning = [[0.95, 0.05], [0.45, 0.55]]
-    votes, _ = draw(
-        np.array([*coins([0.85] * 5).tolist(), leaning]), [0.5, 0.5], items=800, votes_per_item=4, seed=3
-    )
+    votes, _ = draw(np.array([*coins([0.85] * 5).tolist(), leaning]), [0.5, 0.5], items=800, votes_per_item=4, seed=3)
     flags = rater_flags(votes, dawid_skene(votes))
     assert [flag.kind for flag in flags[5]] == ["biased"]
     assert "'c0'" in flags[5][0].evidence

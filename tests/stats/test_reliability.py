@@ -56,9 +56,7 @@ def test_full_matrices_are_recovered_where_one_coin_cannot_see_them():
 @pytest.mark.parametrize("gold", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_objective_never_falls_and_ends_at_a_fixed_point(model, gold, weighted):
-    votes, truth = draw(
-        coins([0.9, 0.6, 0.55, 0.4, 0.7], 3), [0.6, 0.3, 0.1], items=200, votes_per_item=3, seed=4
-    )
+    votes, truth = draw(coins([0.9, 0.6, 0.55, 0.4, 0.7], 3), [0.6, 0.3, 0.1], items=200, votes_per_item=3, seed=4)
     known = np.where(np.arange(200) < 15, truth, -1) if gold else None
     weight = np.random.default_rng(0).uniform(0.2, 2, size=len(votes)) if weighted else None
     found = model(votes, known, weight=weight)
@@ -99,9 +97,7 @@ def test_no_nearby_accuracies_have_a_higher_objective():
         for i in range(60):
             mine = votes.item == i
             a, c = accuracy[votes.rater[mine]], votes.choice[mine]
-            value += np.log(
-                0.5 * np.prod(np.where(c == 1, a, 1 - a)) + 0.5 * np.prod(np.where(c == 0, a, 1 - a))
-            )
+            value += np.log(0.5 * np.prod(np.where(c == 1, a, 1 - a)) + 0.5 * np.prod(np.where(c == 0, a, 1 - a)))
         return value
 
     best = objective(found.accuracy)
@@ -157,9 +153,7 @@ def test_the_interval_cuts_off_equal_tails_of_the_beta_distribution(votes, level
     found = one_coin(Votes.of(names, ["r"] * votes, choices, ("a", "b")), np.zeros(votes), level=level)
     a, b = choices.count("a") + 4, choices.count("b") + 2
     with mpmath.workdps(30):
-        below = [
-            float(mpmath.betainc(a, b, 0, float(x[0]), regularized=True)) for x in (found.low, found.high)
-        ]
+        below = [float(mpmath.betainc(a, b, 0, float(x[0]), regularized=True)) for x in (found.low, found.high)]
     assert below == pytest.approx([(1 - level) / 2, (1 + level) / 2], abs=1e-9)
 
 

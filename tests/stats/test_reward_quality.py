@@ -59,9 +59,7 @@ def test_the_accuracy_of_a_perfect_model_is_what_the_votes_allow():
     density = np.exp(-((grid / 1.5) ** 2) / 2)
     p = 1 / (1 + np.exp(-grid))
     ceiling = float((density * np.maximum(p, 1 - p)).sum() / density.sum())
-    assert reward_quality(differences, np.ones(20_000), prompts)["accuracy"] == pytest.approx(
-        ceiling, abs=0.01
-    )
+    assert reward_quality(differences, np.ones(20_000), prompts)["accuracy"] == pytest.approx(ceiling, abs=0.01)
 
 
 def test_pairs_of_one_prompt_are_one_piece_of_evidence():
@@ -109,10 +107,7 @@ def test_votes_for_the_higher_score_are_counted() -> None:
 
 def test_strengths_are_rounded_and_ties_left_out() -> None:
     found = by_strength(
-        [1.0, -1.0, 2.0, 0.0, 5.0, 1.0],
-        [0.9, 0.8, 0.9, 0.7, 0.5, 0.2],
-        [0.0, 1.49, 1.5, 2.4, 3.0, 2.5],
-        list("abcdef"),
+        [1.0, -1.0, 2.0, 0.0, 5.0, 1.0], [0.9, 0.8, 0.9, 0.7, 0.5, 0.2], [0.0, 1.49, 1.5, 2.4, 3.0, 2.5], list("abcdef")
     )
     assert [(each["strength"], each["n"], each["accuracy"]) for each in found] == [
         ("slightly", 2, 0.5),
@@ -126,9 +121,7 @@ def test_no_votes_say_nothing() -> None:
     assert by_strength([], [], [], []) == []
 
 
-def simulated(
-    scale: float, pairs: int, raters: int = 3, noise: float = 0.0, seed: int = 0
-) -> list[JudgedPair]:
+def simulated(scale: float, pairs: int, raters: int = 3, noise: float = 0.0, seed: int = 0) -> list[JudgedPair]:
     """Raters who prefer by log-odds `scale` times the quality; the reward is the quality with noise."""
     rng = np.random.default_rng(seed)
     quality = rng.normal(size=pairs)
@@ -158,9 +151,7 @@ def test_agreement_is_the_share_of_votes_on_the_side_of_the_reward() -> None:
 def test_the_raters_agreement_is_that_of_the_statistics() -> None:
     pairs = simulated(1.5, 200, raters=4)
     rows = [(i, side) for i, p in enumerate(pairs) for side in "a" * p.for_first + "b" * p.for_second]
-    votes = Votes.of(
-        [f"{i}" for i, _ in rows], [f"r{n}" for n in range(len(rows))], [s for _, s in rows], ("a", "b")
-    )
+    votes = Votes.of([f"{i}" for i, _ in rows], [f"r{n}" for n in range(len(rows))], [s for _, s in rows], ("a", "b"))
     assert measure_trust(pairs).raters.value == pytest.approx(pair_agreement(votes).value)
 
 

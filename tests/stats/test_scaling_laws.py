@@ -23,14 +23,10 @@ def by_enumeration(proxy: np.ndarray, value: np.ndarray, n: int) -> float:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(-5, 5)), min_size=1, max_size=7), st.integers(1, 7))
-def test_best_of_n_is_the_mean_over_all_subsets_ties_included(
-    samples: list[tuple[int, float]], n: int
-) -> None:
+def test_best_of_n_is_the_mean_over_all_subsets_ties_included(samples: list[tuple[int, float]], n: int) -> None:
     n = min(n, len(samples))
     proxy, value = (np.array(column, float) for column in zip(*samples, strict=True))
-    assert best_of_n(proxy[None], value[None], n)[0] == pytest.approx(
-        by_enumeration(proxy, value, n), abs=1e-9
-    )
+    assert best_of_n(proxy[None], value[None], n)[0] == pytest.approx(by_enumeration(proxy, value, n), abs=1e-9)
 
 
 def test_best_of_one_is_the_mean_and_best_of_all_the_favourite() -> None:
@@ -75,8 +71,7 @@ def test_the_kl_of_best_of_n_is_that_of_the_maximum_of_uniforms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "curve"),
-    [("best_of_n", lambda d: d * (1.3 - 0.2 * d)), ("rl", lambda d: d * (1.3 - 0.2 * log(d)))],
+    ("form", "curve"), [("best_of_n", lambda d: d * (1.3 - 0.2 * d)), ("rl", lambda d: d * (1.3 - 0.2 * log(d)))]
 )
 def test_a_curve_of_the_form_is_found_again(form, curve) -> None:
     d = [0.0, 0.3, 0.8, 1.5, 2.2, 3.1]

@@ -6,17 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.stats.text import (
-    distinct,
-    ended,
-    lcs_length,
-    lengths,
-    ngrams,
-    repetition,
-    rouge,
-    text_metrics,
-    words,
-)
+from tutelage.stats.text import distinct, ended, lcs_length, lengths, ngrams, repetition, rouge, text_metrics, words
 
 texts = st.lists(st.text(alphabet="ab c.!'-é\n", max_size=30), min_size=1, max_size=6)
 
@@ -109,9 +99,7 @@ def test_lengths_by_hand() -> None:
     assert found.std == pytest.approx(math.sqrt((9 + 1 + 16) / 3))
 
 
-@pytest.mark.parametrize(
-    "text", ["Yes.", "Really?!", 'He said "no."', "(so.)", "**Done.**\n", "Wait…", "はい。"]
-)
+@pytest.mark.parametrize("text", ["Yes.", "Really?!", 'He said "no."', "(so.)", "**Done.**\n", "Wait…", "はい。"])
 def test_ended_texts(text: str) -> None:
     assert ended([text]) == 1
 

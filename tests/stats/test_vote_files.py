@@ -30,10 +30,7 @@ def test_skipped_and_excluded_judgements_are_left_out(tmp_path):
     votes = found.votes
     said = [(votes.items[i], votes.choices[c]) for i, c in zip(votes.item, votes.choice, strict=True)]
     assert said == [("x", "a"), ("x", "tie"), ("y", "both_bad")]
-    assert found.notes == (
-        "1 row (line 4) left out: skipped",
-        "1 row (line 5) left out: excluded from the study",
-    )
+    assert found.notes == ("1 row (line 4) left out: skipped", "1 row (line 5) left out: excluded from the study")
     assert found.rows == 5
 
 
@@ -44,18 +41,12 @@ def test_a_column_that_was_named_is_read_as_it_stands(tmp_path):
 
 def test_a_table_with_a_column_choice_is_no_export(tmp_path):
     text = HEADER.replace("strength", "choice") + ROWS
-    assert read_votes(table(tmp_path, text), VoteFileColumns("item", "rater")).votes.choices == (
-        "0",
-        "1",
-        "2",
-    )
+    assert read_votes(table(tmp_path, text), VoteFileColumns("item", "rater")).votes.choices == ("0", "1", "2")
 
 
 def test_verdicts_that_are_no_choices_are_refused(tmp_path):
     with pytest.raises(TutelageError, match=r"kind 'ranked'.*--choice.*preferences\.jsonl"):
-        read_votes(
-            table(tmp_path, HEADER + "1,x,Ada,human,production,ranked,0,\n"), VoteFileColumns("item", "rater")
-        )
+        read_votes(table(tmp_path, HEADER + "1,x,Ada,human,production,ranked,0,\n"), VoteFileColumns("item", "rater"))
 
 
 COLUMNS = VoteFileColumns("item", "who", "label")
@@ -135,12 +126,7 @@ def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_pat
     text = "item,who,label,gold\nx,r,a,a\nx,s,b,\ny,r,a,a\ny,s,b,b\nz,r,b,c\nw,r,a,\n"
     found = read_votes(file(tmp_path, text), WITH_GOLD)
     assert found.votes.choices == ("a", "b", "c")
-    assert dict(zip(found.votes.items, found.gold.tolist(), strict=True)) == {
-        "x": 0,
-        "y": -1,
-        "z": 2,
-        "w": -1,
-    }
+    assert dict(zip(found.votes.items, found.gold.tolist(), strict=True)) == {"x": 0, "y": -1, "z": 2, "w": -1}
     assert found.notes == (
         "items with contradicting gold, taken as unknown: 1 (y)",
         "gold answers that no rater chose: c",
@@ -157,11 +143,7 @@ def test_gold_may_be_partial_contradict_itself_or_name_what_nobody_chose(tmp_pat
         ),
         ("item,who,label\nx,r,1\n", WITH_GOLD, "no column 'gold' for the gold"),
         ("item,who,label\nx,,1\n", COLUMNS, "No row .*item, who and label"),
-        (
-            "item,who,label,gold\nx,r,1,true\n",
-            WITH_GOLD,
-            r"no value in common with 'label' \(true against 1\)",
-        ),
+        ("item,who,label,gold\nx,r,1,true\n", WITH_GOLD, r"no value in common with 'label' \(true against 1\)"),
         ("item,who,label,gold\nx,r,1,\n", WITH_GOLD, "it is empty"),
         (
             "item,who,label\n" + "".join(f"x{n},r,text {n}\n" for n in range(51)),

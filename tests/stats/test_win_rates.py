@@ -79,9 +79,7 @@ def test_a_model_that_is_merely_longer_wins_the_plain_rate_and_not_the_controlle
 
 def test_a_better_model_stays_better():
     outcome, extra, prompt = contest(theta=1.0, phi=-0.5, longer_by=-50, pairs=20_000, seed=1)
-    assert length_controlled_win_rate(outcome, extra, prompt, draws=50).value == pytest.approx(
-        0.731, abs=0.015
-    )
+    assert length_controlled_win_rate(outcome, extra, prompt, draws=50).value == pytest.approx(0.731, abs=0.015)
 
 
 def test_the_fit_is_that_of_a_general_optimiser_with_ties_as_half():

@@ -55,9 +55,7 @@ def test_it_runs_as_it_is(tiny_model, name):
     for step in world.train():
         odd = {key for key, value in step.metrics.items() if not math.isfinite(value)}
         assert not odd - {"value/explained_variance"}
-        assert set(step.metrics) >= TOLD | (
-            {"value/loss", "value/explained_variance"} if recipe.critic else set()
-        )
+        assert set(step.metrics) >= TOLD | ({"value/loss", "value/explained_variance"} if recipe.critic else set())
         assert len(step.sample) == len(step.texts) == 8 * recipe.samples
         if step.index == 1:
             assert step.metrics["kl/reference"] == pytest.approx(0.0, abs=1e-4)

@@ -106,12 +106,7 @@ def test_a_penalty_of_the_exact_kind_holds_the_policy_near_the_reference(tiny_mo
     found = []
     for coef in (0.001, 3.0):
         policy = policy_of(tiny_model("gpt2"))
-        changes = (
-            "penalty.kind=exact",
-            "penalty.where=loss",
-            f"penalty.coef={coef}",
-            "shaping.missing_end=none",
-        )
+        changes = ("penalty.kind=exact", "penalty.where=loss", f"penalty.coef={coef}", "shaping.missing_end=none")
         world = World(policy, recipe_of(*changes, name="reinforce_pp"), steps=8, lr=1e-2)
         for _ in world.train():
             pass

@@ -19,15 +19,7 @@ from tutelage.train.supervised.fit import WeightedRows, fit, imitate
 
 READING = {"item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__", "nonzero"}
 """Methods of tensors for which the host waits, since it needs the numbers or how many they are."""
-COUNTING = {
-    "_local_scalar_dense",
-    "is_nonzero",
-    "equal",
-    "masked_select",
-    "_unique2",
-    "unique_dim",
-    "nonzero",
-}
+COUNTING = {"_local_scalar_dense", "is_nonzero", "equal", "masked_select", "_unique2", "unique_dim", "nonzero"}
 """Operations of the same kind."""
 OTHERS = {"transformers.masking_utils"}
 """Modules of others: this one looks whether a mask is full, in order to leave it out."""
@@ -92,16 +84,7 @@ def _is_mask(index):
 def test_what_is_counted():
     x = torch.arange(3.0)
     with Waits() as waits:
-        (
-            float(x.sum()),
-            x.tolist(),
-            x[x > 1],
-            bool(x[0] == 0),
-            x.nonzero(),
-            x * 2,
-            x[torch.tensor([0])],
-            x.cpu(),
-        )
+        (float(x.sum()), x.tolist(), x[x > 1], bool(x[0] == 0), x.nonzero(), x * 2, x[torch.tensor([0])], x.cpu())
     assert sum(waits.counts.values()) == 6
 
 
@@ -125,16 +108,7 @@ def test_a_part_of_a_supervised_step(tiny_model):
         budget.parts = lambda split, batch, at_end, parts=parts: iter(parts)
         with Waits(parts) as waits:
             learner.step = 0
-            next(
-                fit(
-                    learner,
-                    policy,
-                    lambda step: batch,
-                    lambda part: imitate(policy, part),
-                    budget=budget,
-                    seed=0,
-                )
-            )
+            next(fit(learner, policy, lambda step: batch, lambda part: imitate(policy, part), budget=budget, seed=0))
         counts.append(waits.counts)
     assert of_one_part(counts) == WAITS
 
@@ -150,9 +124,7 @@ def test_a_part_of_an_update(tiny_model, monkeypatch, name):
         for count in (1, 3):
             parts = torch.arange(len(rows)).chunk(count)
             with pytest.MonkeyPatch.context() as patch, Waits(parts) as waits:
-                patch.setattr(
-                    setup.settings.budget, "parts", lambda split, used, at_end, parts=parts: iter(parts)
-                )
+                patch.setattr(setup.settings.budget, "parts", lambda split, used, at_end, parts=parts: iter(parts))
                 patch.setattr(setup.learner, "update", dict)
                 result = inner(setup, rows, state, False)
             counts.append(waits.counts)

@@ -4,16 +4,7 @@ import pytest
 import torch
 from simple_goal import low_tokens
 from tiers import long_except
-from tiny_training import (
-    World,
-    assert_close,
-    learner_of,
-    policy_of,
-    recipe_of,
-    snapshot,
-    some_pairs,
-    some_rows,
-)
+from tiny_training import World, assert_close, learner_of, policy_of, recipe_of, snapshot, some_pairs, some_rows
 
 from tutelage.base import config
 from tutelage.core.preferences import PREFERENCE_LOSSES
@@ -24,9 +15,7 @@ from tutelage.train.supervised.fit import WeightedPairs, WeightedRows, fit, imit
 from tutelage.train.supervised.preference_job import paired_job, refer
 from tutelage.train.supervised.reward_model import prefer
 
-ONE_BATCH = (
-    "update.minibatches=1",
-)  # minibatches are drawn, so that with several the order decides who meets whom
+ONE_BATCH = ("update.minibatches=1",)  # minibatches are drawn, so that with several the order decides who meets whom
 
 
 def improved(folder, recipe, *, turn, budget):
@@ -44,8 +33,7 @@ def improved(folder, recipe, *, turn, budget):
 @pytest.mark.parametrize(
     "name",
     long_except(
-        ["grpo", "ppo", "trpo"],
-        ["ppo", "grpo", "rloo", "dapo", "minimum_variance", "off_policy", "trpo", "a2c"],
+        ["grpo", "ppo", "trpo"], ["ppo", "grpo", "rloo", "dapo", "minimum_variance", "off_policy", "trpo", "a2c"]
     ),
 )
 def test_neither_the_order_of_the_prompts_nor_the_micro_batches_matter_to_improve(tiny_model, name):

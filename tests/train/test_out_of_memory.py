@@ -139,10 +139,7 @@ def test_improve_goes_on_as_if_the_budget_had_been_smaller(tiny_model, monkeypat
     assert told == expected
 
 
-STEPS = {
-    "ppo": ("update.epochs=1", "update.minibatches=1"),
-    "trpo": ("update.cg=3",),
-}
+STEPS = {"ppo": ("update.epochs=1", "update.minibatches=1"), "trpo": ("update.cg=3",)}
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -197,9 +194,7 @@ def test_rewards_are_scored_in_smaller_parts(tiny_model, monkeypatch):
 
     def scores(model, batch):
         if int(batch.lengths().sum()) > 34:
-            raise RuntimeError(
-                "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory"
-            )
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory")
         return original(model, batch)
 
     monkeypatch.setattr(type(model), "scores", scores)

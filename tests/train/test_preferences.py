@@ -5,15 +5,7 @@ import math
 import pytest
 import torch
 from tiers import long_except
-from tiny_training import (
-    assert_close,
-    gradients_of,
-    learner_of,
-    policy_of,
-    snapshot,
-    some_pairs,
-    some_rows,
-)
+from tiny_training import assert_close, gradients_of, learner_of, policy_of, snapshot, some_pairs, some_rows
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import PREFERENCE_LOSSES, AnswerPairs, Answers, Kto
@@ -80,8 +72,7 @@ def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(tiny_model, name):
     policy = policy_of(tiny_model("qwen3"))
     items = referred(policy, some_pairs(5, p_chosen=0.8, margin=0.3))
     ref = [
-        (float(alone(policy, i.pair.chosen).detach()), float(alone(policy, i.pair.rejected).detach()))
-        for i in items
+        (float(alone(policy, i.pair.chosen).detach()), float(alone(policy, i.pair.rejected).detach())) for i in items
     ]
     learnt(policy)
     loss = PREFERENCE_LOSSES[name]
@@ -95,11 +86,7 @@ def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(tiny_model, name):
         float(
             loss(
                 AnswerPairs(
-                    chosen=answers("chosen", i),
-                    rejected=answers("rejected", i),
-                    p_chosen=0.8,
-                    margin=0.3,
-                    drift=0.25,
+                    chosen=answers("chosen", i), rejected=answers("rejected", i), p_chosen=0.8, margin=0.3, drift=0.25
                 )
             )
         )
@@ -111,9 +98,7 @@ def test_the_loss_of_a_batch_is_that_of_its_pairs_one_by_one(tiny_model, name):
     beta = getattr(loss, "beta", 1.0)
     assert float(told["kl/chosen"]) == pytest.approx(weighted_mean([-a for a, _ in h], items), rel=1e-3)
     assert float(told["kl/rejected"]) == pytest.approx(weighted_mean([-b for _, b in h], items), rel=1e-3)
-    assert float(told["margin"]) == pytest.approx(
-        weighted_mean([beta * (a - b) for a, b in h], items), rel=1e-3
-    )
+    assert float(told["margin"]) == pytest.approx(weighted_mean([beta * (a - b) for a, b in h], items), rel=1e-3)
     assert float(told["accuracy"]) == pytest.approx(weighted_mean([float(a > b) for a, b in h], items))
 
 
@@ -122,9 +107,7 @@ def test_swapping_the_answers_with_the_label_changes_nothing(tiny_model, name):
     policy = policy_of(tiny_model("llama"))
     pairs = some_pairs(4, p_chosen=0.7, margin=0.2)
     swapped = [
-        EncodedPair(
-            p.rejected, p.chosen, Preference((), "b", "a", p_chosen=0.3, weight=p.source.weight, margin=0.2)
-        )
+        EncodedPair(p.rejected, p.chosen, Preference((), "b", "a", p_chosen=0.3, weight=p.source.weight, margin=0.2))
         for p in pairs
     ]
     one, other = referred(policy, pairs), referred(policy, swapped)
@@ -172,10 +155,7 @@ def test_a_weight_of_two_is_a_repeated_pair_and_a_weight_of_zero_a_missing_one(t
     one = referred(policy, pairs(1.0, 2.0, 0.0))
     twice = referred(policy, pairs(1.0, 1.0, 0.0))
     twice.append(twice[-1])
-    nothing = [
-        *one,
-        *referred(policy, [EncodedPair(*some_rows(2, seed=9), Preference((), "a", "b", weight=0.0))]),
-    ]
+    nothing = [*one, *referred(policy, [EncodedPair(*some_rows(2, seed=9), Preference((), "a", "b", weight=0.0))])]
     learnt(policy)
     losses = [
         float(compare(policy, PREFERENCE_LOSSES["dpo"], referred_batch(policy, items, 0.0))[0])
@@ -250,18 +230,14 @@ def telling_pairs(count):
         return tuple(torch.randint(low, high, (4,), generator=generator).tolist())
 
     return [
-        EncodedPair(
-            EncodedRow(prompt, ids(20, 28)), EncodedRow(prompt, ids(200, 208)), Preference((), "a", "b")
-        )
+        EncodedPair(EncodedRow(prompt, ids(20, 28)), EncodedRow(prompt, ids(200, 208)), Preference((), "a", "b"))
         for prompt in (ids(10, 299)[: 1 + i % 4] for i in range(count))
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "rank"),
-    long_except(
-        [("dpo", 0), ("kto", 4)], [(name, 0) for name in PREFERENCE_LOSSES] + [("dpo", 4), ("kto", 4)]
-    ),
+    long_except([("dpo", 0), ("kto", 4)], [(name, 0) for name in PREFERENCE_LOSSES] + [("dpo", 4), ("kto", 4)]),
 )
 def test_every_loss_learns_the_preference_and_generalises_to_new_pairs(tiny_model, name, rank):
     policy = policy_of(tiny_model("llama"), rank)
@@ -278,9 +254,7 @@ def test_every_loss_learns_the_preference_and_generalises_to_new_pairs(tiny_mode
 
 def test_flipped_labels_teach_the_opposite(tiny_model):
     policy = policy_of(tiny_model("llama"))
-    flipped = [
-        EncodedPair(p.chosen, p.rejected, Preference((), "a", "b", p_chosen=0.0)) for p in telling_pairs(32)
-    ]
+    flipped = [EncodedPair(p.chosen, p.rejected, Preference((), "a", "b", p_chosen=0.0)) for p in telling_pairs(32)]
     job = paired(policy, "dpo", referred(policy, flipped))
     told = train(policy, job, 16)
     assert told[-1]["accuracy"] == 1.0, "measured against the side that the label calls better"
@@ -289,9 +263,7 @@ def test_flipped_labels_teach_the_opposite(tiny_model):
 
 def test_a_label_of_one_half_gives_dpo_no_gradient(tiny_model):
     policy = policy_of(tiny_model("llama"))
-    even = [
-        EncodedPair(p.chosen, p.rejected, Preference((), "a", "b", p_chosen=0.5)) for p in telling_pairs(8)
-    ]
+    even = [EncodedPair(p.chosen, p.rejected, Preference((), "a", "b", p_chosen=0.5)) for p in telling_pairs(8)]
     loss, _ = compare(policy, PREFERENCE_LOSSES["dpo"], referred_batch(policy, referred(policy, even), 0.0))
     loss.backward()
     assert all(float(g.abs().max()) < 1e-6 for g in gradients_of(policy))
@@ -301,9 +273,7 @@ def test_a_label_of_one_half_gives_dpo_no_gradient(tiny_model):
 
 
 def labelled(policy, count):
-    answers = [
-        (row, good) for p in telling_pairs(count) for row, good in ((p.chosen, True), (p.rejected, False))
-    ]
+    answers = [(row, good) for p in telling_pairs(count) for row, good in ((p.chosen, True), (p.rejected, False))]
     return label(policy, answers, 1000, max_length=64)
 
 

@@ -32,17 +32,12 @@ class OneByOne(LocalGenerator):
     def generate(self, prompts, n, sampling, *, seed, scored_first=frozenset()):
         parts = [
             super(OneByOne, self).generate(
-                PromptTokens((tokens,), ("",)),
-                n,
-                sampling,
-                seed=row_seed(seed, name, 0) % (2**31 - n),
+                PromptTokens((tokens,), ("",)), n, sampling, seed=row_seed(seed, name, 0) % (2**31 - n)
             )
             for tokens, name in zip(prompts.tokens, prompts.ids, strict=True)
         ]
         whole = concatenate(parts)
-        return whole.__class__(
-            **{**vars(whole), "ids": tuple(name for name in prompts.ids for _ in range(n))}
-        )
+        return whole.__class__(**{**vars(whole), "ids": tuple(name for name in prompts.ids for _ in range(n))})
 
 
 @pytest.fixture
@@ -97,9 +92,7 @@ def test_an_adapter_gives_the_same_steps_up_to_rounding(serve, tiny_model, tmp_p
 
 
 @pytest.mark.parametrize("fault", [{"deaf": True}, {"keeps_version": True}])
-def test_rollouts_of_other_weights_stop_the_run_before_it_learns_from_them(
-    serve, tiny_model, tmp_path, fault
-):
+def test_rollouts_of_other_weights_stop_the_run_before_it_learns_from_them(serve, tiny_model, tmp_path, fault):
     made = world(tiny_model, name="grpo")
     servers, stubs = serve(1)
     made.generator = remote(made, servers, tmp_path)
@@ -153,9 +146,7 @@ def test_steps_on_rollouts_ahead_learn_from_tokens_of_admitted_weights(serve, ti
     )
 
     def plan(step):
-        return RolloutRequest(
-            prompt_tokens(made.order(step)), 2, made.settings.sampling, rollout_seed(0, step)
-        )
+        return RolloutRequest(prompt_tokens(made.order(step)), 2, made.settings.sampling, rollout_seed(0, step))
 
     made.generator = AheadGenerator(inner, plan, staleness=1, total=4)
     steps = list(made.train())

@@ -17,10 +17,7 @@ from tutelage.algorithms.recipe import Critic, Recipe
 from tutelage.core.advantages import ActionValue, Gae, TemporalDifference
 
 Q_ACTOR_CRITIC = Recipe(
-    name="q_actor_critic",
-    paper="Sutton et al. 2000",
-    advantage=ActionValue(),
-    critic=Critic(coef=0.5, clip=None),
+    name="q_actor_critic", paper="Sutton et al. 2000", advantage=ActionValue(), critic=Critic(coef=0.5, clip=None)
 )
 TD_ACTOR_CRITIC = Recipe(
     name="td_actor_critic",

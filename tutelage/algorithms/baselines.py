@@ -25,10 +25,7 @@ from tutelage.core.baselines import BatchMean, MinimumVariance, MovingAverage, T
 
 BATCH_BASELINE = replace(REWARD_TO_GO, name="batch_baseline", advantage=RewardToGo(BatchMean()))
 MOVING_BASELINE = replace(
-    REWARD_TO_GO,
-    name="moving_baseline",
-    paper="Williams 1992",
-    advantage=RewardToGo(MovingAverage(decay=0.9)),
+    REWARD_TO_GO, name="moving_baseline", paper="Williams 1992", advantage=RewardToGo(MovingAverage(decay=0.9))
 )
 MINIMUM_VARIANCE = replace(
     REWARD_TO_GO, name="minimum_variance", paper="arXiv:1301.2315", advantage=RewardToGo(MinimumVariance())

@@ -14,9 +14,5 @@ from tutelage.algorithms.recipe import Recipe
 from tutelage.core.groups import BestOfGroup
 
 BEST_OF_GROUP = Recipe(
-    name="best_of_group",
-    paper="arXiv:2503.19595",
-    samples=4,
-    advantage=BestOfGroup(),
-    reduce="sequence_sum",
+    name="best_of_group", paper="arXiv:2503.19595", samples=4, advantage=BestOfGroup(), reduce="sequence_sum"
 )

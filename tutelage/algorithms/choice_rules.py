@@ -108,11 +108,7 @@ def _dynamic_without_groups(r: Choices) -> str | None:
 
 
 def _critic_steps_without_critic(r: Choices) -> str | None:
-    if (
-        isinstance(r.update, NaturalStep)
-        and r.update.critic_steps != NaturalStep.critic_steps
-        and r.critic is None
-    ):
+    if isinstance(r.update, NaturalStep) and r.update.critic_steps != NaturalStep.critic_steps and r.critic is None:
         return "update.critic_steps is set, but there is no critic."
     return None
 
@@ -146,9 +142,7 @@ def _k1_in_the_loss(r: Choices) -> str | None:
 
 def _inert_limits(r: Choices) -> str | None:
     if isinstance(r.update, GradientSteps) and r.update.steps == 1 and traits(r.surrogate).proximal:
-        return (
-            "with one step per rollout the ratio is always 1, so the limits of the surrogate have no effect."
-        )
+        return "with one step per rollout the ratio is always 1, so the limits of the surrogate have no effect."
     return None
 
 
@@ -161,9 +155,7 @@ def _inert_value_clip(r: Choices) -> str | None:
 
 def _nearly_empty_group(r: Choices) -> str | None:
     if traits(r.advantage).standardise and r.samples < 4:
-        return (
-            f"advantages are divided by the spread of {counted(r.samples, 'score')}, which is mostly noise."
-        )
+        return f"advantages are divided by the spread of {counted(r.samples, 'score')}, which is mostly noise."
     return None
 
 

@@ -16,10 +16,5 @@ from tutelage.algorithms.grpo import GRPO
 from tutelage.core.groups import Group
 
 DR_GRPO = replace(
-    GRPO,
-    name="dr_grpo",
-    paper="arXiv:2503.20783",
-    advantage=Group(),
-    penalty=None,
-    reduce="fixed_length",
+    GRPO, name="dr_grpo", paper="arXiv:2503.20783", advantage=Group(), penalty=None, reduce="fixed_length"
 )

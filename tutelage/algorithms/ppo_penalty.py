@@ -18,8 +18,4 @@ from tutelage.algorithms.ppo import PPO
 from tutelage.core.kl import Doubling
 from tutelage.core.surrogates import KlPenalised
 
-PPO_PENALTY = replace(
-    PPO,
-    name="ppo_penalty",
-    surrogate=KlPenalised(coef=1.0, controller=Doubling(target=0.01)),
-)
+PPO_PENALTY = replace(PPO, name="ppo_penalty", surrogate=KlPenalised(coef=1.0, controller=Doubling(target=0.01)))

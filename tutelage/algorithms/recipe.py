@@ -117,11 +117,7 @@ def after_update(recipe: Choices, state: RecipeState, observation: Observation) 
     if recipe.critic is not None and state.step <= recipe.critic.warmup:
         return state
     penalty = recipe.penalty.observe(observation, state.penalty) if recipe.penalty else state.penalty
-    return replace(
-        state,
-        penalty=penalty,
-        surrogate=surrogates.observe(recipe.surrogate, observation, state.surrogate),
-    )
+    return replace(state, penalty=penalty, surrogate=surrogates.observe(recipe.surrogate, observation, state.surrogate))
 
 
 def restored_state(recipe: Choices, saved: dict[str, Any]) -> RecipeState:
@@ -331,9 +327,7 @@ def zero_gradient_rows(recipe: Recipe, rows: Batch, state: RecipeState) -> RowMa
     return (((rows.advantage == 0) & (elsewhere == 0)) | ~rows.mask).all(-1)
 
 
-def live_rows(
-    recipe: Recipe, scored: ScoredRollout, state: RecipeState, *, max_length: int | None = None
-) -> RowMask:
+def live_rows(recipe: Recipe, scored: ScoredRollout, state: RecipeState, *, max_length: int | None = None) -> RowMask:
     """Rows of prompts with different shaped scores, hence a nonzero gradient (dynamic sampling). Bool[B]"""
     shaped, _ = _shaped(recipe, scored, Context(ids=scored.ids, max_length=max_length), state.shaping)
     return _spread(shaped, scored.group)

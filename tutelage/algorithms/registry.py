@@ -11,13 +11,7 @@ from tutelage.base.lazy import LazyTable
 FILES: Mapping[str, tuple[str, ...]] = {
     "reinforce": ("reinforce",),
     "reward_to_go": ("reward_to_go",),
-    "baselines": (
-        "batch_baseline",
-        "moving_baseline",
-        "minimum_variance",
-        "time_baseline",
-        "value_baseline",
-    ),
+    "baselines": ("batch_baseline", "moving_baseline", "minimum_variance", "time_baseline", "value_baseline"),
     "actor_critic": ("q_actor_critic", "td_actor_critic", "vpg"),
     "a2c": ("a2c", "a2c_n_step"),
     "off_policy": ("off_policy",),
@@ -77,7 +71,5 @@ def imported(path: str) -> object:
 def about(name: str) -> str:
     """The docstring of a recipe's file: equations, differences, and limitations of the algorithm."""
     recipe = recipe_named(name)
-    file = next(
-        (file for file, names in FILES.items() if recipe.name in names and recipe is RECIPES[recipe.name]), ""
-    )
+    file = next((file for file, names in FILES.items() if recipe.name in names and recipe is RECIPES[recipe.name]), "")
     return (importlib.import_module(f"tutelage.algorithms.{file}").__doc__ or "").strip() if file else ""

@@ -14,9 +14,4 @@ high.
 from tutelage.algorithms.recipe import Recipe
 from tutelage.core.groups import Greedy
 
-REMAX = Recipe(
-    name="remax",
-    paper="arXiv:2310.10505",
-    advantage=Greedy(),
-    reduce="sequence_sum",
-)
+REMAX = Recipe(name="remax", paper="arXiv:2310.10505", advantage=Greedy(), reduce="sequence_sum")

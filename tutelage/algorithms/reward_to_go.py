@@ -11,9 +11,4 @@ Watch: advantage/mean far from 0 suggests using a baseline; grad_norm, which sho
 from tutelage.algorithms.recipe import Recipe
 from tutelage.core.advantages import RewardToGo
 
-REWARD_TO_GO = Recipe(
-    name="reward_to_go",
-    paper="Sutton et al. 2000",
-    advantage=RewardToGo(),
-    reduce="sequence_sum",
-)
+REWARD_TO_GO = Recipe(name="reward_to_go", paper="Sutton et al. 2000", advantage=RewardToGo(), reduce="sequence_sum")

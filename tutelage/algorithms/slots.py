@@ -5,15 +5,7 @@ from typing import Literal, get_args
 
 from tutelage.base.errors import TutelageError
 from tutelage.core.advantages import Advantage, RewardToGo, StatefulAdvantage
-from tutelage.core.kl import (
-    ESTIMATORS,
-    CoefficientState,
-    Controller,
-    Fixed,
-    StatefulController,
-    control,
-    controlled,
-)
+from tutelage.core.kl import ESTIMATORS, CoefficientState, Controller, Fixed, StatefulController, control, controlled
 from tutelage.core.pieces import Observation, traits
 from tutelage.core.reduce import Reduce
 from tutelage.core.shaping import ScoreShaping, Shaping, StatefulShaping
@@ -64,9 +56,7 @@ class Penalty:
                 "it. The coefficient is penalty.coef."
             )
         if not self.coef > 0:
-            raise TutelageError(
-                f"penalty.coef={self.coef:g}: must be above 0. Use penalty=none for no penalty."
-            )
+            raise TutelageError(f"penalty.coef={self.coef:g}: must be above 0. Use penalty=none for no penalty.")
 
     def init(self) -> CoefficientState:
         """`coef` and the initial state of the controller."""
@@ -110,13 +100,9 @@ class GradientSteps:
         if self.epochs < 1 or self.minibatches < 1:
             raise TutelageError(f"update: epochs and minibatches must be at least 1; got {self}.")
         if self.max_kl is not None and not self.max_kl > 0:
-            raise TutelageError(
-                f"update.max_kl={self.max_kl:g} would stop before the first step; it must be above 0."
-            )
+            raise TutelageError(f"update.max_kl={self.max_kl:g} would stop before the first step; it must be above 0.")
         if self.max_kl is not None and self.steps == 1:
-            raise TutelageError(
-                "update.max_kl stops between optimiser steps, but there is only one per rollout."
-            )
+            raise TutelageError("update.max_kl stops between optimiser steps, but there is only one per rollout.")
 
     @property
     def steps(self) -> int:
@@ -153,9 +139,7 @@ class NaturalStep:
             )
         whole = (self.backtracks, self.decay) == (NaturalStep.backtracks, NaturalStep.decay)
         if not self.search and not whole:
-            raise TutelageError(
-                "update.search=false takes the full step, so backtracks and decay have no effect."
-            )
+            raise TutelageError("update.search=false takes the full step, so backtracks and decay have no effect.")
 
 
 Update = GradientSteps | NaturalStep

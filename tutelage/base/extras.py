@@ -24,16 +24,7 @@ class Extra(NamedTuple):
 EXTRAS = (
     Extra(
         "train",
-        (
-            "torch",
-            "transformers",
-            "peft",
-            "safetensors",
-            "jaxtyping",
-            "tokenizers",
-            "rouge_score",
-            "huggingface_hub",
-        ),
+        ("torch", "transformers", "peft", "safetensors", "jaxtyping", "tokenizers", "rouge_score", "huggingface_hub"),
         "training, sampling, evaluating and serving models",
         "Its download is about 3 GB on Linux, where PyPI has torch for CUDA, and 200 MB with torch for CPUs.",
     ),

@@ -8,9 +8,7 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 
-def lazy_names(
-    package: str, modules: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package that re-exports names; `modules` maps a name to its module."""
 
     def get(name: str) -> Any:

@@ -76,9 +76,7 @@ LONGEST = 6000
 
 def shortened(text: str, limit: int = LONGEST) -> str:
     """Truncate a text to the limit and append the number of omitted characters."""
-    return (
-        text if len(text) <= limit else f"{text[:limit]} … ({counted(len(text) - limit, 'more character')})"
-    )
+    return text if len(text) <= limit else f"{text[:limit]} … ({counted(len(text) - limit, 'more character')})"
 
 
 def signed(value: float, digits: int = 3) -> str:

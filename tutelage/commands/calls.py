@@ -72,9 +72,7 @@ def _within(command: str, prepare: Callable[[S], AbstractContextManager[R]], set
         yield prepared
 
 
-def _settings(
-    name: str, cls: Callable[..., S], positional: tuple[Any, ...], keywords: Mapping[str, object]
-) -> S:
+def _settings(name: str, cls: Callable[..., S], positional: tuple[Any, ...], keywords: Mapping[str, object]) -> S:
     assert isinstance(cls, type)
     if not positional:
         return settings_from(cls, keywords)
@@ -97,9 +95,7 @@ def settings_from(cls: type[S], given: Mapping[str, object]) -> S:
     opened: dict[str, object] = {}
     for name, value in given.items():
         full = SHORT_FORMS.get(name, name)
-        leaf = name not in hints or isinstance(
-            value, str | Path
-        )  # not a whole section, as in model=Model("path")
+        leaf = name not in hints or isinstance(value, str | Path)  # not a whole section, as in model=Model("path")
         if full != name and leaf and hints.get(full.partition(".")[0]) is Model:
             opened[full] = _plain(str, value)
         else:

@@ -15,9 +15,7 @@ class ChatSettings:
     """A second model to compare with."""
     system: str = ""
     """System message at the start of every conversation."""
-    sampling: config.Sampling = field(
-        default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=256)
-    )
+    sampling: config.Sampling = field(default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=256))
     seed: int = 0
     """Random seed of sampling."""
 

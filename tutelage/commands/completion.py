@@ -40,8 +40,7 @@ def commands() -> Commands:
 
     parallel = {command.name for command in COMMANDS if command.parallel}
     return {
-        command: _merged(map(flags_of, settings))
-        + ([Flag(("--processes",))] if command[0] in parallel else [])
+        command: _merged(map(flags_of, settings)) + ([Flag(("--processes",))] if command[0] in parallel else [])
         for command, settings in settings_by_command().items()
     }
 
@@ -138,9 +137,7 @@ def _by_place(flags_by_command: Commands, first: str, second: str) -> Iterator[s
 
 
 def _fish(flags_by_command: Commands) -> Iterator[str]:
-    about = {command.name: command.help for command in COMMANDS} | {
-        "completion": "a script of completions for a shell"
-    }
+    about = {command.name: command.help for command in COMMANDS} | {"completion": "a script of completions for a shell"}
     for name in [word for word in _first_words(flags_by_command) if not word.startswith("-")]:
         yield f"complete -c tutelage -n __fish_use_subcommand -f -a {name} -d {shlex.quote(about[name])}"
     for name, names in _second_words(flags_by_command).items():
@@ -149,8 +146,6 @@ def _fish(flags_by_command: Commands) -> Iterator[str]:
     for command, flags in flags_by_command.items():
         condition = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command)
         for flag in flags:
-            values = (
-                f" -x -a '{' '.join(flag.choices)}'" if flag.choices else " -r" if flag.takes_value else ""
-            )
+            values = f" -x -a '{' '.join(flag.choices)}'" if flag.choices else " -r" if flag.takes_value else ""
             for name in flag.names:
                 yield f"complete -c tutelage -n '{condition}' -l {name.removeprefix('--')}{values}"

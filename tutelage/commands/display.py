@@ -25,17 +25,12 @@ def progress(
 ) -> Iterator[Advance]:
     """Show progress from step `start` to step `total` (None if unknown), with the metrics named in `show`, on the
     display of this thread or a new one. Nothing is shown when `quiet`."""
-    with (
-        display(quiet=quiet),
-        phase(label, total, done=start, show=show, loop=not quiet) as loop,
-    ):
+    with display(quiet=quiet), phase(label, total, done=start, show=show, loop=not quiet) as loop:
         yield loop.advance
 
 
 @contextmanager
-def display(
-    *, quiet: bool = False, stream: TextIO | None = None, by_itself: bool = True
-) -> Iterator[Display | None]:
+def display(*, quiet: bool = False, stream: TextIO | None = None, by_itself: bool = True) -> Iterator[Display | None]:
     """Show the phases of this thread on `stream`, by default standard error, until the context ends.
 
     There is no display when `quiet`, on ranks other than the first, and within another display. A thread updates it;

@@ -35,9 +35,7 @@ def training_generator(
     if not settings.rollouts:
         return dealt_generator(LocalGenerator(policy), run.ranks, policy.gathered)
     return shared_generator(
-        lambda: _trained_elsewhere(settings, policy, sampling, run.path, ahead),
-        run.ranks,
-        policy.gathered_to_save,
+        lambda: _trained_elsewhere(settings, policy, sampling, run.path, ahead), run.ranks, policy.gathered_to_save
     )
 
 
@@ -56,9 +54,7 @@ def _trained_elsewhere(
     folder = Path(settings.sync_folder) if settings.sync_folder else out / WEIGHTS
     probe = server.Probe(policy, sampling.temperature)
     direct = server.nccl_handover(policy) if how == "nccl" else None
-    weights = server.WeightSync(
-        how, save, folder, probe, keep=staleness + 1, wait=not staleness, direct=direct
-    )
+    weights = server.WeightSync(how, save, folder, probe, keep=staleness + 1, wait=not staleness, direct=direct)
     for each in servers:
         handover = weights.handover(each)
         if staleness and not (handover.adapters or each.api.labels):

@@ -29,12 +29,7 @@ T = TypeVar("T")
 
 
 def lay_out(
-    shard: str,
-    run: Run,
-    model: config.Model,
-    load: Callable[[config.Model], M],
-    *,
-    with_reference: bool = False,
+    shard: str, run: Run, model: config.Model, load: Callable[[config.Model], M], *, with_reference: bool = False
 ) -> M:
     """Load a model with `load` and lay it out over the ranks of a run as --shard sets.
 

@@ -84,9 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _reader_is_gone():
             raise
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # otherwise the flush at exit fails again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit fails again
         return 141
     except OSError as error:
         advice = PLACES.get(error.errno or 0)
@@ -101,9 +99,7 @@ def _check_letters(words: Sequence[str]) -> None:
     neither databases nor JSON files accept."""
     for word in words:
         if any("\udc80" <= letter <= "\udcff" for letter in word):
-            escaped = (
-                os.fsencode(word).decode("utf-8", "replace").encode("ascii", "backslashreplace").decode()
-            )
+            escaped = os.fsencode(word).decode("utf-8", "replace").encode("ascii", "backslashreplace").decode()
             raise TutelageError(
                 f"'{escaped}' has characters outside the encoding of this terminal, {sys.getfilesystemencoding()}. Set "
                 "PYTHONUTF8=1, or a locale such as LC_ALL=C.UTF-8."
@@ -202,9 +198,7 @@ def _dispatch(words: list[str]) -> int:
     command = table.find(name)
     if (count > 1 or processes.world_size() > 1) and not command.parallel:
         parallel = ", ".join(each.name for each in table.COMMANDS if each.parallel)
-        raise TutelageError(
-            f"{name} runs in one process. With --processes, or under torchrun, run {parallel}."
-        )
+        raise TutelageError(f"{name} runs in one process. With --processes, or under torchrun, run {parallel}.")
     if count > 1 and processes.world_size() == 1:
         return processes.launch(count, words)
     subcommands = command.subcommands
@@ -220,13 +214,8 @@ def _dispatch(words: list[str]) -> int:
 
 def settings_of(command: Command, words: Sequence[str]) -> type[Any]:
     """Return the settings class for the words after a command without subcommands."""
-    pairs = {
-        *itertools.pairwise(words),
-        *(tuple(word.split("=", 1)) for word in words if "=" in word),
-    }
-    return next(
-        (settings for chosen, settings in command.variants.items() if chosen in pairs), command.settings
-    )
+    pairs = {*itertools.pairwise(words), *(tuple(word.split("=", 1)) for word in words if "=" in word)}
+    return next((settings for chosen, settings in command.variants.items() if chosen in pairs), command.settings)
 
 
 def _run(command: Command, settings: type[Any], words: list[str], *subcommand: str) -> int:

@@ -48,9 +48,7 @@ def answer_source(
     settings: Settings, run: Run, policy: Policy, reward: Reward, prompts: Sequence[Prompt], held_out: float
 ) -> AnswerSource:
     """Return the completions of every round for the prompts that fit, without a held-out share `held_out`."""
-    training, aside = (
-        _fitting(settings, policy, part) for part in split_by_prompt(prompts, held_out, settings.seed)
-    )
+    training, aside = (_fitting(settings, policy, part) for part in split_by_prompt(prompts, held_out, settings.seed))
     if not training:
         raise TutelageError(
             f"No prompt fits into {counted(longest(settings, policy), 'token')}, of which "
@@ -66,14 +64,7 @@ def answer_source(
     order = Order(training, settings.prompts_per_round or len(training), settings.seed)
     generator = CurrentGenerator(training_generator(settings, policy, settings.sampling, run))
     answers = OwnCompletions(
-        run.path / FOLDER,
-        generator,
-        order,
-        reward,
-        settings.samples,
-        settings.sampling,
-        settings.seed,
-        run.ranks,
+        run.path / FOLDER, generator, order, reward, settings.samples, settings.sampling, settings.seed, run.ranks
     )
     return AnswerSource(answers, generator, aside, len(prompts) - len(training) - len(aside))
 
@@ -107,12 +98,7 @@ def score_look(settings: Settings, source: AnswerSource, reward: Reward) -> Call
     the share of completions that ended by themselves."""
 
     def look() -> Mapping[str, float]:
-        answers = complete(
-            source.generator, source.held_out, 1, settings.sampling, reward, seed=settings.seed
-        )
-        return {
-            "score": float(answers.score.mean()),
-            "ended": float(answers.rollout.terminated.float().mean()),
-        }
+        answers = complete(source.generator, source.held_out, 1, settings.sampling, reward, seed=settings.seed)
+        return {"score": float(answers.score.mean()), "ended": float(answers.rollout.terminated.float().mean())}
 
     return look

@@ -74,9 +74,7 @@ def push(run: Path, repo: str, *, public: bool = False, list_only: bool = False,
     try:
         validate_repo_id(repo)
     except ValueError as error:
-        raise TutelageError(
-            f"--repo {repo} is not a valid repository name, such as me/my-model: {error}"
-        ) from error
+        raise TutelageError(f"--repo {repo} is not a valid repository name, such as me/my-model: {error}") from error
     write_model_card(run)
     files = tuple(sorted(path for path in model.rglob("*") if path.is_file()))
     if list_only:
@@ -84,9 +82,7 @@ def push(run: Path, repo: str, *, public: bool = False, list_only: bool = False,
     hub = api or HfApi()
     try:
         created = hub.create_repo(repo, private=not public, exist_ok=True)
-        hub.upload_folder(
-            repo_id=created.repo_id, folder_path=model, commit_message=f"Upload {run.resolve().name}"
-        )
+        hub.upload_folder(repo_id=created.repo_id, folder_path=model, commit_message=f"Upload {run.resolve().name}")
     except (OSError, ValueError) as error:  # errors of huggingface_hub, the network or a missing token
         raise TutelageError(
             f"The hub refused {repo}: {error}. The model is unchanged in {model}; log in with `hf auth login`, or set "

@@ -131,26 +131,17 @@ class RewardResult(TrainingResult):
         metrics = self.metrics
         if self.accuracy is None:
             return []
-        lines = [
-            _accuracy("accuracy", self.accuracy, metrics["accuracy_interval"], counted(metrics["n"], "pair"))
-        ]
+        lines = [_accuracy("accuracy", self.accuracy, metrics["accuracy_interval"], counted(metrics["n"], "pair"))]
         if length := metrics.get("length"):
             name = f"length alone ({length['prefers']} answers)"
             lines.append(_accuracy(name, length["accuracy"], length["accuracy_interval"], "the same pairs"))
         for part in metrics.get("by_strength", ()):
             lines.append(
-                _accuracy(
-                    f"  {part['strength']:<12}",
-                    part["accuracy"],
-                    part["interval"],
-                    counted(part["n"], "pair"),
-                )
+                _accuracy(f"  {part['strength']:<12}", part["accuracy"], part["interval"], counted(part["n"], "pair"))
             )
         votes, ceiling = metrics.get("votes"), metrics.get("ceiling")
         if votes and votes["accuracy"] is not None:
-            lines.append(
-                _accuracy("single votes", votes["accuracy"], votes["interval"], counted(votes["n"], "vote"))
-            )
+            lines.append(_accuracy("single votes", votes["accuracy"], votes["interval"], counted(votes["n"], "vote")))
         if ceiling:
             lines.append(
                 f"their noise allows {ceiling['value']:.3f}{_interval(*ceiling['interval'])}: two raters agree in "

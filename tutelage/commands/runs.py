@@ -85,9 +85,7 @@ def open_run(settings: RunSettings, *data: Iterable[Record | str]) -> Iterator[R
         yield run
 
 
-def _opened(
-    settings: RunSettings, data: Sequence[Iterable[Record | str]], ranks: Ranks, stack: ExitStack
-) -> Run:
+def _opened(settings: RunSettings, data: Sequence[Iterable[Record | str]], ranks: Ranks, stack: ExitStack) -> Run:
     """Open the run directory, which this process writes and `stack` closes. Trackers and the profiler, which write into
     it, start afterwards, and not for a finished run."""
     run = stack.enter_context(
@@ -128,10 +126,7 @@ def _refuse(differing: Sequence[object], ranks: Ranks) -> None:
 
 @contextmanager
 def open_training(
-    settings: RunSettings,
-    result: type[R],
-    start: Callable[[Run], Training[R]],
-    *data: Iterable[Record | str],
+    settings: RunSettings, result: type[R], start: Callable[[Run], Training[R]], *data: Iterable[Record | str]
 ) -> Iterator[Training[R]]:
     """Open the training that `start` returns for the run directory of these settings (see `open_run`); for a finished
     run, one without steps, with the result of summary.json."""
@@ -166,9 +161,7 @@ def check_disk(run: Run, *models: Policy | ScalarModel) -> None:
 def remark_batch(batch_size: int, rows: int, what: str = "rows") -> None:
     """Remark on a batch larger than the data, for which every step takes all rows."""
     if rows < batch_size:
-        remark(
-            f"--batch-size is {batch_size}, but there are only {rows} {what}: every step takes all of them."
-        )
+        remark(f"--batch-size is {batch_size}, but there are only {rows} {what}: every step takes all of them.")
 
 
 def check_weights(preferences: Sequence[Preference], source: str) -> None:
@@ -224,9 +217,7 @@ def token_budget(settings: TokenLimit, run: Run, *models: Policy | ScalarModel, 
     return Budget(tokens, ranks, remedy, first.passes, cost, scoring)
 
 
-def _automatic_tokens(
-    settings: TokenLimit, run: Run, models: Sequence[Policy | ScalarModel], group: int
-) -> int:
+def _automatic_tokens(settings: TokenLimit, run: Run, models: Sequence[Policy | ScalarModel], group: int) -> int:
     """Return the tokens of a pass by the available memory: the minimum over ranks."""
     first = models[0]
     own = automatic_budget(

@@ -36,12 +36,8 @@ def make(settings: Init, lineage: Mapping[str, object] | None = None) -> int:
         study = _study(store, settings, presentation)
         if live is not None:
             questions += Questions(told=(_converse(store, study, live),))
-        added = add_items(
-            store, study.id, questions.prompts, questions.completions, questions.items, actor=operator()
-        )
-        lineage = lineage or (
-            lineage_of(settings.model) if settings.model and not _is_address(settings) else None
-        )
+        added = add_items(store, study.id, questions.prompts, questions.completions, questions.items, actor=operator())
+        lineage = lineage or (lineage_of(settings.model) if settings.model and not _is_address(settings) else None)
         if lineage:
             open_round(store, study.id, settings.round, lineage, actor=operator())
         for line in questions.told:

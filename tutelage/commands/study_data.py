@@ -15,15 +15,7 @@ from tutelage.base.config.files import write_atomically
 from tutelage.base.errors import TutelageError
 from tutelage.data.pairing import split_by_prompt
 from tutelage.data.records import ALL_ROWS, Demonstration, Preference, StudyRows
-from tutelage.people import (
-    LabelledStudy,
-    Selection,
-    Snapshot,
-    freeze,
-    label_study,
-    open_store,
-    open_study,
-)
+from tutelage.people import LabelledStudy, Selection, Snapshot, freeze, label_study, open_store, open_study
 from tutelage.people.aggregation import pair_name
 from tutelage.people.manifest import reconciliation
 from tutelage.people.training_data import (
@@ -95,14 +87,7 @@ class EmptyStudyError(TutelageError):
 
 
 def read_study(
-    address: str,
-    name: str,
-    selection: Selection,
-    *,
-    rows: tuple[StudyRows, ...],
-    held_out: float,
-    seed: int,
-    run: Path,
+    address: str, name: str, selection: Selection, *, rows: tuple[StudyRows, ...], held_out: float, seed: int, run: Path
 ) -> StudySnapshot:
     """Read the preferences of a study: at the moment when the run in the folder `run` began, or now for a new run.
 
@@ -129,14 +114,7 @@ def read_study(
 
 
 def read_demonstrations(
-    address: str,
-    name: str,
-    selection: Selection,
-    *,
-    rows: tuple[StudyRows, ...],
-    held_out: float,
-    seed: int,
-    run: Path,
+    address: str, name: str, selection: Selection, *, rows: tuple[StudyRows, ...], held_out: float, seed: int, run: Path
 ) -> StudyDemonstrations:
     """Like `read_study`, for demonstrations: better responses that raters wrote or chose, with their weights."""
     reading = _read(address, name, selection, rows, run)
@@ -170,9 +148,7 @@ def _nothing(reading: _Reading, what: str, why: str) -> EmptyStudyError:
     )
 
 
-def _divided(
-    rows: Sequence[TrainingRow[T]], held_out: float, seed: int
-) -> tuple[tuple[T, ...], tuple[T, ...]]:
+def _divided(rows: Sequence[TrainingRow[T]], held_out: float, seed: int) -> tuple[tuple[T, ...], tuple[T, ...]]:
     """Split the records into training and held-out ones."""
     aside = {row.record for row in rows if row.question.prompt.split == "held_out"}
     every = [row.record for row in rows]
@@ -235,9 +211,7 @@ def _ceiling(labelled: LabelledStudy, votes: Votes) -> VoteCeiling | None:
         return None
 
 
-def vote_figures(
-    study: StudySnapshot, differences: Sequence[float], pairs: Sequence[Preference]
-) -> dict[str, object]:
+def vote_figures(study: StudySnapshot, differences: Sequence[float], pairs: Sequence[Preference]) -> dict[str, object]:
     """Return the accuracy of a reward model on the pairs decided by votes: by strength, and against single votes and
     their noise ceiling."""
     voted = [place for place, pair in enumerate(pairs) if pair in study.votes]
@@ -247,10 +221,7 @@ def vote_figures(
     pair_votes = [study.votes[pair] for pair in pairs]
     prompts = [str(pair.messages) for pair in pairs]
     votes = against_votes(
-        differences,
-        [each.for_chosen for each in pair_votes],
-        [each.for_rejected for each in pair_votes],
-        prompts,
+        differences, [each.for_chosen for each in pair_votes], [each.for_rejected for each in pair_votes], prompts
     )
     figures: dict[str, object] = {
         "by_strength": by_strength(

@@ -71,9 +71,7 @@ def _sampled_before(settings: Init) -> Questions:
         )
     prompts = load_prompts(folder / "prompts.jsonl").records[: settings.limit]
     prompt_ids = {prompt.id for prompt in prompts}
-    completions = [
-        c for c in load_completions(folder / "completions.jsonl").records if c.prompt_id in prompt_ids
-    ]
+    completions = [c for c in load_completions(folder / "completions.jsonl").records if c.prompt_id in prompt_ids]
     if settings.answers is not None:
         items = _sets(settings, completions, str(folder))
     else:
@@ -216,8 +214,6 @@ def known_questions(source: str, pool: "Pool") -> Questions:
             raise TutelageError(f"{source} chooses both sides of a pair: '{texts[item.responses[0]][:60]}'.")
         text = texts[item.responses["ab".index(right[0])]]
         items.append(
-            replace(
-                item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=explained.get(text, "")
-            )
+            replace(item, key=f"{pool}-{item.key}", pool=pool, gold=right[0], explanation=explained.get(text, ""))
         )
     return Questions(judged.prompts, judged.completions, tuple(items), (f"{loaded.describe()} ({pool})",))

@@ -184,9 +184,7 @@ COMMANDS = (
         name="rejection",
         group="Train",
         help="a policy on the best of its own completions",
-        examples=(
-            "--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/rejection",
-        ),
+        examples=("--model runs/sft/model --prompts prompts.jsonl --reward runs/reward/model --out runs/rejection",),
         computes=True,
         parallel=True,
         trains=True,
@@ -196,9 +194,7 @@ COMMANDS = (
         name="distill",
         group="Train",
         help="a policy towards a teacher's distribution",
-        examples=(
-            "--model path/to/student --teacher path/to/teacher --prompts prompts.jsonl --out runs/distilled",
-        ),
+        examples=("--model path/to/student --teacher path/to/teacher --prompts prompts.jsonl --out runs/distilled",),
         computes=True,
         parallel=True,
         trains=True,
@@ -208,9 +204,7 @@ COMMANDS = (
         name="plan",
         group="Train",
         help="memory, time and cost of a training run, before it starts",
-        examples=(
-            "improve --model path/to/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",
-        ),
+        examples=("improve --model path/to/model --prompts prompts.jsonl --reward runs/reward/model --out runs/ppo",),
         result="PlanResult",
     ),
     Command(
@@ -269,9 +263,7 @@ COMMANDS = (
         name="evaluate",
         group="Evaluate and inspect",
         help="win rates, scores, drift and text measures of a model",
-        examples=(
-            "--model runs/ppo/model --against runs/sft/model --prompts held_out.jsonl --out runs/evaluation",
-        ),
+        examples=("--model runs/ppo/model --against runs/sft/model --prompts held_out.jsonl --out runs/evaluation",),
         computes=True,
         parallel=True,
         result="EvaluateResult",

@@ -69,8 +69,7 @@ def follow(loop: Loop, *, quiet: bool) -> None:
             if stopped and step.index < loop.total and not loop.monitor.enough():
                 loop.checkpoint(step)
                 raise Interrupted(
-                    f"Stopped after step {step.index}; everything is saved. "
-                    f"Continue with: {loop.run.resume_command}"
+                    f"Stopped after step {step.index}; everything is saved. Continue with: {loop.run.resume_command}"
                 )
 
 

@@ -45,9 +45,7 @@ def measure_first(settings: RewardedRun, make: Callable[[], Reward]) -> Record:
     def record() -> Record:
         if (settings.out / RECORD).is_file():
             return read_record(settings.out)
-        return measure(
-            make(), settings.trust, settings.trust_study, settings.out, anyway=settings.trust_anyway
-        )
+        return measure(make(), settings.trust, settings.trust_study, settings.out, anyway=settings.trust_anyway)
 
     return join().shared(record)
 

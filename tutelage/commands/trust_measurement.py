@@ -62,9 +62,7 @@ def _too_few(study: str, pairs: int) -> str:
 
 
 def _judged(reward: Reward, pairs: Sequence[Preference], study: StudySnapshot) -> list[JudgedPair]:
-    prompts = [
-        Prompt(f"pair {number}", pair.messages) for number, pair in enumerate(pairs, 1) for _ in range(2)
-    ]
+    prompts = [Prompt(f"pair {number}", pair.messages) for number, pair in enumerate(pairs, 1) for _ in range(2)]
     answers = [answer for pair in pairs for answer in (pair.chosen, pair.rejected)]
     scores = scores_of(reward, Completions(prompts, answers)).tolist()
     return [
@@ -100,9 +98,7 @@ def _described(trust: Trust, parts: MeasuredReward) -> list[str]:
     share = f"{_share(trust.agreement)} of {counted(trust.votes, 'vote')} on {counted(trust.pairs, 'pair')}"
     lines = [f"{names}: agrees with {share}; two raters agree with {_share(trust.raters)} of each other's"]
     if trust.length.value is not None:
-        lines.append(
-            f"{names}: prefers the longer answer {_signed(trust.length)} more often than the raters do"
-        )
+        lines.append(f"{names}: prefers the longer answer {_signed(trust.length)} more often than the raters do")
     if trust.weight > 0:
         lines.append(
             f"{names}: its scores are multiplied by {trust.weight:.3g}, so that a difference of 1 is a log-odds of 1 "
@@ -139,9 +135,7 @@ def _share(interval: Interval) -> str:
 
 def _signed(interval: Interval) -> str:
     assert interval.value is not None
-    bounds = (
-        "" if interval.low is None else f" ({100 * interval.low:+.0f} to {100 * (interval.high or 0):+.0f})"
-    )
+    bounds = "" if interval.low is None else f" ({100 * interval.low:+.0f} to {100 * (interval.high or 0):+.0f})"
     return f"{100 * interval.value:+.0f} points{bounds}"
 
 

@@ -54,9 +54,7 @@ class WatchSettings:
         if not self.every >= SHORTEST:
             raise TutelageError(f"--every is {self.every:g}; it must be at least {SHORTEST:g} seconds.")
         if not self.once and (self.votes is None or not self.then):
-            raise TutelageError(
-                "--no-once needs --votes and --then: the command runs after every so many votes."
-            )
+            raise TutelageError("--no-once needs --votes and --then: the command runs after every so many votes.")
         if self.then:
             self.words  # noqa: B018  # refuses invalid commands
         if self.is_remote and (self.db or self.name):

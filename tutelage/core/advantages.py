@@ -29,12 +29,7 @@ class Advantage(Protocol):
     """
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi: ...
 
 
@@ -46,13 +41,7 @@ class StatefulAdvantage(Protocol):
         """The initial state."""
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context,
-        state: State,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context, state: State
     ) -> tuple[Psi, State]: ...
 
 
@@ -77,13 +66,7 @@ class TotalReturn:
         return init(self.baseline)
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context,
-        state: State,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context, state: State
     ) -> tuple[Psi, State]:
         total = ret.total_return(reward, mask, gamma=self.gamma)
         baseline, state = apply(self.baseline, total, mask, context, state=state)
@@ -114,13 +97,7 @@ class RewardToGo:
         return init(self.baseline)
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context,
-        state: State,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context, state: State
     ) -> tuple[Psi, State]:
         returns = ret.returns_to_go(reward, mask, gamma=self.gamma)
         baseline, state = apply(self.baseline, returns, mask, context, state=state)
@@ -140,12 +117,7 @@ class ValueBaseline:
         _discounts(self, gamma=self.gamma)
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         returns = ret.returns_to_go(reward, mask, gamma=self.gamma)
         psi = torch.where(mask, returns - _required(value, self), 0.0)
@@ -186,12 +158,7 @@ class Gae:
         _discounts(self, gamma=self.gamma, lam=lam, value_lam=self.value_lam)
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         value = _required(value, self)
         lam = self.lam(mask) if isinstance(self.lam, LengthAdaptive) else self.lam
@@ -215,12 +182,7 @@ class TemporalDifference:
         _discounts(self, gamma=self.gamma)
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         value = _required(value, self)
         psi = ret.td_errors(reward, value, mask, gamma=self.gamma)
@@ -243,12 +205,7 @@ class NStep:
         _discounts(self, gamma=self.gamma)
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         value = _required(value, self)
         target = ret.n_step(reward, value, mask, gamma=self.gamma, n=self.n)
@@ -271,12 +228,7 @@ class ActionValue:
         _discounts(self, gamma=self.gamma)
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         q = torch.where(mask, reward + self.gamma * ret.next_value(_required(value, self), mask), 0.0)
         return q, q

@@ -101,9 +101,7 @@ class MinimumVariance:
 
     def __call__(self, returns: PerToken, mask: TokenMask, context: Context) -> PerToken:
         if context.score_norm is None:
-            raise ValueError(
-                "MinimumVariance needs the squared norms of the score function: Context(score_norm=...)."
-            )
+            raise ValueError("MinimumVariance needs the squared norms of the score function: Context(score_norm=...).")
         weight = torch.where(mask, context.score_norm, 0.0)
         total = weight.sum()
         return ((weight * returns).sum() / torch.where(total > 0, total, 1.0)).expand_as(returns)

@@ -98,9 +98,7 @@ class Rollout(Rows):
     ids: tuple[str, ...]  # the prompt's id, one per row
     texts: tuple[str, ...] = ()  # text of each completion; empty if not decoded
     version: Int[Tensor, "B R"] | None = None  # version of the weights that sampled each token
-    given: RowMask | None = (
-        None  # completions that were not sampled; their logp is of the policy at that time
-    )
+    given: RowMask | None = None  # completions that were not sampled; their logp is of the policy at that time
 
     @property
     def drawn(self) -> RowMask:
@@ -120,9 +118,7 @@ class TokenScores:
     def rows(self, index: Int[Tensor, " b"]) -> Self:
         """The scores of the rows at `index`, which may contain duplicates."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        chosen: dict[str, Any] = {
-            name: x if x is None else embedding(index, x) for name, x in columns.items()
-        }
+        chosen: dict[str, Any] = {name: x if x is None else embedding(index, x) for name, x in columns.items()}
         return replace(self, **chosen)
 
 
@@ -198,9 +194,7 @@ def stacked(first: Rows, second: Rows) -> Rows:
     def column(name: str, width: int, left: bool) -> Tensor:
         parts = (getattr(first, name), getattr(second, name))
         missing = [width - part.shape[1] for part in parts]
-        return torch.cat(
-            [pad(part, (gap, 0) if left else (0, gap)) for part, gap in zip(parts, missing, strict=True)]
-        )
+        return torch.cat([pad(part, (gap, 0) if left else (0, gap)) for part, gap in zip(parts, missing, strict=True)])
 
     return Rows(
         prompt=column("prompt", prompt, True),

@@ -44,12 +44,7 @@ class Group:
             )
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         score = by_group(reward, mask, group)
         psi = score - score.mean(1, keepdim=True)
@@ -73,12 +68,7 @@ class BestOfGroup:
     per_response: ClassVar[bool] = True
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         score = by_group(reward, mask, group)
         best, where = score.topk(2, dim=1)
@@ -98,12 +88,7 @@ class Greedy:
     per_response: ClassVar[bool] = True
 
     def __call__(
-        self,
-        reward: PerToken,
-        mask: TokenMask,
-        value: PerToken | None,
-        group: int,
-        context: Context = NOTHING,
+        self, reward: PerToken, mask: TokenMask, value: PerToken | None, group: int, context: Context = NOTHING
     ) -> Psi:
         if context.greedy is None:
             raise ValueError("Greedy needs the scores of the greedy responses: Context(greedy=...).")

@@ -44,19 +44,11 @@ def _k3(x: Tensor) -> Tensor:
     return torch.expm1(-x) + x
 
 
-ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
-    "k1": _k1,
-    "k2": _k2,
-    "mse": _k2,
-    "k3": _k3,
-    "abs": torch.abs,
-}
+ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": _k1, "k2": _k2, "mse": _k2, "k3": _k3, "abs": torch.abs}
 """Estimators by name; "mse" is another name for k2."""
 
 
-def kl_estimate(
-    logp: Float[Tensor, "*shape"], ref_logp: Float[Tensor, "*shape"], kind: str
-) -> Float[Tensor, "*shape"]:
+def kl_estimate(logp: Float[Tensor, "*shape"], ref_logp: Float[Tensor, "*shape"], kind: str) -> Float[Tensor, "*shape"]:
     """Per-token estimate of KL(π‖ref) in nats, from tokens drawn from π. [B, R], [B, R] -> [B, R]
 
     Raises ValueError for a `kind` that is not in `ESTIMATORS`.
@@ -66,9 +58,7 @@ def kl_estimate(
     return ESTIMATORS[kind](logp - ref_logp)
 
 
-def exact_kl(
-    logits: Float[Tensor, "*shape V"], ref_logits: Float[Tensor, "*shape V"]
-) -> Float[Tensor, "*shape"]:
+def exact_kl(logits: Float[Tensor, "*shape V"], ref_logits: Float[Tensor, "*shape V"]) -> Float[Tensor, "*shape"]:
     """KL(π‖ref) = Σ_v π(v) (log π(v) − log ref(v)) of the next-token distributions. [..., V] -> [...]
 
     Tokens with probability 0 under π (logit −inf) contribute nothing, whatever their reference probability.

@@ -43,9 +43,7 @@ def conjugate_gradient(product: Product, g: Vector, iterations: int, tolerance: 
     return x
 
 
-def natural_direction(
-    product: Product, g: Vector, *, max_kl: float, damping: float, iterations: int
-) -> Vector:
+def natural_direction(product: Product, g: Vector, *, max_kl: float, damping: float, iterations: int) -> Vector:
     """d = √(2δ / xᵀ(F + λI)x) x with (F + λI) x = g, so that ½ dᵀ(F + λI) d = δ = `max_kl`. [N] -> [N]
 
     `product` is v ↦ F v without the damping λ. As in TRPO, the damping is included in the length, so the KL of the step

@@ -26,11 +26,7 @@ def bradley_terry(
 
 
 def dpo(
-    policy_margin: PerRow,
-    ref_margin: PerRow,
-    beta: float,
-    p_chosen: PerRow | float = 1.0,
-    margin: PerRow | float = 0.0,
+    policy_margin: PerRow, ref_margin: PerRow, beta: float, p_chosen: PerRow | float = 1.0, margin: PerRow | float = 0.0
 ) -> PerRow:
     """Bradley–Terry on the implied rewards β log(π / π_ref): Rafailov et al. 2023. [B], [B] -> [B]
 

@@ -34,12 +34,7 @@ def whiten(
 
 
 def token_weights(
-    mask: TokenMask,
-    how: Reduce,
-    max_length: int = 0,
-    *,
-    rows: float | None = None,
-    tokens: float | None = None,
+    mask: TokenMask, how: Reduce, max_length: int = 0, *, rows: float | None = None, tokens: float | None = None
 ) -> PerToken:
     """The weight w of every token, such that loss = −(w · objective).sum() is exactly additive over any split of the
     rows.

@@ -52,9 +52,7 @@ class RowList:
     def families(self) -> Int[Tensor, " B"]:
         """Prompt index of each row: equal for rows with the same prompt. Int[B]"""
         numbers: dict[tuple[int, ...], int] = {}
-        return torch.tensor(
-            [numbers.setdefault(row.prompt, len(numbers)) for row in self.items], dtype=torch.long
-        )
+        return torch.tensor([numbers.setdefault(row.prompt, len(numbers)) for row in self.items], dtype=torch.long)
 
 
 def numbered(rows: Sequence[EncodedRow]) -> tuple[list[EncodedRow], Int[Tensor, " N"]]:
@@ -80,9 +78,7 @@ def right_padded(
 ) -> tuple[Int[Tensor, "B R"], Bool[Tensor, "B R"]]:
     """Token lists → (Int[B, R], Bool[B, R]) padded on the right."""
     width = max((len(row) for row in rows), default=0)
-    tokens = torch.tensor(
-        [list(row) + [pad] * (width - len(row)) for row in rows], dtype=torch.long, device=device
-    )
+    tokens = torch.tensor([list(row) + [pad] * (width - len(row)) for row in rows], dtype=torch.long, device=device)
     lengths = torch.tensor([len(row) for row in rows], device=device)
     return tokens, torch.arange(width, device=device) < lengths[:, None]
 
@@ -124,9 +120,7 @@ def before_each_response_token(x: Shaped[Tensor, "B T ..."], rows: Rows) -> Shap
     """
     first = rows.prompt.shape[1] - 1
     if first < 0:
-        raise ValueError(
-            "a prompt needs at least one token: nothing predicts the first response token otherwise"
-        )
+        raise ValueError("a prompt needs at least one token: nothing predicts the first response token otherwise")
     return x[:, first : first + rows.response.shape[1]]
 
 
@@ -220,9 +214,7 @@ def shares(batch: Rows | Pairs | RowList) -> list[tuple[Share, ...]]:
     return [(share,) for share in each]
 
 
-def by_shared_tokens(
-    items: Sequence[Sequence[Share]], budget: int, common: int = 0
-) -> Iterator[Int[Tensor, " b"]]:
+def by_shared_tokens(items: Sequence[Sequence[Share]], budget: int, common: int = 0) -> Iterator[Int[Tensor, " b"]]:
     """Split items into micro-batches of at most `budget` tokens. Repeated prompts and completions, and the `common`
     prefix of all prompts, count once per micro-batch. Yields Int[b].
 

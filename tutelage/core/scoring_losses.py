@@ -72,9 +72,7 @@ class Davidson:
 
     def __post_init__(self) -> None:
         if not self.ties > 0:
-            raise ValueError(
-                f"Davidson: ties must be above 0, not {self.ties}; use Soft() where there are none."
-            )
+            raise ValueError(f"Davidson: ties must be above 0, not {self.ties}; use Soft() where there are none.")
 
     def __call__(self, chosen: PerRow, rejected: PerRow, p_chosen: PerRow, margin: PerRow) -> PerRow:
         return _davidson(chosen - rejected, p_chosen, chosen.new_tensor(math.log(self.ties)))

@@ -94,9 +94,7 @@ class ScoreShaping:
 
     def __post_init__(self) -> None:
         if not self.scale > 0:
-            raise ValueError(
-                f"ScoreShaping: scale must be above 0, not {self.scale}: another sign is another goal."
-            )
+            raise ValueError(f"ScoreShaping: scale must be above 0, not {self.scale}: another sign is another goal.")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"ScoreShaping: clip must be above 0, not {self.clip}.")
         if self.missing_end is not None and self.missing_end_penalty:
@@ -153,8 +151,4 @@ def _with_scores(score: PerRow, state: Statistics) -> Statistics:
     total = state["count"] + count
     difference = mean - state["mean"]
     squares = float(((score - mean) ** 2).sum()) + difference**2 * state["count"] * count / total
-    return {
-        "count": total,
-        "mean": state["mean"] + difference * count / total,
-        "squares": state["squares"] + squares,
-    }
+    return {"count": total, "mean": state["mean"] + difference * count / total, "squares": state["squares"] + squares}

@@ -30,9 +30,7 @@ class Surrogate(Protocol):
     A surrogate declares `per_response`, `on_policy` and `proximal` if they apply; see `tutelage.core.pieces.Traits`.
     """
 
-    def __call__(
-        self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask
-    ) -> PerToken: ...
+    def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken: ...
 
 
 @runtime_checkable
@@ -178,9 +176,7 @@ class KlPenalised:
 
     def __post_init__(self) -> None:
         if not self.coef > 0:
-            raise ValueError(
-                f"KlPenalised: coef must be above 0, not {self.coef}; use ImportanceWeighted() for none."
-            )
+            raise ValueError(f"KlPenalised: coef must be above 0, not {self.coef}; use ImportanceWeighted() for none.")
 
     def __call__(self, logp: PerToken, old_logp: PerToken, advantage: PerToken, mask: TokenMask) -> PerToken:
         return torch.exp(logp - old_logp) * advantage - self.coef * kl_estimate(old_logp, logp, "k3")

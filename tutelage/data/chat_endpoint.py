@@ -100,9 +100,7 @@ class Endpoint:
                 for choice in answer["choices"]
             ]
         except (KeyError, TypeError, AttributeError) as error:
-            raise TutelageError(
-                f"{self.name} answered without choices: {json.dumps(answer)[:200]}."
-            ) from error
+            raise TutelageError(f"{self.name} answered without choices: {json.dumps(answer)[:200]}.") from error
         if not texts:
             raise TutelageError(f"{self.name} answered with an empty list of choices.")
         return [EndpointReply(text, finished, read, written) for text, finished in texts]
@@ -247,18 +245,14 @@ class _Ledger:
         with self._lock:
             self._replies[digest] = reply
             now = self.usage
-            self.usage = Usage(
-                now.requests + 1, now.kept, now.read + read, now.written + written, now.cost + cost
-            )
+            self.usage = Usage(now.requests + 1, now.kept, now.read + read, now.written + written, now.cost + cost)
             if self._path is None:
                 return
             try:
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"asked": digest, "reply": reply, "cost": cost}) + "\n")
             except OSError as error:
-                raise TutelageError(
-                    f"The judge's replies cannot be kept in {self._path}: {error.strerror}."
-                ) from error
+                raise TutelageError(f"The judge's replies cannot be kept in {self._path}: {error.strerror}.") from error
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -60,9 +60,7 @@ class ChatStream:
                         if piece.ended:
                             return
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unanswered(
-                f"{self.endpoint.name} did not answer: {error or type(error).__name__}."
-            ) from error
+            raise Unanswered(f"{self.endpoint.name} did not answer: {error or type(error).__name__}.") from error
         raise Unanswered(f"{self.endpoint.name} stopped in the middle of its reply.")
 
     @cached_property
@@ -91,9 +89,7 @@ class ChatStream:
             text = choices[0].get("delta", {}).get("content") or ""
             return ReplyPiece(str(text), str(choices[0].get("finish_reason") or ""))
         except (ValueError, AttributeError, TypeError, LookupError) as error:
-            raise Unanswered(
-                f"{self.endpoint.name} streams something else than replies: {data[:200]!r}."
-            ) from error
+            raise Unanswered(f"{self.endpoint.name} streams something else than replies: {data[:200]!r}.") from error
 
 
 async def _events(response: "httpx.Response") -> AsyncGenerator[str]:
@@ -104,9 +100,7 @@ async def _events(response: "httpx.Response") -> AsyncGenerator[str]:
         rest += decoder.decode(chunk)
         *lines, rest = rest.split("\n")
         if len(rest) > LONGEST_LINE:
-            raise Unanswered(
-                f"{response.url} streams a line of more than {counted(LONGEST_LINE, 'character')}."
-            )
+            raise Unanswered(f"{response.url} streams a line of more than {counted(LONGEST_LINE, 'character')}.")
         for line in lines:
             name, _, data = line.removesuffix("\r").partition(":")
             if name == "data" and data.strip() != _DONE:

@@ -67,9 +67,7 @@ def _through_template(messages: Messages, tokenizer: Tokenizer, *, add_generatio
         )
     except Exception as error:  # templates are programs that may raise anything
         roles = ", ".join(turn.role for turn in messages)
-        raise TutelageError(
-            f"The chat template refuses a conversation of the turns {roles}: {error}"
-        ) from error
+        raise TutelageError(f"The chat template refuses a conversation of the turns {roles}: {error}") from error
 
 
 # Prompt and response as tokens ---------------------------------------------------------------------------------------
@@ -246,9 +244,7 @@ def shorten(
     Raises NoRoomError if the prompt leaves no room for a single response token.
     """
     if max_prompt is not None and not 0 < max_prompt < max_length:
-        raise TutelageError(
-            f"max_prompt is {max_prompt}; it must be above 0 and below max_length, {max_length}."
-        )
+        raise TutelageError(f"max_prompt is {max_prompt}; it must be above 0 and below max_length, {max_length}.")
     rest = list(prompt if max_prompt is None else prompt[-max_prompt:])
     room = max_length - len(rest)
     if room < 1:

@@ -78,13 +78,9 @@ class LoadedRecords(Generic[T_co]):
     def describe(self) -> str:
         """Summarise loaded and skipped rows, a line each."""
         count = len(self.records)
-        read = (
-            f"{count:,} of {counted(self.rows, 'row')}" if count <= self.rows else counted(self.rows, "row")
-        )
+        read = f"{count:,} of {counted(self.rows, 'row')}" if count <= self.rows else counted(self.rows, "row")
         head = f"{self.source}: {read}, read as {self.format}"
-        return "\n".join(
-            [head, *(f"  skipped {item}" for item in self.skipped), *(f"  {note}" for note in self.notes)]
-        )
+        return "\n".join([head, *(f"  skipped {item}" for item in self.skipped), *(f"  {note}" for note in self.notes)])
 
 
 def load_demonstrations(
@@ -199,9 +195,7 @@ def load_table(
     return _records(table, recognise(table, what, formats, KINDS), tolerate, accept)
 
 
-def _records(
-    table: Table, form: RowFormat[T], tolerate: float, accept: Callable[[T], None]
-) -> LoadedRecords[T]:
+def _records(table: Table, form: RowFormat[T], tolerate: float, accept: Callable[[T], None]) -> LoadedRecords[T]:
     table = form.spelt(table)
     rows, without = form.arrange(table.rows)
     unusable: dict[str, list[str]] = defaultdict(list)

@@ -131,11 +131,7 @@ class EndpointPairJudge:
 
     def __call__(self, messages: Messages, first: str, second: str) -> Opinion:
         """Raises TutelageError if the endpoint fails or returns no verdict."""
-        parts = {
-            "question": self.question,
-            "guidelines": self.guidelines,
-            "conversation": conversation_text(messages),
-        }
+        parts = {"question": self.question, "guidelines": self.guidelines, "conversation": conversation_text(messages)}
         request = fill(self.template, parts | {"first": first, "second": second})
         return self.endpoint.ask(request, read_verdict, "verdict such as [[A]]")
 

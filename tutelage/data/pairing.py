@@ -7,15 +7,7 @@ from itertools import combinations
 from typing import TypeVar
 
 from tutelage.base.errors import TutelageError
-from tutelage.data.records import (
-    Comparison,
-    CompletionRecord,
-    Demonstration,
-    Preference,
-    Prompt,
-    prompt_id,
-    stable_id,
-)
+from tutelage.data.records import Comparison, CompletionRecord, Demonstration, Preference, Prompt, prompt_id, stable_id
 
 Asks = TypeVar("Asks", Preference, Demonstration, Prompt)
 
@@ -64,9 +56,7 @@ def _distinct(completions: Iterable[CompletionRecord]) -> dict[str, dict[str, st
     ids: set[str] = set()
     for completion in completions:
         if completion.id in ids:
-            raise TutelageError(
-                f"Two completions have the id {completion.id!r}; a comparison could not name them."
-            )
+            raise TutelageError(f"Two completions have the id {completion.id!r}; a comparison could not name them.")
         ids.add(completion.id)
         texts = texts_of[completion.prompt_id]
         text = completion.text.strip()
@@ -76,14 +66,10 @@ def _distinct(completions: Iterable[CompletionRecord]) -> dict[str, dict[str, st
 
 def count_repeated(completions: Sequence[CompletionRecord]) -> int:
     """Number of completions that duplicate another of the same prompt verbatim."""
-    return len(completions) - len(
-        {(completion.prompt_id, completion.text.strip()) for completion in completions}
-    )
+    return len(completions) - len({(completion.prompt_id, completion.text.strip()) for completion in completions})
 
 
-def split_by_prompt(
-    records: Sequence[Asks], held_out: float, seed: int
-) -> tuple[tuple[Asks, ...], tuple[Asks, ...]]:
+def split_by_prompt(records: Sequence[Asks], held_out: float, seed: int) -> tuple[tuple[Asks, ...], tuple[Asks, ...]]:
     """(train, held out): about `held_out` of the rows, with no prompt on both sides.
 
     Rows whose conversations start with the same user turn stay together, so that neither a held-out prompt nor an

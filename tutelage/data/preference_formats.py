@@ -92,28 +92,14 @@ def _both(test: Callable[[object], bool]) -> Callable[[Values], bool]:
 
 TRANSCRIPTS = implicit(lambda values, column: parse_transcript(text(values, column)))
 IMPLICIT: tuple[RowFormat[Pair], ...] = (
-    RowFormat(
-        "chosen, rejected (messages)",
-        BOTH,
-        implicit(turns),
-        fits=_both(lambda value: isinstance(value, list)),
-    ),
-    RowFormat(
-        "chosen, rejected (hh-rlhf transcripts)",
-        BOTH,
-        TRANSCRIPTS,
-        fits=_both(is_transcript),
-    ),
-    RowFormat(
-        "chosen, rejected (texts that share a beginning)", BOTH, _beginning, remark=_how_prompts_were_found
-    ),
+    RowFormat("chosen, rejected (messages)", BOTH, implicit(turns), fits=_both(lambda value: isinstance(value, list))),
+    RowFormat("chosen, rejected (hh-rlhf transcripts)", BOTH, TRANSCRIPTS, fits=_both(is_transcript)),
+    RowFormat("chosen, rejected (texts that share a beginning)", BOTH, _beginning, remark=_how_prompts_were_found),
 )
 
 
 def _explicit_format(ask: Ask, *columns: str) -> RowFormat[Pair]:
-    return RowFormat(
-        ", ".join((*columns, *BOTH)), (columns[0], *BOTH), explicit(ask), (*columns[1:], *SYSTEM)
-    )
+    return RowFormat(", ".join((*columns, *BOTH)), (columns[0], *BOTH), explicit(ask), (*columns[1:], *SYSTEM))
 
 
 PAIRS: tuple[RowFormat[Pair], ...] = (

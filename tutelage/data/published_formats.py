@@ -214,9 +214,7 @@ COMPARISON_FORMATS = (
         needs=("response_a", "response_b", "winner_model_a", "winner_model_b"),
         ask=lambda values: user(text({"prompt": _json_list(values, "prompt")[0]}, "prompt")),
         answers=_listed_answers,
-        verdict=lambda values: (
-            float(truth(values, "winner_model_a")) - float(truth(values, "winner_model_b"))
-        ),
+        verdict=lambda values: float(truth(values, "winner_model_a")) - float(truth(values, "winner_model_b")),
     ),
 )
 
@@ -286,9 +284,7 @@ class RatingFormat:
         groups, broken = self.gather(rows)
         ordered = (sorted(answers, key=_score, reverse=True) for answers in groups)
         return [
-            replace(row, values={**row.values, "rank": rank})
-            for each in ordered
-            for rank, row in enumerate(each)
+            replace(row, values={**row.values, "rank": rank}) for each in ordered for rank, row in enumerate(each)
         ], broken
 
     def _good_answer(self, values: Values) -> Demonstration:
@@ -343,9 +339,7 @@ def _rating(completion: Values) -> float:
     aspects = completion.get("annotations")
     given = [each.get("Rating") for each in aspects.values()] if isinstance(aspects, Mapping) else []
     ratings = [
-        number({"Rating": rating}, "Rating", 0.0)
-        for rating in given
-        if str(rating).replace(".", "", 1).isdecimal()
+        number({"Rating": rating}, "Rating", 0.0) for rating in given if str(rating).replace(".", "", 1).isdecimal()
     ]
     if ratings:
         return mean(ratings)

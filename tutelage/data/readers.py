@@ -128,9 +128,7 @@ def _the_list(name: str, whole: object) -> list[object]:
     if isinstance(whole, list):
         return whole
     if not isinstance(whole, dict):
-        raise TutelageError(
-            Sentence("%(name)s holds %(type)s, not a list of rows.", name=name, type=a_type(whole))
-        )
+        raise TutelageError(Sentence("%(name)s holds %(type)s, not a list of rows.", name=name, type=a_type(whole)))
     lists: list[list[object]] = [
         value
         for value in whole.values()
@@ -211,9 +209,7 @@ def _header(name: str, cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
     if len(set(names)) < len(names):
         raise TutelageError(
-            Sentence(
-                "%(name)s names a column twice in its header: %(names)s.", name=name, names=", ".join(names)
-            )
+            Sentence("%(name)s names a column twice in its header: %(names)s.", name=name, names=", ".join(names))
         )
     return names
 
@@ -258,9 +254,7 @@ def _read_text(name: str, content: bytes) -> Iterator[TableRow]:
         document = text[start : gap.start() if gap else len(text)]
         if document.strip():
             blank = len(document) - len(document.lstrip())
-            yield TableRow(
-                RowPlace("line", line + document.count("\n", 0, blank)), {"text": document.strip()}
-            )
+            yield TableRow(RowPlace("line", line + document.count("\n", 0, blank)), {"text": document.strip()})
         following = gap.end() if gap else len(text)
         line += text.count("\n", start, following)
         start = following

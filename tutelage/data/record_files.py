@@ -39,9 +39,7 @@ from tutelage.data.records import (
 )
 from tutelage.data.row_values import Unusable, answer, conversation, name, number, optional_text, text, truth
 
-Record: TypeAlias = (
-    Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer
-)
+Record: TypeAlias = Prompt | CompletionRecord | Demonstration | Comparison | Judgement | Preference | UnpairedAnswer
 R = TypeVar("R", bound=Record)
 
 OWN_PAIR = explicit(lambda row: conversation(row, "prompt"))
@@ -98,9 +96,7 @@ def from_row(kind: type[R], row: Values) -> R:
     try:
         return parser(kind)(row)
     except Unusable as reason:
-        raise TutelageError(
-            f"This row is no {kind.__name__.removesuffix('Record').lower()}: {reason}."
-        ) from reason
+        raise TutelageError(f"This row is no {kind.__name__.removesuffix('Record').lower()}: {reason}.") from reason
 
 
 def parser(kind: type[R]) -> Callable[[Values], R]:

@@ -18,15 +18,7 @@ from tutelage.base.nouns import counted
 from tutelage.data.preference_formats import IMPLICIT, PAIRS, Pair, labelled_format
 from tutelage.data.published_formats import COMPARISON_FORMATS, HELPSTEER, RATING_FORMATS, ComparisonFormat
 from tutelage.data.readers import Values
-from tutelage.data.records import (
-    Demonstration,
-    Messages,
-    Preference,
-    Prompt,
-    Split,
-    UnpairedAnswer,
-    prompt_id,
-)
+from tutelage.data.records import Demonstration, Messages, Preference, Prompt, Split, UnpairedAnswer, prompt_id
 from tutelage.data.row_values import (
     SYSTEM,
     Ask,
@@ -150,17 +142,13 @@ def _demonstrated(title: str, ask: Ask, columns: tuple[str, ...], column: str) -
 
 
 def _whole_conversation(column: str, title: str) -> RowFormat[Demonstration]:
-    return RowFormat(
-        title, (column,), lambda values: Demonstration(*split_answer(turns(values, column), column))
-    )
+    return RowFormat(title, (column,), lambda values: Demonstration(*split_answer(turns(values, column), column)))
 
 
 ANSWERED: tuple[RowFormat[Demonstration], ...] = (
     _whole_conversation("messages", "messages (role, content)"),
     _whole_conversation("conversations", "conversations (from, value: ShareGPT)"),
-    _demonstrated(
-        " (Dolly)", question_from("instruction", "context"), ("instruction", "context"), "response"
-    ),
+    _demonstrated(" (Dolly)", question_from("instruction", "context"), ("instruction", "context"), "response"),
     _demonstrated(" (Alpaca)", question_from("instruction", "input"), ("instruction", "input"), "output"),
     RowFormat(
         "prompt, completion",
@@ -189,9 +177,7 @@ UNPAIRED: tuple[RowFormat[UnpairedAnswer], ...] = (
     RowFormat(
         "prompt, completion, label",
         ("prompt", "completion", "label"),
-        lambda values: UnpairedAnswer(
-            prompt_column(values), answer(values, "completion"), truth(values, "label")
-        ),
+        lambda values: UnpairedAnswer(prompt_column(values), answer(values, "completion"), truth(values, "label")),
         also=SYSTEM,
         fits=_has_truth,
     ),
@@ -315,14 +301,10 @@ PROMPTS: tuple[RowFormat[Prompt], ...] = (
         NAMED,
         lambda values: values.get("prompt") is not None or values.get("messages") is not None,
     ),
-    _asks(
-        "instruction, context", question_from("instruction", "context"), ("instruction", "context"), SYSTEM
-    ),
+    _asks("instruction, context", question_from("instruction", "context"), ("instruction", "context"), SYSTEM),
     _asks("instruction, input", question_from("instruction", "input"), ("instruction",), ("input", *SYSTEM)),
     _asks("question", question_from("question"), ("question",)),
-    _asks(
-        "conversations", lambda values: _unanswered(turns(values, "conversations")), ("conversations",), ()
-    ),
+    _asks("conversations", lambda values: _unanswered(turns(values, "conversations")), ("conversations",), ()),
     *(_pair_asks(form) for form in IMPLICIT),
     _asks("text", question_from("text"), ("text",), ()),
 )

@@ -72,9 +72,7 @@ def _encodable(value: str, column: str) -> str:
     return value
 
 
-def number(
-    values: Values, column: str, default: float, low: float = -math.inf, high: float = math.inf
-) -> float:
+def number(values: Values, column: str, default: float, low: float = -math.inf, high: float = math.inf) -> float:
     """Finite number in [low, high]; the default if the column is absent, null or empty."""
     value = values.get(column)
     if value is None or value == "":
@@ -88,9 +86,7 @@ def number(
     if not math.isfinite(result):
         raise Unusable(f"{column} is {'NaN' if math.isnan(result) else 'infinite'}")
     if not low <= result <= high:
-        raise Unusable(
-            f"{column} is below {low:g}" if high == math.inf else f"{column} is outside [{low:g}, {high:g}]"
-        )
+        raise Unusable(f"{column} is below {low:g}" if high == math.inf else f"{column} is outside [{low:g}, {high:g}]")
     return result
 
 
@@ -121,9 +117,7 @@ def turns(values: Values, column: str) -> Messages:
             raise Unusable(f"{column} is text, not a list of messages") from None
     if not isinstance(value, list):
         raise Unusable(
-            f"{column} is missing"
-            if value is None
-            else f"{column} is {a_type(value)}, not a list of messages"
+            f"{column} is missing" if value is None else f"{column} is {a_type(value)}, not a list of messages"
         )
     return tuple(_turn(item, column) for item in value)
 
@@ -179,9 +173,7 @@ def split_answer(messages: Messages, column: str) -> tuple[Messages, str]:
 def require_answer(values: Values, column: str, answer: str) -> str:
     """The completion from a column, after checking that it is not blank."""
     if not answer.strip():
-        raise Unusable(
-            f"the answer in {column} is empty" if values.get(column) is not None else f"{column} is missing"
-        )
+        raise Unusable(f"the answer in {column} is empty" if values.get(column) is not None else f"{column} is missing")
     return answer
 
 

@@ -74,10 +74,7 @@ def _respelt(columns: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
 
 
 def recognise(
-    table: Table,
-    what: str,
-    formats: Sequence[RowFormat[T]],
-    others: Mapping[str, Sequence[RowFormat[object]]],
+    table: Table, what: str, formats: Sequence[RowFormat[T]], others: Mapping[str, Sequence[RowFormat[object]]]
 ) -> RowFormat[T]:
     """First format that fits at least half of the rows; otherwise the one that fits most.
 

@@ -42,9 +42,7 @@ def read_hub(source: str) -> Iterator[TableRow]:
         raise (needed or error) from error
     try:
         rows = datasets.load_dataset(name, config, split=split)
-    except (
-        Exception
-    ) as error:  # the library raises a dozen kinds, some bare, for "not found" and "no network"
+    except Exception as error:  # the library raises a dozen kinds, some bare, for "not found" and "no network"
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise TutelageError(
             f"There is no file {source}, and the hub data set {name} (configuration {config or 'default'}, "
@@ -120,9 +118,7 @@ def _check_kind(name: str) -> str:
     kind = kind_of(name)
     if kind not in READERS:
         raise TutelageError(
-            Sentence(
-                "%(name)s is of no kind that can be read here: use %(endings)s.", name=name, endings=READS
-            )
+            Sentence("%(name)s is of no kind that can be read here: use %(endings)s.", name=name, endings=READS)
         )
     return kind
 
@@ -195,9 +191,7 @@ def _refuse_other_kinds(name: str, content: bytes, kind: str) -> None:
             raise TutelageError(said.about(name=name))
     if kind == ".parquet":
         if not content.startswith(b"PAR1"):
-            raise TutelageError(
-                Sentence("%(name)s is not a Parquet file: it does not begin as one.", name=name)
-            )
+            raise TutelageError(Sentence("%(name)s is not a Parquet file: it does not begin as one.", name=name))
         return
     head = content[:1024].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if head.startswith((b"<!doctype html", b"<html")):

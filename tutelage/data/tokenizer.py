@@ -32,21 +32,12 @@ class Tokenizer(Protocol):
     @property
     def added_tokens_decoder(self) -> Mapping[int, AddedToken]: ...
 
-    def encode(
-        self, text: str, *, add_special_tokens: bool, split_special_tokens: bool = ...
-    ) -> list[int]: ...
+    def encode(self, text: str, *, add_special_tokens: bool, split_special_tokens: bool = ...) -> list[int]: ...
 
-    def decode(
-        self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
-    ) -> str: ...
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str: ...
 
     def apply_chat_template(
-        self,
-        conversation: list[dict[str, str]],
-        *,
-        tokenize: bool,
-        add_generation_prompt: bool,
-        enable_thinking: bool,
+        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool, enable_thinking: bool
     ) -> str: ...
 
 
@@ -177,9 +168,7 @@ class TextStream:
         return piece
 
     def _decoded(self, tokens: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(
-            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
 

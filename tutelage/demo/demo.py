@@ -97,8 +97,7 @@ def print_demo(out: Path, summary: Mapping[str, Any], report: Path) -> None:
         soft_wrap=True,
     )
     console.print(
-        f"  talk to both models   tutelage chat --model {asked.model.path} --against {asked.against}",
-        soft_wrap=True,
+        f"  talk to both models   tutelage chat --model {asked.model.path} --against {asked.against}", soft_wrap=True
     )
 
 

@@ -78,9 +78,7 @@ def main(settings: LabSettings) -> int:
         if settings.from_:
             start = find(Path(settings.from_), settings.engine)
         else:
-            start = make(
-                settings.out / "world", seed=settings.seed, quick=quick, quiet=quiet, engine=settings.engine
-            )
+            start = make(settings.out / "world", seed=settings.seed, quick=quick, quiet=quiet, engine=settings.engine)
         page, report = experiment.conduct(
             settings.out / name,
             start,

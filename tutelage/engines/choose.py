@@ -71,9 +71,7 @@ def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     return CpuEngine(backbone, head, insist=backbone.engine == "cpu")
 
 
-def choose_dtype(
-    name: config.DtypeName, device: torch.device, engine: config.EngineName, hidden: int
-) -> torch.dtype:
+def choose_dtype(name: config.DtypeName, device: torch.device, engine: config.EngineName, hidden: int) -> torch.dtype:
     """The dtype for the setting `name`, for a model of hidden size `hidden` on a device.
 
     `auto` is bf16 on GPUs that support it, and on a CPU for hidden sizes of at least `LEAST_FEATURES` if the CPU engine

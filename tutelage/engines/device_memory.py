@@ -10,9 +10,7 @@ MEMINFO = Path("/proc/meminfo")
 def available_memory(device: torch.device) -> float:
     """Bytes that can still be allocated on the device; ∞ if the system does not report it."""
     if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
-            device
-        )  # reserved by torch, but free
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # reserved by torch, but free
         return float(torch.cuda.mem_get_info(device)[0] + unused)
     try:
         entries = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())

@@ -23,9 +23,7 @@ CPU_SHARE = 0.85
 """Rate of a training pass on a CPU relative to repeated products; see bench/NOTES.md."""
 
 
-def this_device(
-    device: torch.device, hidden: int, feed_forward: int, clock: Clock = time.perf_counter
-) -> Device:
+def this_device(device: torch.device, hidden: int, feed_forward: int, clock: Clock = time.perf_counter) -> Device:
     """A device of this machine: available memory, rate of feed-forward matrix products, and memory bandwidth.
 
     On a CPU, products are measured with the shapes of the model, since small ones are slower. `clock` returns seconds;
@@ -55,9 +53,7 @@ def this_device(
     )
 
 
-def _product_rate(
-    device: torch.device, dtype: torch.dtype, hidden: int, feed_forward: int, clock: Clock
-) -> float:
+def _product_rate(device: torch.device, dtype: torch.dtype, hidden: int, feed_forward: int, clock: Clock) -> float:
     """Operations per second of a layer's forward and two backward products."""
     rows = ROWS if device.type == "cpu" else 8 * ROWS
     x = torch.randn(rows, hidden, device=device, dtype=dtype)

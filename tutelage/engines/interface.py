@@ -67,9 +67,7 @@ class Decoders(Protocol):
         """A decoder for completions of up to `limit` tokens."""
         ...
 
-    def step(
-        self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
-    ) -> list[Float[Tensor, "_ _"]]:
+    def step(self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
         """Run one step of several started decoders, jointly if that is faster. Returns the logits of the next
         tokens."""
         ...

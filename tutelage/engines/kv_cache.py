@@ -19,9 +19,7 @@ class PreallocatedLayer(DynamicLayer):
         self.room = room
         self.length = 0
 
-    def lazy_initialization(
-        self, key_states: Float[Tensor, "B K T w"], value_states: Float[Tensor, "B K T v"]
-    ) -> None:
+    def lazy_initialization(self, key_states: Float[Tensor, "B K T w"], value_states: Float[Tensor, "B K T v"]) -> None:
         """Allocate buffers with the sizes and dtype of the first keys and values."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.key_buffer, self.value_buffer = (
@@ -30,11 +28,7 @@ class PreallocatedLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(
-        self,
-        key_states: Float[Tensor, "B K T w"],
-        value_states: Float[Tensor, "B K T v"],
-        *args: Any,
-        **kwargs: Any,
+        self, key_states: Float[Tensor, "B K T w"], value_states: Float[Tensor, "B K T v"], *args: Any, **kwargs: Any
     ) -> tuple[Float[Tensor, "B K S w"], Float[Tensor, "B K S v"]]:
         """Append keys and values of T positions. Returns views of all S positions so far."""
         if not self.is_initialized:

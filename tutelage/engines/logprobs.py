@@ -84,9 +84,7 @@ def add_product(
     return total.addmm_(grad.T, x) if x.dtype == total.dtype else total.add_(grad.T @ x)
 
 
-def input_gradient(
-    grad: Float[Tensor, "n out"], weight: Float[Tensor, "out in"], into: Float[Tensor, "n in"]
-) -> None:
+def input_gradient(grad: Float[Tensor, "n out"], weight: Float[Tensor, "out in"], into: Float[Tensor, "n in"]) -> None:
     """Write G W to `into`."""
     torch.matmul(grad, weight, out=into)
 
@@ -182,8 +180,7 @@ def _checkpointed(
 
     width = states.shape[-1] if head.weight is None else head.weight.shape[0]
     parts = [
-        checkpoint(scores, states[part], tokens[part], use_reentrant=False)
-        for part in _chunks(states.shape[0], width)
+        checkpoint(scores, states[part], tokens[part], use_reentrant=False) for part in _chunks(states.shape[0], width)
     ]
     if not parts:
         return states.new_zeros(0, dtype=torch.float32), None
@@ -239,9 +236,7 @@ class _ChunkedScores(torch.autograd.Function):
         kept, ctx.kept = ctx.kept, None
         scale, softcap, temperature, entropy, kernels = ctx.settings
         device, dtype, enabled = ctx.autocast
-        autocast = torch.autocast(
-            device, dtype=dtype, enabled=enabled
-        )  # as in the forward pass, for equal logits
+        autocast = torch.autocast(device, dtype=dtype, enabled=enabled)  # as in the forward pass, for equal logits
         to_logp, to_entropy = gradients
         need_states, need_weight, need_bias = ctx.needs_input_grad[:3]
         states_type, states = states.dtype, states.to(dtype if enabled else states.dtype)
@@ -260,9 +255,7 @@ class _ChunkedScores(torch.autograd.Function):
                 probabilities = kept.pop(0)
             if entropy:
                 grad_logits = torch.special.entr(probabilities).mul_(to_entropy[part, None])
-                grad_logits.addcmul_(
-                    probabilities, -(to_logp[part] + to_entropy[part] * entropies[part])[:, None]
-                )
+                grad_logits.addcmul_(probabilities, -(to_logp[part] + to_entropy[part] * entropies[part])[:, None])
             else:
                 grad_logits = probabilities.mul_(-to_logp[part, None])
             grad_logits.scatter_add_(-1, tokens[part, None], to_logp[part, None])

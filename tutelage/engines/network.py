@@ -49,9 +49,7 @@ def trunk(model: nn.Module) -> Any:
 
 def layers(model: nn.Module) -> list[nn.Module]:
     """The layers of a transformer, in order. Raises TutelageError if its architecture does not declare them."""
-    marked: list[nn.Module] = [
-        each for each in trunk(model).modules() if isinstance(each, GradientCheckpointingLayer)
-    ]
+    marked: list[nn.Module] = [each for each in trunk(model).modules() if isinstance(each, GradientCheckpointingLayer)]
     if not marked:
         raise TutelageError(
             f"{type(inner(model)).__name__} does not declare its layers, which activation checkpointing requires: "
@@ -140,9 +138,7 @@ def verified_head(model: nn.Module) -> Head:
         logits = head.logits(run_trunk(model, tokens, mask)[0])
     except (RuntimeError, TypeError, AttributeError):
         return Head()
-    same = logits.shape == expected[0].shape and torch.allclose(
-        logits, expected[0].float(), rtol=1e-3, atol=1e-3
-    )
+    same = logits.shape == expected[0].shape and torch.allclose(logits, expected[0].float(), rtol=1e-3, atol=1e-3)
     return head if same else Head()
 
 

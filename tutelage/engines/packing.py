@@ -81,9 +81,7 @@ class Layout:
     trees: tuple[PrefixTree, ...]
     buckets: tuple[Bucket, ...]
     sequence: Int[Tensor, " M"]  # the number of the prefix, the suffix or the lone sequence of each token
-    prefix: Int[
-        Tensor, " M"
-    ]  # the number of the prefix that a suffix continues; a token's own sequence elsewhere
+    prefix: Int[Tensor, " M"]  # the number of the prefix that a suffix continues; a token's own sequence elsewhere
     common: CommonTokens | None = None  # None if the sequences are the packed sequence
 
     def spread(self, x: Shaped[Tensor, "N ..."]) -> Shaped[Tensor, "M ..."]:
@@ -184,12 +182,7 @@ def _without_copies(packed: PackedRows, common: CommonTokens) -> PackedRows:
 
 
 def layout_of(
-    family: Sequence[int],
-    prompts: Sequence[int],
-    own: Sequence[int],
-    *,
-    device: torch.device,
-    apart: bool = False,
+    family: Sequence[int], prompts: Sequence[int], own: Sequence[int], *, device: torch.device, apart: bool = False
 ) -> Layout:
     """The layout of rows that are ordered by family.
 
@@ -199,9 +192,7 @@ def layout_of(
     trees: list[PrefixTree] = []
     lone: list[tuple[int, int]] = []
     suffixes: list[tuple[int, int]] = []
-    sequence: list[
-        tuple[int, int]
-    ] = []  # (number of tokens, index of the continued prefix or of the sequence itself)
+    sequence: list[tuple[int, int]] = []  # (number of tokens, index of the continued prefix or of the sequence itself)
     at = 0
     for _, members in groupby(range(len(family)), key=family.__getitem__):
         rows = list(members)
@@ -230,9 +221,7 @@ def layout_of(
     )
 
 
-def _buckets(
-    spans: Sequence[tuple[int, int]], padding: int, are_suffixes: bool, device: torch.device
-) -> list[Bucket]:
+def _buckets(spans: Sequence[tuple[int, int]], padding: int, are_suffixes: bool, device: torch.device) -> list[Bucket]:
     """Buckets of sequences given as (start, length), longest first. `padding` is the index used for padding."""
     groups: list[list[tuple[int, int]]] = []
     for span in sorted(spans, key=lambda span: -span[1]):

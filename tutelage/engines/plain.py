@@ -27,33 +27,10 @@ from tutelage.core.rows import (
     split_by_length,
     spread,
 )
-from tutelage.engines.interface import (
-    Decoder,
-    Decoders,
-    OnToken,
-    PromptBatch,
-    PromptTokens,
-    Reference,
-    RolloutSize,
-)
+from tutelage.engines.interface import Decoder, Decoders, OnToken, PromptBatch, PromptTokens, Reference, RolloutSize
 from tutelage.engines.kv_cache import preallocated, rows_can_move
-from tutelage.engines.logprobs import (
-    PLAIN_KERNELS,
-    Head,
-    HeadKernels,
-    ValueHead,
-    reference_divergence,
-    token_scores,
-)
-from tutelage.engines.network import (
-    Backbone,
-    attention_window,
-    cache_name,
-    inner,
-    precision,
-    run_trunk,
-    trunk,
-)
+from tutelage.engines.logprobs import PLAIN_KERNELS, Head, HeadKernels, ValueHead, reference_divergence, token_scores
+from tutelage.engines.network import Backbone, attention_window, cache_name, inner, precision, run_trunk, trunk
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.sampling import sample
 
@@ -199,9 +176,7 @@ class PlainEngine:
     ) -> Rollout:
         """See `Engine.generate` and `tutelage.engines.sampling.sample`."""
         limit = sampling.max_new_tokens
-        first = frozenset(
-            x for x, name in zip(prompts.tokens, prompts.ids, strict=True) if name in scored_first
-        )
+        first = frozenset(x for x, name in zip(prompts.tokens, prompts.ids, strict=True) if name in scored_first)
         size = RolloutSize(prompts.tokens, n, limit, first) if first else None
         with self.decoding(size) as decoders:
             return sample(
@@ -267,9 +242,7 @@ class PlainEngine:
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
             return False
         largest = expected.abs().max()
-        return bool(
-            (states - expected).abs().max() <= (1e-4 if self.dtype == torch.float32 else 0.05) * largest
-        )
+        return bool((states - expected).abs().max() <= (1e-4 if self.dtype == torch.float32 else 0.05) * largest)
 
     def _padded(self, rows: Rows) -> Tensor:
         """Last hidden states of a padded batch, or logits if the head is unknown. Float[B, Q + R, d]"""
@@ -277,9 +250,7 @@ class PlainEngine:
         mask = torch.cat([rows.prompt_mask, rows.mask], 1)
         if self.is_scalar or self.head.is_known:
             return run_trunk(self.model, tokens, mask)
-        logits: Tensor = self.model(
-            input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)
-        ).logits
+        logits: Tensor = self.model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions(mask)).logits
         return logits
 
 
@@ -294,9 +265,7 @@ class CachedDecoders:
         """See `Decoders.decoder`."""
         return CachedDecoder(self.backbone, self.head, batch, limit)
 
-    def step(
-        self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
-    ) -> list[Float[Tensor, "_ _"]]:
+    def step(self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
         """See `Decoders.step`."""
         return [decoder.step(own) for decoder, own in zip(decoders, tokens, strict=True)]
 

@@ -89,9 +89,7 @@ def check_room(prompts: PromptTokens, limit: int, context: int | None, place: st
         )
 
 
-def prompt_batches(
-    prompts: PromptTokens, n: int, rows_at_once: int
-) -> Iterator[tuple[PromptBatch, list[int]]]:
+def prompt_batches(prompts: PromptTokens, n: int, rows_at_once: int) -> Iterator[tuple[PromptBatch, list[int]]]:
     """Batches of distinct prompts and their rows of the rollout, about `rows_at_once` rows each.
 
     A batch has prompts of similar length with similar numbers of completions; completions of one prompt stay together.
@@ -213,9 +211,7 @@ class StopCondition:
     Raises TutelageError if a stop string contains a special token, which decoded text never contains.
     """
 
-    def __init__(
-        self, tokenizer: Any, end_ids: Sequence[int], stop: Sequence[str], device: torch.device
-    ) -> None:
+    def __init__(self, tokenizer: Any, end_ids: Sequence[int], stop: Sequence[str], device: torch.device) -> None:
         self.tokenizer, self.stop = tokenizer, tuple(stop)
         self.end_ids = torch.tensor(end_ids, dtype=torch.long, device=device)
         self.special = _special_tokens(tokenizer) if stop else {}
@@ -229,9 +225,7 @@ class StopCondition:
         # every token except special ones adds at least one byte
         self.window = max((len(text.encode()) for text in stop), default=0) + MARGIN
 
-    def reached(
-        self, response: Int[Tensor, "B R"], rows: Int[Tensor, " n"], length: int
-    ) -> Bool[Tensor, " n"]:
+    def reached(self, response: Int[Tensor, "B R"], rows: Int[Tensor, " n"], length: int) -> Bool[Tensor, " n"]:
         """Whether each of `rows` ends with token `length` of its completion."""
         ended = (response[rows, length - 1, None] == self.end_ids).any(-1)
         if not self.stop:

@@ -96,12 +96,7 @@ class ShardedEngine(PlainEngine):
 
         def tensors() -> tuple[Tensor | None, ...]:
             scores = super(ShardedEngine, self).score(
-                rows,
-                temperature=temperature,
-                entropy=entropy,
-                value_head=value_head,
-                reference=known,
-                mixture=mixture,
+                rows, temperature=temperature, entropy=entropy, value_head=value_head, reference=known, mixture=mixture
             )
             return scores.logp, scores.entropy, scores.value, scores.divergence
 
@@ -147,9 +142,7 @@ class ShardedEngine(PlainEngine):
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """See `Engine.logits`; second derivatives are not supported."""
-        logits: Tensor = self._together(
-            lambda: super(ShardedEngine, self).logits(rows, temperature=temperature)
-        )
+        logits: Tensor = self._together(lambda: super(ShardedEngine, self).logits(rows, temperature=temperature))
         return logits
 
     def backward(self, loss: Float[Tensor, ""]) -> None:

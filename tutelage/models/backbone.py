@@ -239,9 +239,7 @@ def add_lora(
             torch.manual_seed(seed)
             adapted = get_peft_model(model, settings).eval()
     except ValueError as error:
-        names = sorted(
-            {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
-        )
+        names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)})
         raise TutelageError(
             f"--lora.targets {lora.targets!r} matches no layer of this model. "
             f"Its linear layers are: {', '.join(names)}."
@@ -257,10 +255,7 @@ def add_lora(
 
 def _refuse_rank(model: nn.Module, rank: int) -> None:
     """Raise TutelageError for a rank above that of every linear layer: B A of rank r cannot exceed the rank of W."""
-    widest = max(
-        (min(weight.shape) for weight in model.parameters() if weight.dim() == 2),
-        default=rank,
-    )
+    widest = max((min(weight.shape) for weight in model.parameters() if weight.dim() == 2), default=rank)
     if rank > widest:
         raise TutelageError(
             f"--lora.rank is {rank}, but no linear layer of this model has a rank above {widest}: 8 to 64 are usual, "

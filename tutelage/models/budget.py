@@ -81,9 +81,7 @@ class Budget:
         """The budget itself, or a new one of that many tokens."""
         return given if isinstance(given, Budget) else cls(given)
 
-    def parts(
-        self, split: Split[B], batch: B, at_end: Callable[[], None] | None = None
-    ) -> Iterator[Int[Tensor, " b"]]:
+    def parts(self, split: Split[B], batch: B, at_end: Callable[[], None] | None = None) -> Iterator[Int[Tensor, " b"]]:
         """Micro-batches of this rank's rows of a batch, by `split`. Yields Int[b], indices into `batch`.
 
         Each row is assigned to exactly one rank, so sums over the parts must be summed over ranks. After the last part,

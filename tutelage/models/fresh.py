@@ -32,9 +32,7 @@ def learn_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, model_max_length=context
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, model_max_length=context)
 
 
 def llama_config(

@@ -81,8 +81,7 @@ def _packaged(name: str) -> Path:
         if file.suffix == SUFFIX:
             return Path(str(file.locate()))
     raise TutelageError(
-        f"The package {package.distribution} that is installed has no {SUFFIX} file; "
-        f"version {package.version} has one."
+        f"The package {package.distribution} that is installed has no {SUFFIX} file; version {package.version} has one."
     )
 
 
@@ -97,8 +96,7 @@ def _unpacked(file: Path) -> Path:
         return folder
     if importlib.util.find_spec("gguf") is None:
         raise TutelageError(
-            f"Reading {file.name} takes the Python package gguf, which is not installed: "
-            "pip install 'tutelage[gguf]'."
+            f"Reading {file.name} takes the Python package gguf, which is not installed: pip install 'tutelage[gguf]'."
         )
     log.info(f"Unpacking {file.name} into {folder}, once.")
     try:
@@ -171,9 +169,7 @@ def _forget_origin(model: Any, tokenizer: Any) -> None:
         if hasattr(holder, name):
             delattr(holder, name)
     model.generation_config = GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
     )
 
 

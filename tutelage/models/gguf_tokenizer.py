@@ -155,9 +155,7 @@ def _split_name(told: Mapping[str, Any]) -> str:
         raise _refused(f"that normalises text by {normalizer.get('type')}")
     name = split_name(splitter)
     if name is None:
-        raise _refused(
-            f"that splits text in a way that llama.cpp has no name for ({json.dumps(splitter)[:200]})"
-        )
+        raise _refused(f"that splits text in a way that llama.cpp has no name for ({json.dumps(splitter)[:200]})")
     return name
 
 
@@ -188,9 +186,7 @@ def _add_special(writer: GGUFWriter, tokenizer: Any) -> None:
     inside = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
     first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
     if last is None:
-        raise TutelageError(
-            "The tokenizer has no end token, without which llama.cpp would not stop: name one."
-        )
+        raise TutelageError("The tokenizer has no end token, without which llama.cpp would not stop: name one.")
     begins, ends = around[:1] == [first], len(around) > 1 and around[-1:] == [last]
     if around != [first] * begins + inside + [last] * ends:
         raise _refused("that puts other tokens around a text than its first and last")

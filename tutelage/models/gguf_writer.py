@@ -127,9 +127,7 @@ def _add_rotary(writer: GGUFWriter, settings: Any) -> None:
             writer.add_rope_scaling_factor(rope["factor"])
             writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         case _:
-            raise _refused(
-                settings.model_type, "rope_parameters", rope, "default, linear, llama3 or plain yarn"
-            )
+            raise _refused(settings.model_type, "rope_parameters", rope, "default, linear, llama3 or plain yarn")
 
 
 def _add_gemma(writer: GGUFWriter, settings: Any) -> None:
@@ -137,9 +135,7 @@ def _add_gemma(writer: GGUFWriter, settings: Any) -> None:
     writer.add_sliding_window(settings.sliding_window)
     sizes = (settings.head_dim, settings.hidden_size // settings.num_attention_heads)
     scale = settings.query_pre_attn_scalar
-    if (
-        scale != sizes[settings.num_hidden_layers in (46, 62)]
-    ):  # llama.cpp detects 27B models by their number of layers
+    if scale != sizes[settings.num_hidden_layers in (46, 62)]:  # llama.cpp detects 27B models by their number of layers
         raise _refused(settings.model_type, "query_pre_attn_scalar", scale, "the width of a head")
 
 
@@ -160,9 +156,7 @@ def _add_gemma3(writer: GGUFWriter, settings: Any) -> None:
         for number in range(1, settings.num_hidden_layers + 1)
     ]
     if list(settings.layer_types) != pattern:
-        raise _refused(
-            "gemma3", "layer_types", settings.layer_types, f"full attention in each {SWA_PERIOD}th"
-        )
+        raise _refused("gemma3", "layer_types", settings.layer_types, f"full attention in each {SWA_PERIOD}th")
     local = settings.rope_parameters["sliding_attention"]["rope_theta"]
     writer.add_rope_freq_base_swa(local)
 
@@ -196,15 +190,10 @@ ARCHITECTURES = {
     "llama": Architecture(MODEL_ARCH.LLAMA, {"hidden_act": "silu"}, _add_rotary, _by_pairs),
     "qwen2": Architecture(MODEL_ARCH.QWEN2, {"hidden_act": "silu", "use_sliding_window": False}, _add_rotary),
     "qwen3": Architecture(
-        MODEL_ARCH.QWEN3,
-        {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False},
-        _add_rotary,
+        MODEL_ARCH.QWEN3, {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False}, _add_rotary
     ),
     "gemma2": Architecture(
-        MODEL_ARCH.GEMMA2,
-        {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False},
-        _add_gemma2,
-        _one_added,
+        MODEL_ARCH.GEMMA2, {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False}, _add_gemma2, _one_added
     ),
     "gemma3_text": Architecture(
         MODEL_ARCH.GEMMA3,
@@ -286,9 +275,7 @@ def write_gguf(model: Any, tokenizer: Any, file: Path, kind: str, *, name: str) 
         writer.close()
         os.replace(unfinished, file)
     except OSError as error:
-        raise TutelageError(
-            f"{file} cannot be written ({error.strerror}): give --out another place."
-        ) from error
+        raise TutelageError(f"{file} cannot be written ({error.strerror}): give --out another place.") from error
     finally:
         if unfinished.exists():
             unfinished.unlink()
@@ -324,6 +311,4 @@ def _add_tensor(writer: GGUFWriter, place: str, weight: Tensor, kind: str) -> No
         raw = GGMLQuantizationType.F32
     elif raw == GGMLQuantizationType.Q8_0 and weight.shape[-1] % gguf.GGML_QUANT_SIZES[raw][0]:
         raw = GGMLQuantizationType.F16  # rows that are not a multiple of the block size
-    writer.add_tensor(
-        place, values if raw == GGMLQuantizationType.F32 else gguf.quantize(values, raw), raw_dtype=raw
-    )
+    writer.add_tensor(place, values if raw == GGMLQuantizationType.F32 else gguf.quantize(values, raw), raw_dtype=raw)

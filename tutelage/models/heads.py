@@ -235,10 +235,7 @@ def _as_rows(tokens: Int[Tensor, "count length"], *, prompt: int) -> Rows:
     """Rows without padding whose first `prompt` tokens are the prompt."""
     mask = torch.ones_like(tokens, dtype=torch.bool)
     return Rows(
-        prompt=tokens[:, :prompt],
-        prompt_mask=mask[:, :prompt],
-        response=tokens[:, prompt:],
-        mask=mask[:, prompt:],
+        prompt=tokens[:, :prompt], prompt_mask=mask[:, :prompt], response=tokens[:, prompt:], mask=mask[:, prompt:]
     )
 
 

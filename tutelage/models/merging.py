@@ -102,14 +102,10 @@ def tied_layers(model: nn.Module) -> dict[str, nn.Module]:
     whole = inner(model)
     owners = Counter(id(weight) for part in whole.modules() for weight in part.parameters(recurse=False))
     adapted = (
-        (name, layer.get_base_layer())
-        for name, layer in whole.named_modules()
-        if isinstance(layer, BaseTunerLayer)
+        (name, layer.get_base_layer()) for name, layer in whole.named_modules() if isinstance(layer, BaseTunerLayer)
     )
     return {
-        name: base
-        for name, base in adapted
-        if any(owners[id(weight)] > 1 for weight in base.parameters(recurse=False))
+        name: base for name, base in adapted if any(owners[id(weight)] > 1 for weight in base.parameters(recurse=False))
     }
 
 

@@ -107,9 +107,7 @@ def loading_adapter(path: str, base: str) -> Iterator[None]:
             yield
     except (AttributeError, KeyError, RuntimeError, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise TutelageError(
-            f"The adapter {path!r} does not fit {base!r}, its base: {lines[-1].strip()}"
-        ) from error
+        raise TutelageError(f"The adapter {path!r} does not fit {base!r}, its base: {lines[-1].strip()}") from error
 
 
 @contextmanager

@@ -49,9 +49,7 @@ def outline_of(model: nn.Module) -> Transformer:
     heads = int(settings.num_attention_heads)
     width = int(getattr(settings, "head_dim", None) or hidden // heads)
     shared = int(getattr(settings, "num_key_value_heads", None) or heads)
-    decoders = next(
-        part for part in whole.modules() if isinstance(part, nn.ModuleList) and len(part) == layers
-    )
+    decoders = next(part for part in whole.modules() if isinstance(part, nn.ModuleList) and len(part) == layers)
     return Transformer(
         parameters=_weights(whole),
         matrices=int(_matrices(trunk(model), settings)),
@@ -84,9 +82,7 @@ def _matrices(network: nn.Module, settings: Any) -> float:
     experts = next((int(count) for name in names if (count := getattr(settings, name, None))), 1)
     share = int(getattr(settings, "num_experts_per_tok", None) or experts) / experts
     counted = [
-        p
-        for name, p in network.named_parameters()
-        if p.dim() > 1 and id(p) not in embeddings and "lora_" not in name
+        p for name, p in network.named_parameters() if p.dim() > 1 and id(p) not in embeddings and "lora_" not in name
     ]
     return sum(p.numel() * (share if p.dim() == 3 else 1.0) for p in counted)
 

@@ -81,9 +81,7 @@ def write_card(folder: Path, tokenizer: Any) -> None:
     end = tokenizer.convert_ids_to_tokens(end_id)
     if not has_template(tokenizer):
         code = PLAIN_CODE
-        text = (
-            "There is no chat template: turns are lines that begin with `System:`, `User:` and `Assistant:`."
-        )
+        text = "There is no chat template: turns are lines that begin with `System:`, `User:` and `Assistant:`."
     elif (fitting := with_fitting_template(tokenizer)) is not None:
         fitting.save_pretrained(folder)
         code = TEMPLATE_CODE
@@ -146,9 +144,7 @@ def _fits(tokenizer: Any, original: Any) -> bool:
             continue
         turns = [{"role": turn.role, "content": turn.content} for turn in messages]
         ids = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
-        same_prompt = render_prompt(tuple(prompt_turns), tokenizer) == render_prompt(
-            tuple(prompt_turns), original
-        )
+        same_prompt = render_prompt(tuple(prompt_turns), tokenizer) == render_prompt(tuple(prompt_turns), original)
         if list(ids) != [*prompt, *response] or not same_prompt:
             return False
     return True

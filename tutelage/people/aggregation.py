@@ -95,9 +95,7 @@ def aggregate(votes: Sequence[Vote], gold: Mapping[str, str], *, use_strength: b
     """
     pairs = list(pair_votes(votes))
     decided = [pair for pair in pairs if pair.verdict in SIDES]
-    coded = Votes.of(
-        [pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES
-    )
+    coded = Votes.of([pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES)
     if len(coded) != len(decided):
         raise TutelageError("A rater has two votes in force on one pair; remove repeats before aggregating.")
     gold_codes = np.array(
@@ -135,9 +133,7 @@ def _labels(pairs: Sequence[PairVote], p_first: dict[str, float], gold: Mapping[
     for pair in pairs:
         grouped.setdefault(pair_name(pair), []).append(pair)
     for name, about in grouped.items():
-        counts = {
-            verdict: sum(p.verdict == verdict for p in about) for verdict in ("a", "b", "tie", "both_bad")
-        }
+        counts = {verdict: sum(p.verdict == verdict for p in about) for verdict in ("a", "b", "tie", "both_bad")}
         signed = sum(p.strength if p.verdict == "a" else -p.strength for p in about if p.verdict in SIDES)
         strength = signed / max(1, counts["a"] + counts["b"])
         yield Label(about[0].item, about[0].first, about[0].second, p_first.get(name, 0.5), counts, strength)

@@ -123,9 +123,7 @@ def answer_from(row: Mapping[str, Any], order: Sequence[int]) -> Answer:
     values |= {name: row[name] for name in ("reason", "active_ms", "wall_ms", "changes", "client", "key")}
     return Answer(
         **values,
-        content={
-            name: value for name, value in record.items() if name not in ("choice", "strength", "criteria")
-        },
+        content={name: value for name, value in record.items() if name not in ("choice", "strength", "criteria")},
         flags=tuple(row["flags"]),
         correction=correction and as_displayed(correction, order),
         spans=tuple(as_displayed(span, order) for span in spans_from(row["spans"])),
@@ -153,9 +151,7 @@ def _check_texts(answer: Answer) -> None:
     if not 1 <= len(answer.key) <= LONGEST_NAME:
         raise TutelageError(f"An answer needs an idempotency key of 1 to {LONGEST_NAME} characters.")
     if len(answer.flags) > MOST_FLAGS or len(answer.client) > LONGEST_NAME:
-        raise TutelageError(
-            f"An answer has at most {MOST_FLAGS} flags and {LONGEST_NAME} characters for its client."
-        )
+        raise TutelageError(f"An answer has at most {MOST_FLAGS} flags and {LONGEST_NAME} characters for its client.")
     if any(len(flag) > LONGEST_NAME for flag in answer.flags):
         raise TutelageError(f"A flag is a name of at most {LONGEST_NAME} characters.")
     for text in (answer.reason, answer.key, answer.client, *answer.flags):

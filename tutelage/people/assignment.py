@@ -245,9 +245,7 @@ def _repeat(connection: Connection, study: Study, rater: Rater) -> _Choice | Non
     return _Choice(lock_item(connection, item_id), "repeat", tuple(reversed(order)))
 
 
-def _by_policy(
-    store: Store, connection: Connection, study: Study, rater: Rater, start: int
-) -> _Choice | None:
+def _by_policy(store: Store, connection: Connection, study: Study, rater: Rater, start: int) -> _Choice | None:
     if study.plan.policy == "random":
         item = open_items.random_item(connection, study.id, rater.id, start)
         return None if item is None else _Choice(item, "random")

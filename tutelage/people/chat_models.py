@@ -49,9 +49,7 @@ class EndpointModel:
         """See `ChatModel.pieces`."""
         if self._stream is None:
             if not self.endpoint.model:
-                self.endpoint = replace(
-                    self.endpoint, model=await asyncio.to_thread(only_model, self.endpoint)
-                )
+                self.endpoint = replace(self.endpoint, model=await asyncio.to_thread(only_model, self.endpoint))
             self._stream = ChatStream(self.endpoint)
         async with aclosing(self._stream.pieces(messages, **options)) as pieces:
             async for piece in pieces:
@@ -65,9 +63,7 @@ def only_model(endpoint: Endpoint) -> str:
     try:
         names = [str(each["id"]) for each in answer["data"]]
     except (KeyError, TypeError) as error:
-        raise TutelageError(
-            f"{address} does not list models; write the address as {endpoint.url}#MODEL."
-        ) from error
+        raise TutelageError(f"{address} does not list models; write the address as {endpoint.url}#MODEL.") from error
     if len(names) != 1:
         raise TutelageError(
             f"{endpoint.url} serves {len(names)} models ({', '.join(names[:5])}); write the address as "

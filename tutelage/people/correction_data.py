@@ -71,10 +71,7 @@ class CorrectedAnswer:
 
 
 def corrected_answers(
-    votes: Sequence[Vote],
-    fates: Sequence[str],
-    questions: Mapping[str, Question],
-    reliability: Mapping[str, float],
+    votes: Sequence[Vote], fates: Sequence[str], questions: Mapping[str, Question], reliability: Mapping[str, float]
 ) -> tuple[CorrectedAnswer, ...]:
     """The used corrections among the votes, for the fate of each vote and the reliability of raters by name."""
     used = [
@@ -86,9 +83,7 @@ def corrected_answers(
     return tuple(CorrectedAnswer(*each, counts[each[0].item]) for each in used)
 
 
-def correction_fates(
-    votes: Iterable[Vote], fates: Iterable[str], reliability: Mapping[str, float]
-) -> dict[str, int]:
+def correction_fates(votes: Iterable[Vote], fates: Iterable[str], reliability: Mapping[str, float]) -> dict[str, int]:
     """The numbers of corrections in the latest votes by fate: `used`, `unreliable`, or the fate of an unused vote."""
     return dict(
         Counter(

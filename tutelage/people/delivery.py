@@ -20,13 +20,7 @@ from tutelage.people.programs.signatures import signed_headers
 from tutelage.people.store.engine import Store
 from tutelage.people.store.inbox import Notice
 from tutelage.people.store.studies import study_of
-from tutelage.people.store.webhooks import (
-    Delivery,
-    claim_delivery,
-    queue_deliveries,
-    secrets_of,
-    settle_delivery,
-)
+from tutelage.people.store.webhooks import Delivery, claim_delivery, queue_deliveries, secrets_of, settle_delivery
 
 TIMEOUT_SECONDS = 20.0
 MOST_AT_ONCE = 100
@@ -104,16 +98,10 @@ def _send(url: str, signed_with: Sequence[str], message: str, body: bytes) -> st
     import httpx
 
     try:
-        headers = {"content-type": "application/json"} | signed_headers(
-            signed_with, message, int(time.time()), body
-        )
-        reply = httpx.post(
-            url, content=body, headers=headers, timeout=TIMEOUT_SECONDS, follow_redirects=False
-        )
+        headers = {"content-type": "application/json"} | signed_headers(signed_with, message, int(time.time()), body)
+        reply = httpx.post(url, content=body, headers=headers, timeout=TIMEOUT_SECONDS, follow_redirects=False)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return Sentence("cannot be reached (%(error)s)", error=str(error) or type(error).__name__)
     except TutelageError as error:
         return str(error)
-    return (
-        "" if reply.is_success else Sentence("answered with status %(status)s", status=str(reply.status_code))
-    )
+    return "" if reply.is_success else Sentence("answered with status %(status)s", status=str(reply.status_code))

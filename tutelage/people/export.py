@@ -35,14 +35,7 @@ from tutelage.data.records import Demonstration, UnpairedAnswer
 from tutelage.people.correction_data import CorrectedAnswer
 from tutelage.people.kinds import find_kind
 from tutelage.people.manifest import describe, marking
-from tutelage.people.redaction import (
-    Hints,
-    find_places,
-    redact_rater,
-    redact_reasons,
-    redact_study,
-    search_of,
-)
+from tutelage.people.redaction import Hints, find_places, redact_rater, redact_reasons, redact_study, search_of
 from tutelage.people.selection import Selection
 from tutelage.people.store.consents import Agreement, Agreements, list_agreements
 from tutelage.people.store.engine import Store
@@ -103,9 +96,7 @@ def export_study(
         os.replace(partial, folder)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise TutelageError(
-            f"The export cannot be written to {folder}: {error.strerror or error}."
-        ) from error
+        raise TutelageError(f"The export cannot be written to {folder}: {error.strerror or error}.") from error
     record_export(store, study_id, labelled.snapshot, asdict(selection), manifest, actor=actor)
     return ExportResult(manifest, hints)
 
@@ -172,9 +163,7 @@ def _write_files(folder: Path, contents: Contents, store: Store, selection: Sele
     if any(version.spans for version in versions):
         files["spans.jsonl"] = marked_rows(marking(labelled, selection), questions)
     counts = {name: write_jsonl(folder / name, lines) for name, lines in files.items()}
-    counts["votes.csv"] = write_csv(
-        folder / "votes.csv", [(vote, each and each.number) for vote, each in agreed]
-    )
+    counts["votes.csv"] = write_csv(folder / "votes.csv", [(vote, each and each.number) for vote, each in agreed])
     return {name: {"rows": count, "sha256": file_hash(folder / name)} for name, count in counts.items()}
 
 
@@ -280,9 +269,7 @@ def consent_row(consent: Agreement | None) -> dict[str, object]:
     }
 
 
-def rater_row(
-    rater: Rater, labelled: LabelledStudy, agreements: Agreements, *, names: bool
-) -> dict[str, object]:
+def rater_row(rater: Rater, labelled: LabelledStudy, agreements: Agreements, *, names: bool) -> dict[str, object]:
     """A rater as a line of raters.jsonl, by pseudonym; with `names`, including name and private details."""
     row = {"rater": rater.pseudonym} | asdict(rater)
     for private in ("id", "study_id", "identity", "contact"):
@@ -317,13 +304,7 @@ def write_csv(path: Path, votes: Sequence[tuple[Vote, int | None]]) -> int:
         for (vote, consent), extra in zip(votes, own, strict=True):
             if vote.latest:
                 cells = [vote.pseudonym if name == "rater" else getattr(vote, name) for name in _CSV]
-                cells += [
-                    "abcdef"[vote.sides[0]],
-                    " ".join(vote.flags),
-                    vote.reason,
-                    vote.excluded,
-                    vote.created,
-                ]
+                cells += ["abcdef"[vote.sides[0]], " ".join(vote.flags), vote.reason, vote.excluded, vote.created]
                 cells += [vote.correction and vote.correction.text, len(vote.spans), consent]
                 cells += [extra.get(name) for name in names]
                 writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])

@@ -56,8 +56,7 @@ class NewToken:
         if not self.rights:
             known = ", ".join(RIGHTS)
             raise FieldError(
-                "rights",
-                Sentence("A token without a right is of no use: give one or more of %(known)s.", known=known),
+                "rights", Sentence("A token without a right is of no use: give one or more of %(known)s.", known=known)
             )
         check_ranges(self)
 
@@ -80,8 +79,7 @@ class NewWebhook:
         if not self.topics:
             known = ", ".join(TOPICS)
             raise FieldError(
-                "topics",
-                Sentence("Say what the address is told of: give one or more of %(known)s.", known=known),
+                "topics", Sentence("Say what the address is told of: give one or more of %(known)s.", known=known)
             )
 
 
@@ -95,9 +93,7 @@ def _check_address(url: str) -> None:
     if not usable or not url.isprintable() or " " in url or len(url) > 2_000:
         raise FieldError(
             "url",
-            Sentence(
-                "The webhook '%(url)s' is no address; write it as https://hooks.example.org/….", url=url[:200]
-            ),
+            Sentence("The webhook '%(url)s' is no address; write it as https://hooks.example.org/….", url=url[:200]),
         )
     if parts.username or parts.password:
         raise FieldError(

@@ -133,9 +133,7 @@ def say(store: Store, rater_id: int, conversation: int | None, text: str, key: s
         previous = turns.turn_of_key(connection, rater.study_id, key)
         if previous is not None:
             if previous.rater_id != rater_id or previous.messages[-1].content != text:
-                raise TutelageError(
-                    "The idempotency key was used for another message; every message needs its own."
-                )
+                raise TutelageError("The idempotency key was used for another message; every message needs its own.")
             return previous
         study = load_study(connection, rater.study_id)
         live = live_models(connection, study.id)
@@ -158,9 +156,7 @@ def _before(
     state = _state(connection, study, last)
     current = None if last is None or state is None else last.conversation_id
     if current != conversation:
-        raise TutelageError(
-            Sentence("This conversation has gone on or ended in another window: load the page again.")
-        )
+        raise TutelageError(Sentence("This conversation has gone on or ended in another window: load the page again."))
     if state is None:
         return None, ()
     if isinstance(state, Turn) or state.writing is not None:
@@ -187,9 +183,7 @@ def open_turn(store: Store, turn_id: int, rater_id: int) -> OpenTurn:
     with store.read() as connection:
         turn = load_turn(connection, turn_id)
         if turn is None or turn.rater_id != rater_id:
-            raise TutelageError(
-                f"Turn {turn_id} does not exist or belongs to another rater; load the page again."
-            )
+            raise TutelageError(f"Turn {turn_id} does not exist or belongs to another rater; load the page again.")
         study = load_study(connection, turn.study_id)
         live = load_live_models(connection, turn.live_id)
         seed = int(study.chance("seed", turn.id) * 2**31)

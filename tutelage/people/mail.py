@@ -40,9 +40,7 @@ class MailServer:
                 f"The mail server '{self.url}' is invalid; write it as smtp://user@mail.example.org:587."
             )
         if parts.password:
-            raise TutelageError(
-                "Omit the password from the mail server's URL; it is read from TUTELAGE_SMTP_PASSWORD."
-            )
+            raise TutelageError("Omit the password from the mail server's URL; it is read from TUTELAGE_SMTP_PASSWORD.")
         if self.sender:
             check_header(self.sender)
 
@@ -108,8 +106,7 @@ def send_link(store: Store, server: MailServer, token: str, to: str, base: str, 
     days = round((invite.expires - store.now()) / DAY_MS)
     paragraphs = (
         Sentence(
-            "Hello %(name)s, this is your personal link. It brings you back to where you stopped.",
-            name=rater.name,
+            "Hello %(name)s, this is your personal link. It brings you back to where you stopped.", name=rater.name
         ),
         f"{base}/return/{token}",
         counted(
@@ -145,6 +142,4 @@ def _reply(error: smtplib.SMTPException) -> str:
     else:
         return str(error)
     texts = [words.decode(errors="replace") if isinstance(words, bytes) else words for _, words in replies]
-    return "; ".join(
-        f"{code} {' '.join(words.split())}" for (code, _), words in zip(replies, texts, strict=True)
-    )
+    return "; ".join(f"{code} {' '.join(words.split())}" for (code, _), words in zip(replies, texts, strict=True))

@@ -12,14 +12,7 @@ from tutelage.people.correction_data import IN_USE
 from tutelage.people.languages import LANGUAGES, Sentence, Share, counted
 from tutelage.people.selection import FATES, Selection, fate
 from tutelage.people.settings import Consent
-from tutelage.people.store.consents import (
-    Agreement,
-    kept_texts,
-    list_agreements,
-    list_consents,
-    shown_text,
-    text_hash,
-)
+from tutelage.people.store.consents import Agreement, kept_texts, list_agreements, list_consents, shown_text, text_hash
 from tutelage.people.store.engine import Store
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import list_raters
@@ -80,9 +73,7 @@ def describe(store: Store, study: Study, selection: Selection, labelled: Labelle
     }
 
 
-def consent_rows(
-    store: Store, study: Study, labelled: LabelledStudy, selection: Selection
-) -> list[dict[str, object]]:
+def consent_rows(store: Store, study: Study, labelled: LabelledStudy, selection: Selection) -> list[dict[str, object]]:
     """The consent texts as displayed, each with its hash, the number of raters whose latest consent it is (also by
     language) and of judgements under it; finally those without consent. Displays of the standard text in an unrecorded
     language count as English."""
@@ -111,15 +102,11 @@ def consent_rows(
             "sha256": text_hash(text),
             **asdict(consents[number]),
             "text": text,
-            "languages": {
-                code: languages[number, text, code] for code in LANGUAGES if languages[number, text, code]
-            },
+            "languages": {code: languages[number, text, code] for code in LANGUAGES if languages[number, text, code]},
             "raters": agreed[number, text],
             "judgements": votes[number, text],
         }
-        for number, text in sorted(
-            versions, key=lambda each: (each[0], order.get(each, len(LANGUAGES)), each[1])
-        )
+        for number, text in sorted(versions, key=lambda each: (each[0], order.get(each, len(LANGUAGES)), each[1]))
     ]
     return [*rows, {"version": None, "raters": len(raters) - len(latest), "judgements": in_force.count(None)}]
 
@@ -130,9 +117,7 @@ def reconciliation(labelled: LabelledStudy, selection: Selection) -> tuple[str, 
     parts = " + ".join(f"{count:,} {name}" for name, count in fates.items() if count)
     counted = Counter(vote.rater_kind for vote in labelled.votes if fate(vote, selection) == "counts")
     mixed = counted["simulated"] and counted["human"]
-    simulated = (
-        [f"{counted['simulated']} of the counted judgements are by simulated raters."] if mixed else []
-    )
+    simulated = [f"{counted['simulated']} of the counted judgements are by simulated raters."] if mixed else []
     line = f"{nouns.counted(len(labelled.votes), 'judgement')} = {parts or '0'}"
     return line, *_notes(fates, selection), *simulated
 

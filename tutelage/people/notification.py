@@ -96,9 +96,7 @@ class WebhookChannel:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise TutelageError(
-                f"The webhook '{self.url}' is not a URL; write it as https://hooks.example.org/…."
-            )
+            raise TutelageError(f"The webhook '{self.url}' is not a URL; write it as https://hooks.example.org/….")
 
     @property
     def name(self) -> str:

@@ -32,14 +32,8 @@ KINDS: Mapping[str, tuple[Sentence, Callable[[int], Sentence]]] = {
         Sentence("account number (IBAN)"),
         lambda n: counted("%(count)s account number (IBAN)", "%(count)s account numbers (IBAN)", count=n),
     ),
-    "card": (
-        Sentence("card number"),
-        lambda n: counted("%(count)s card number", "%(count)s card numbers", count=n),
-    ),
-    "ip": (
-        Sentence("IP address"),
-        lambda n: counted("%(count)s IP address", "%(count)s IP addresses", count=n),
-    ),
+    "card": (Sentence("card number"), lambda n: counted("%(count)s card number", "%(count)s card numbers", count=n)),
+    "ip": (Sentence("IP address"), lambda n: counted("%(count)s IP address", "%(count)s IP addresses", count=n)),
     "name": (Sentence("name"), lambda n: counted("%(count)s name", "%(count)s names", count=n)),
     "address": (
         Sentence("street address"),
@@ -54,9 +48,7 @@ _AT_DOMAIN = re.compile(r"@(?:[^\W_](?:[\w-]*[^\W_])?\.)+[^\W\d_]{2,24}")
 _LOCAL_PART = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?\b")
 _CARD = re.compile(r"(?<![\d.,-])\d(?:[ -]?\d){12,18}(?![\d.,-]*\d)")
-_IP = re.compile(
-    r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:]|\.\d)"
-)
+_IP = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:]|\.\d)")
 _IN_TEXT = re.compile(r"(?:section|version|chapter|kapitel|abschnitt|sección|capítulo|§|v)\s*$", re.I)
 _WORD = r"[^\W\d_a-z][^\W\d_]*(?:[-'’][^\W\d_]+)*"
 _SAID = re.compile(

@@ -49,9 +49,7 @@ def rater_progress(store: Store, rater_id: int) -> RaterProgress:
         if rater.state == "training":
             quota = None if rater.quota is None else rater.quota - base
             count, _ = training_record(connection, rater.id)
-            practice = PracticeProgress(
-                count, count + count_practice_left(connection, rater.study_id, rater.id)
-            )
+            practice = PracticeProgress(count, count + count_practice_left(connection, rater.study_id, rater.id))
             return RaterProgress(answered, quota, practice=practice)
         left = _left(store, connection, rater)
         if rater.quota is None:

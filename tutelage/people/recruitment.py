@@ -201,9 +201,7 @@ def _check_codes(platform: Platform, codes: Mapping[str, str]) -> None:
                 platform=platform.words,
             )
     if codes["code"] and codes["code"] == codes["screened_code"]:
-        raise FieldError(
-            "screened_code", "Those who are screened out need a code of their own, not the same one."
-        )
+        raise FieldError("screened_code", "Those who are screened out need a code of their own, not the same one.")
 
 
 def _check_return(platform: Platform, url: str) -> None:
@@ -221,15 +219,11 @@ def _check_return(platform: Platform, url: str) -> None:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.netloc or not url.isprintable() or len(url) > 2_000:
         raise FieldError(
-            "return_url",
-            "The return link is “%(url)s”; it is an address that begins with https://.",
-            url=url[:80],
+            "return_url", "The return link is “%(url)s”; it is an address that begins with https://.", url=url[:80]
         )
     if platform.code_needed:
         raise FieldError(
-            "return_url",
-            "%(platform)s makes its return link from the code; leave it out.",
-            platform=platform.words,
+            "return_url", "%(platform)s makes its return link from the code; leave it out.", platform=platform.words
         )
     if platform.back_needed and SURVEY_CODE not in url:
         raise FieldError(

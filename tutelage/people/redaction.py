@@ -119,19 +119,14 @@ def redact_rater(rater: Rater, search: PersonalDataSearch) -> Rater:
     return replace(rater, excluded=rater.excluded and search.redact(rater.excluded))
 
 
-def redact_reasons(
-    excluded: Mapping[str, Mapping[str, str]], search: PersonalDataSearch
-) -> dict[str, dict[str, str]]:
+def redact_reasons(excluded: Mapping[str, Mapping[str, str]], search: PersonalDataSearch) -> dict[str, dict[str, str]]:
     """The reasons for exclusions, redacted, by scope and name."""
     return {
-        scope: {name: search.redact(reason) for name, reason in reasons.items()}
-        for scope, reasons in excluded.items()
+        scope: {name: search.redact(reason) for name, reason in reasons.items()} for scope, reasons in excluded.items()
     }
 
 
-def _places(
-    votes: Iterable[Vote], questions: Iterable[Question], search: PersonalDataSearch
-) -> Iterator[Place]:
+def _places(votes: Iterable[Vote], questions: Iterable[Question], search: PersonalDataSearch) -> Iterator[Place]:
     texts: set[str] = set()
     for what, item, text in _texts(votes, questions):
         if text in texts:
@@ -181,15 +176,11 @@ def _vote(vote: Vote, before: Question, find: _Find) -> Vote:
     if spans and before.item.origin == LIVE:
         spans = tuple(_span(span, find(before.texts[span.response])) for span in spans)
     excluded = vote.excluded and _clean(vote.excluded, find)
-    return replace(
-        vote, reason=_clean(vote.reason, find), excluded=excluded, correction=correction, spans=spans
-    )
+    return replace(vote, reason=_clean(vote.reason, find), excluded=excluded, correction=correction, spans=spans)
 
 
 def _span(span: Span, findings: Sequence[Finding]) -> Span:
-    return replace(
-        span, start=move_position(span.start, findings), end=move_position(span.end, findings, end=True)
-    )
+    return replace(span, start=move_position(span.start, findings), end=move_position(span.end, findings, end=True))
 
 
 def _row(row: Row, question: Question) -> Row:

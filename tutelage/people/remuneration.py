@@ -75,9 +75,7 @@ def payments(store: Store, study_id: int) -> list[dict[str, object]]:
     rows = []
     for rater in list_raters(store, study_id):
         if rater.kind == "human" and rater.role == "rater":
-            rows += list(
-                _rows_of(study, recruitment, rater, visits.get(rater.id, ()), votes.get(rater.name, ()))
-            )
+            rows += list(_rows_of(study, recruitment, rater, visits.get(rater.id, ()), votes.get(rater.name, ())))
     return rows
 
 
@@ -92,11 +90,7 @@ def payment_csv(store: Store, study_id: int) -> str:
 
 
 def _rows_of(
-    study: Study,
-    recruitment: Recruitment | None,
-    rater: Rater,
-    visits: Sequence[Visit],
-    votes: Sequence[Vote],
+    study: Study, recruitment: Recruitment | None, rater: Rater, visits: Sequence[Visit], votes: Sequence[Vote]
 ) -> Iterable[dict[str, object]]:
     """The rows of one rater; a vote belongs to the last visit started before it."""
     if not visits:

@@ -40,8 +40,7 @@ def import_export(store: Store, folder: Path, *, name: str | None = None, actor:
     manifest = _manifest(folder)
     facts = manifest["study"]
     versions = [
-        Presentation(**row | {name: tuple(row[name]) for name in ("criteria", "spans")})
-        for row in manifest["versions"]
+        Presentation(**row | {name: tuple(row[name]) for name in ("criteria", "spans")}) for row in manifest["versions"]
     ]
     study = create_study(
         store,

@@ -69,13 +69,7 @@ class SimulatedRater:
         return left, none, right
 
     def judge(
-        self,
-        gold_left: float,
-        gold_right: float,
-        words_left: int,
-        words_right: int,
-        rng: Random,
-        answered: int = 0,
+        self, gold_left: float, gold_right: float, words_left: int, words_right: int, rng: Random, answered: int = 0
     ) -> SimulatedVote:
         """Sample a vote. `answered` is the number of previous votes of this rater (for the drift)."""
         difference = self.side_bias

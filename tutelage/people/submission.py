@@ -49,9 +49,7 @@ def submit(store: Store, assignment_id: int, answer: Answer, *, rater_id: int | 
     """
     with store.write() as connection:
         locked = _lock(connection, assignment_id, rater_id)
-        same, before = judgements.find_judgements(
-            connection, locked.lease.study_id, answer.key, assignment_id
-        )
+        same, before = judgements.find_judgements(connection, locked.lease.study_id, answer.key, assignment_id)
         if same is not None:
             if same.assignment_id != assignment_id:
                 raise TutelageError(
@@ -77,15 +75,11 @@ def _lock(connection: Connection, assignment_id: int, rater_id: int | None) -> _
     )
 
 
-def _write(
-    connection: Connection, locked: _Locks, before: JudgementRow | None, answer: Answer, now: int
-) -> Receipt:
+def _write(connection: Connection, locked: _Locks, before: JudgementRow | None, answer: Answer, now: int) -> Receipt:
     rater, lease, item = locked.rater, locked.lease, locked.item
     extra = _is_extra(lease, item)
     canonical = lease.kind.canonical(answer, lease.order, lease.screen)
-    new = judgements.append_revision(
-        connection, lease, answer, canonical, before=before, extra=extra, now=now
-    )
+    new = judgements.append_revision(connection, lease, answer, canonical, before=before, extra=extra, now=now)
     state = "skipped" if answer.choice == "skip" else "done"
     counted = not extra and rater.fills_places
     counts = assignments.close(connection, lease, item, state, now, extra=extra, counted=counted)

@@ -61,14 +61,10 @@ def preferences(
 ) -> tuple[Preference, ...]:
     """The preferences of a study for training, optionally of one split or as of a snapshot."""
     labelled = label_study(store, study_id, selection or Selection(), at)
-    return tuple(
-        row.preference for row in labelled.rows if split is None or row.question.prompt.split == split
-    )
+    return tuple(row.preference for row in labelled.rows if split is None or row.question.prompt.split == split)
 
 
-def label_study(
-    store: Store, study_id: int, selection: Selection, at: Snapshot | None = None
-) -> LabelledStudy:
+def label_study(store: Store, study_id: int, selection: Selection, at: Snapshot | None = None) -> LabelledStudy:
     """Aggregate the votes of a study, and assign a fate to each.
 
     Raises:
@@ -85,9 +81,7 @@ def label_study(
     gold = {key: question.item.gold for key, question in questions.items() if question.item.gold is not None}
     labels = aggregate(evidence, gold | settled, use_strength=selection.use_strength)
     decided = {_pair(label) for label in labels.labels if _kind(label, settled) == "decided"}
-    outcomes = {
-        _pair(label): _outcome(label, questions[label.item], settled, selection) for label in labels.labels
-    }
+    outcomes = {_pair(label): _outcome(label, questions[label.item], settled, selection) for label in labels.labels}
     production = [label for label in labels.labels if questions[label.item].item.pool == "production"]
     used = [label for label in production if outcomes[_pair(label)] == "used"]
     final = Counter(_final(vote, what, outcomes, decided) for vote, what in zip(votes, fates, strict=True))
@@ -110,9 +104,7 @@ def decided_votes(labelled: LabelledStudy, selection: Selection) -> Votes:
     the letters of the pair for questions with more than two responses."""
     evidence = [vote for vote in labelled.votes if fate(vote, selection) == "counts"]
     decided = [pair for pair in pair_votes(evidence) if pair.verdict in SIDES]
-    return Votes.of(
-        [pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES
-    )
+    return Votes.of([pair_name(p) for p in decided], [p.rater for p in decided], [p.verdict for p in decided], SIDES)
 
 
 def _pair(label: Label) -> PairKey:
@@ -149,10 +141,7 @@ def _final(vote: Vote, what: str, outcomes: Mapping[PairKey, str], decided: Set[
 
 
 def _rows(
-    labels: Sequence[Label],
-    questions: Mapping[str, Question],
-    settled: Mapping[str, str],
-    selection: Selection,
+    labels: Sequence[Label], questions: Mapping[str, Question], settled: Mapping[str, str], selection: Selection
 ) -> Iterator[Row]:
     mean = sum(abs(label.strength) for label in labels) / max(1, len(labels)) or 1.0
     for label in labels:
@@ -193,9 +182,7 @@ def training_pairs(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[T
     return [row for row in pairs if row.rows in rows]
 
 
-def training_demonstrations(
-    labelled: LabelledStudy, rows: Sequence[StudyRows]
-) -> list[TrainingRow[Demonstration]]:
+def training_demonstrations(labelled: LabelledStudy, rows: Sequence[StudyRows]) -> list[TrainingRow[Demonstration]]:
     """The demonstrations of a study from the sources `rows`, with the weights of their preferences and corrections."""
     demonstrations = [
         TrainingRow(each.demonstration, each.question, "corrections")

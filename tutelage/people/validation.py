@@ -63,9 +63,7 @@ def check_ranges(settings: Any) -> None:
             check_range(field.name, limits.words, value, limits.least, limits.most)
 
 
-def find_named(
-    field: str, name: str, among: Mapping[str, T], refusal: Sentence, *, known: Iterable[str] = ()
-) -> T:
+def find_named(field: str, name: str, among: Mapping[str, T], refusal: Sentence, *, known: Iterable[str] = ()) -> T:
     """The value called `name` in a mapping.
 
     Raises:
@@ -89,9 +87,7 @@ def refuse_unstorable(text: str, where: str, field: str = "") -> None:
     """Raises FieldError for a text with a zero character, which PostgreSQL cannot store, or a lone surrogate, which
     UTF-8 cannot encode. `where` is the name of the text, `field` that of the field."""
     if "\x00" in text:
-        raise FieldError(
-            field, "%(where)s contains a zero character, which cannot be stored; remove it.", where=where
-        )
+        raise FieldError(field, "%(where)s contains a zero character, which cannot be stored; remove it.", where=where)
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -14,15 +14,7 @@ from tutelage.people.store.engine import Connection, Store
 from tutelage.people.store.items import Item, insert_items
 from tutelage.people.store.raters import insert_rater, named_rater
 from tutelage.people.store.studies import list_versions, study_of
-from tutelage.people.vote_tables import (
-    Columns,
-    Dropped,
-    VotesRead,
-    completion_of,
-    item_of,
-    prompt_of,
-    read_votes,
-)
+from tutelage.people.vote_tables import Columns, Dropped, VotesRead, completion_of, item_of, prompt_of, read_votes
 
 
 @dataclass(frozen=True)
@@ -64,9 +56,7 @@ def pairs_to_judge(preferences: Iterable[Preference], *, origin: str = "imported
         item = item_of(prompt, [completion.id for completion in both], origin)
         prompts[prompt.id], items[item.key] = prompt, item
         completions |= {completion.id: completion for completion in both}
-    return PairQuestions(
-        tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical
-    )
+    return PairQuestions(tuple(prompts.values()), tuple(completions.values()), tuple(items.values()), identical)
 
 
 def study_screen(store: Store, study_id: int) -> Screen:
@@ -76,13 +66,7 @@ def study_screen(store: Store, study_id: int) -> Screen:
 
 
 def import_votes(
-    store: Store,
-    study_id: int,
-    table: Table,
-    columns: Columns,
-    *,
-    partial: bool = False,
-    actor: str = "owner",
+    store: Store, study_id: int, table: Table, columns: Columns, *, partial: bool = False, actor: str = "owner"
 ) -> ImportReport:
     """Import the votes of a table (`data.tables.read_table`), atomically, with their prompts, responses, items and
     raters. Rater names are case-insensitive. Importing a table again adds nothing. A second vote of a rater on a pair
@@ -96,13 +80,7 @@ def import_votes(
     now = store.now()
     with store.write(alone=True) as connection:
         added = insert_items(
-            connection,
-            study_id,
-            read.prompts.values(),
-            read.completions.values(),
-            read.items.values(),
-            now,
-            actor,
+            connection, study_id, read.prompts.values(), read.completions.values(), read.items.values(), now, actor
         )
         names, new = _raters(connection, study_id, read, table.source, now, actor)
         votes = [replace(vote, rater=names[vote.rater]) for vote in read.votes]
@@ -122,14 +100,10 @@ def _list_reasons(dropped: Dropped) -> str:
         )
         for reason, (count, places) in dropped.items()
     ]
-    return (
-        reduce(lambda one, more: Sentence("%(first)s; %(rest)s", first=one, rest=more), each) if each else ""
-    )
+    return reduce(lambda one, more: Sentence("%(first)s; %(rest)s", first=one, rest=more), each) if each else ""
 
 
-def usable_votes(
-    table: Table, columns: Columns, kind: Kind, screen: Screen, *, partial: bool = False
-) -> VotesRead:
+def usable_votes(table: Table, columns: Columns, kind: Kind, screen: Screen, *, partial: bool = False) -> VotesRead:
     """The votes of a table for import. Raises the same errors as `import_votes`."""
     read = read_votes(table, columns, kind, screen)
     reasons = _list_reasons(read.faults if read.votes else read.dropped)

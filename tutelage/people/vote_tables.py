@@ -28,9 +28,7 @@ CHOICES: Mapping[str, tuple[str, int]] = {
     "both_bad": ("both_bad", 0), "bothbad": ("both_bad", 0), "tie (bothbad)": ("both_bad", 0), "skip": ("skip", 0),
 }  # fmt: skip
 """Verdict and strength by choice word, case-insensitive."""
-MEANINGS = tuple(
-    word for word in CHOICES if word not in ("model_a", "model_b", "equal", "bothbad", "tie (bothbad)")
-)
+MEANINGS = tuple(word for word in CHOICES if word not in ("model_a", "model_b", "equal", "bothbad", "tie (bothbad)"))
 """The meanings that can be assigned to the choice words of a table."""
 
 
@@ -112,10 +110,7 @@ def _listed(names: Sequence[str], most: int = 30) -> str:
     if len(names) <= most:
         return shown
     return counted(
-        "%(shown)s and %(count)s other",
-        "%(shown)s and %(count)s others",
-        count=len(names) - most,
-        shown=shown,
+        "%(shown)s and %(count)s other", "%(shown)s and %(count)s others", count=len(names) - most, shown=shown
     )
 
 
@@ -251,11 +246,7 @@ class _VoteReader:
         sides = tuple(item.responses.index(completion.id) for completion in completions)
         created = milliseconds(_text(values, self.columns.time))
         reason = _text(values, self.columns.reason)
-        parts = [
-            meaning.choice,
-            str(meaning.strength),
-            *([str(dict(meaning.content))] if meaning.content else []),
-        ]
+        parts = [meaning.choice, str(meaning.strength), *([str(dict(meaning.content))] if meaning.content else [])]
         name = stable_id(item.key, rater, str(sides), *parts, str(created), reason)
         self._keys[name] += 1
         answer = replace(meaning, reason=reason, client="import", key=f"{name}-{self._keys[name]}")
@@ -270,17 +261,14 @@ class _VoteReader:
         """Dropped votes by reason. The most frequent unknown choice words are listed individually."""
         unknown = sorted(self._unknown.items(), key=lambda each: (-each[1][0], each[0]))
         reasons: dict[str, Places] = {
-            Sentence("the choice '%(word)s' is not known", word=word[:50]): places
-            for word, places in unknown[:SHOWN]
+            Sentence("the choice '%(word)s' is not known", word=word[:50]): places for word, places in unknown[:SHOWN]
         }
         others = unknown[SHOWN:]
         if others:
             places = tuple(place for _, (_, some) in others for place in some)[:SHOWN]
             total = sum(count for _, (count, _) in others)
             reason = counted(
-                "%(count)s other choice is not known",
-                "%(count)s other choices are not known",
-                count=len(others),
+                "%(count)s other choice is not known", "%(count)s other choices are not known", count=len(others)
             )
             reasons[reason] = (total, places)
         return self._dropped | reasons

@@ -81,9 +81,7 @@ def mismatches(folder: Path, config: Object) -> tuple[str, ...]:
     for name in items(settings_in(config), "reward"):
         reward = Path(str(name).partition("=")[0])
         differences = tuple(_differences(trained, reward, "the reward model"))
-        if (
-            differences and len(_vocabulary(trained) ^ _vocabulary(reward)) <= 1
-        ):  # otherwise it retokenises the text
+        if differences and len(_vocabulary(trained) ^ _vocabulary(reward)) <= 1:  # otherwise it retokenises the text
             sentences += differences
     return tuple(sentences)
 
@@ -136,10 +134,7 @@ def _differences(folder: Path, other_folder: Path, role: str) -> Iterator[str]:
     elif differing is not None:
         yield lead + f"one writes {_short(differing[0])}, the other {_short(differing[1])}."
     ends = one.after_answer(), other.after_answer()
-    if (
-        not (all(ends) and (ends[0].startswith(ends[1]) or ends[1].startswith(ends[0])))
-        and ends[0] != ends[1]
-    ):
+    if not (all(ends) and (ends[0].startswith(ends[1]) or ends[1].startswith(ends[0]))) and ends[0] != ends[1]:
         yield f"Completions of {name} end with {_short(ends[0])}, those of {against} with {_short(ends[1])}."
     elif one.end != other.end:
         yield f"The end token of {name} is {_short(one.end)}, that of {against} {_short(other.end)}."

@@ -76,9 +76,7 @@ def language_facts(run: RunContent) -> list[Fact]:
         first = f"from {written(loss[0])}" if len(loss) > 1 else ""
         facts.append(Fact("held-out loss", written(loss[-1]), first))
     if perplexity:
-        facts.append(
-            Fact("perplexity", written(perplexity[-1]), "equivalent number of equally likely tokens")
-        )
+        facts.append(Fact("perplexity", written(perplexity[-1]), "equivalent number of equally likely tokens"))
     facts += share(run.summary, "held_out/rougeL", "ROUGE-L", "overlap with the reference answers")
     return facts + latest(run, "tokens_per_second", "tokens per second")
 

@@ -227,9 +227,7 @@ def kind_of(run: RunContent, name: str) -> str:
     if run.judgements or run.answers:
         return "judge" if run.judgements else "evaluate"
     names = {name for row in run.metrics for name in row}
-    return next(
-        (kind for kind, name in TELLTALE.items() if name in names), "sample" if run.samples else "run"
-    )
+    return next((kind for kind, name in TELLTALE.items() if name in names), "sample" if run.samples else "run")
 
 
 def status_of(run: RunContent) -> str:

@@ -28,12 +28,7 @@ EVERY_RUN = (
     Metric("step", "Completed optimiser steps, or rollouts of `improve`.", COUNT),
     Metric("seconds", "Time since the run started or resumed.", "seconds"),
     Metric("lr", "The scheduled learning rate."),
-    Metric(
-        "grad_norm",
-        "Norm of the gradient before clipping.",
-        "",
-        "Spikes are a warning; at 0 nothing is learned.",
-    ),
+    Metric("grad_norm", "Norm of the gradient before clipping.", "", "Spikes are a warning; at 0 nothing is learned."),
     Metric("tokens_per_second", "Speed.", "tokens per second", "Dips come from the machine, not the model."),
     Metric(
         "tokens_at_once",
@@ -52,12 +47,7 @@ SUPERVISED = (
 """Language models: `pretrain`, `sft` and `rejection`; the losses also of `reward` and `dpo`."""
 
 PREFERENCES = (
-    Metric(
-        "accuracy",
-        "Share of comparisons ordered as by the raters; ties count half.",
-        SHARE,
-        "It rises from 0.5.",
-    ),
+    Metric("accuracy", "Share of comparisons ordered as by the raters; ties count half.", SHARE, "It rises from 0.5."),
     Metric(HELD_OUT + "accuracy", "The same on held-out comparisons.", SHARE),
     Metric(
         "margin",
@@ -84,12 +74,8 @@ PREFERENCES = (
 
 OWN_ANSWERS = (
     Metric("round", "The round, counted from 1.", COUNT),
-    Metric(
-        "kept", "Completions, or pairs of them, of this round that are trained on.", COUNT, "Far above 0."
-    ),
-    Metric(
-        "score/kept", "Mean score of the completions that are trained on.", "scores", "Above `score/mean`."
-    ),
+    Metric("kept", "Completions, or pairs of them, of this round that are trained on.", COUNT, "Far above 0."),
+    Metric("score/kept", "Mean score of the completions that are trained on.", "scores", "Above `score/mean`."),
     Metric(HELD_OUT + "score", "Mean score of the completions of held-out prompts.", "scores", "It rises."),
     Metric(HELD_OUT + "ended", "Share of those completions that end with an end token.", SHARE, "Near 1."),
 )
@@ -108,12 +94,7 @@ SCORES = (
         "The score used for training, after the treatment of truncated completions, clipping and normalisation.",
         "scores",
     ),
-    Metric(
-        f"score/{PART}/mean",
-        "Score of one part of the reward, before weighting.",
-        "scores",
-        "No part falls.",
-    ),
+    Metric(f"score/{PART}/mean", "Score of one part of the reward, before weighting.", "scores", "No part falls."),
     Metric(f"score/{PART}/std", "Its standard deviation within a step.", "scores", "Above 0."),
     Metric(
         f"score/{PART}/dead",
@@ -121,10 +102,7 @@ SCORES = (
         SHARE,
         "Below 1: a part that is always 1 gives no learning signal.",
     ),
-    Metric(
-        f"{PART}/mean",
-        "Score by a reward of `--watch`, which is not trained on; `gold` in the demonstration.",
-    ),
+    Metric(f"{PART}/mean", "Score by a reward of `--watch`, which is not trained on; `gold` in the demonstration."),
     Metric("groups/dead", "Share of prompts whose completions all have the same score.", SHARE),
     Metric(
         "sampling/rounds",
@@ -174,27 +152,12 @@ DISTANCE = (
 """Distance of the policy from its reference: `improve` and `distill`."""
 
 UPDATE = (
-    Metric(
-        "policy/objective",
-        "The objective of the update.",
-        "",
-        "Its level means little; spikes are a warning.",
-    ),
+    Metric("policy/objective", "The objective of the update.", "", "Its level means little; spikes are a warning."),
     Metric("advantage/mean", "Mean of Ψ over tokens.", "scores", "Near 0; otherwise a baseline is missing."),
-    Metric(
-        "advantage/std",
-        "Standard deviation of Ψ over tokens.",
-        "scores",
-        "At 0 there is no learning signal.",
-    ),
+    Metric("advantage/std", "Standard deviation of Ψ over tokens.", "scores", "At 0 there is no learning signal."),
     Metric("clip_fraction", "Share of tokens with a gradient clipped by the surrogate objective.", SHARE),
     Metric("kl/old", "KL(sampler‖policy) during the update.", PER_TOKEN, "Below .02, small and even."),
-    Metric(
-        "kl/update",
-        "KL(sampler‖policy) after the update, if a controller needs it.",
-        PER_TOKEN,
-        "As `kl/old`.",
-    ),
+    Metric("kl/update", "KL(sampler‖policy) after the update, if a controller needs it.", PER_TOKEN, "As `kl/old`."),
     Metric(
         "ratio/max",
         "Largest probability ratio of a token within an update.",
@@ -202,19 +165,12 @@ UPDATE = (
         "Near 1 with one step per rollout; spikes mean that an update was too large.",
     ),
     Metric(
-        "surrogate/coef",
-        "Coefficient of the penalty on `kl/update` in recipes with one (`ppo_penalty`).",
-        "per nat",
+        "surrogate/coef", "Coefficient of the penalty on `kl/update` in recipes with one (`ppo_penalty`).", "per nat"
     ),
     Metric(
-        "updates",
-        "Optimiser steps on the batch.",
-        COUNT,
-        "Fewer than planned if an update stopped early on its KL.",
+        "updates", "Optimiser steps on the batch.", COUNT, "Fewer than planned if an update stopped early on its KL."
     ),
-    Metric(
-        "skipped", "Share of completions skipped because their gradient is zero.", SHARE, "As `groups/dead`."
-    ),
+    Metric("skipped", "Share of completions skipped because their gradient is zero.", SHARE, "As `groups/dead`."),
     Metric("tokens/kept", "Tokens whose activations were reused from sampling (engine `cpu`).", TOKENS),
     Metric("step/gain", "Increase of the objective by a natural gradient step.", "", "Above 0."),
     Metric(
@@ -225,9 +181,7 @@ UPDATE = (
     ),
     Metric("ptx/loss", "The loss on the mixed-in pretraining text.", PER_TOKEN, "It should not rise."),
     Metric("value/loss", "Squared error of the critic.", "scores²"),
-    Metric(
-        "value/explained_variance", "Share of the variance of the returns that the critic predicts.", SHARE
-    ),
+    Metric("value/explained_variance", "Share of the variance of the returns that the critic predicts.", SHARE),
 )
 """Policy updates of `improve` and `distill`."""
 
@@ -240,10 +194,7 @@ SAMPLER = (
     ),
     Metric("sampler/kl", "The same as KL(sampler‖trainer).", PER_TOKEN, "It should neither grow nor spike."),
     Metric(
-        "sampler/ratio_max",
-        "Largest probability ratio of a token, trainer over sampler.",
-        "",
-        "Near 1 in float32.",
+        "sampler/ratio_max", "Largest probability ratio of a token, trainer over sampler.", "", "Near 1 in float32."
     ),
     Metric(
         "sampler/truncated",

@@ -9,17 +9,7 @@ from pathlib import Path
 
 from tutelage.base.number_text import number as written
 from tutelage.base.number_text import percent
-from tutelage.report.json_files import (
-    Object,
-    flat,
-    interval,
-    items,
-    number,
-    read_object,
-    section,
-    settings_in,
-    string,
-)
+from tutelage.report.json_files import Object, flat, interval, items, number, read_object, section, settings_in, string
 from tutelage.report.provenance import (
     CARD,
     MODEL,
@@ -79,12 +69,7 @@ def model_card(folder: Path, old: str = "") -> str:
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification" if reward else "text-generation",
-        tags=[
-            "tutelage",
-            *(["reward-model"] if reward else []),
-            stage.command,
-            *([recipe] if recipe else []),
-        ],
+        tags=["tutelage", *(["reward-model"] if reward else []), stage.command, *([recipe] if recipe else [])],
     )
     for key, value in _of_the_base(stage.base).items():
         data[key] = value

@@ -170,9 +170,7 @@ def section_of(stage: StageContent, index: int) -> Section:
         shown=f"{sum(len(group.pairs) for group in groups)} of {len(run.answers)}",
         strands=answers.side_by_side(run) if stage.kind == "sample" else answers.changes(run),
         settings=listed(settings_of(run)),
-        summary=listed(
-            flat({key: run.summary[key] for key in run.summary if key not in ("rows", "columns")})
-        ),
+        summary=listed(flat({key: run.summary[key] for key in run.summary if key not in ("rows", "columns")})),
         origin=listed(origin_of(run)),
         troubles=run.troubles,
         model_faults=run.mismatches,
@@ -218,9 +216,7 @@ def rater(row: Object) -> RaterRow:
     ends = interval(row, "interval")
     name = string(row, "name", "unnamed")
     low, high = ends or (None, None)
-    estimate = ValueBar(
-        name, value or 0.0, percent(value or 0.0), low, high, colour=1 if row.get("flags") else 0
-    )
+    estimate = ValueBar(name, value or 0.0, percent(value or 0.0), low, high, colour=1 if row.get("flags") else 0)
     return RaterRow(
         name=name,
         votes="" if votes is None else f"{votes:,.0f}",

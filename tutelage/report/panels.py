@@ -97,10 +97,7 @@ IMPROVE = (
     Panel(
         "Score",
         "by the reward model, which the policy is trained on",
-        (
-            Curve("score/mean", "score", spread="score/std"),
-            Curve("score/shaped", "as paid", 4, style="dashed"),
-        ),
+        (Curve("score/mean", "score", spread="score/std"), Curve("score/shaped", "as paid", 4, style="dashed")),
         healthy="A quick rise that flattens; the band is the spread over completions.",
         alarming="A sudden jump: the policy exploits the reward. “As paid” far below: truncation is penalised.",
         diagnose=diagnoses.constant_score,

@@ -78,9 +78,7 @@ class Ancestor:
 
 def read_stage(folder: Path, above: frozenset[Path] = frozenset()) -> Ancestor:
     """The run in a folder with its ancestors. `above` are its descendants, for detection of cycles."""
-    config, summary, study = (
-        read_object(folder / name)[0] for name in ("config.json", "summary.json", "study.json")
-    )
+    config, summary, study = (read_object(folder / name)[0] for name in ("config.json", "summary.json", "study.json"))
     settings = settings_in(config)
     command = next((name for key, name in COMMANDS.items() if key in settings), "run")
     places = (started_in(folder, settings), Path())
@@ -103,9 +101,7 @@ def started_in(folder: Path, settings: Object) -> Path:
     return Path(*folder.parts[: -len(parts)]) if fits else folder.parent
 
 
-def source_named(
-    text: str, key: str, places: tuple[Path, ...], above: frozenset[Path]
-) -> "Ancestor | Base | str":
+def source_named(text: str, key: str, places: tuple[Path, ...], above: frozenset[Path]) -> "Ancestor | Base | str":
     """The source that a setting names."""
     for name in (text, re.sub(r"=[\d.eE+-]+$", "", text)):  # the weight of a reward
         path = next((place / name for place in places if (place / name).exists()), None)

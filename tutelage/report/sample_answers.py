@@ -86,15 +86,9 @@ def groups(rows: Sequence[Object]) -> tuple[AnswerGroup, ...]:
     rest = sorted((i for i in changes if i not in typical), key=lambda i: changes[i])
     worst = [i for i in rest[:EACH] if changes[i] < 0]
     best = [i for i in rest[::-1][:EACH] if changes[i] > 0]
-    picked = (
-        ("Typical: nearest to the median change", typical),
-        ("Largest gains", best),
-        ("Largest losses", worst),
-    )
+    picked = (("Typical: nearest to the median change", typical), ("Largest gains", best), ("Largest losses", worst))
     return tuple(
-        AnswerGroup(title, tuple(pair(rows[i], name) for i in members))
-        for title, members in picked
-        if members
+        AnswerGroup(title, tuple(pair(rows[i], name) for i in members)) for title, members in picked if members
     )
 
 
@@ -163,9 +157,7 @@ def side_by_side(run: RunContent) -> tuple[Strand, ...]:
     for row in run.samples:
         prompts.setdefault(string(row, "prompt"), []).append(row)
     several = [rows[:PER_PROMPT] for rows in prompts.values() if len(rows) > 1]
-    return tuple(
-        strand([(f"sample {n}", row) for n, row in enumerate(rows, 1)]) for rows in several[:SAMPLED]
-    )
+    return tuple(strand([(f"sample {n}", row) for n, row in enumerate(rows, 1)]) for rows in several[:SAMPLED])
 
 
 def strand(headed: Sequence[tuple[str, Object]]) -> Strand:

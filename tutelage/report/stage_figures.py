@@ -43,9 +43,7 @@ def figure(panel: Panel, run: RunContent) -> RunFigure | None:
     series = tuple(s for curve in panel.curves for s in series_of(curve, run))
     if all(len(one.x) < 2 for one in series):
         return None
-    chart = Chart(
-        panel.title, series, x=Axis("step", whole=True), y=panel.y, rules=panel.rules + rules_of(panel, run)
-    )
+    chart = Chart(panel.title, series, x=Axis("step", whole=True), y=panel.y, rules=panel.rules + rules_of(panel, run))
     findings = [panel.diagnose(run), *(broken(run, curve.metric) for curve in panel.curves)]
     return RunFigure(
         title=panel.title,
@@ -239,8 +237,7 @@ def trust_figure(run: RunContent) -> RunFigure | None:
     points = [
         (score, gold, string(row, "prompt"))
         for row in run.answers
-        if (score := answers.gain(row, "score")) is not None
-        and (gold := answers.gain(row, "gold")) is not None
+        if (score := answers.gain(row, "score")) is not None and (gold := answers.gain(row, "gold")) is not None
     ]
     x, y = [point[0] for point in points], [point[1] for point in points]
     line = fit(x, y)
@@ -274,9 +271,7 @@ FIGURES: Mapping[str, tuple[Panel | FigureMaker, ...]] = MappingProxyType(
 def figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:
     """The figures of a kind of stage that the run has data for."""
     items = FIGURES.get(kind, ())
-    return tuple(
-        filter(None, (figure(each, run) if isinstance(each, Panel) else each(run) for each in items))
-    )
+    return tuple(filter(None, (figure(each, run) if isinstance(each, Panel) else each(run) for each in items)))
 
 
 def further_figures(kind: str, run: RunContent) -> tuple[RunFigure, ...]:

@@ -42,9 +42,7 @@ class WeightedReward(BreakdownReward):
         """The sum, and the score of each component by name."""
         weights, rewards = zip(*self.parts, strict=True)
         scores = [breakdown_of(reward, completions) for reward in rewards]
-        total = torch.stack([weight * each.total for weight, each in zip(weights, scores, strict=True)]).sum(
-            0
-        )
+        total = torch.stack([weight * each.total for weight, each in zip(weights, scores, strict=True)]).sum(0)
         return Breakdown(total, parts_by_name(rewards, scores))
 
 
@@ -152,9 +150,7 @@ def combine(scores: Tensor, how: Combination, weight: float = 1.0) -> Tensor:
         return scores.mean(0) - weight * scores.var(0, correction=0)
     if how == "lcb":
         return scores.mean(0) - weight * scores.std(0, correction=0)
-    raise TutelageError(
-        f"An ensemble cannot be combined by {how!r}; choose one of {', '.join(get_args(Combination))}."
-    )
+    raise TutelageError(f"An ensemble cannot be combined by {how!r}; choose one of {', '.join(get_args(Combination))}.")
 
 
 TOTAL = ""

@@ -40,19 +40,12 @@ FILES: Mapping[str, Mapping[str, str]] = {
 """Rules by file: names and classes."""
 
 RULES: LazyTable[type] = LazyTable(
-    {
-        name: (f"tutelage.rewards.{file}", rule)
-        for file, rules in FILES.items()
-        for name, rule in rules.items()
-    }
+    {name: (f"tutelage.rewards.{file}", rule) for file, rules in FILES.items() for name, rule in rules.items()}
 )
 """Rules by command-line name; their settings are the fields of the classes."""
 
 MAKERS: LazyTable[Callable[[str], Reward]] = LazyTable(
-    {
-        "rule": ("tutelage.rewards.factory", "rule_named"),
-        "judge": ("tutelage.rewards.judge", "judge_named"),
-    }
+    {"rule": ("tutelage.rewards.factory", "rule_named"), "judge": ("tutelage.rewards.judge", "judge_named")}
 )
 """Functions that create a reward from the text after rule: and judge:."""
 

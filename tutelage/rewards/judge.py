@@ -183,10 +183,7 @@ class PairwiseJudgeReward:
             rounds = [self.schedule(len(each), past) for each, past in zip(players, played, strict=True)]
             pairs = [(group, pair) for group, round_ in enumerate(rounds) for pair in round_]
             if not pairs:
-                return [
-                    _shares(group, each, past)
-                    for group, each, past in zip(groups, players, played, strict=True)
-                ]
+                return [_shares(group, each, past) for group, each, past in zip(groups, players, played, strict=True)]
             results = pool.map(lambda item: self._result(players[item[0]], *item[1]), pairs)
             for (group, _), result in zip(pairs, results, strict=True):
                 played[group].append(result)
@@ -197,9 +194,7 @@ class PairwiseJudgeReward:
         return PairResult(first, second, {"first": 1.0, "second": 0.0, "tie": 0.5}[preferred])
 
 
-def _shares(
-    group: Sequence[Completion], players: Sequence[Completion], played: Sequence[PairResult]
-) -> list[float]:
+def _shares(group: Sequence[Completion], players: Sequence[Completion], played: Sequence[PairResult]) -> list[float]:
     """Win rate of each completion of a group; 1/2 without another completion."""
     share = {
         player.answer: won / count if count else 0.5
@@ -287,9 +282,7 @@ def _judge(settings: JudgeSettings, folder: Path) -> Reward:
             settings.at_once,
         )
     template = _template(settings, folder, PAIR_TEMPLATE)
-    judge = EndpointPairJudge(
-        endpoint, settings.question or EndpointPairJudge.question, settings.rubric, template
-    )
+    judge = EndpointPairJudge(endpoint, settings.question or EndpointPairJudge.question, settings.rubric, template)
     return PairwiseJudgeReward(judge, SCHEDULES[settings.by], settings.at_once)
 
 

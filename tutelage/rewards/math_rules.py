@@ -12,9 +12,7 @@ from tutelage.rewards.reward import Completion
 from tutelage.rewards.rules import ColumnRule
 from tutelage.rewards.sandbox import LimitExceeded, answered, compiled, last_match
 
-_NUMBER = re.compile(
-    r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?:/\d+)?"
-)
+_NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?:/\d+)?")
 _DELIMITED = re.compile(r"\$|\\\(|\\\[|\\boxed")
 DIGITS = 640
 """Maximum length of a number in characters, which Python parses under all its settings."""
@@ -75,9 +73,7 @@ class NumberMatch(ColumnRule):
     def __post_init__(self) -> None:
         compiled(self.pattern)
         if not 0 <= self.tolerance < 1:
-            raise TutelageError(
-                f"The tolerance of numbers is {self.tolerance:g}; set 0 (exact) or a small share."
-            )
+            raise TutelageError(f"The tolerance of numbers is {self.tolerance:g}; set 0 (exact) or a small share.")
 
     def __call__(self, completions: Sequence[Completion]) -> list[float]:
         """Raises TutelageError if a row has no number in the column."""
@@ -85,9 +81,7 @@ class NumberMatch(ColumnRule):
 
     def _is_right(self, one: Completion) -> bool:
         wanted = self._wanted(one)
-        number = answered(
-            self.name, one.answer, lambda: last_number(last_match(self.pattern, one.answer) or "")
-        )
+        number = answered(self.name, one.answer, lambda: last_number(last_match(self.pattern, one.answer) or ""))
         return number is not None and number.is_near(wanted, self.tolerance)
 
     def _wanted(self, one: Completion) -> Number:

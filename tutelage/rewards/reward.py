@@ -137,8 +137,7 @@ class Completions(Sequence[Completion]):
         for part in (prompts, rows, self.terminated):
             if part is not None and len(part) != len(answers):
                 raise ValueError(
-                    f"{counted(len(answers), 'answer')} cannot belong to "
-                    f"{counted(len(part), 'prompt')} or rows"
+                    f"{counted(len(answers), 'answer')} cannot belong to {counted(len(part), 'prompt')} or rows"
                 )
 
     @property

@@ -34,9 +34,7 @@ class LengthLimit:
 
     def __post_init__(self) -> None:
         if self.limit < 1:
-            raise TutelageError(
-                f"A limit of {self.limit} {self.unit} leaves no room for a completion; set 1 or more."
-            )
+            raise TutelageError(f"A limit of {self.limit} {self.unit} leaves no room for a completion; set 1 or more.")
         if self.unit not in get_args(Unit):
             raise TutelageError(f"Length is measured in {', '.join(get_args(Unit))}, not in {self.unit!r}.")
 
@@ -201,9 +199,7 @@ def _schemas() -> ModuleType:
     try:
         from tutelage.rewards import schemas
     except ImportError as error:
-        raise TutelageError(
-            "A JSON schema needs the library jsonschema: pip install 'tutelage[rules]'."
-        ) from error
+        raise TutelageError("A JSON schema needs the library jsonschema: pip install 'tutelage[rules]'.") from error
     return schemas
 
 

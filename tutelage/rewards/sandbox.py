@@ -103,12 +103,8 @@ class _Worker:
                     raise LimitExceeded(
                         f"A text takes more than {SECONDS:g} seconds or {BYTES // 2**20} MiB to read."
                     ) from error
-                raise RuntimeError(
-                    f"the process in which rules compute ended with status {status}"
-                ) from error
-            except (
-                BaseException
-            ):  # interrupted: the pending result would be taken for that of the next request
+                raise RuntimeError(f"the process in which rules compute ended with status {status}") from error
+            except BaseException:  # interrupted: the pending result would be taken for that of the next request
                 self._end(kill=True)
                 raise
         if succeeded:
@@ -177,9 +173,7 @@ def _prepare(module: str) -> None:
     getattr(sys.modules[module], "prepare", lambda: None)()
 
 
-def _outcome(
-    function: Callable[..., object], arguments: tuple[object, ...], seconds: float
-) -> tuple[bool, Any]:
+def _outcome(function: Callable[..., object], arguments: tuple[object, ...], seconds: float) -> tuple[bool, Any]:
     """(success, result or error). The kernel ends the process beyond its CPU time."""
     _limit_time(seconds)
     try:

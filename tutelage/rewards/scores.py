@@ -11,15 +11,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.data.chat_endpoint import Usage
-from tutelage.rewards.reward import (
-    Breakdown,
-    Completion,
-    CompositeReward,
-    Reward,
-    device_of,
-    made_of,
-    reward_name,
-)
+from tutelage.rewards.reward import Breakdown, Completion, CompositeReward, Reward, device_of, made_of, reward_name
 from tutelage.rewards.sandbox import SandboxedRule, exceeded
 
 SHOWN = 60

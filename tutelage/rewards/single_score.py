@@ -21,9 +21,7 @@ def prompt_text(prompt: Prompt) -> str:
 class ExportedReward:
     """scale · score, clipped to ± clip, for single completions. `names` are those of `--reward`."""
 
-    def __init__(
-        self, names: Sequence[str], model: str, *, scale: float = 1.0, clip: float | None = None
-    ) -> None:
+    def __init__(self, names: Sequence[str], model: str, *, scale: float = 1.0, clip: float | None = None) -> None:
         self.reward = make_reward(names, None, config.Model(model))
         self.scale, self.clip = scale, clip
 

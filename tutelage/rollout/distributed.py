@@ -23,10 +23,7 @@ class DealtGenerator:
     """
 
     def __init__(
-        self,
-        generator: Generator,
-        ranks: Ranks,
-        gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
+        self, generator: Generator, ranks: Ranks, gathered: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         self.generator, self.ranks, self.gathered = generator, ranks, gathered
 
@@ -94,9 +91,7 @@ class SharedGenerator:
         scored_first: frozenset[str] = frozenset(),
     ) -> Rollout:
         """See `Generator.generate`."""
-        return self.ranks.shared(
-            lambda: self._own.generate(prompts, n, sampling, seed=seed, scored_first=scored_first)
-        )
+        return self.ranks.shared(lambda: self._own.generate(prompts, n, sampling, seed=seed, scored_first=scored_first))
 
     @property
     def _own(self) -> Generator:
@@ -105,9 +100,7 @@ class SharedGenerator:
 
 
 def shared_generator(
-    make: Callable[[], Generator],
-    ranks: Ranks,
-    gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
+    make: Callable[[], Generator], ranks: Ranks, gathered: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> Generator:
     """Generator created by `make` and called on rank 0 only. `gathered`: see `SharedGenerator`."""
     if ranks.size == 1:
@@ -116,9 +109,7 @@ def shared_generator(
 
 
 def dealt_generator(
-    generator: Generator,
-    ranks: Ranks,
-    gathered: Callable[[], AbstractContextManager[None]] = nullcontext,
+    generator: Generator, ranks: Ranks, gathered: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> Generator:
     """Generator with its prompts split among the ranks; unchanged for a single rank. `gathered`: see
     `DealtGenerator`."""

@@ -37,9 +37,7 @@ class LocalGenerator:
     ) -> Rollout:
         """`n` completions of each prompt, see `Generator`; `on_token` receives the tokens Int[B] of every position
         as they are sampled."""
-        rollout = self.policy.generate(
-            prompts, n, sampling, seed=seed, scored_first=scored_first, on_token=on_token
-        )
+        rollout = self.policy.generate(prompts, n, sampling, seed=seed, scored_first=scored_first, on_token=on_token)
         return replace(
             rollout,
             texts=tuple(answers(self.policy, rollout, sampling.stop)),

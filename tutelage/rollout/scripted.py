@@ -60,7 +60,4 @@ class ScriptedSampler:
         self, conversations: Sequence[Messages], n: int, sampling: config.Sampling, *, seed: int
     ) -> list[list[EndpointReply]]:
         """The replies; sampling settings and seed are ignored."""
-        return [
-            [EndpointReply(self.script(messages, number)) for number in range(n)]
-            for messages in conversations
-        ]
+        return [[EndpointReply(self.script(messages, number)) for number in range(n)] for messages in conversations]

@@ -65,12 +65,7 @@ def pair_agreement(
 
 
 def agreement_of_counts(
-    counts: Ints | Floats,
-    cluster: ArrayLike | None = None,
-    *,
-    draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
+    counts: Ints | Floats, cluster: ArrayLike | None = None, *, draws: int = 1000, seed: int = 0, level: float = 0.95
 ) -> PairAgreement:
     """`pair_agreement` of the number of raters who chose k for item i, `counts` [I, K]."""
     raters = counts.sum(axis=1)
@@ -85,9 +80,7 @@ def agreement_of_counts(
     return PairAgreement(share.value, share.low, share.high, len(raters), int(pairs.sum()) // 2)
 
 
-def krippendorff_alpha(
-    votes: Votes, level: Level = "nominal", values: Sequence[float] | None = None
-) -> Alpha:
+def krippendorff_alpha(votes: Votes, level: Level = "nominal", values: Sequence[float] | None = None) -> Alpha:
     """Krippendorff's alpha with missing votes (Krippendorff 2011, "Computing Krippendorff's
     alpha-reliability"):
 
@@ -185,18 +178,14 @@ def strength_scale(votes: Votes, strength: Ints, *, levels: int = 4, pseudo: flo
     from scipy.optimize import isotonic_regression
 
     if len(votes.choices) != 2:
-        raise TutelageError(
-            f"Strength is calibrated on two choices, not {len(votes.choices)}; remove ties first."
-        )
+        raise TutelageError(f"Strength is calibrated on two choices, not {len(votes.choices)}; remove ties first.")
     if len(strength) and not (strength.min() >= 0 and strength.max() < levels):
         raise TutelageError(f"A strength is outside 0 to {levels - 1}.")
     counts = votes.counts()
     others = counts.sum(axis=1)[votes.item] - 1
     overlapping = others >= 1
     if not overlapping.any():
-        raise TutelageError(
-            "Strength can only be calibrated on items with two or more raters; there are none."
-        )
+        raise TutelageError("Strength can only be calibrated on items with two or more raters; there are none.")
     agreeing = (counts[votes.item, votes.choice] - 1)[overlapping] / others[overlapping]
     used = strength[overlapping]
     overall = float(agreeing.mean())

@@ -81,9 +81,7 @@ class VoteCeiling:
     held_out: float
 
 
-def vote_ceiling(
-    votes: Votes, cluster: Ints | None = None, *, draws: int = 1000, seed: int = 0
-) -> VoteCeiling:
+def vote_ceiling(votes: Votes, cluster: Ints | None = None, *, draws: int = 1000, seed: int = 0) -> VoteCeiling:
     """The `VoteCeiling` of a-or-b votes (two choices; remove ties first); `cluster` and the interval as in
     `agreement.pair_agreement`.
 
@@ -95,9 +93,7 @@ def vote_ceiling(
         )
     agreement = pair_agreement(votes, cluster, draws=draws, seed=seed)
     if agreement.value is None:
-        raise TutelageError(
-            "The vote ceiling needs at least one item with two or more raters; there is none."
-        )
+        raise TutelageError("The vote ceiling needs at least one item with two or more raters; there is none.")
     spread = logit_spread(agreement.value)
     bounds = agreement.low, agreement.high
     low, high = (None if bound is None else ceiling_of_spread(logit_spread(bound)) for bound in bounds)

@@ -111,11 +111,7 @@ class PulledItems:
         order = order[code[votes.item[order]] >= 0]
         names = tuple(votes.items[number] for number in items)
         part = replace(
-            votes,
-            item=code[votes.item[order]],
-            rater=votes.rater[order],
-            choice=votes.choice[order],
-            items=names,
+            votes, item=code[votes.item[order]], rater=votes.rater[order], choice=votes.choice[order], items=names
         )
         return cls(part, gold[items], States.of(len(votes.choices)))
 
@@ -139,9 +135,7 @@ class PulledItems:
         for j in range(classes):
             np.add.at(confusion[:, j], (votes.rater, votes.choice), share[votes.item, j])
         pulls = np.array([0.6] + [0.4 / (2 * len(_STRENGTHS))] * (2 * len(_STRENGTHS)))
-        return PulledParameters(
-            confusion / confusion.sum(axis=2, keepdims=True), np.full(classes, 1 / classes), pulls
-        )
+        return PulledParameters(confusion / confusion.sum(axis=2, keepdims=True), np.full(classes, 1 / classes), pulls)
 
     def fit(self, at: PulledParameters, links: tuple[Link, ...]) -> PulledFit:
         """Maximum likelihood by expectation-maximisation, from these parameters and links."""
@@ -194,9 +188,7 @@ class PulledItems:
         pulls = np.bincount(states.pull, weights=total, minlength=len(at.pulls))
         return (
             PulledParameters(
-                confusion / confusion.sum(axis=2, keepdims=True),
-                prevalence / prevalence.sum(),
-                pulls / pulls.sum(),
+                confusion / confusion.sum(axis=2, keepdims=True), prevalence / prevalence.sum(), pulls / pulls.sum()
             ),
             tuple(reversed(links)),
         )
@@ -223,9 +215,7 @@ def copying_links(votes: Votes, gold: Ints, *, level: float = 0.01) -> tuple[Lin
         if not tests or tests[0].ratio <= needed:
             break
         best, *others = tests
-        rivals = [
-            test for test in others if test.ratio > max(needed, best.ratio - margin) and best.differs(test)
-        ]
+        rivals = [test for test in others if test.ratio > max(needed, best.ratio - margin) and best.differs(test)]
         if any(_test(table, best.fit, rival.link).ratio <= needed for rival in rivals):
             break
         fitted = best.fit

@@ -57,9 +57,7 @@ class Independent:
     weight: Floats
 
 
-def fit_without_copies(
-    votes: Votes, gold: Ints, links: tuple[Link, ...], fit_weighted: Weighted
-) -> Independent:
+def fit_without_copies(votes: Votes, gold: Ints, links: tuple[Link, ...], fit_weighted: Weighted) -> Independent:
     """Fit a rater model with these links, whose shares are initial values."""
     table = votes.table() if links else _NO_TABLE
     pairs = [linked_votes(votes, table, link) for link in links]

@@ -131,9 +131,7 @@ class Hierarchical(RaterModel[Deviations]):
     def _prior_mode(self) -> Deviations:
         raters, classes = len(self.votes.raters), len(self.votes.choices)
         nothing = np.zeros((raters, 1 + classes))
-        return Deviations(
-            self._typical(), np.zeros((classes, classes)), nothing, np.full(classes, 1 / classes)
-        )
+        return Deviations(self._typical(), np.zeros((classes, classes)), nothing, np.full(classes, 1 / classes))
 
     def _logits(self, at: Deviations) -> Floats:
         diagonal = np.eye(len(self.votes.choices))
@@ -156,9 +154,7 @@ class Hierarchical(RaterModel[Deviations]):
 
         before = value(at)
         for _ in range(_HALVINGS):
-            moved = replace(
-                at, base=at.base + float(step[0]), pattern=at.pattern + step[1:].reshape(at.pattern.shape)
-            )
+            moved = replace(at, base=at.base + float(step[0]), pattern=at.pattern + step[1:].reshape(at.pattern.shape))
             if value(moved) >= before:
                 return moved
             step = step / 2
@@ -172,14 +168,11 @@ class Hierarchical(RaterModel[Deviations]):
         residual = counts - _sum(counts)[:, :, None] * np.exp(log_choice)
         slope = np.column_stack(
             [
-                (np.trace(residual, axis1=1, axis2=2) - at.own[:, 0] / at.spreads.ability**2)
-                * self.effects.ability,
+                (np.trace(residual, axis1=1, axis2=2) - at.own[:, 0] / at.spreads.ability**2) * self.effects.ability,
                 (residual.sum(axis=1) - at.own[:, 1:] / at.spreads.bias**2) * self.effects.bias,
             ]
         )
-        step = np.linalg.solve(self._own_curvature(at, np.exp(log_choice), counts), slope[:, :, None])[
-            :, :, 0
-        ]
+        step = np.linalg.solve(self._own_curvature(at, np.exp(log_choice), counts), slope[:, :, None])[:, :, 0]
         step = np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
         before = np.einsum("rjk,rjk->r", counts, log_choice) - _penalty(at) / 2
         for _ in range(_HALVINGS):
@@ -250,9 +243,7 @@ class Hierarchical(RaterModel[Deviations]):
         return curvature + np.diag(1 / spreads**2)
 
 
-def fit_hierarchical(
-    model: Hierarchical, *, tolerance: float = 1e-3, rounds: int = 200
-) -> RaterFit[Deviations]:
+def fit_hierarchical(model: Hierarchical, *, tolerance: float = 1e-3, rounds: int = 200) -> RaterFit[Deviations]:
     """Fit the model with estimated spreads, until no class probability changes by more than `tolerance`."""
     fitted = fit(model, rounds=2, tolerance=tolerance)
     start = model.estimate_spreads(fitted)
@@ -282,9 +273,7 @@ def _secant(before: Floats, at: Floats, previous: Floats, image: Floats) -> Floa
 
 def _penalty(at: Deviations) -> Floats:
     """[R]: Σ (deviation/spread)²."""
-    return np.asarray(
-        (at.own[:, 0] / at.spreads.ability) ** 2 + (at.own[:, 1:] ** 2).sum(axis=1) / at.spreads.bias**2
-    )
+    return np.asarray((at.own[:, 0] / at.spreads.ability) ** 2 + (at.own[:, 1:] ** 2).sum(axis=1) / at.spreads.bias**2)
 
 
 def _spread(square: Floats) -> float:

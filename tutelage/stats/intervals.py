@@ -44,13 +44,7 @@ def wilson(successes: float, trials: float, level: float = 0.95) -> Interval:
 
 
 def ratio_interval(
-    numerator: Floats,
-    denominator: Floats,
-    cluster: ArrayLike,
-    *,
-    draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
+    numerator: Floats, denominator: Floats, cluster: ArrayLike, *, draws: int = 1000, seed: int = 0, level: float = 0.95
 ) -> Interval:
     """The ratio Σ numerator / Σ denominator with a percentile interval from resampling whole clusters (Field and
     Welsh 2007).

@@ -146,9 +146,7 @@ def _check(first: Ints, second: Ints, outcome: Floats, players: int) -> None:
     if len(codes) and not (codes.min() >= 0 and codes.max() < players):
         raise TutelageError(f"A comparison has a player outside 0 to {players - 1}.")
     if np.any(first == second):
-        raise TutelageError(
-            f"Player {first[first == second][0]} is compared with itself; remove such comparisons."
-        )
+        raise TutelageError(f"Player {first[first == second][0]} is compared with itself; remove such comparisons.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -135,9 +135,7 @@ class RaterFlag:
     values: tuple[str | float, ...] = ()
 
 
-def rater_flags(
-    votes: Votes, reliability: Reliability, *, enough: float = 10.0
-) -> tuple[tuple[RaterFlag, ...], ...]:
+def rater_flags(votes: Votes, reliability: Reliability, *, enough: float = 10.0) -> tuple[tuple[RaterFlag, ...], ...]:
     """The flags of each rater, in code order:
 
     - adversarial: the interval of the rater's accuracy is below chance;
@@ -194,8 +192,6 @@ def _class_bias(votes: Votes, reliability: Reliability) -> tuple[Floats, Floats]
     p = accuracy * posterior + (1 - accuracy) * (1 - posterior) / (classes - 1)
     raters, per_rater = len(votes.raters), np.maximum(votes.per_rater(), 1)[:, None]
     expected = np.stack([sum_by(votes.rater, p[:, k], raters) for k in range(classes)], axis=1)
-    variance = np.stack(
-        [sum_by(votes.rater, p[:, k] * (1 - p[:, k]), raters) for k in range(classes)], axis=1
-    )
+    variance = np.stack([sum_by(votes.rater, p[:, k] * (1 - p[:, k]), raters) for k in range(classes)], axis=1)
     surplus = _choice_shares(votes) - expected
     return surplus / per_rater, surplus / np.sqrt(np.maximum(variance, 1e-12))

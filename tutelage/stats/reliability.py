@@ -211,9 +211,7 @@ def fit(
     return RaterFit(parameters, posterior, np.array(course), converged)
 
 
-def _posterior(
-    model: RaterModel[Parameters], parameters: Parameters, informative: Floats
-) -> tuple[Floats, float]:
+def _posterior(model: RaterModel[Parameters], parameters: Parameters, informative: Floats) -> tuple[Floats, float]:
     """q [I, K] and the objective (over the informative items) at these parameters."""
     joint = model.joint(parameters)
     top = np.maximum.reduce(list(joint.T))[:, None]  # faster than a reduction over a short axis
@@ -304,9 +302,7 @@ def dawid_skene(
     return describe(model, fit(model), level)
 
 
-def posterior(
-    votes: Votes, accuracy: Floats, gold: Ints | None = None, *, weight: Floats | None = None
-) -> Floats:
+def posterior(votes: Votes, accuracy: Floats, gold: Ints | None = None, *, weight: Floats | None = None) -> Floats:
     """Class probabilities [I, K] of items judged by raters of these accuracies [R], `one_coin`'s E-step:
 
         q_i(k) ∝ Π_votes P(choice | k, r)^weight
@@ -356,19 +352,9 @@ def describe(model: RaterModel[Parameters], fitted: RaterFit[Parameters], level:
     accuracy = np.einsum("j,rjj->r", prevalence, confusion)
     evidence = _evidence(model, fitted.parameters, accuracy)
     votes = evidence + model.prior_votes(fitted.parameters, accuracy)
-    low, high = (
-        betaincinv(accuracy * votes, (1 - accuracy) * votes, p) for p in ((1 - level) / 2, (1 + level) / 2)
-    )
+    low, high = (betaincinv(accuracy * votes, (1 - accuracy) * votes, p) for p in ((1 - level) / 2, (1 + level) / 2))
     return Reliability(
-        fitted.posterior,
-        prevalence,
-        accuracy,
-        low,
-        high,
-        evidence,
-        confusion,
-        fitted.objective,
-        fitted.converged,
+        fitted.posterior, prevalence, accuracy, low, high, evidence, confusion, fitted.objective, fitted.converged
     )
 
 

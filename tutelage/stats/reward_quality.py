@@ -16,9 +16,7 @@ from tutelage.stats.vote_codes import Floats
 BINS = 10
 
 
-def reward_quality(
-    differences: Sequence[float], p_chosen: Sequence[float], prompts: Sequence[str]
-) -> dict[str, Any]:
+def reward_quality(differences: Sequence[float], p_chosen: Sequence[float], prompts: Sequence[str]) -> dict[str, Any]:
     """Accuracy with a prompt-clustered interval, and calibration, from score differences chosen − rejected [N].
 
     A pair counts as right if the likelier side has the higher score, and as half if the scores are equal; pairs
@@ -32,9 +30,7 @@ def reward_quality(
     turned = np.arange(len(difference)) % 2 == 1
     side = np.where(turned, -difference, difference)
     diagram = calibration(1 / (1 + np.exp(-side)), np.where(turned, 1 - p, p), BINS)
-    bins = zip(
-        diagram.edges[:-1], diagram.edges[1:], diagram.predicted, diagram.observed, diagram.count, strict=True
-    )
+    bins = zip(diagram.edges[:-1], diagram.edges[1:], diagram.predicted, diagram.observed, diagram.count, strict=True)
     return {
         "n": int(decided.sum()),
         "accuracy": share.value,
@@ -99,17 +95,12 @@ def by_strength(
         if selected.any():
             share = _accuracy(difference[selected], p[selected], np.asarray(prompts)[selected])
             interval = [share.low, share.high]
-            rows.append(
-                {"strength": words, "n": int(selected.sum()), "accuracy": share.value, "interval": interval}
-            )
+            rows.append({"strength": words, "n": int(selected.sum()), "accuracy": share.value, "interval": interval})
     return rows
 
 
 def against_votes(
-    differences: Sequence[float],
-    for_chosen: Sequence[int],
-    for_rejected: Sequence[int],
-    prompts: Sequence[str],
+    differences: Sequence[float], for_chosen: Sequence[int], for_rejected: Sequence[int], prompts: Sequence[str]
 ) -> dict[str, Any]:
     """Share of single votes for the side with the higher score (equal scores count half), with its interval over
     prompts; bounded by `stats.calibration.vote_ceiling`."""

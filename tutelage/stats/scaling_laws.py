@@ -35,9 +35,7 @@ def best_of_n(proxy: Floats, value: Floats, n: int) -> Floats:
     """
     samples = proxy.shape[1]
     if not 1 <= n <= samples:
-        raise TutelageError(
-            f"The best of {n} cannot be estimated from {counted(samples, 'sample')} per prompt."
-        )
+        raise TutelageError(f"The best of {n} cannot be estimated from {counted(samples, 'sample')} per prompt.")
     weight = _chances(samples, n)
     return np.array([_shared(row, weight) @ values for row, values in zip(proxy, value, strict=True)])
 
@@ -80,9 +78,7 @@ class ScalingLaw:
         if self.beta <= 0 or (self.form == "best_of_n" and self.alpha <= 0):
             return None
         try:
-            return (
-                self.alpha / (2 * self.beta) if self.form == "best_of_n" else exp(self.alpha / self.beta - 1)
-            )
+            return self.alpha / (2 * self.beta) if self.form == "best_of_n" else exp(self.alpha / self.beta - 1)
         except OverflowError:
             return None
 

@@ -39,9 +39,7 @@ def rouge(answers: Sequence[str], references: Sequence[str], *, stem: bool = Tru
     stems, as is customary. Raises ValueError if the two lists differ in length.
     """
     if len(answers) != len(references):
-        raise ValueError(
-            f"ROUGE needs one reference per completion: {len(answers)} and {len(references)} given"
-        )
+        raise ValueError(f"ROUGE needs one reference per completion: {len(answers)} and {len(references)} given")
     if not answers:
         return dict.fromkeys(ROUGE_KINDS, nan)
     from rouge_score.rouge_scorer import RougeScorer

@@ -34,11 +34,7 @@ class Votes:
 
     @classmethod
     def of(
-        cls,
-        item: Sequence[str],
-        rater: Sequence[str],
-        choice: Sequence[str],
-        choices: Sequence[str] | None = None,
+        cls, item: Sequence[str], rater: Sequence[str], choice: Sequence[str], choices: Sequence[str] | None = None
     ) -> "Votes":
         """Encode three equally long columns of names. `choices` sets the classes and their order; by
         default those that occur, in numerical order if all are numbers and otherwise in alphabetical order.
@@ -59,9 +55,7 @@ class Votes:
         rater_code, raters = _encode(rater)
         choice_code = np.array([codes[name] for name in choice], dtype=np.int64)
         last = _last_of_each(item_code * max(1, len(raters)) + rater_code)
-        return cls(
-            item_code[last], rater_code[last], choice_code[last], items, raters, names, len(item) - len(last)
-        )
+        return cls(item_code[last], rater_code[last], choice_code[last], items, raters, names, len(item) - len(last))
 
     def __len__(self) -> int:
         return len(self.item)

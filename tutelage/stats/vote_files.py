@@ -88,15 +88,11 @@ def read_votes(path: str, columns: VoteFileColumns) -> VoteFile:
     notes = [f"{_places(where)} left out: {reason}" for reason, where in left_out.items()]
     answers = _known_answers(rows, notes)
     choices = ordered_names({row.choice for row in rows} | set(answers.values()))
-    votes = Votes.of(
-        [row.item for row in rows], [row.rater for row in rows], [row.choice for row in rows], choices
-    )
+    votes = Votes.of([row.item for row in rows], [row.rater for row in rows], [row.choice for row in rows], choices)
     codes = {choice: code for code, choice in enumerate(choices)}
     gold = np.array([codes[answers[item]] if item in answers else -1 for item in votes.items], dtype=np.int64)
     answers_in_order = [(row.item, row.rater, row.choice) for row in complete]
-    repeats = (
-        self_consistency(*zip(*answers_in_order, strict=True)) if len(answers_in_order) > len(rows) else {}
-    )
+    repeats = self_consistency(*zip(*answers_in_order, strict=True)) if len(answers_in_order) > len(rows) else {}
     return VoteFile(votes, gold if columns.gold else None, number, tuple(notes), repeats)
 
 
@@ -134,9 +130,7 @@ def _read_tsv(path: Path) -> Table:
         if len(cells) == len(header):
             rows.append(TableRow(f"line {number}", dict(zip(header, cells, strict=True))))
         elif line.strip():
-            broken.append(
-                BrokenRow(f"line {number}", f"{counted(len(cells), 'cell')} instead of {len(header)}")
-            )
+            broken.append(BrokenRow(f"line {number}", f"{counted(len(cells), 'cell')} instead of {len(header)}"))
     return Table(str(path), tuple(rows), tuple(broken))
 
 

@@ -28,9 +28,7 @@ class WinRate:
     prompts: int
 
 
-def win_rate(
-    outcome: Floats, prompt: ArrayLike, *, draws: int = 1000, seed: int = 0, level: float = 0.95
-) -> WinRate:
+def win_rate(outcome: Floats, prompt: ArrayLike, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> WinRate:
     """The win rate (wins + ties/2) / N over `outcome` [N] (1 win, .5 tie, 0 loss), clustered by `prompt` [N].
 
     Raises TutelageError for any other outcome.
@@ -57,9 +55,7 @@ def check_outcomes(outcome: Floats) -> None:
         )
 
 
-def scored_win_rate(
-    first: Sequence[float], second: Sequence[float], prompts: Sequence[str]
-) -> dict[str, Any]:
+def scored_win_rate(first: Sequence[float], second: Sequence[float], prompts: Sequence[str]) -> dict[str, Any]:
     """The share of prompts on which the first model's completion scores higher than the second's; ties count half.
 
     The interval resamples whole prompts. Completions are scored individually, so their order does not matter. Keys:
@@ -95,13 +91,7 @@ class LengthControl:
 
 
 def length_controlled_win_rate(
-    outcome: Floats,
-    extra_length: Floats,
-    prompt: ArrayLike,
-    *,
-    draws: int = 200,
-    seed: int = 0,
-    level: float = 0.95,
+    outcome: Floats, extra_length: Floats, prompt: ArrayLike, *, draws: int = 200, seed: int = 0, level: float = 0.95
 ) -> LengthControl:
     """The win rate at equal length, by logistic regression on two features (Dubois et al. 2024, arXiv 2404.04475,
     without its term for the instruction's difficulty):

@@ -68,9 +68,7 @@ class Learner:
             fused=True,
         )
 
-    def _by_decay(
-        self, name: str, group: Sequence[nn.Parameter], rates: Mapping[str, float]
-    ) -> list[dict[str, Any]]:
+    def _by_decay(self, name: str, group: Sequence[nn.Parameter], rates: Mapping[str, float]) -> list[dict[str, Any]]:
         """Exclude biases and norms (fewer than two axes) from weight decay.
 
         A fused step takes sharded or whole parameters, not both. A scalar head, the only whole parameter beside
@@ -192,9 +190,7 @@ class Learner:
 
         Each rank reads only its own shards.
         """
-        state: Mapping[str, Any] = torch.load(
-            file, map_location="cpu", weights_only=True, mmap=self._in_shards
-        )
+        state: Mapping[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=self._in_shards)
         self._load_shards(state["learner"], file.parent / SHARDS)
         self.restore(state["learner"])
         return state

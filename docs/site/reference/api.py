@@ -32,10 +32,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
             "base.errors",
         ),
     ),
-    "config": (
-        "Settings that commands share",
-        ("base.config.sections", "base.config.bases"),
-    ),
+    "config": ("Settings that commands share", ("base.config.sections", "base.config.bases")),
     "data": ("Data", ("data.records", "data.formats", "data.chat_endpoint", "data.chat_endpoint")),
     "core": (
         "Core: tensors in, tensors out",
@@ -58,29 +55,14 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
             "core.rows",
         ),
     ),
-    "algorithms": (
-        "Recipes",
-        (
-            "algorithms.recipe",
-            "algorithms.slots",
-            "algorithms.override",
-            "algorithms.registry",
-        ),
-    ),
+    "algorithms": ("Recipes", ("algorithms.recipe", "algorithms.slots", "algorithms.override", "algorithms.registry")),
     "models": (
         "Models and engines",
         ("models.engine_model", "models.policy", "models.heads", "models.budget", "engines.interface"),
     ),
     "rewards": (
         "Rewards",
-        (
-            "rewards.reward",
-            "rewards.scores",
-            "rewards.function",
-            "rewards.rules",
-            "rewards.composite",
-            "rewards.judge",
-        ),
+        ("rewards.reward", "rewards.scores", "rewards.function", "rewards.rules", "rewards.composite", "rewards.judge"),
     ),
     "rollout": ("Rollouts", ("rollout.generator", "rollout.local")),
     "train": (
@@ -234,8 +216,4 @@ def signature(function: griffe.Function) -> str:
         given.append(f"{mark}{one.name}{hint}{usual}")
     end = f" -> {function.returns}" if function.returns is not None else ""
     line = f"{function.name}({', '.join(given)}){end}"
-    return (
-        line
-        if len(line) <= 90
-        else "\n".join([f"{function.name}(", *(f"    {one}," for one in given), f"){end}"])
-    )
+    return line if len(line) <= 90 else "\n".join([f"{function.name}(", *(f"    {one}," for one in given), f"){end}"])

@@ -15,13 +15,7 @@ from tutelage.base.config.sections import SHORT_FORMS, Rates
 from tutelage.commands.completion import settings_by_command
 from tutelage.commands.table import COMMANDS, Command
 
-KINDS: Mapping[object, str] = {
-    bool: "",
-    int: "integer",
-    float: "number",
-    str: "text",
-    Path: "path",
-}
+KINDS: Mapping[object, str] = {bool: "", int: "integer", float: "number", str: "text", Path: "path"}
 REQUIRED = "**required**"
 COMMON = """\
 Every command takes `--help`, which prints its settings, and `--config FILE`, which reads them from a TOML file or
@@ -73,11 +67,7 @@ def command_page(command: Command, classes: Mapping[tuple[str, ...], tuple[type[
                 parts += [f"## {name} {subcommand[0]}", about]
             parts += tables(settings, "###" if subcommand else "##")
             for variant in classes[(name, *subcommand)][1:]:
-                parts += [
-                    "## Other settings",
-                    docstring(inspect.getdoc(variant) or ""),
-                    *tables(variant, "###"),
-                ]
+                parts += ["## Other settings", docstring(inspect.getdoc(variant) or ""), *tables(variant, "###")]
     return page(f"tutelage {name}", *parts)
 
 
@@ -148,10 +138,7 @@ def kind_of(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return ""
     if get_origin(hint) is tuple:
-        return (
-            " ".join(filter(None, dict.fromkeys(kind_of(one) for one in get_args(hint) if one is not ...)))
-            + " …"
-        )
+        return " ".join(filter(None, dict.fromkeys(kind_of(one) for one in get_args(hint) if one is not ...))) + " …"
     if get_origin(hint) is dict:
         return "section"
     return KINDS.get(hint, getattr(hint, "__name__", str(hint)))

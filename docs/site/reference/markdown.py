@@ -55,9 +55,7 @@ def _mixed(block: str) -> list[str]:
         indented = lines[0].startswith("    ")
         run = next((n for n, line in enumerate(lines) if line.startswith("    ") != indented), len(lines))
         text, lines = "\n".join(lines[:run]), lines[run:]
-        found.append(
-            "```text\n" + re.sub(r"^    ", "", text, flags=re.M) + "\n```" if indented else words(text)
-        )
+        found.append("```text\n" + re.sub(r"^    ", "", text, flags=re.M) + "\n```" if indented else words(text))
     return found
 
 

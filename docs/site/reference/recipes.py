@@ -60,10 +60,7 @@ def piece(cls: type[Any]) -> Iterator[str]:
 
 def of_class(cls: type[Any]) -> str:
     hints = get_type_hints(cls)
-    rows = [
-        (f"`{field.name}`", default(field), meaning(cls, field.name, hints[field.name]))
-        for field in fields(cls)
-    ]
+    rows = [(f"`{field.name}`", default(field), meaning(cls, field.name, hints[field.name])) for field in fields(cls)]
     return table(("setting", "default", "meaning"), rows)
 
 

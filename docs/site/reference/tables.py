@@ -44,18 +44,13 @@ def type_of(column: Column) -> str:
 
 def leads_to(column: Column) -> str:
     return ", ".join(
-        f"→ [{key.column.table.name}](#{key.column.table.name})"
-        for key in sorted(column.foreign_keys, key=str)
+        f"→ [{key.column.table.name}](#{key.column.table.name})" for key in sorted(column.foreign_keys, key=str)
     )
 
 
 def constraints(each: Table) -> list[str]:
     """What the database itself refuses, and its indexes, in a fixed order."""
-    unique = [
-        [column.name for column in one.columns]
-        for one in each.constraints
-        if isinstance(one, UniqueConstraint)
-    ]
+    unique = [[column.name for column in one.columns] for one in each.constraints if isinstance(one, UniqueConstraint)]
     checks = [str(one.sqltext) for one in each.constraints if isinstance(one, CheckConstraint)]
     indexes = [[column.name for column in index.columns] for index in each.indexes]
     return [

@@ -70,9 +70,7 @@ def test_an_old_mapping_means_the_same_as_a_new_one() -> None:
     assert without_aliases(Settings, NEW) == NEW
     assert OLD["filter"] == {"k": 3, "comment": "c"}, "the argument stays as it is"
     assert from_mapping(Settings, OLD) == from_mapping(Settings, NEW)
-    assert with_defaults(Settings, OLD) == to_mapping(from_mapping(Settings, NEW)) | {
-        "fallback": {"strict": False}
-    }
+    assert with_defaults(Settings, OLD) == to_mapping(from_mapping(Settings, NEW)) | {"fallback": {"strict": False}}
     assert from_mapping(Settings, {"max_k": 3}) == from_mapping(Settings, {"filter": {"top_k": 3}})
 
 
@@ -115,9 +113,7 @@ def test_an_old_flag_works_and_says_so(
     old = [word.partition("=")[0] for word in words.split() if word.startswith("--")]
     assert out == ""
     assert [line.split()[1] for line in err.splitlines()] == old
-    assert all(
-        line.endswith("; the old name will be removed in the next release.") for line in err.splitlines()
-    )
+    assert all(line.endswith("; the old name will be removed in the next release.") for line in err.splitlines())
 
 
 def test_keyword_arguments_take_old_names() -> None:

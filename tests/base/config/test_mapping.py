@@ -69,12 +69,7 @@ class Renamed:
     depth: int = 1
     limits: Range = field(default_factory=Range, metadata=LATER)
     added: int = field(default=5, metadata=LATER)
-    ALIASES: ClassVar[Mapping[str, str]] = {
-        "k": "depth",
-        "level": "depth",
-        "maximum": "limits.high",
-        "extra": "added",
-    }
+    ALIASES: ClassVar[Mapping[str, str]] = {"k": "depth", "level": "depth", "maximum": "limits.high", "extra": "added"}
 
 
 @pytest.mark.parametrize(
@@ -86,22 +81,14 @@ class Renamed:
         (Renamed(added=6), {"k": 1, "maximum": 9, "extra": 6}),
     ],
 )
-def test_the_identity_of_settings_outlives_new_names(
-    settings: Renamed, fingerprinted: dict[str, object]
-) -> None:
+def test_the_identity_of_settings_outlives_new_names(settings: Renamed, fingerprinted: dict[str, object]) -> None:
     assert identity(settings) == fingerprinted
 
 
 @for_each(
     [
-        (
-            {"text": "x", "cuont": 1},
-            "unknown setting 'cuont': did you mean 'count'? The top level knows text, count",
-        ),
-        (
-            {"text": "x", "inner": {"rat": 1}},
-            "'inner.rat': did you mean 'rate'? [inner] knows rate, kind, pair",
-        ),
+        ({"text": "x", "cuont": 1}, "unknown setting 'cuont': did you mean 'count'? The top level knows text, count"),
+        ({"text": "x", "inner": {"rat": 1}}, "'inner.rat': did you mean 'rate'? [inner] knows rate, kind, pair"),
         ({"text": "x", "inner": {"zzz": 1}}, "unknown setting 'inner.zzz'. [inner] knows rate"),
         ({"text": "x", "count": "3"}, "count must be a whole number, not the text '3'."),
         ({"text": "x", "count": 3.0}, "count must be a whole number, not the number 3.0."),
@@ -111,27 +98,15 @@ def test_the_identity_of_settings_outlives_new_names(
         ({"text": None}, "text must be a text, not nothing (null)."),
         ({"text": "x", "inner": {"rate": True}}, "inner.rate must be a number, not true."),
         ({"text": "x", "inner": {"rate": "1e-5"}}, "inner.rate must be a number, not the text '1e-5'."),
-        (
-            {"text": "x", "inner": {"kind": "odd"}},
-            "inner.kind must be one of 'plain', 'fancy', 3, not the text 'odd'.",
-        ),
-        (
-            {"text": "x", "inner": {"kind": 3.0}},
-            "inner.kind must be one of 'plain', 'fancy', 3, not the number 3.0.",
-        ),
+        ({"text": "x", "inner": {"kind": "odd"}}, "inner.kind must be one of 'plain', 'fancy', 3, not the text 'odd'."),
+        ({"text": "x", "inner": {"kind": 3.0}}, "inner.kind must be one of 'plain', 'fancy', 3, not the number 3.0."),
         (
             {"text": "x", "inner": {"pair": [1]}},
             "inner.pair must be a list of 2 (a whole number, a text), not 1 of them",
         ),
         ({"text": "x", "inner": {"pair": [1, 2]}}, "inner.pair[1] must be a text, not the number 2."),
-        (
-            {"text": "x", "inner": {"names": "abc"}},
-            "inner.names must be a list, each item a text, not the text 'abc'.",
-        ),
-        (
-            {"text": "x", "inner": 3},
-            "inner must be a section with rate, kind, pair, names, not the number 3.",
-        ),
+        ({"text": "x", "inner": {"names": "abc"}}, "inner.names must be a list, each item a text, not the text 'abc'."),
+        ({"text": "x", "inner": 3}, "inner must be a section with rate, kind, pair, names, not the number 3."),
         ({"text": "x", "amount": "1"}, "amount must be a whole number or a number, not the text '1'."),
         ({"text": "x", "weights": {"a": "b"}}, "weights.a must be a number, not the text 'b'."),
         ({"text": "x", "limit": "None"}, "limit must be a whole number, not the text 'None'."),

@@ -25,9 +25,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize("start", [0, 900])
-def test_the_time_left_is_exact_for_steps_of_one_length_after_a_slow_first_one(
-    clock: Clock, start: int
-) -> None:
+def test_the_time_left_is_exact_for_steps_of_one_length_after_a_slow_first_one(clock: Clock, start: int) -> None:
     """Steps before the start, of an earlier process, count as little as the first one."""
     with phase("ppo", start + 50, done=start) as loop:
         clock.now += 500.0  # the first step compiles

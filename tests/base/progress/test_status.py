@@ -12,26 +12,11 @@ from tutelage.base.progress.status import ASCII, CLOCK, VALUE, Marks, StatusLine
 
 WIDTHS = range(40, 201)
 LABELS = ("ppo", "reward model", "reinforce_pp", "a recipe with a very long name of its own")
-VALUES = (
-    0.0,
-    -0.123456,
-    math.nan,
-    math.inf,
-    -math.inf,
-    1e-9,
-    -1e-9,
-    1e12,
-    -1e12,
-    -999999.5,
-    12345.678,
-    1e-300,
-)
+VALUES = (0.0, -0.123456, math.nan, math.inf, -math.inf, 1e-9, -1e-9, 1e12, -1e12, -999999.5, 12345.678, 1e-300)
 SHOWN = ("score/mean", "kl/reference", "length/mean", "ended")
 
 
-def status(
-    label: str, value: float, left: float | None = 2530.0, done: int = 7, phase: str = "update"
-) -> StatusLine:
+def status(label: str, value: float, left: float | None = 2530.0, done: int = 7, phase: str = "update") -> StatusLine:
     return StatusLine(label, phase, done, 1200, 72.0, left, dict.fromkeys(SHOWN, value) if done else {})
 
 

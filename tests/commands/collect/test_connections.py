@@ -54,9 +54,7 @@ def test_a_token_is_printed_once_listed_and_revoked(study: str, tmp_path: Path, 
     assert "This token was revoked." in capsys.readouterr().out
 
 
-def test_webhooks_are_added_tested_and_removed(
-    study: str, tmp_path: Path, capsys: Captured, hook: Any
-) -> None:
+def test_webhooks_are_added_tested_and_removed(study: str, tmp_path: Path, capsys: Captured, hook: Any) -> None:
     url, came = hook
     webhook = ["collect", "webhook", study]
     assert main([*webhook, "--add", f"{url}/hook", "--topics", "round", "--least-agreement", "0.6"]) == 0

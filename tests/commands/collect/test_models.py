@@ -89,9 +89,7 @@ def test_a_folder_is_served_by_one_process_with_a_key_of_its_own(served: Served,
     assert not alive(process)
 
 
-def test_a_process_that_ended_is_started_again_with_the_next_request(
-    served: Served, started: Started
-) -> None:
+def test_a_process_that_ended_is_started_again_with_the_next_request(served: Served, started: Started) -> None:
     with closing(ServedModels()) as found:
         assert reply("runs/a", found) == "Hello"
         model = found("runs/a")
@@ -105,9 +103,7 @@ def test_a_process_that_ended_is_started_again_with_the_next_request(
 
 def test_a_model_that_does_not_start_is_told_before_anybody_is_let_in(started: Started) -> None:
     with closing(ServedModels()) as found:
-        with pytest.raises(
-            TutelageError, match=r"runs/broken of the live conversations does not start.*status 2"
-        ):
+        with pytest.raises(TutelageError, match=r"runs/broken of the live conversations does not start.*status 2"):
             found.prepare(["runs/broken"])
         with pytest.raises(Unanswered, match="ended with status 2"):
             reply("runs/broken", found)

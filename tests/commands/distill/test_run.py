@@ -38,9 +38,7 @@ def prompts(tmp_path):
 
 @pytest.fixture
 def demonstrations(tmp_path):
-    rows = [
-        {"prompt": f"What is {topic}?", "completion": f"It is {i}{'!' * i}"} for i, topic in enumerate(TOPICS)
-    ]
+    rows = [{"prompt": f"What is {topic}?", "completion": f"It is {i}{'!' * i}"} for i, topic in enumerate(TOPICS)]
     return write_jsonl(tmp_path / "sft.jsonl", [*rows, {"prompt": "What is rain?", "completion": "Water."}])
 
 
@@ -73,10 +71,7 @@ def kl_to(teacher: str, student: Policy, prompts: str) -> float:
 
 @pytest.mark.parametrize(
     ("recipe", "rank", "rate", "left"),
-    long_except(
-        [("gkd", 0, 1e-2, 0.7)],
-        [("gkd", 0, 1e-2, 0.7), ("gkd", 4, 3e-2, 0.9), ("reverse_kl", 0, 1e-2, 0.9)],
-    ),
+    long_except([("gkd", 0, 1e-2, 0.7)], [("gkd", 0, 1e-2, 0.7), ("gkd", 4, 3e-2, 0.9), ("reverse_kl", 0, 1e-2, 0.9)]),
 )
 def test_a_student_comes_near_its_teacher(tiny_model, teacher, prompts, tmp_path, recipe, rank, rate, left):
     base = tiny_model("llama")
@@ -157,9 +152,7 @@ def test_a_teacher_with_more_rows_is_compared_by_tokens_alone(tiny_model, prompt
     wider = tiny.save("llama", tmp_path, seed=1, vocab_size=320)
     with pytest.raises(TutelageError, match=r"(?s)320 tokens.*--recipe reverse_kl"):
         tt.distill(settings(tiny_model("llama"), wider, tmp_path / "run", prompts=prompts))
-    result = tt.distill(
-        settings(tiny_model("llama"), wider, tmp_path / "other", prompts=prompts, recipe="reverse_kl")
-    )
+    result = tt.distill(settings(tiny_model("llama"), wider, tmp_path / "other", prompts=prompts, recipe="reverse_kl"))
     assert result.kl is not None
 
 
@@ -195,10 +188,7 @@ def test_settings_that_contradict_each_other(changes, told):
         ({"recipe": "ppo"}, r"uses one \(critic\). Set critic=none"),
         ({"recipe": "grpo"}, r"Set shaping.missing_end=none"),
         ({"recipe": "reverse_kl", "set": ("ptx=1",)}, "Set ptx=none or 0"),
-        (
-            {"teacher": "http://a"},
-            "a server returns probabilities of single tokens: use --recipe reverse_kl",
-        ),
+        ({"teacher": "http://a"}, "a server returns probabilities of single tokens: use --recipe reverse_kl"),
         (
             {"on_policy": 0.5, "data": "d", "prompts": "", "recipe": "reverse_kl"},
             "some completions are not sampled from the student",
@@ -208,10 +198,7 @@ def test_settings_that_contradict_each_other(changes, told):
             "one completion per prompt: use --recipe gkd",
         ),
         ({"set": ("penalty.mixture=2",)}, "must be from 0"),
-        (
-            {"recipe": "reverse_kl", "set": ("penalty.mixture=0.5",)},
-            "penalty.kind=exact, but penalty.kind is k1",
-        ),
+        ({"recipe": "reverse_kl", "set": ("penalty.mixture=0.5",)}, "penalty.kind=exact, but penalty.kind is k1"),
     ],
 )
 def test_recipes_that_a_teacher_has_no_use_for(changes, told):

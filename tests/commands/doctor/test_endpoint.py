@@ -7,9 +7,7 @@ import tutelage as tt
 from tutelage.commands.doctor.endpoint import check_endpoint
 
 MODELS = {"data": [{"id": "tiny"}, {"id": "other"}]}
-LOGPROBS = {
-    "choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"token": "a", "logprob": -1.0}]}}]
-}
+LOGPROBS = {"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"token": "a", "logprob": -1.0}]}}]}
 
 
 def found(answer):
@@ -32,9 +30,7 @@ def test_tutelages_own_server_has_everything(tiny_model):
 
 
 def test_a_server_without_log_probabilities_asks_for_one_token_of_the_first_model():
-    checks, words, served = found(
-        lambda body, number: MODELS if body["path"].endswith("models") else choices("a")
-    )
+    checks, words, served = found(lambda body, number: MODELS if body["path"].endswith("models") else choices("a"))
     assert checks == [("models", "ok"), ("answer", "ok"), ("log-probs", "warning")]
     assert "tiny, other" in words
     assert {(body["model"], body["max_tokens"]) for body in served.asked[1:]} == {("tiny", 1)}

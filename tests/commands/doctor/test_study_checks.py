@@ -45,9 +45,7 @@ def clock():
 def store(tmp_path, clock, monkeypatch):
     """An open database at the time of the clock, which `checks` of it use too."""
     opened = open_store(tmp_path / "study.sqlite", clock=clock)
-    monkeypatch.setattr(
-        study_checks, "open_store", lambda url, create: open_store(url, create=create, clock=clock)
-    )
+    monkeypatch.setattr(study_checks, "open_store", lambda url, create: open_store(url, create=create, clock=clock))
     yield opened
     opened.close()
 
@@ -137,11 +135,7 @@ def test_a_rater_who_guesses_is_named_as_on_the_owners_page(store):
     coin = random.Random(0)
     for rater in raters:
         worst = rater == raters[-1]
-        work(
-            store,
-            [rater],
-            lambda q, worst=worst: Answer(coin.choice(("left", "right")), 1) if worst else better(q),
-        )
+        work(store, [rater], lambda q, worst=worst: Answer(coin.choice(("left", "right")), 1) if worst else better(q))
     found = checks(store)
     assert [subject for subject in found if subject.startswith("rater ")] == ["rater rater 3"]
     assert "chance is" in found["rater rater 3"].found

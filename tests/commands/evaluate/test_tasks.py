@@ -39,18 +39,14 @@ def test_what_is_missing_is_said_before_a_model_is_loaded(tmp_path, monkeypatch,
 
 def test_figures_of_tasks_stand_in_the_files_and_the_table(tiny_model, tmp_path, monkeypatch, capsys):
     sample = {"task": "arc", "number": 0, "target": "a", "answers": ["b"], "acc": 0.0}
-    found = SimpleNamespace(
-        figures={"arc/acc": 0.25, "arc/acc_error": 0.125}, samples=(sample,), versions={"arc": 3}
-    )
+    found = SimpleNamespace(figures={"arc/acc": 0.25, "arc/acc_error": 0.125}, samples=(sample,), versions={"arc": 3})
     calls = []
 
     def run_tasks(policy, settings):
         calls.append((policy.vocabulary, settings.tasks, settings.task_shots))
         return found
 
-    monkeypatch.setitem(
-        sys.modules, "tutelage.commands.evaluate.harness", SimpleNamespace(run_tasks=run_tasks)
-    )
+    monkeypatch.setitem(sys.modules, "tutelage.commands.evaluate.harness", SimpleNamespace(run_tasks=run_tasks))
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "Why?"}\n')
     model = tiny_model("llama")
     words = ["evaluate", "--model", model, "--against", model, "--prompts", str(tmp_path / "prompts.jsonl")]

@@ -26,9 +26,7 @@ def adapter(tiny_model, tmp_path):
 
 
 def answers_of(model, prompts, out):
-    tt.sample(
-        model=model, prompts=str(prompts), out=out, n=3, sampling={"max_new_tokens": 12}, seed=3, quiet=True
-    )
+    tt.sample(model=model, prompts=str(prompts), out=out, n=3, sampling={"max_new_tokens": 12}, seed=3, quiet=True)
     rows = map(json.loads, (out / "completions.jsonl").read_text().splitlines())
     return [(row["prompt_id"], row["text"], row["finished"]) for row in rows]
 

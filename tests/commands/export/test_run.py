@@ -13,10 +13,7 @@ from tutelage.rewards.single_score import ExportedReward, prompt_text
 
 ROWS = [
     {"prompt": "2 + 2?", "answer": "4"},
-    {
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Of?"}],
-        "answer": "Rome",
-    },
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Of?"}], "answer": "Rome"},
 ]
 
 
@@ -37,9 +34,7 @@ def given(tiny_model, tmp_path):
 def words_of(launch, program):
     """The words that a launch script starts its program with."""
     script = launch.read_text().replace(f"python3 -m {program}", "printf '%s\\n'")
-    done = subprocess.run(
-        ["bash", "-c", script, launch, "more=1"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["bash", "-c", script, launch, "more=1"], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
@@ -68,9 +63,7 @@ def test_verl_gets_every_setting_as_one_word_and_the_reward_of_the_run(given):
     assert reward.compute_score("tutelage", "4", "", first["extra_info"]) == 0.5 * 2
     assert reward.compute_score("tutelage", "5", "", first["extra_info"]) == 0.0
     assert reward.compute_score("tutelage", "Rome", "", second["extra_info"]) == 0.5 * 2
-    assert result.differences == (
-        "The learning rate stays constant after its warm-up: verl has no linear decay.",
-    )
+    assert result.differences == ("The learning rate stays constant after its warm-up: verl has no linear decay.",)
 
 
 def test_openrlhf_gets_flags_and_a_reward_that_finds_the_answer_in_the_text(given):

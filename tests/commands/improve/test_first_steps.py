@@ -38,10 +38,7 @@ def run(tiny_model, tmp_path, capsys, monkeypatch):
             "set": ("samples=4",),
             "quiet": False,
         }
-        assert (
-            improve.main(improve_settings(tiny_model("llama"), given, tmp_path / "run", **usual | changes))
-            == 0
-        )
+        assert improve.main(improve_settings(tiny_model("llama"), given, tmp_path / "run", **usual | changes)) == 0
         return capsys.readouterr().err, read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]
 
     return run
@@ -49,10 +46,7 @@ def run(tiny_model, tmp_path, capsys, monkeypatch):
 
 def test_a_model_that_never_ends_is_trained_on_the_reward_and_this_is_said(run):
     said, first = run()
-    assert (
-        "Of the first 16 completions 100% were cut at 8 tokens (--sampling.max-new-tokens); they keep the"
-        in said
-    )
+    assert "Of the first 16 completions 100% were cut at 8 tokens (--sampling.max-new-tokens); they keep the" in said
     assert "shaping.missing_end_penalty=1" in said
     assert said.count("Of the first") == 1
     assert first["score/shaped"] == first["score/mean"]
@@ -70,9 +64,7 @@ def test_a_model_that_mostly_ends_learns_to_end_and_this_is_said(run):
 
 
 def test_scores_below_minus_one_are_not_replaced_by_a_better_one(run):
-    said, first = run(
-        ends=ENDS, sampling=SHORT, reward=("given_rewards:vowels=100", "given_rewards:length=-100")
-    )
+    said, first = run(ends=ENDS, sampling=SHORT, reward=("given_rewards:vowels=100", "given_rewards:length=-100"))
     assert "finished completions score less than the −1" in said
     assert first["score/shaped"] == first["score/mean"]
 
@@ -81,8 +73,7 @@ def test_groups_that_are_dead_because_they_are_cut(run):
     said, first = run(set=("samples=4", "shaping.missing_end=-1"), quiet=True)
     assert first["groups/dead"] == 1
     assert (
-        "In the first 3 steps 100% of the prompts gave no signal: all 4 completions of one got the same score"
-        in said
+        "In the first 3 steps 100% of the prompts gave no signal: all 4 completions of one got the same score" in said
     )
     assert "cut at 8 tokens and score -1 instead" in said
     assert "--sampling.max-new-tokens, or --set shaping.missing_end=none" in said
@@ -143,9 +134,7 @@ def remarks(*dead: dict[str, float]) -> list[str]:
 
 def test_parts_that_never_varied_are_named_together():
     (line,) = remarks(*[{"format": 1.0, "math": 0.9, "length": 1.0}] * (2 * PART_STEPS))
-    assert (
-        f"In each of {PART_STEPS} steps the parts 'format' and 'length' of the reward gave no signal" in line
-    )
+    assert f"In each of {PART_STEPS} steps the parts 'format' and 'length' of the reward gave no signal" in line
 
 
 def test_a_part_that_varied_once_is_not_named():

@@ -28,9 +28,7 @@ def bare(tmp_path_factory):
 
 def settings(model: str, **changes) -> tt.ImproveSettings:
     named = {"prompts": "none.jsonl", "reward": ("own:reward",), "recipe": "grpo", "steps": 7} | changes
-    return tt.ImproveSettings(
-        model=tt.Model(model, dtype=named.pop("dtype", "bf16")), out=Path("no"), **named
-    )
+    return tt.ImproveSettings(model=tt.Model(model, dtype=named.pop("dtype", "bf16")), out=Path("no"), **named)
 
 
 GPUS = tt.PlanSettings(gpu="h100", gpus=8, prompt_tokens=100, response_tokens=50, price=2.0)
@@ -94,10 +92,7 @@ def test_the_families_that_round_weights_while_they_are_read(family):
 def test_the_cpu_engine_holds_less_in_bf16(bare):
     where = tt.PlanSettings(prompt_tokens=20, response_tokens=8)
     shape = outline(bare)
-    for engine, copies, decoding, read in (
-        ("auto", 2 * shape.head, 2.5, 2.0),
-        ("plain", 2 * shape.parameters, 0, 8.0),
-    ):
+    for engine, copies, decoding, read in (("auto", 2 * shape.head, 2.5, 2.0), ("plain", 2 * shape.parameters, 0, 8.0)):
         model = tt.Model(bare, engine=engine, dtype="bf16", device="cpu")
         named = {"prompts": "no", "reward": ("own:reward",), "out": Path("no"), "recipe": "grpo"}
         found = tt.plan(tt.ImproveSettings(model=model, **named), where).plan
@@ -143,9 +138,7 @@ def test_what_does_not_fit_names_changes_that_do(tmp_path):
     assert found.devices_beside_servers is not None
     assert found.devices_beside_servers > 8
     assert all("--rollouts" in change.flags and change.peak <= 80e9 for change in found.changes)
-    served = tt.plan(
-        settings(str(tmp_path)), tt.PlanSettings(gpu="h100", gpus=64, servers=16, prompt_tokens=100)
-    )
+    served = tt.plan(settings(str(tmp_path)), tt.PlanSettings(gpu="h100", gpus=64, servers=16, prompt_tokens=100))
     assert served.fits
     assert any("the machine of rank 0 holds" in note for note in served.notes)
 

@@ -65,9 +65,7 @@ def test_a_teacher_is_held_and_scores_the_batch(bare, tmp_path):
     assert held[0].reference - without[0].reference == 4 * work.model.parameters
     assert held[1]["scoring"] > 2 * without[1]["scoring"]
     served = run_of(
-        tt.DistillSettings(
-            **common, teacher="http://localhost:8000", prompts="none.jsonl", recipe="reverse_kl"
-        ),
+        tt.DistillSettings(**common, teacher="http://localhost:8000", prompts="none.jsonl", recipe="reverse_kl"),
         LENGTHS,
     )
     assert served.work.teacher is None
@@ -75,12 +73,7 @@ def test_a_teacher_is_held_and_scores_the_batch(bare, tmp_path):
 
 
 def test_the_policy_scores_its_answers_where_the_sampler_rounds(bare, tmp_path):
-    half = {
-        "model": tt.Model(bare, dtype="bf16"),
-        "out": tmp_path,
-        "prompts": "none.jsonl",
-        "reward": ("own:reward",),
-    }
+    half = {"model": tt.Model(bare, dtype="bf16"), "out": tmp_path, "prompts": "none.jsonl", "reward": ("own:reward",)}
     exact = half | {"model": tt.Model(bare, dtype="float32")}
     for settings, expected in (
         (exact, (0, 0)),

@@ -143,9 +143,7 @@ def test_the_majority_shares_draws_and_says_so(tmp_path, capsys):
 
 def test_items_judged_again_tell_how_consistent_a_rater_is(tmp_path, capsys):
     path = tmp_path / "again.csv"
-    path.write_text(
-        "task,worker,answer\nx,r,1\ny,r,2\nx,s,1\ny,s,2\nx,r,1.0\ny,r,1\nx,r,2\n", encoding="utf-8"
-    )
+    path.write_text("task,worker,answer\nx,r,1\ny,r,2\nx,s,1\ny,s,2\nx,r,1.0\ny,r,1\nx,r,2\n", encoding="utf-8")
     assert run(path, "--raters-out", str(tmp_path / "raters.csv")) == 0
     rows = {row["rater"]: row for row in table(tmp_path / "raters.csv")}
     assert (rows["r"]["repeats_same"], rows["r"]["repeats"]) == ("1", "3")
@@ -181,9 +179,7 @@ def test_mistakes_are_told_in_a_sentence(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("votes", long_except([10_000], [10_000, 100_000]))
-def test_a_hundred_thousand_votes_by_four_thousand_raters_take_under_ten_seconds_of_a_processor(
-    tmp_path, votes
-):
+def test_a_hundred_thousand_votes_by_four_thousand_raters_take_under_ten_seconds_of_a_processor(tmp_path, votes):
     generator = np.random.default_rng(0)
     raters = votes // 25
     item, rater = generator.integers(3 * votes // 10, size=votes), generator.integers(raters, size=votes)

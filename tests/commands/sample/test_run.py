@@ -77,11 +77,7 @@ def test_a_small_model_is_told_that_it_cannot_follow(tiny_model, data, tmp_path,
 
 def test_a_model_without_room_for_the_critique_is_refused(tiny_model, data, tmp_path):
     search = settings(
-        tiny_model("llama"),
-        data,
-        tmp_path / "run",
-        reward=("given_rewards:length",),
-        test_time=SearchSettings(1, 2),
+        tiny_model("llama"), data, tmp_path / "run", reward=("given_rewards:length",), test_time=SearchSettings(1, 2)
     )
     with pytest.raises(TutelageError, match="positions, but the model has 96"):
         sample.main(search)
@@ -92,9 +88,7 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
 
     def better_when_told(body, number):
         text = body["messages"][0]["content"]
-        return choices(
-            *("aaaa" if "[Instructions]" in text else f"b{'a' * i}" for i in range(body.get("n", 1)))
-        )
+        return choices(*("aaaa" if "[Instructions]" in text else f"b{'a' * i}" for i in range(body.get("n", 1))))
 
     out = tmp_path / "run"
     with serving(better_when_told) as served:
@@ -126,10 +120,7 @@ def test_an_endpoint_answers_and_its_key_is_not_written_down(data, tmp_path, mon
         ({"best_of": 2, "n": 3, "reward": ("m:f",)}, "fewer completions than the --n 3"),
         ({"best_of": 4, "test_time": SearchSettings(1), "reward": ("m:f",)}, "one of the two"),
         ({"test_time": SearchSettings(width=9)}, "without --test-time.rounds"),
-        (
-            {"best_of": 4, "n": 1, "reward": ("m:f",), "sampling": config.Sampling(temperature=0.0)},
-            "temperature 0",
-        ),
+        ({"best_of": 4, "n": 1, "reward": ("m:f",), "sampling": config.Sampling(temperature=0.0)}, "temperature 0"),
         ({"endpoint": "localhost:8000"}, "not an endpoint"),
     ],
 )

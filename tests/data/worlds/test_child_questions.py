@@ -173,9 +173,7 @@ def test_topics_are_divided_and_no_question_is_on_both_sides(seed: int) -> None:
 def test_the_first_part_of_the_list_goes_round_the_topics() -> None:
     world = ChildrensQuestions(0)
     first = world.prompts("train")[:94]
-    assert [prompt.id for prompt in first] == [
-        f"{topic.replace(' ', '-')}-0" for topic in world.topics("train")
-    ]
+    assert [prompt.id for prompt in first] == [f"{topic.replace(' ', '-')}-0" for topic in world.topics("train")]
 
 
 def test_another_seed_divides_otherwise_and_keeps_the_ids() -> None:

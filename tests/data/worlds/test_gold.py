@@ -167,8 +167,7 @@ def test_length_is_best_inside_and_falls_on_both_sides() -> None:
 def test_one_analogy_helps_and_every_further_one_costs() -> None:
     topic = topics()[1]
     gains = [
-        explain(ask(topic), " ".join(topic.analogies[:count]))["analogy"]
-        for count in range(len(topic.analogies) + 1)
+        explain(ask(topic), " ".join(topic.analogies[:count]))["analogy"] for count in range(len(topic.analogies) + 1)
     ]
     assert gains[0] == 0
     assert gains[1:] == sorted(gains[1:], reverse=True)
@@ -213,9 +212,7 @@ def test_excellent_answers_beat_poor_ones_of_the_same_topic() -> None:
 def test_demonstrations_leave_headroom() -> None:
     rng = Random(0)
     asked = [rng.choice(topics()) for _ in range(1500)]
-    values = gold(
-        [ask(topic) for topic in asked], [compose(topic, choose_style(rng), rng) for topic in asked]
-    )
+    values = gold([ask(topic) for topic in asked], [compose(topic, choose_style(rng), rng) for topic in asked])
     mean, spread = fmean(values), pstdev(values)
     assert 1.8 < spread < 2.4
     excellent = [value(topic, drawn(STYLE["excellent"], topic, 0)) for topic in topics()]

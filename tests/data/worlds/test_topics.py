@@ -37,9 +37,7 @@ def test_sentences_are_single_capitalised_and_short(topic: Topic) -> None:
 
 def test_there_are_many_topics_and_no_sentence_is_said_of_two() -> None:
     assert len(topics()) >= 64
-    said = [
-        text for topic in topics() for text in topic.facts + topic.technical + topic.analogies + topic.wrong
-    ]
+    said = [text for topic in topics() for text in topic.facts + topic.technical + topic.analogies + topic.wrong]
     assert len(set(said)) == len(said)
     assert len({topic.slug for topic in topics()}) == len(topics())
 

@@ -102,9 +102,7 @@ def test_conversations_have_the_form_of_the_product() -> None:
         assert [line.split(": ")[0] for line in lines] == ["User", "Assistant"] * (len(lines) // 2)
 
 
-@pytest.mark.parametrize(
-    "register", [register for register, _ in REGISTERS], ids=lambda register: register.__name__
-)
+@pytest.mark.parametrize("register", [register for register, _ in REGISTERS], ids=lambda register: register.__name__)
 def test_documents_are_clean_text_about_their_topic(register) -> None:  # type: ignore[no-untyped-def]
     rng = Random(1)
     for topic in topics():
@@ -131,9 +129,7 @@ def test_a_pronoun_never_opens_an_answer_or_stands_before_a_modifier() -> None:
         for style in STYLES:
             said = [
                 words(sentence)
-                for sentence in split_sentences(
-                    compose(topic, replace(style, greeting=0, encouragement=0), rng)
-                )
+                for sentence in split_sentences(compose(topic, replace(style, greeting=0, encouragement=0), rng))
             ]
             assert said[0][0] not in ("it", "they")
             neighbours = {" ".join(pair) for sentence in said for pair in pairwise(sentence)}

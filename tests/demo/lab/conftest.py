@@ -36,10 +36,7 @@ def write_demo(folder: Path) -> Path:
             parameter += 0.05 * parameter.std() * noise
     save_model(moved.model, moved.tokenizer, _made(folder / "improve" / "model"))
     asked = SampleSettings(
-        model=start,
-        prompts="x",
-        out=folder / "sample",
-        sampling=config.Sampling(temperature=0.7, max_new_tokens=10),
+        model=start, prompts="x", out=folder / "sample", sampling=config.Sampling(temperature=0.7, max_new_tokens=10)
     )
     config.save(asked, _made(folder / "sample") / "config.json")
     stages = [{"name": name, "status": "done", "fingerprint": f"of {name}"} for name in NEEDED]

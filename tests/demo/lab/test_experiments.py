@@ -63,9 +63,7 @@ def test_an_experiment_leaves_data_figures_findings_and_a_page_and_is_not_done_t
     folder, page, report, told = conducted(name)
     assert not any("done already" in line for line in told)
     html = report.read_text(encoding="utf-8")
-    assert "http" not in html.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", ""), (
-        "needs a network"
-    )
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", ""), "needs a network"
     assert page.findings
     assert all(finding and "nan" not in finding for finding in page.findings)
     summary = json.loads((folder / "summary.json").read_text())

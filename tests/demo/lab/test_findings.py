@@ -37,9 +37,7 @@ GOOD = run("beta-0.1", "β = 0.1", score=1.0, gold=3.0, distance=5.0)
 
 
 def told(free: CellResult, *others: CellResult) -> str:
-    return " ".join(
-        kl.findings(SFT, [free, *others], run(kl.ALONE, "none", score=1.0, gold=1.0, distance=9.0))
-    )
+    return " ".join(kl.findings(SFT, [free, *others], run(kl.ALONE, "none", score=1.0, gold=1.0, distance=9.0)))
 
 
 def test_a_score_that_rises_while_gold_is_lost_is_called_hacking_with_its_numbers() -> None:
@@ -75,11 +73,7 @@ def test_the_noise_of_known_gradients_is_told() -> None:
     true = np.zeros(2000)
     true[0] = 1.0
     noise = rng.normal(size=(30, 2000)) / np.sqrt(2000)
-    sketches = {
-        "REINFORCE": true + 3 * noise,
-        "value/trained": true + noise,
-        "GAE 0/trained": 0.5 * true + 0.1 * noise,
-    }
+    sketches = {"REINFORCE": true + 3 * noise, "value/trained": true + noise, "GAE 0/trained": 0.5 * true + 0.1 * noise}
     plain, value, trusting = advantages_page.results(sketches, "REINFORCE", "value/trained", answers=64)
     assert plain.noise.value == pytest.approx(1.0)
     assert value.noise.value == pytest.approx(1 / 9, rel=1e-6), "the noise is the same, three times as large"
@@ -98,14 +92,10 @@ def test_estimates_are_told_in_units_of_the_exact_one() -> None:
         {"exact": e, "k1": e + n, "k2": 1.5 * e, "k3": e, "abs": 4 * e}
         for e, n in zip(exact, rng.normal(size=4000), strict=True)
     ]
-    found = {
-        one.kind: one for one in estimators_page.kl_estimates(CellResult(Path("at-1"), "", {}, rows, []))
-    }
+    found = {one.kind: one for one in estimators_page.kl_estimates(CellResult(Path("at-1"), "", {}, rows, []))}
     assert abs(found["k1"].mean.value - 1) < 4 * found["k1"].mean.error
     assert found["k1"].mean.error == pytest.approx(1 / 2.0 / np.sqrt(4000), rel=0.1)
-    assert (found["k2"].mean.value, found["k3"].mean.value, found["abs"].mean.value) == pytest.approx(
-        (1.5, 1.0, 4.0)
-    )
+    assert (found["k2"].mean.value, found["k3"].mean.value, found["abs"].mean.value) == pytest.approx((1.5, 1.0, 4.0))
     assert found["k3"].mean.error == pytest.approx(0.0, abs=1e-12)
     assert found["k3"].spread == pytest.approx(np.std(exact) / np.mean(exact), rel=1e-3)
 
@@ -141,14 +131,9 @@ def test_a_way_knows_its_top_its_fall_and_its_curve() -> None:
 def test_a_gradient_without_a_mean_direction_is_said_to_be_lost() -> None:
     nowhere = Measurement(float("nan"), float("nan"))
     good = estimators_page.PenaltyGradient(
-        "k1 in the reward",
-        Measurement(0.9, 0.01),
-        Measurement(1.0, 0.1),
-        Measurement(1.0, 0.1),
+        "k1 in the reward", Measurement(0.9, 0.01), Measurement(1.0, 0.1), Measurement(1.0, 0.1)
     )
-    lost = estimators_page.PenaltyGradient(
-        "k1 in the loss", nowhere, Measurement(0.0, 0.1), Measurement(1.0, 0.1)
-    )
+    lost = estimators_page.PenaltyGradient("k1 in the loss", nowhere, Measurement(0.0, 0.1), Measurement(1.0, 0.1))
     said = estimators_page._as_gradients({pull.name: pull for pull in (good, lost)})
     assert "k1 in the reward 0.90 ± 0.02" in said
     assert said.endswith("Lost in their noise: k1 in the loss.")

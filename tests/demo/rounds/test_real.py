@@ -60,9 +60,7 @@ def out(tmp_path_factory: pytest.TempPathFactory, chat_model: str) -> Path:
 
 def test_the_stages_are_those_from_sampling_on(out: Path) -> None:
     told = read(out / "round.json")
-    assert [(stage["name"], stage["status"]) for stage in told["stages"]] == [
-        (name, "done") for name in STAGES
-    ]
+    assert [(stage["name"], stage["status"]) for stage in told["stages"]] == [(name, "done") for name in STAGES]
     assert told["stages"][3]["title"] == "GRPO"
     assert (told["command"], told["reference"]) == ("tutelage demo --world real --seed 0", "SmolLM2")
 
@@ -133,9 +131,7 @@ def test_a_second_run_trains_nothing(out: Path, chat_model: str) -> None:
     ("change", "stage"),
     [({"judged_prompts": 25}, "sample"), ({"neutral_tokens": 151}, "sample"), ({"steps": 3}, "improve")],
 )
-def test_a_round_of_another_scale_is_refused(
-    out: Path, chat_model: str, change: dict[str, int], stage: str
-) -> None:
+def test_a_round_of_another_scale_is_refused(out: Path, chat_model: str, change: dict[str, int], stage: str) -> None:
     """The texts of the world belong to the stage that writes them, which is the first one here."""
     with pytest.raises(TutelageError, match=f"stage '{stage}' was made with other settings"):
         run_round(real(RoundPlace(out, 0, quiet=True), RealScale(model=chat_model, **SMALL | change)))

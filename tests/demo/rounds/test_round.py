@@ -145,12 +145,7 @@ def test_what_a_lost_session_left_behind_is_cleared_before_a_stage_begins(tmp_pa
     assert (tmp_path / "first" / "note.txt").read_text() == "x"
 
 
-FILES = (
-    "sample/completions.jsonl",
-    "sample/comparisons.jsonl",
-    "judge/preferences.jsonl",
-    "judge/test_votes.jsonl",
-)
+FILES = ("sample/completions.jsonl", "sample/comparisons.jsonl", "judge/preferences.jsonl", "judge/test_votes.jsonl")
 
 
 def judged(folder: Path) -> dict[str, str]:
@@ -164,9 +159,7 @@ def judged(folder: Path) -> dict[str, str]:
 
 def a_round(folder: Path) -> DemoRound:
     tiny.save("llama", folder / "sft" / "model", words={"chat": True, "pad": tiny.PAD})
-    scale = replace(
-        QUICK, corpus_tokens=100, demonstrations=5, train_prompts=20, answers=4, pairs=2, answer_tokens=8
-    )
+    scale = replace(QUICK, corpus_tokens=100, demonstrations=5, train_prompts=20, answers=4, pairs=2, answer_tokens=8)
     return tutoring(RoundPlace(folder, 0, quiet=True), scale)
 
 

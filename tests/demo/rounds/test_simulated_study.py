@@ -29,9 +29,7 @@ def questions() -> JudgedQuestions:
 def hold(out: Path, seed: int) -> dict[str, str]:
     """The content of the files of a study that six raters answered."""
     settings = Judging(raters=6, overlap=2, test_overlap=3, seed=seed)
-    hold_study(
-        out, questions(), panel(seed), lambda _, answers: list(map(_utility, answers)), settings, quiet=True
-    )
+    hold_study(out, questions(), panel(seed), lambda _, answers: list(map(_utility, answers)), settings, quiet=True)
     return {name: (out / name).read_text() for name in FILES}
 
 
@@ -39,9 +37,7 @@ def _utility(answer: str) -> float:
     return "cba".index(answer[0]) - 1.0
 
 
-def test_a_seed_gives_the_same_votes_on_a_slow_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_seed_gives_the_same_votes_on_a_slow_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick, other = hold(tmp_path / "quick", 3), hold(tmp_path / "other", 4)
     assert len(quick["preferences.jsonl"].splitlines()) > 20
     answer = judging._answer

@@ -35,9 +35,7 @@ print((faults() - before) * resource.getpagesize() / (8 * 4 * 4 * (10 << 20)))
 @pytest.mark.parametrize(("keep", "low", "high"), [("assert keep_freed_memory()", 0.0, 0.3), ("", 0.9, 1.1)])
 def test_pages_of_tensors_that_are_freed_together_are_reused(keep, low, high):
     """The share of the pages of each step that cause page faults."""
-    found = subprocess.run(
-        [sys.executable, "-c", FAULTS.format(keep=keep)], capture_output=True, text=True, check=True
-    )
+    found = subprocess.run([sys.executable, "-c", FAULTS.format(keep=keep)], capture_output=True, text=True, check=True)
     assert low <= float(found.stdout) <= high
 
 
@@ -66,9 +64,7 @@ print(both, one, none, held() - before)
 @pytest.mark.parametrize("keep", ["keep_freed_memory()", ""])
 def test_an_arena_is_freed_with_its_last_tensor(keep):
     """In MiB, each part of 32: huge pages may reach beyond them. To the system, unless freed memory is kept."""
-    found = subprocess.run(
-        [sys.executable, "-c", HELD.format(keep=keep)], capture_output=True, text=True, check=True
-    )
+    found = subprocess.run([sys.executable, "-c", HELD.format(keep=keep)], capture_output=True, text=True, check=True)
     both, one, none, handed_back = map(int, found.stdout.split())
     assert 62 <= both <= 70
     assert one == both
@@ -142,9 +138,7 @@ def test_products_of_many_shapes_are_not_kept(limit, low, high):
     """The bytes that are kept of a product of another number of rows."""
     code = PRODUCTS.format(limit=limit)
     plain = {name: value for name, value in os.environ.items() if name not in memory.PRIMITIVE_CACHES}
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain
-    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain)
     assert low <= float(found.stdout) <= high
 
 

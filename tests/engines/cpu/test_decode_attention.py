@@ -34,8 +34,7 @@ def test_prompt_and_response_share_one_softmax(dtype, queries, lengths):
     got = over_prompt_and_answer(query, prompt, answer, hidden, 0.4)
     for p, h, a, q in torch.cartesian_prod(*map(torch.arange, query.shape[:4])).tolist():
         keys, values = (
-            torch.cat([shared[p, h, : lengths[p]], own[p, h, a]])
-            for shared, own in zip(prompt, answer, strict=True)
+            torch.cat([shared[p, h, : lengths[p]], own[p, h, a]]) for shared, own in zip(prompt, answer, strict=True)
         )
         expected = plainly(query[p, h, a, q], keys, values, 0.4)
         error = (got[p, h, a, q].double() - expected).abs().max()

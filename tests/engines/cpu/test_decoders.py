@@ -14,13 +14,7 @@ from tutelage.engines.cpu import decoders, prompt_cache
 from tutelage.engines.cpu import decoding_weights as forms
 from tutelage.engines.cpu.capabilities import Capabilities
 from tutelage.engines.cpu.decoders import CachedDecoder, CpuDecoders, SharedDecoder, decoder_class
-from tutelage.engines.cpu.decoding_weights import (
-    MklLinear,
-    OneDnnLinear,
-    decoding_weights,
-    has_onednn,
-    padded_lines,
-)
+from tutelage.engines.cpu.decoding_weights import MklLinear, OneDnnLinear, decoding_weights, has_onednn, padded_lines
 from tutelage.engines.interface import PromptBatch, PromptTokens
 from tutelage.engines.network import inner, trunk
 from tutelage.models.backbone import load_backbone
@@ -174,17 +168,9 @@ def test_a_step_makes_no_copy_that_grows_with_what_is_stored(made):
     class Made(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, given=(), named=None):
             out = function(*given, **(named or {}))
-            held = {
-                x.untyped_storage().data_ptr()
-                for x in given
-                if isinstance(x, torch.Tensor) and not x.is_mkldnn
-            }
+            held = {x.untyped_storage().data_ptr() for x in given if isinstance(x, torch.Tensor) and not x.is_mkldnn}
             for x in out if isinstance(out, tuple | list) else (out,):
-                if (
-                    isinstance(x, torch.Tensor)
-                    and not x.is_mkldnn
-                    and x.untyped_storage().data_ptr() not in held
-                ):
+                if isinstance(x, torch.Tensor) and not x.is_mkldnn and x.untyped_storage().data_ptr() not in held:
                     self.bytes += x.numel() * x.element_size()
             return out
 

@@ -19,11 +19,7 @@ from tutelage.engines.cpu.packed_attention import packed_attention
 from tutelage.engines.network import CACHE_NAMES, cache_name
 from tutelage.engines.packing import pack
 
-ROWS = [
-    EncodedRow((11, 12, 13, 14), (15, 16, 17)),
-    EncodedRow((11, 12, 13, 14), (18, 19)),
-    EncodedRow((21,), (22, 23)),
-]
+ROWS = [EncodedRow((11, 12, 13, 14), (15, 16, 17)), EncodedRow((11, 12, 13, 14), (18, 19)), EncodedRow((21,), (22, 23))]
 FUSED = {
     "llama": {"Embedding", "LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"},
     "qwen3": {"Embedding", "Qwen3RMSNorm", "Qwen3MLP", "Qwen3Attention", "Qwen3DecoderLayer"},
@@ -63,9 +59,7 @@ def states(model, packed=None):
     if packed is None:
         return model.base_model(input_ids=torch.tensor([[11, 12, 13, 14, 15]])).last_hidden_state
     with attention_by(model, packed_attention(packed.layout)):
-        line = model.base_model(
-            input_ids=packed.tokens[None], position_ids=packed.positions[None], use_cache=False
-        )
+        line = model.base_model(input_ids=packed.tokens[None], position_ids=packed.positions[None], use_cache=False)
     return line.last_hidden_state
 
 

@@ -71,19 +71,11 @@ def lines(rows, packed):
     found, common = [], packed.layout.common
     token = torch.arange(len(packed.tokens)) if common is None else common.token
     ends = packed.last if common is None else common.place[packed.last]
-    prefix_of, tokens, places = (
-        packed.layout.prefix,
-        packed.tokens[token].tolist(),
-        packed.positions[token].tolist(),
-    )
+    prefix_of, tokens, places = (packed.layout.prefix, packed.tokens[token].tolist(), packed.positions[token].tolist())
     for row, last in zip(rows, ends.tolist(), strict=True):
         prefix = [i for i in range(len(tokens)) if prefix_of[i] == prefix_of[last]]
         own = packed.layout.sequence[last]
-        line = [
-            i
-            for i in prefix
-            if packed.layout.sequence[i] == own or packed.layout.sequence[i] == prefix_of[last]
-        ]
+        line = [i for i in prefix if packed.layout.sequence[i] == own or packed.layout.sequence[i] == prefix_of[last]]
         assert [tokens[i] for i in line] == list(row.prompt + row.response)
         assert [places[i] for i in line] == list(range(len(row)))
         found.append(token[line])
@@ -144,9 +136,7 @@ def test_single_and_batched_sequences_give_the_same(monkeypatch):
     assert len(apart.layout.trees) > len(together.layout.trees)
     assert len(apart.layout.buckets) > len(together.layout.buckets)
     query, key, value = torch.randn(3, 1, 2, len(together.tokens), 8)
-    one, other = (
-        packed_attention(packed.layout)(LAYER, query, key, value, None)[0] for packed in (together, apart)
-    )
+    one, other = (packed_attention(packed.layout)(LAYER, query, key, value, None)[0] for packed in (together, apart))
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
@@ -184,9 +174,7 @@ def attended(shape, width, heads=(4, 2), dtype=torch.float32):
     packed = packed_of(shape)
     generator = torch.Generator().manual_seed(0)
     tensors = [
-        torch.randn(1, heads[n > 0], len(packed.tokens), width, generator=generator)
-        .to(dtype)
-        .requires_grad_()
+        torch.randn(1, heads[n > 0], len(packed.tokens), width, generator=generator).to(dtype).requires_grad_()
         for n in range(3)
     ]
     out, _ = packed_attention(packed.layout)(LAYER, *tensors, None)
@@ -223,9 +211,7 @@ def test_the_compiled_kernel_is_bit_identical_for_any_number_of_threads(dtype):
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("dtype", "relative", "absolute"), [(torch.float32, 1e-4, 1e-3), (torch.bfloat16, 2**-7, 0.5)]
-)
+@pytest.mark.parametrize(("dtype", "relative", "absolute"), [(torch.float32, 1e-4, 1e-3), (torch.bfloat16, 2**-7, 0.5)])
 def test_large_scores_do_not_overflow(dtype, relative, absolute):
     packed = packed_of("ragged")
     query, key, value = (30 * torch.randn(1, 2, len(packed.tokens), 16).to(dtype) for _ in range(3))
@@ -354,8 +340,7 @@ def test_what_prompts_begin_with_stands_once():
     """The tokens of the prompts are a tree: those of a prompt stand where those of another stand, up to the first that
     differs. Fewer than COMMON tokens are not worth it."""
     packed, whole = (
-        pack(collate(rows_of("alike at first"), 0, CPU), with_last=True, common=common)
-        for common in (True, False)
+        pack(collate(rows_of("alike at first"), 0, CPU), with_last=True, common=common) for common in (True, False)
     )
     common = packed.layout.common
     assert len(whole.tokens) - len(packed.tokens) == 20 + 20 + 20 + 70 + 70

@@ -30,9 +30,7 @@ def unset(monkeypatch):
 
 
 @pytest.mark.parametrize("library", products.available())
-@pytest.mark.parametrize(
-    ("rows", "features", "outs"), [(7, 33, 5), (60, 64, 200), (20, 32, products.WIDE + 3)]
-)
+@pytest.mark.parametrize(("rows", "features", "outs"), [(7, 33, 5), (60, 64, 200), (20, 32, products.WIDE + 3)])
 def test_libraries_compute_the_same(library, rows, features, outs, monkeypatch):
     monkeypatch.setenv(products.VARIABLE, library)
     x, weight, grad, bias = (
@@ -40,11 +38,7 @@ def test_libraries_compute_the_same(library, rows, features, outs, monkeypatch):
         for shape in ((rows, features), (outs, features), (rows, outs), (outs,))
     )
     exact = [x.double() @ weight.double().T, grad.double() @ weight.double(), grad.double().T @ x.double()]
-    found = [
-        products.output(x, weight),
-        products.input_gradient(grad, weight),
-        products.weight_gradient(grad, x),
-    ]
+    found = [products.output(x, weight), products.input_gradient(grad, weight), products.weight_gradient(grad, x)]
     totals = [torch.randn_like(each) for each in found]
     added = [
         products.output(x, weight, bias, totals[0].clone()),

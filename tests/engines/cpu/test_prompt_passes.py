@@ -25,9 +25,7 @@ PROMPTS = [
 def random_prompts(seed):
     chance = random.Random(seed)
     beginnings = [tuple(chance.choices(range(50), k=chance.randrange(60))) for _ in range(3)]
-    return [
-        (*chance.choice(beginnings), *chance.choices(range(50), k=chance.randrange(1, 30))) for _ in range(20)
-    ]
+    return [(*chance.choice(beginnings), *chance.choices(range(50), k=chance.randrange(1, 30))) for _ in range(20)]
 
 
 @pytest.mark.parametrize("budget", [1, 64, 120, 10_000])

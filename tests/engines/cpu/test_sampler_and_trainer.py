@@ -99,16 +99,12 @@ def test_weights_in_bf16(tiny_model, shape):
     assert torch.equal(policy.scores(rollout).logp[rollout.mask], rollout.logp[rollout.mask])
 
 
-@pytest.mark.parametrize(
-    "lora", [NO_LORA, ADAPTERS["of an odd rank"], None], ids=["weights", "adapters", "bf16"]
-)
+@pytest.mark.parametrize("lora", [NO_LORA, ADAPTERS["of an odd rank"], None], ids=["weights", "adapters", "bf16"])
 def test_weights_are_laid_out_once_for_prompts_and_answers(tiny_model, lora, monkeypatch):
     made, own = [], matrix_products.PanelLinear.__init__
     policy = policy_of(tiny_model, lora=lora)
     rollout_of(policy)
-    monkeypatch.setattr(
-        matrix_products.PanelLinear, "__init__", lambda *a, **k: (made.append(1), own(*a, **k))[1]
-    )
+    monkeypatch.setattr(matrix_products.PanelLinear, "__init__", lambda *a, **k: (made.append(1), own(*a, **k))[1])
     rollout_of(policy)
     assert len(made) == 4 * len(trunk(policy.model).layers) + 1, "the products of the layers, and the head"
 
@@ -277,9 +273,7 @@ def test_logits_with_derivatives_are_not_rounded_either():
 def exact(folder, **settings):
     lora = config.Lora(rank=settings.pop("rank", 0))
     return Policy(
-        load_backbone(
-            config.Model(folder, device="cpu", **{"engine": "cpu", "dtype": "bf16"} | settings), lora
-        )
+        load_backbone(config.Model(folder, device="cpu", **{"engine": "cpu", "dtype": "bf16"} | settings), lora)
     )
 
 

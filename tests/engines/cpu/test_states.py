@@ -9,15 +9,7 @@ import torch
 
 from tutelage.base import config
 from tutelage.core.batch import Pairs
-from tutelage.core.rows import (
-    COMMON,
-    EncodedRow,
-    RowList,
-    by_shared_tokens,
-    collate,
-    common_tokens,
-    shares,
-)
+from tutelage.core.rows import COMMON, EncodedRow, RowList, by_shared_tokens, collate, common_tokens, shares
 from tutelage.engines import packing
 from tutelage.engines.cpu import states
 from tutelage.engines.cpu.capabilities import Capabilities
@@ -139,9 +131,7 @@ def test_log_probabilities_and_gradients_are_those_of_each_row_alone(
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("rank", "common"), [(0, 0), (2, 0), (2, COMMON)])
 def test_rewards_and_values_and_gradients_are_those_of_each_row_alone(tiny_model, family, rank, common):
-    model = new_reward_model(
-        config.Model(folder_of(tiny_model, family), device="cpu"), config.Lora(rank=rank), seed=0
-    )
+    model = new_reward_model(config.Model(folder_of(tiny_model, family), device="cpu"), config.Lora(rank=rank), seed=0)
     stir(model.parameters())
     rows = groups(common=common)
     batch = collate(rows, model.tokenizer.pad_token_id, CPU)
@@ -168,9 +158,7 @@ def test_each_prompt_is_computed_once_and_padding_never(tiny_model, common):
     batch = collate(rows, PAD, CPU)
     entered = []
     for trunk in (policy.model.model, model.model.model):
-        trunk.embed_tokens.register_forward_hook(
-            lambda module, inputs, out: entered.append(inputs[0].numel())
-        )
+        trunk.embed_tokens.register_forward_hook(lambda module, inputs, out: entered.append(inputs[0].numel()))
     prompts = common + sum(len(prompt) - common for prompt in {row.prompt for row in rows})
     policy.scores(batch)
     model.scores(batch)
@@ -312,8 +300,7 @@ def test_micro_batches_count_what_all_prompts_begin_with_once(budget, as_list):
         assert len(part) == 1 or len(packed.tokens) <= budget
     if budget == 70:
         cost = sum(
-            len(packing.pack(collate([rows[i] for i in part], PAD, CPU), with_last=True).tokens)
-            for part in parts
+            len(packing.pack(collate([rows[i] for i in part], PAD, CPU), with_last=True).tokens) for part in parts
         )
         assert len(parts) < cost / budget, "more rows fit into a pass"
 
@@ -337,9 +324,7 @@ def test_pairs_stay_whole_and_their_prompt_counts_once(tiny_model, reading):
     assert reading == [sum(sizes) - 2 * len(rows)]
     cut = pairs_of(rows, [EncodedRow(row.prompt[1:], row.response) for row in others])
     model.scores(cut.both())
-    assert reading[-1] == tokens_of(rows + [EncodedRow(r.prompt[1:], r.response) for r in others]) - 2 * len(
-        rows
-    )
+    assert reading[-1] == tokens_of(rows + [EncodedRow(r.prompt[1:], r.response) for r in others]) - 2 * len(rows)
 
 
 def all_pairs(counts=((3, (5, 4, 6, 5)), (4, (3, 7, 2, 4)))):

@@ -29,7 +29,5 @@ def cluster(count: int = 1, per_node: int = 8, **changes: Any) -> Cluster:
 
 def on_policy(**changes: Any) -> Workload:
     """A step of reinforcement learning with a reference."""
-    work = Workload(
-        SMALL, BatchShape(32, 4, 100, 50), sampling=SamplingLoad(50), reference=1.0, has_reference=True
-    )
+    work = Workload(SMALL, BatchShape(32, 4, 100, 50), sampling=SamplingLoad(50), reference=1.0, has_reference=True)
     return replace(work, **changes)

@@ -37,9 +37,7 @@ def parts() -> dict[Path, tuple[float, float]]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_the_step_of_a_job_by_the_share_of_all_others(
-    file: Path, parts: dict[Path, tuple[float, float]]
-) -> None:
+def test_the_step_of_a_job_by_the_share_of_all_others(file: Path, parts: dict[Path, tuple[float, float]]) -> None:
     """The share is fitted to the other nine by least squares of the logarithm: within a factor of 1.35, no better."""
 
     def ratio(of: Path, share: float) -> float:

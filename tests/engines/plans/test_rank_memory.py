@@ -4,14 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tutelage.engines.plans.rank_memory import (
-    Memory,
-    PlanSetting,
-    memory,
-    pass_tokens,
-    recorded_tokens,
-    saving,
-)
+from tutelage.engines.plans.rank_memory import Memory, PlanSetting, memory, pass_tokens, recorded_tokens, saving
 from tutelage.engines.plans.workload import BatchShape, SamplingLoad
 
 from .sizes import SMALL, cluster, on_policy
@@ -49,9 +42,7 @@ def test_hybrid_shards_within_a_node():
 def test_more_ranks_tokens_and_lengths_are_monotone():
     def peak(count: int = 1, tokens: int = 256, prompt: int = 100) -> float:
         work = on_policy(batch=BatchShape(32, 4, prompt, 50))
-        return memory(
-            work, cluster(count), PlanSetting("full" if count > 1 else "none", tokens=tokens)
-        ).updating
+        return memory(work, cluster(count), PlanSetting("full" if count > 1 else "none", tokens=tokens)).updating
 
     assert peak(8) < peak(4) < peak(2)
     assert peak(tokens=256) < peak(tokens=512) < peak(tokens=2048)

@@ -87,9 +87,7 @@ def test_a_faster_device_is_never_slower(rate):
 def test_servers_sample_while_trainers_train():
     work, where, setting = on_policy(), cluster(2), PlanSetting("none", tokens=1024)
     held = memory(work, where, setting, serves=False)
-    one, two = (
-        {phase.name: phase for phase in phases(work, where, setting, held, cluster(n))} for n in (1, 2)
-    )
+    one, two = ({phase.name: phase for phase in phases(work, where, setting, held, cluster(n))} for n in (1, 2))
     assert {"decode (server)", "weights to servers"} <= set(one)
     assert "decode" not in one
     assert two["decode (server)"].seconds < one["decode (server)"].seconds

@@ -5,13 +5,7 @@ from math import ceil
 
 from offenders import for_each
 
-from tutelage.engines.plans.token_budget import (
-    BUSY_ON_CPU,
-    READ_AGAIN,
-    SCORED_ON_CPU,
-    group_tokens,
-    scoring_tokens,
-)
+from tutelage.engines.plans.token_budget import BUSY_ON_CPU, READ_AGAIN, SCORED_ON_CPU, group_tokens, scoring_tokens
 
 
 def read_again(prompt: int, responses: int, limit: int, tokens: int) -> float:
@@ -46,8 +40,6 @@ def test_passes_without_gradients_are_larger_in_bf16_on_a_processor_alone():
     assert scoring_tokens(1024, **where) == SCORED_ON_CPU
     assert scoring_tokens(512, **where) == 3840
     assert scoring_tokens(8192, **where) == 8192
-    assert scoring_tokens(1024, **where | {"layers": 2}) == 1024, (
-        "one layer of two keeps half of what both keep"
-    )
+    assert scoring_tokens(1024, **where | {"layers": 2}) == 1024, "one layer of two keeps half of what both keep"
     for changes in ({"half": False}, {"on_cpu": False}):
         assert scoring_tokens(1024, **where | changes) == 1024

@@ -66,9 +66,7 @@ def test_checkpointing_keeps_less_and_bf16_keeps_less():
     assert SMALL.kept(half=True) < SMALL.kept(half=False)
     assert SMALL.kept(half=False, checkpointing=True) < SMALL.kept(half=False) / 2
     one = Transformer(**{**vars(SMALL), "layers": 1})
-    assert one.kept(half=False, checkpointing=True) > one.kept(
-        half=False
-    )  # nothing to save in a single layer
+    assert one.kept(half=False, checkpointing=True) > one.kept(half=False)  # nothing to save in a single layer
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -92,9 +90,7 @@ def test_shares_add_up():
     batch = BatchShape(12, 4, 20, 10)
     for ranks in (1, 2, 3, 12):
         assert ranks * batch.share(ranks).tokens == pytest.approx(batch.tokens)
-    assert 24 * batch.share(24).scored == pytest.approx(
-        batch.scored
-    )  # two rows each, with a prompt of their own
+    assert 24 * batch.share(24).scored == pytest.approx(batch.scored)  # two rows each, with a prompt of their own
     assert 24 * batch.share(24).tokens > batch.tokens
 
 

@@ -204,11 +204,7 @@ def memory_job(folder, sharded):
     held = [shard_of(p.grad) for p in learner.parameters]
     learner.update()
     held += [shard_of(p) for p in learner.parameters]
-    held += [
-        shard_of(each[name])
-        for each in learner.optimiser.state.values()
-        for name in ("exp_avg", "exp_avg_sq")
-    ]
+    held += [shard_of(each[name]) for each in learner.optimiser.state.values() for name in ("exp_avg", "exp_avg_sq")]
     seen = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in held}
     return sum(seen.values())
 

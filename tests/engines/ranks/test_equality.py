@@ -193,9 +193,7 @@ def test_a_run_goes_on_in_another_number_of_ranks(tiny_model, worlds, data, tmp_
         resumed = given | {"out": out, "resume": True}
         run(command, resumed) if size == 1 else worlds(size).run(run, command, resumed)
         assert_same_run(tmp_path / "whole", out)
-    (whole,), (again,) = (
-        (tmp_path / name / "model").glob("*.safetensors") for name in ("whole", "resumed at 2")
-    )
+    (whole,), (again,) = ((tmp_path / name / "model").glob("*.safetensors") for name in ("whole", "resumed at 2"))
     assert whole.read_bytes() == again.read_bytes()
 
 
@@ -223,9 +221,7 @@ def test_a_run_in_shards_goes_on_in_another_number_of_ranks(tiny_model, worlds, 
         resumed = given | {"out": out, "resume": True}
         run(command, resumed) if size == 1 else worlds(size).run(run, command, resumed | shards)
         assert_same_run(tmp_path / "whole", out)
-    (whole,), (again,) = (
-        (tmp_path / name / "model").glob("*.safetensors") for name in ("whole", "resumed at 2")
-    )
+    (whole,), (again,) = ((tmp_path / name / "model").glob("*.safetensors") for name in ("whole", "resumed at 2"))
     assert whole.read_bytes() == again.read_bytes()
 
 
@@ -245,9 +241,7 @@ def test_rollouts_of_a_server(tiny_model, worlds, data, tmp_path):
 @pytest.mark.parametrize("shards", [{}, {"shard": "full"}])
 def test_a_loss_that_is_no_number_on_one_rank_ends_all(tiny_model, worlds, data, tmp_path, shards):
     """Rank 1 names its rows, rank 0 ends because of it, and the step before is kept."""
-    given = (
-        settings_of("sft", tiny_model("llama"), data) | shards | {"held_out": 0.0, "samples": 0, "rouge": 0}
-    )
+    given = settings_of("sft", tiny_model("llama"), data) | shards | {"held_out": 0.0, "samples": 0, "rouge": 0}
     first, second = worlds(2).run(run_with_nan, "sft", given | {"out": tmp_path / "run"}, 1, 2)
     assert first == ("PeerError", "rank 1 of 2 failed")
     assert second[0] == "NotFinite"

@@ -23,15 +23,7 @@ def given(tiny_model, tmp_path):
     """The words of `tutelage improve` for a run of many short steps."""
     file = tmp_path / "prompts.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in PROMPTS))
-    words = [
-        "improve",
-        "--model",
-        tiny_model("llama"),
-        "--prompts",
-        str(file),
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    words = ["improve", "--model", tiny_model("llama"), "--prompts", str(file), "--out", str(tmp_path / "run")]
     words += ["--recipe", "rloo", "--steps", "30", "--batch-size", "3", "--sampling.max-new-tokens", "5"]
     return [*words, "--checkpoints.every", "1", "--reward", "simple_goal:low_tokens", "--quiet"]
 
@@ -58,9 +50,7 @@ def wait_for_checkpoint(out, process):
 
 def ranks_of(process):
     """The process ids of the ranks, which are the children of the launcher that run the package."""
-    found = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True
-    )
+    found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True)
     return [int(line.split()[0]) for line in found.stdout.splitlines() if "-m tutelage" in line]
 
 
@@ -85,9 +75,7 @@ def test_memory_that_runs_out_in_the_middle_of_a_pass_ends_all(given):
     _, told = process.communicate(timeout=300)
     assert process.returncode == 2
     (line,) = [line for line in told.splitlines() if "error:" in line]
-    assert line.startswith(
-        "error: rank 1 of 2: Memory ran out in the middle of a pass over shards, with up to 64 "
-    )
+    assert line.startswith("error: rank 1 of 2: Memory ran out in the middle of a pass over shards, with up to 64 ")
     assert "--resume --tokens-at-once 32" in line
 
 

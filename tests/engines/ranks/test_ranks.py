@@ -51,9 +51,7 @@ def test_the_largest_load_is_within_four_thirds_of_the_best():
 def test_rows_of_a_prompt_stay_together_where_loads_stay_even():
     groups = ["a"] * 4 + ["b"] * 4 + ["c"] * 4 + ["d"] * 4
     ranks = deal([1.0] * 16, groups, 2)
-    assert all(
-        len({rank for rank, group in zip(ranks, groups, strict=True) if group == one}) == 1 for one in "abcd"
-    )
+    assert all(len({rank for rank, group in zip(ranks, groups, strict=True) if group == one}) == 1 for one in "abcd")
 
 
 def test_a_prompt_with_all_the_rows_is_shared():

@@ -37,9 +37,7 @@ from tutelage.models.sharding import shard_
 def test_a_rank_holds_its_share_of_weights_gradients_and_moments(tiny_model, worlds, size):
     """Rows of a weight are divided; a rank has up to one row more than its share."""
     whole = memory_job(tiny_model("llama", hidden_size=64, intermediate_size=128), sharded=False)
-    for held in worlds(size).run(
-        memory_job, tiny_model("llama", hidden_size=64, intermediate_size=128), True
-    ):
+    for held in worlds(size).run(memory_job, tiny_model("llama", hidden_size=64, intermediate_size=128), True):
         assert held < (1 / size + 0.05) * whole
 
 
@@ -151,9 +149,7 @@ def given(tiny_model, tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(f'{{"prompt": "What is {n}?", "completion": "a star {n}"}}\n' for n in range(6)))
     settings = settings_of(
-        "sft",
-        tiny_model("llama"),
-        dict.fromkeys(("text", "pairs", "prompts", "teacher")) | {"sft": str(file)},
+        "sft", tiny_model("llama"), dict.fromkeys(("text", "pairs", "prompts", "teacher")) | {"sft": str(file)}
     )
     return settings | SHARDS | {"batch_size": 2, "epochs": 1.0, "held_out": 0.0, "samples": 0, "rouge": 0}
 

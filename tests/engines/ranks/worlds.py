@@ -22,9 +22,7 @@ class World:
         self.pipes, self.processes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=serve, args=(theirs, rank, size, local, port, list(sys.path)), daemon=True
-            )
+            process = context.Process(target=serve, args=(theirs, rank, size, local, port, list(sys.path)), daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)

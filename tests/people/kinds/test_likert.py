@@ -65,9 +65,7 @@ def study_of_four(store: Store, overlap: int = 1) -> Study:
     plan = replace(QUIET, overlap=overlap)
     study = create_study(store, "ratings", kind="likert", plan=plan, presentation=SHOWN, secret=SECRET)
     completions = [CompletionRecord(text, "p", text, "m") for text in TEXTS]
-    add_items(
-        store, study.id, [Prompt("p", user("?"))], completions, [Item("i", "p", TEXTS, overlap=overlap)]
-    )
+    add_items(store, study.id, [Prompt("p", user("?"))], completions, [Item("i", "p", TEXTS, overlap=overlap)])
     return study
 
 
@@ -231,11 +229,7 @@ def test_agreement_on_ratings_is_ordinal_alpha_by_criterion(store: Store) -> Non
     found = Keeper(store).compute(study).agreements
     assert list(found) == list(CRITERIA)
     for name in CRITERIA:
-        units = [
-            (f"{v.item}/{side}", v.rater, str(v.content["ratings"][name][side]))
-            for v in votes
-            for side in (0, 1)
-        ]  # type: ignore[index]
+        units = [(f"{v.item}/{side}", v.rater, str(v.content["ratings"][name][side])) for v in votes for side in (0, 1)]  # type: ignore[index]
         expected = krippendorff_alpha(Votes.of(*zip(*units, strict=True), list("12345")), "ordinal")  # type: ignore[arg-type]
         assert found[name].value == pytest.approx(expected.value)
     assert agreements(votes) == found
@@ -268,9 +262,7 @@ def test_ratings_are_taken_in_from_a_table(store: Store, tmp_path: Path) -> None
     table.write_text(
         f"{header}Q,one,two,eva,5,2,4,4\nQ,one,two,max,1,1,1,6\nQ,one,two,ann,1,,1,2\nQ,one,two,joe,2,2,2,2\n"
     )
-    with pytest.raises(
-        TutelageError, match=r"Nothing was imported: 2 of the votes .*rated from 1 to 5.*--partial"
-    ):
+    with pytest.raises(TutelageError, match=r"Nothing was imported: 2 of the votes .*rated from 1 to 5.*--partial"):
         import_votes(store, study.id, read_table(str(table)), Columns())
     assert list_votes(store, study.id) == ()
     assert list_questions(store, study.id) == ()

@@ -5,15 +5,7 @@ import pickle
 import pytest
 
 from tutelage.base.errors import TutelageError
-from tutelage.people.languages import (
-    LANGUAGES,
-    Sentence,
-    Share,
-    check_languages,
-    choose_language,
-    counted,
-    say,
-)
+from tutelage.people.languages import LANGUAGES, Sentence, Share, check_languages, choose_language, counted, say
 from tutelage.people.languages.catalogue import date, number, script_words, translations
 
 QUOTA = (
@@ -55,9 +47,7 @@ def test_a_sentence_is_english_and_can_be_said_otherwise() -> None:
     sentence = Sentence("The study “%(name)s” does not recruit on a platform any more.", name="x % y")
     assert sentence == "The study “x % y” does not recruit on a platform any more."
     assert say(sentence, "en") == sentence
-    assert (
-        say(sentence, "de") == "Die Studie „x % y“ sucht nicht mehr über eine Plattform nach Teilnehmenden."
-    )
+    assert say(sentence, "de") == "Die Studie „x % y“ sucht nicht mehr über eine Plattform nach Teilnehmenden."
     assert say(str(sentence), "de") == sentence  # a text that is no Sentence is somebody's own
     assert say(pickle.loads(pickle.dumps(sentence)), "de") == say(sentence, "de")
 
@@ -73,8 +63,7 @@ def test_counts_take_the_form_of_the_language() -> None:
 
 def test_arabic_nouns_agree_with_their_number() -> None:
     told = {
-        n: translations("ar").ngettext("%(count)s answered", "%(count)s answered", n)
-        for n in (0, 1, 2, 5, 25, 100)
+        n: translations("ar").ngettext("%(count)s answered", "%(count)s answered", n) for n in (0, 1, 2, 5, 25, 100)
     }
     assert told == {
         0: "لا تقييمات بعد",

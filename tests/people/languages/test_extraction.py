@@ -84,18 +84,13 @@ def test_nothing_is_left_in_english(code: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "form"),
-    [
-        ("de", re.compile(r"\b(du|dein\w*|dir|dich)\b", re.I)),
-        ("es", re.compile(r"\b(tú|tus?|tienes|puedes)\b", re.I)),
-    ],
+    [("de", re.compile(r"\b(du|dein\w*|dir|dich)\b", re.I)), ("es", re.compile(r"\b(tú|tus?|tienes|puedes)\b", re.I))],
 )
 def test_readers_are_addressed_politely(code: str, form: re.Pattern[str]) -> None:
     assert [text for message in translated(code) for text in forms(message)[1] if form.search(text)] == []
 
 
-TEXT = re.compile(
-    r"""(?<![\w/#.$])(["'`])(?=[A-Z(])(?!\(pointer)([^"'`\n]*?[a-z]{2,}[^"'`\n]*? [^"'`\n]*?)\1"""
-)
+TEXT = re.compile(r"""(?<![\w/#.$])(["'`])(?=[A-Z(])(?!\(pointer)([^"'`\n]*?[a-z]{2,}[^"'`\n]*? [^"'`\n]*?)\1""")
 """A string in a script that begins like a sentence and has a space."""
 
 
@@ -156,11 +151,7 @@ def test_templates_say_nothing_that_is_not_in_the_catalogue() -> None:
 
 
 def test_a_text_that_escapes_would_be_found() -> None:
-    assert escaping('<p title="Hello">{{ _("known") }} and {% if x %}more{% endif %}</p>') == [
-        "Hello",
-        "and",
-        "more",
-    ]
+    assert escaping('<p title="Hello">{{ _("known") }} and {% if x %}more{% endif %}</p>') == ["Hello", "and", "more"]
     assert escaping("{% trans %}known{% endtrans %}<code>x = yes</code> 12 UTC") == []
 
 

@@ -70,9 +70,7 @@ def test_everything_comes_in_types(lite: Store, study: Study, client: StudyClien
     found = client.overview()
     assert (found.study, found.items, found.items_done, found.votes) == ("tutoring", 3, 3, 6)
     assert client.agreement().value == 1.0
-    assert [item.key for item in client.items(state="done")] == [
-        q.key for q in list_questions(lite, study.id)
-    ]
+    assert [item.key for item in client.items(state="done")] == [q.key for q in list_questions(lite, study.id)]
     assert list(client.items(pool="gold")) == []
     assert [rater.answered for rater in client.raters()] == [3, 3]
     assert {row.chosen for row in client.preferences(min_votes=2)} == {f"good {n}" for n in range(3)}
@@ -114,9 +112,7 @@ def test_a_server_that_is_away_is_asked_again_and_then_given_up(
         nobody.overview()
 
 
-def test_refusals_say_what_and_where(
-    lite: Store, study: Study, client: StudyClient, url: str, tmp_path: Path
-) -> None:
+def test_refusals_say_what_and_where(lite: Store, study: Study, client: StudyClient, url: str, tmp_path: Path) -> None:
     with pytest.raises(HttpRefusal, match="row 1") as refused:
         client.add([{"prompt": "p", "chosen": 1, "rejected": "b"}])
     assert refused.value.status == 400

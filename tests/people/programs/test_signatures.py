@@ -28,9 +28,7 @@ def test_the_published_example_is_signed_and_verified() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.binary(min_size=1), st.dictionaries(st.text(), st.integers()), st.integers(0, 10**10))
-def test_what_is_signed_is_verified_by_its_secret_alone(
-    key: bytes, content: dict[str, int], when: int
-) -> None:
+def test_what_is_signed_is_verified_by_its_secret_alone(key: bytes, content: dict[str, int], when: int) -> None:
     secret, body = "whsec_" + base64.b64encode(key).decode(), json.dumps(content).encode()
     headers = signed_headers([secret], "msg_1", when, body)
     assert verify_webhook(secret, headers, body, now=when) == content

@@ -70,16 +70,8 @@ def test_conditions_that_make_no_sense_are_refused(condition: dict[str, object],
         Condition(**condition)  # type: ignore[arg-type]
 
 
-def test_looking_goes_on_until_the_condition_holds_whatever_fails_meanwhile(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    course = (
-        Progress(1, 5, 0),
-        Unavailable("locked"),
-        Unanswered("away"),
-        Progress(3, 5, 1),
-        Progress(4, 5, 2),
-    )
+def test_looking_goes_on_until_the_condition_holds_whatever_fails_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    course = (Progress(1, 5, 0), Unavailable("locked"), Unanswered("away"), Progress(3, 5, 1), Progress(4, 5, 2))
     slept: list[float] = []
     with caplog.at_level(logging.WARNING, "tutelage"):
         found = list(looks(Script(*course), Condition(3), every=7.0, sleep=slept.append))

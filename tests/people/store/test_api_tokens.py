@@ -50,8 +50,7 @@ def test_a_token_has_256_bits_of_which_only_the_hash_is_stored(store: Store) -> 
 def test_a_token_ends_by_itself_or_when_it_is_revoked(store: Store, clock: Clock) -> None:
     study = study_of(store, 1)
     short, long = (
-        create_token(store, study.id, NewToken(f"{days} days", ("read",), days=days)).secret
-        for days in (1, 2)
+        create_token(store, study.id, NewToken(f"{days} days", ("read",), days=days)).secret for days in (1, 2)
     )
     assert not found(store, short).problem
     clock.seconds += 86_400
@@ -106,9 +105,7 @@ def test_tokens_that_make_no_sense_are_refused(lite: Store) -> None:
 
 def test_a_change_is_answered_once_under_its_key(store: Store, clock: Clock) -> None:
     study = study_of(store, 1)
-    first, second = (
-        found(store, create_token(store, study.id, NewToken(name, ("add",))).secret) for name in "ab"
-    )
+    first, second = (found(store, create_token(store, study.id, NewToken(name, ("add",))).secret) for name in "ab")
     with store.write() as connection:
         assert earlier_reply(connection, first, "k", b"body", store.now()) is None
         keep_reply(connection, first, "k", b"body", "the answer", store.now())

@@ -59,8 +59,7 @@ def everything(store: Store) -> dict[str, list[tuple[object, ...]]]:
     with store.read() as connection:
         return {
             table.name: [
-                tuple(row)
-                for row in connection.execute(sa.select(table).order_by(*table.primary_key.columns))
+                tuple(row) for row in connection.execute(sa.select(table).order_by(*table.primary_key.columns))
             ]
             for table in schema.metadata.sorted_tables
         }
@@ -71,9 +70,7 @@ def exported(store: Store, study_id: int, folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_restored_study_is_the_same_and_exports_the_same(
-    store: Store, folder: Path, elsewhere: str
-) -> None:
+def test_a_restored_study_is_the_same_and_exports_the_same(store: Store, folder: Path, elsewhere: str) -> None:
     study_id = lived(store)
     session = start_session(store, 1)
     backup = folder / "study.backup"
@@ -145,11 +142,7 @@ FAULTS: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "an older revision": ("manifest.json", lambda text: text.replace(REVISION, b'"v12"'), "never released"),
     "no revision": ("manifest.json", lambda text: text.replace(REVISION, b"null"), "never released"),
     "no manifest": ("manifest.json", lambda text: b"nothing", "no manifest"),
-    "a count": (
-        "manifest.json",
-        lambda text: json.dumps(_counted(json.loads(text))).encode(),
-        "rows instead of",
-    ),
+    "a count": ("manifest.json", lambda text: json.dumps(_counted(json.loads(text))).encode(), "rows instead of"),
 }
 
 
@@ -159,9 +152,7 @@ def _counted(manifest: dict[str, dict[str, dict[str, int]]]) -> object:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_backup_that_was_changed_is_refused_and_nothing_is_made(
-    lite: Store, folder: Path, fault: str
-) -> None:
+def test_a_backup_that_was_changed_is_refused_and_nothing_is_made(lite: Store, folder: Path, fault: str) -> None:
     study = study_of(lite, 2)
     raters_of(lite, study, 2)
     backup, target = folder / "study.backup", folder / "new.sqlite"

@@ -41,9 +41,7 @@ WORDS = {
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_text_says_in_every_language_that_better_responses_are_learnt_from(
-    language: str, live: bool
-) -> None:
+def test_the_text_says_in_every_language_that_better_responses_are_learnt_from(language: str, live: bool) -> None:
     text = shown_text(Consent(), live=live, language=language)
     assert WORDS[language] in text
     assert is_standard(text)

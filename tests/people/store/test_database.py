@@ -18,14 +18,7 @@ from alembic.script import ScriptDirectory
 
 from tutelage.base.errors import TutelageError
 from tutelage.commands.doctor.study_checks import check_study
-from tutelage.people import (
-    Store,
-    backup,
-    count_study,
-    list_votes,
-    open_store,
-    open_study,
-)
+from tutelage.people import Store, backup, count_study, list_votes, open_store, open_study
 from tutelage.people.store import database, migrations
 from tutelage.people.store.backup import backups, newest_backup
 
@@ -81,9 +74,7 @@ class NewerProgram:
         shutil.rmtree(self.scripts)
 
 
-def test_tables_of_an_earlier_release_are_migrated_after_a_backup(
-    url: str, newer_program: NewerProgram
-) -> None:
+def test_tables_of_an_earlier_release_are_migrated_after_a_backup(url: str, newer_program: NewerProgram) -> None:
     study_id = small_study(url)
     newer_program(COLOUR, SHAPE)
     store = open_store(url)
@@ -97,18 +88,14 @@ def test_tables_of_an_earlier_release_are_migrated_after_a_backup(
     else:
         with store.read() as connection:
             (saved_in,) = [
-                n
-                for n in sa.inspect(connection).get_schema_names()
-                if n.startswith(f"tutelage_backup_{NEWEST}")
+                n for n in sa.inspect(connection).get_schema_names() if n.startswith(f"tutelage_backup_{NEWEST}")
             ]
             count = connection.exec_driver_sql(f'SELECT count(*) FROM "{saved_in}".judgement').scalar()
         assert count == 4
     store.close()
 
 
-def test_opening_again_migrates_nothing_and_makes_no_backup(
-    folder: Path, newer_program: NewerProgram
-) -> None:
+def test_opening_again_migrates_nothing_and_makes_no_backup(folder: Path, newer_program: NewerProgram) -> None:
     path = folder / "study.sqlite"
     small_study(path)
     newer_program(COLOUR)
@@ -117,9 +104,7 @@ def test_opening_again_migrates_nothing_and_makes_no_backup(
     assert len(backups(path)) == 1
 
 
-def test_a_migration_that_fails_changes_nothing_and_names_the_backup(
-    url: str, newer_program: NewerProgram
-) -> None:
+def test_a_migration_that_fails_changes_nothing_and_names_the_backup(url: str, newer_program: NewerProgram) -> None:
     study_id = small_study(url)
     newer_program(COLOUR, BROKEN)
     with pytest.raises(TutelageError, match=rf"nothing was changed. Its backup is .*{NEWEST}"):
@@ -131,9 +116,7 @@ def test_a_migration_that_fails_changes_nothing_and_names_the_backup(
     store.close()
 
 
-def test_a_migration_that_breaks_a_reference_changes_nothing(
-    folder: Path, newer_program: NewerProgram
-) -> None:
+def test_a_migration_that_breaks_a_reference_changes_nothing(folder: Path, newer_program: NewerProgram) -> None:
     path = folder / "study.sqlite"
     study_id = small_study(path)
     newer_program("op.execute('DELETE FROM rater')")
@@ -152,9 +135,7 @@ def test_a_newer_schema_is_refused_and_left_alone(url: str, newer_program: Newer
     newer_program.gone()
     newer = f"r{migrations.number(NEWEST) + 1}_00000000"
     before = content(url)
-    with pytest.raises(
-        TutelageError, match=rf"newer version of Tutelage.*revision {newer}.*supported: {NEWEST}"
-    ):
+    with pytest.raises(TutelageError, match=rf"newer version of Tutelage.*revision {newer}.*supported: {NEWEST}"):
         open_store(url)
     assert content(url) == before
     newer_program(COLOUR)
@@ -198,9 +179,7 @@ def unreleased(url: str, revision: str | None) -> None:
 
 
 @pytest.mark.parametrize("revision", ["v1", "v12", "r1_00000000", "0", None])
-def test_tables_of_a_version_that_was_never_released_are_refused_and_left_alone(
-    url: str, revision: str | None
-) -> None:
+def test_tables_of_a_version_that_was_never_released_are_refused_and_left_alone(url: str, revision: str | None) -> None:
     """And the database loses nothing: with the revision that it had it opens, with all its votes."""
     study_id = small_study(url)
     unreleased(url, revision)
@@ -230,17 +209,13 @@ def test_a_revision_is_named_by_the_tables_that_it_leads_to(folder: Path) -> Non
         tables = json.dumps(described(engine.url), sort_keys=True, default=sorted)
         engine.dispose()
         digest = hashlib.sha256(tables.encode()).hexdigest()[:8]
-        assert revision.partition("_")[2] == digest, (
-            f"name {revision} r{migrations.number(revision)}_{digest}"
-        )
+        assert revision.partition("_")[2] == digest, f"name {revision} r{migrations.number(revision)}_{digest}"
 
 
 def test_the_revisions_from_nothing_make_what_a_new_database_has(
     url: str, folder: Path, request: pytest.FixtureRequest
 ) -> None:
-    engine = sa.create_engine(
-        url.replace("postgresql", "postgresql+psycopg") if ":" in url else f"sqlite:///{url}"
-    )
+    engine = sa.create_engine(url.replace("postgresql", "postgresql+psycopg") if ":" in url else f"sqlite:///{url}")
     with engine.begin() as connection:
         migrations.upgrade(connection)
     migrated = described(engine.url)
@@ -266,10 +241,7 @@ def described(url: str | sa.URL) -> dict[str, object]:
         inspector = sa.inspect(connection)
         for table in inspector.get_table_names():
             found[table] = [
-                [
-                    (c["name"], str(c["type"]), c["nullable"], c["default"])
-                    for c in inspector.get_columns(table)
-                ],
+                [(c["name"], str(c["type"]), c["nullable"], c["default"]) for c in inspector.get_columns(table)],
                 *(
                     sorted(json.dumps(each, sort_keys=True, default=str) for each in look(table))
                     for look in (
@@ -283,12 +255,8 @@ def described(url: str | sa.URL) -> dict[str, object]:
             ]
         if engine.dialect.name == "sqlite":
             rows = connection.exec_driver_sql("SELECT name, type, sql FROM sqlite_master").all()
-            found["indexes"] = {
-                name: re.sub(r"\s+", " ", sql) for name, what, sql in rows if what == "index" and sql
-            }
-            found["counted on"] = {
-                name for name, what, sql in rows if what == "table" and "AUTOINCREMENT" in sql
-            }
+            found["indexes"] = {name: re.sub(r"\s+", " ", sql) for name, what, sql in rows if what == "index" and sql}
+            found["counted on"] = {name for name, what, sql in rows if what == "table" and "AUTOINCREMENT" in sql}
     engine.dispose()
     return found
 

@@ -39,9 +39,7 @@ from ..worlds import asked, raters_of, study_of
 def test_access_is_taken_away_with_its_sessions_and_given_back(store: Store) -> None:
     study = study_of(store, 1)
     olga, _ = accept_invite(store, create_invite(store, study.id, NewInvitation(role="owner")).secret, "Olga")
-    rita, session = accept_invite(
-        store, create_invite(store, study.id, NewInvitation(role="reviewer")).secret, "Rita"
-    )
+    rita, session = accept_invite(store, create_invite(store, study.id, NewInvitation(role="reviewer")).secret, "Rita")
     assert [member.name for member in list_team(store, study.id)] == ["Olga", "Rita"]
     remove_member(store, rita.id, actor="Olga")
     assert rater_of_session(store, session) is None
@@ -83,11 +81,7 @@ def test_a_reviewers_judgement_decides_and_is_marked_as_theirs(store: Store, tmp
     study = study_of(store, 1)
     for rater, choice in zip(raters_of(store, study, 2), (0, 1), strict=True):
         question = asked(store, rater)
-        submit(
-            store,
-            question.id,
-            Answer("left" if question.left.startswith("good") == bool(choice) else "right", 1),
-        )
+        submit(store, question.id, Answer("left" if question.left.startswith("good") == bool(choice) else "right", 1))
     before = list_judgements(store, study.id)
     rita = add_rater(store, study.id, "Rita", role="reviewer")
     question = reserve_item(store, rita.id, "c0")
@@ -117,9 +111,7 @@ def test_a_rater_reserves_nothing(store: Store) -> None:
         reserve_item(store, anna, "c0")
 
 
-def test_contacts_and_identities_leave_no_trace_in_exports_and_after_forgetting(
-    store: Store, tmp_path: Path
-) -> None:
+def test_contacts_and_identities_leave_no_trace_in_exports_and_after_forgetting(store: Store, tmp_path: Path) -> None:
     study = study_of(store, 1)
     add_rater(store, study.id, "Olga", role="owner")
     person = Identity("https://id.test pomegranate-1", "pomegranate@example.org", "Rita")

@@ -51,9 +51,7 @@ WORDS = ("Persephone", "PERSEPHONE", "persephone", "pomegranate")
 def everything(store: Store) -> str:
     """All cells of all tables."""
     with store.read() as connection:
-        rows = [
-            row for table in schema.metadata.sorted_tables for row in connection.execute(sa.select(table))
-        ]
+        rows = [row for table in schema.metadata.sorted_tables for row in connection.execute(sa.select(table))]
     return "\n".join(str(cell) for row in rows for cell in row)
 
 
@@ -64,9 +62,7 @@ def everything_in_backup(store: Store, saved: str) -> str:
             return everything(copy)
     with store.read() as connection:
         connection.exec_driver_sql(f'SET LOCAL search_path TO "{saved.rpartition(" ")[2]}"')
-        rows = [
-            row for table in schema.metadata.sorted_tables for row in connection.execute(sa.select(table))
-        ]
+        rows = [row for table in schema.metadata.sorted_tables for row in connection.execute(sa.select(table))]
     return "\n".join(str(cell) for row in rows for cell in row)
 
 
@@ -111,9 +107,7 @@ def test_nothing_that_tells_who_it_was_is_left(store: Store, folder: Path, votes
     assert [vote for vote in left if vote.rater != done.name] == untouched
     assert len([vote for vote in left if vote.rater == done.name]) == (0 if votes == "erase" else 6)
     kept = [vote for vote in left if vote.rater == done.name]
-    assert {(vote.correction, len(vote.spans)) for vote in kept} == (
-        {(None, 1)} if votes == "keep" else set()
-    )
+    assert {(vote.correction, len(vote.spans)) for vote in kept} == ({(None, 1)} if votes == "keep" else set())
     (event,) = list_events(store, study.id, action="forgotten")
     assert (event.subject, event.detail) == (done.name, {"votes": "erased" if votes == "erase" else "kept"})
     with pytest.raises(TutelageError, match="already"):
@@ -226,9 +220,7 @@ def test_owners_and_models_are_not_forgotten(store: Store) -> None:
             forget(store, rater.id)
 
 
-def test_retention_counts_from_the_last_sign_of_life_by_the_text_agreed_to(
-    store: Store, clock: Clock
-) -> None:
+def test_retention_counts_from_the_last_sign_of_life_by_the_text_agreed_to(store: Store, clock: Clock) -> None:
     study = study_of(store, 4)
     early, late = raters_of(store, study, 2)
     consent(store, early)  # the standard text keeps people

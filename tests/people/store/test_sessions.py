@@ -63,9 +63,7 @@ def test_one_all_others_and_all_sessions_are_ended(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("role", "idle"), [("rater", False), ("reviewer", True), ("owner", True)])
-def test_a_members_session_ends_when_nobody_uses_it(
-    store: Store, clock: Clock, role: str, idle: bool
-) -> None:
+def test_a_members_session_ends_when_nobody_uses_it(store: Store, clock: Clock, role: str, idle: bool) -> None:
     rater = add_rater(store, study_of(store, 1).id, "anna", role=role)  # type: ignore[arg-type]
     token = start_session(store, rater.id, days=30)
     for _ in range(3):

@@ -112,9 +112,7 @@ def test_equal_pairs_are_counted_over_all_pairs_of_votes(lite: Store) -> None:
     def answer(question: Assignment) -> Answer:
         said = script[question.item].pop(0)
         return (
-            Answer("tie")
-            if said == "tie"
-            else Answer("left" if question.order[0] == "ab".index(said) else "right", 1)
+            Answer("tie") if said == "tie" else Answer("left" if question.order[0] == "ab".index(said) else "right", 1)
         )
 
     work(lite, raters_of(lite, study, 3), answer)

@@ -102,9 +102,7 @@ def test_a_second_visit_is_refused_unless_it_is_wanted(store: Store, study: Stud
     rater, _ = enter(store, study.id, person("W1"))
     give(store, rater.id, 3)
     over(store, rater.id)
-    assert (
-        enter(store, study.id, person("W1"))[0].id == rater.id
-    )  # the same submission looks at its code again
+    assert enter(store, study.id, person("W1"))[0].id == rater.id  # the same submission looks at its code again
     with pytest.raises(NotAdmitted, match="already"):
         enter(store, study.id, person("W1", "another"))
     recruit(store, study.id, Recruitment("mturk", answers=2, again=True))
@@ -156,12 +154,7 @@ def test_the_table_to_pay_by_tells_each_visit(store: Store, study: Study) -> Non
     enter(store, study.id, person("=W1", "second"))
     submit(store, asked(store, rater.id).id, Answer("skip", reason="no"))
     first, second = csv.DictReader(io.StringIO(payment_csv(store, study.id)))
-    assert (first["worker"], first["answers"], first["code"], first["state"]) == (
-        "'=W1",
-        "3",
-        code,
-        "complete",
-    )
+    assert (first["worker"], first["answers"], first["code"], first["state"]) == ("'=W1", "3", code, "complete")
     assert (first["active_minutes"], first["pay"]) == ("3.0", "0.6")  # 3 minutes at 12 an hour
     assert (second["answers"], second["skipped"], second["state"], second["code"]) == ("0", "1", "active", "")
 

@@ -81,9 +81,7 @@ def test_what_arrived_is_not_sent_again_after_a_restart_and_what_was_lost_is(url
     store.close()
 
 
-def test_a_message_is_tried_with_growing_waits_and_given_up_after_three_days(
-    store: Store, clock: Clock
-) -> None:
+def test_a_message_is_tried_with_growing_waits_and_given_up_after_three_days(store: Store, clock: Clock) -> None:
     study = study_of(store, 1).id
     add_webhook(store, study, NewWebhook(URL, ("round",)))
     notice_round(store, study, 1, 1)

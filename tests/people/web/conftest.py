@@ -70,11 +70,7 @@ class Browser:
         return reply
 
     def answer(self, question: Mapping[str, Any], choice: str = "left", **more: Any) -> httpx.Response:
-        said = {
-            "choice": choice,
-            "strength": 1 if choice in ("left", "right") else 0,
-            "key": f"k{next(_names)}",
-        }
+        said = {"choice": choice, "strength": 1 if choice in ("left", "right") else 0, "key": f"k{next(_names)}"}
         return self.json("/rate/answers", {"assignment": question["id"], **said, **more})
 
     def _seen(self, response: httpx.Response) -> httpx.Response:
@@ -115,9 +111,7 @@ class World:
         return self.browser_of(add_rater(self.store, self.study.id, name, role="reviewer"))
 
 
-def make_study(
-    store: Store, pairs: int = 6, plan: Plan = QUIET, name: str = "tutoring", **shown: Any
-) -> Study:
+def make_study(store: Store, pairs: int = 6, plan: Plan = QUIET, name: str = "tutoring", **shown: Any) -> Study:
     """A study whose secrets can be recognised if they leak."""
     study = create_study(store, name, plan=plan, presentation=Presentation(**shown))
     prompts, completions, comparisons = records(pairs)
@@ -131,13 +125,7 @@ def add_known(store: Store, study: Study, pool: str, count: int = 2) -> None:
     """Questions with a known answer, which is b: the text that begins with "good"."""
     prompts, completions, comparisons = records(count, 1_000 if pool == "gold" else 2_000)
     items = [
-        replace(
-            Item.of(c),
-            key=f"ITEM-KEY/{pool}/{c.id}",
-            pool=pool,
-            gold="b",
-            explanation="Because *good* is good.",
-        )
+        replace(Item.of(c), key=f"ITEM-KEY/{pool}/{c.id}", pool=pool, gold="b", explanation="Because *good* is good.")
         for c in comparisons
     ]
     add_items(store, study.id, prompts, completions, items)

@@ -4,14 +4,7 @@ import pytest
 from offenders import for_each
 from starlette.routing import Mount
 
-from tutelage.people import (
-    add_rater,
-    create_invite,
-    find_rater,
-    list_invites,
-    list_votes,
-    next_assignment,
-)
+from tutelage.people import add_rater, create_invite, find_rater, list_invites, list_votes, next_assignment
 from tutelage.people.grants import NewInvitation
 from tutelage.people.web.api.admitting import ROOT
 from tutelage.people.web.auth import csrf_token
@@ -64,11 +57,7 @@ def test_nobody_gets_in_beside_those_who_need_no_session() -> None:
 
 
 def address(route: Route) -> str:
-    return (
-        route.path.replace("{token}", "no-such-token")
-        .replace("{number}", "1")
-        .replace("{key:path}", "nothing")
-    )
+    return route.path.replace("{token}", "no-such-token").replace("{number}", "1").replace("{key:path}", "nothing")
 
 
 def request(browser: Browser, route: Route, **headers: str) -> int:

@@ -70,10 +70,7 @@ def pause(monkeypatch: pytest.MonkeyPatch) -> Amendment[Pause]:
 
 
 def test_its_command_has_a_flag_for_each_field_and_keeps_what_is_not_given(
-    pause: Amendment[Pause],
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    pause: Amendment[Pause], world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = commands.settings_of(pause)
     flags = {flag.names[0] for flag in flags_of(settings)}
@@ -163,10 +160,7 @@ def test_the_form_of_a_grant_shows_its_secret_once_and_its_api_creates_lists_and
     def page(call: Any, error: Any, secret: str) -> PlainTextResponse:
         return PlainTextResponse(error.field if error else secret, 400 if error else 200)
 
-    forms = (
-        creation_route(key, "/owner/keys", page),
-        revocation_route(key, "/owner/keys/melt", "key", "/owner/keys"),
-    )
+    forms = (creation_route(key, "/owner/keys", page), revocation_route(key, "/owner/keys/melt", "key", "/owner/keys"))
     api = tuple(operation_routes(key))
     monkeypatch.setattr(app, "ROUTES", (*app.ROUTES, *forms))
     monkeypatch.setattr(app, "API_ROUTES", (*app.API_ROUTES, *api))
@@ -192,9 +186,7 @@ def test_the_form_of_a_grant_shows_its_secret_once_and_its_api_creates_lists_and
     (listed,) = site.client.get(address, headers=headers).json()
     assert listed == {"id": 1, "room": "cellar"}
     for status in (200, 400):
-        assert (
-            site.client.post(f"{address}/revoke", json={"number": 1}, headers=headers).status_code == status
-        )
+        assert site.client.post(f"{address}/revoke", json={"number": 1}, headers=headers).status_code == status
     assert ACTORS[-1] == "program keys"
     assert list(operation_routes(dataclasses.replace(key, right=None))) == []
 
@@ -210,9 +202,7 @@ class Unclosed:
 
 
 def test_its_form_is_read_by_type_and_its_api_is_described_and_takes_its_right(
-    pause: Amendment[Pause],
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
+    pause: Amendment[Pause], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = amendment_route(pause, "/owner/pause", lambda call, error: PlainTextResponse(error.field, 400))  # type: ignore[union-attr]
     (api,) = operation_routes(pause)

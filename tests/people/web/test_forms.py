@@ -107,9 +107,7 @@ def test_a_name_that_cannot_be_one_is_told_beside_its_field(world: World, langua
 def test_what_was_written_and_ticked_stays(world: World) -> None:
     page = (
         world.owner()
-        .form(
-            "/owner/items", {"action": "overlap", "item": "ITEM-KEY/c2", "reason": "because", "overlap": "0"}
-        )
+        .form("/owner/items", {"action": "overlap", "item": "ITEM-KEY/c2", "reason": "because", "overlap": "0"})
         .text
     )
     assert re.findall(r'name="item" value="([^"]+)" checked', page) == ["ITEM-KEY/c2"]

@@ -31,9 +31,7 @@ def studies(lite: Store) -> tuple[Study, Study]:
 class Site:
     """A browser at a server with two studies; every cookie it is sent, it keeps and sends as browsers do."""
 
-    def __init__(
-        self, store: Store, studies: tuple[Study, Study], public: str = "", strips: str = ""
-    ) -> None:
+    def __init__(self, store: Store, studies: tuple[Study, Study], public: str = "", strips: str = "") -> None:
         self.store, self.strips = store, strips
         app = create_server([Served(store, study) for study in studies], public_url=public)
         self.http = TestClient(app, URL, follow_redirects=False)
@@ -103,9 +101,7 @@ def test_the_cookie_of_a_session_stays_below_its_study(lite: Store, studies: tup
 
 
 @pytest.mark.parametrize("role", ["rater", "reviewer", "owner"])
-def test_somebody_of_one_study_is_nobody_in_another(
-    lite: Store, studies: tuple[Study, Study], role: str
-) -> None:
+def test_somebody_of_one_study_is_nobody_in_another(lite: Store, studies: tuple[Study, Study], role: str) -> None:
     site = Site(lite, studies)
     member = add_rater(lite, studies[0].id, "Anna", role=role)  # type: ignore[arg-type]
     consent(lite, member.id)
@@ -116,10 +112,7 @@ def test_somebody_of_one_study_is_nobody_in_another(
             if route.who != "anyone" and "{" not in route.path and route.path != "/leave":
                 more = {"origin": URL, "x-csrf-token": csrf_token(session)}
                 status = site.http.request(
-                    route.method,
-                    root + route.path,
-                    headers=cookie | more,
-                    json={} if route.form == "json" else None,
+                    route.method, root + route.path, headers=cookie | more, json={} if route.form == "json" else None
                 ).status_code
                 assert status != 401 if known else status == 401
     assert site.get(f"/s/other-study/join/{create_invite(lite, studies[0].id).secret}").status_code == 404
@@ -127,9 +120,7 @@ def test_somebody_of_one_study_is_nobody_in_another(
     assert site.get(f"/s/tutoring/return/{session}").status_code == 200
 
 
-def test_the_front_page_lists_studies_for_their_members_only(
-    lite: Store, studies: tuple[Study, Study]
-) -> None:
+def test_the_front_page_lists_studies_for_their_members_only(lite: Store, studies: tuple[Study, Study]) -> None:
     def front() -> list[str]:
         page = site.get("/").text
         return [study.name for study in studies if study.name in page]
@@ -158,14 +149,7 @@ def test_a_forged_mark_of_membership_lists_nothing(lite: Store, studies: tuple[S
     site.http.cookies.clear()
     assert "tutoring" in site.http.get("/", headers={"cookie": f"{name}={value}"}).text
     number, _, code = value.partition(".")
-    for wrong in (
-        f"{int(number) + 1}.{code}",
-        f"{number}.{'0' * 64}",
-        number,
-        f"x.{code}",
-        "",
-        f"{number}.ä",
-    ):
+    for wrong in (f"{int(number) + 1}.{code}", f"{number}.{'0' * 64}", number, f"x.{code}", "", f"{number}.ä"):
         page = site.http.get("/", headers={"cookie": f"{name}={wrong}".encode()})
         assert page.status_code == 200
         assert "tutoring" not in page.text

@@ -55,10 +55,7 @@ def test_the_policy_forbids_what_is_inline_and_elsewhere() -> None:
 def test_a_method_that_is_not_meant_is_refused(world: World) -> None:
     for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
         assert world.client.request(method, "/rate").status_code == 405
-    assert (
-        world.client.request("POST", "/rate/recent", headers={"origin": "http://site.test"}).status_code
-        == 405
-    )
+    assert world.client.request("POST", "/rate/recent", headers={"origin": "http://site.test"}).status_code == 405
 
 
 def test_a_defect_tells_nothing_of_the_inside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +96,7 @@ def test_nothing_is_inline_or_from_elsewhere(source: Path) -> None:
     assert not re.findall(r"(?:https?:)?//(?!www\.w3\.org)[a-z0-9-]+\.[a-z]", code)
     if source.suffix == ".html":
         assert not re.search(r'<script(?![^>]*\b(?:src=|type="application/json"))', text)
-        sent = re.sub(
-            r"\{[{%].*?[%}]\}", "", text, flags=re.DOTALL
-        )  # without the names of arguments in the template
+        sent = re.sub(r"\{[{%].*?[%}]\}", "", text, flags=re.DOTALL)  # without the names of arguments in the template
         assert not re.search(r"\s(on[a-z]+|style)=", sent)
         assert "<style" not in text
 

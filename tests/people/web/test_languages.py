@@ -51,11 +51,7 @@ def speaks(browser: Browser, path: str, *wanted: str, choice: str = "") -> str:
     return browser.client.get(path, headers=headers).text.splitlines()[1]
 
 
-GERMAN, ARABIC, ENGLISH = (
-    '<html lang="de" dir="ltr">',
-    '<html lang="ar" dir="rtl">',
-    '<html lang="en" dir="ltr">',
-)
+GERMAN, ARABIC, ENGLISH = ('<html lang="de" dir="ltr">', '<html lang="ar" dir="rtl">', '<html lang="en" dir="ltr">')
 
 
 def test_the_study_the_rater_and_the_browser_decide_in_this_order(world: World) -> None:
@@ -91,9 +87,7 @@ def test_a_choice_is_remembered_by_the_browser_and_leads_back(world: World) -> N
     assert world.nobody().form("/language", {"language": "tlh", "to": "/"}).status_code == 400
 
 
-@pytest.mark.parametrize(
-    "place", ["https://evil.test/", "//evil.test", "/\\evil.test", "", "javascript:alert(1)"]
-)
+@pytest.mark.parametrize("place", ["https://evil.test/", "//evil.test", "/\\evil.test", "", "javascript:alert(1)"])
 def test_a_choice_leads_nowhere_else(world: World, place: str) -> None:
     reply = world.nobody().form("/language", {"language": "de", "to": place})
     assert reply.headers["location"] == "/"
@@ -126,9 +120,7 @@ def test_refusals_are_in_the_language_of_the_rater(world: World) -> None:
     set_languages(world.store, world.study.id, ("de",))
     rater = world.rater()
     assert rater.json("/rate/conversations/99/end", {}).status_code in (400, 404)
-    late = world.client.post(
-        "/rate/notes", json={"text": "x"}, headers=rater.headers(**{"x-csrf-token": "0"})
-    )
+    late = world.client.post("/rate/notes", json={"text": "x"}, headers=rater.headers(**{"x-csrf-token": "0"}))
     assert late.json()["error"].startswith("Diese Seite ist zu alt")
     for _ in range(6):
         question = rater.next()["question"]
@@ -163,14 +155,7 @@ def _said(store: Store, code: str, out: Path) -> dict[str, object]:
         assert rater.answer(question, choice, **{"key": choice, **more}).status_code == 200
     export_study(store, study.id, out)
     votes = [json.loads(line) for line in (out / "votes.jsonl").read_text().splitlines()]
-    vague = (
-        "created",
-        "sides",
-        "displayed",
-        "verdict",
-        "criteria",
-        "item",
-    )  # chance: the secret is the study's own
+    vague = ("created", "sides", "displayed", "verdict", "criteria", "item")  # chance: the secret is the study's own
     return {
         "votes": [{name: value for name, value in vote.items() if name not in vague} for vote in votes],
         "choices": [vote["displayed"]["choice"] for vote in votes],
@@ -206,10 +191,7 @@ def test_no_sentence_of_the_catalogue_is_in_english_on_owners_pages(world: World
     english = {
         message.id
         for message in catalogue(code)
-        if isinstance(message.id, str)
-        and " " in message.id
-        and "%(" not in message.id
-        and message.id not in same
+        if isinstance(message.id, str) and " " in message.id and "%(" not in message.id and message.id not in same
     }
     assert len(english) > 500
     headers = owner.headers(**{"accept-language": code})
@@ -217,9 +199,7 @@ def test_no_sentence_of_the_catalogue_is_in_english_on_owners_pages(world: World
         reply = owner.client.get(f"/owner{page}", headers=headers)
         assert reply.status_code == 200, page
         shown = unescape(re.sub(r"<script.*?</script>", "", reply.text, flags=re.S))
-        texts = {" ".join(text.split()) for text in re.split(r"<[^>]*>", shown)} | set(
-            re.findall(r'"([^"]*)"', shown)
-        )
+        texts = {" ".join(text.split()) for text in re.split(r"<[^>]*>", shown)} | set(re.findall(r'"([^"]*)"', shown))
         assert texts & english <= {Presentation().question}, page  # in a field to edit, as it is stored
 
 

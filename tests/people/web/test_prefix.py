@@ -34,13 +34,7 @@ def test_an_expression_with_quotes_and_a_condition_keeps_its_meaning() -> None:
 
 @pytest.mark.parametrize(
     ("address", "found"),
-    [
-        ("/a", "/r/a"),
-        ("//evil.test", "//evil.test"),
-        ("https://a.test", "https://a.test"),
-        ("", ""),
-        ("?x", "?x"),
-    ],
+    [("/a", "/r/a"), ("//evil.test", "//evil.test"), ("https://a.test", "https://a.test"), ("", ""), ("?x", "?x")],
 )
 def test_redirects_leave_other_sites_alone(address: str, found: str) -> None:
     assert rooted("/r", address) == found

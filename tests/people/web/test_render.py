@@ -59,9 +59,7 @@ def assert_harmless(html: str) -> Reader:
         elif name == "target":
             assert value == "_blank"
         elif name == "class":
-            assert all(
-                each.startswith("t-") or each in ("code", "plain", "not-shown") for each in value.split()
-            )
+            assert all(each.startswith("t-") or each in ("code", "plain", "not-shown") for each in value.split())
         else:
             assert name in HARMLESS, f"<{tag} {name}={value!r}>"
     assert "<!--" not in html
@@ -140,9 +138,7 @@ def test_a_hostile_text_is_harmless(probe: str) -> None:
 def test_markup_in_a_text_is_shown_as_it_was_written(probe: str) -> None:
     """A rater has to see that a model wrote a tag: it must not vanish."""
     shown = Reader(render(probe)).text
-    assert shown.replace("\n", "").strip() == probe.replace("\n", "").strip().replace("&gt;", ">").replace(
-        "&lt;", "<"
-    )
+    assert shown.replace("\n", "").strip() == probe.replace("\n", "").strip().replace("&gt;", ">").replace("&lt;", "<")
 
 
 @given(st.text(max_size=300))
@@ -173,26 +169,12 @@ def test_markdown_is_formatted() -> None:
     html = render(
         "# Title\n\nA *word* and **two**\nnext line\n\n1. one\n2. two\n\n> said\n\n| a | b |\n|---|---|\n| 1 | 2 |"
     )
-    for piece in (
-        "<h3>Title</h3>",
-        "<em>word</em>",
-        "<strong>two</strong><br>",
-        "<ol>",
-        "<blockquote>",
-        "<td>2</td>",
-    ):
+    for piece in ("<h3>Title</h3>", "<em>word</em>", "<strong>two</strong><br>", "<ol>", "<blockquote>", "<td>2</td>"):
         assert piece in html
 
 
 def test_headings_stay_below_those_of_the_page() -> None:
-    assert Reader(render("\n\n".join(f"{'#' * n} x" for n in range(1, 7)))).tags == [
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "h6",
-        "h6",
-    ]
+    assert Reader(render("\n\n".join(f"{'#' * n} x" for n in range(1, 7)))).tags == ["h3", "h4", "h5", "h6", "h6", "h6"]
 
 
 def test_code_is_coloured_and_complete() -> None:
@@ -269,25 +251,7 @@ def test_a_very_long_text_is_shown_as_it_is() -> None:
 
 @for_each(
     [
-        *(
-            "[",
-            "*",
-            "**a *b",
-            "$a",
-            "\\(",
-            "\\[\n",
-            "![",
-            "`",
-            "~",
-            "_a",
-            "<",
-            "&#",
-            ">",
-            "- ",
-            "|",
-            "[a](",
-            "x\n",
-        ),
+        *("[", "*", "**a *b", "$a", "\\(", "\\[\n", "![", "`", "~", "_a", "<", "&#", ">", "- ", "|", "[a](", "x\n"),
         *("\t", "$$\n", "1. ", "<a ", "]("),
     ]
 )

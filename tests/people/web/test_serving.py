@@ -122,11 +122,7 @@ def _cpu_seconds(pid: int) -> float:
 def _heavy_libraries(pid: int) -> list[str]:
     """What a running server has loaded of the things that it must do without."""
     maps = Path(f"/proc/{pid}/maps").read_text()
-    return [
-        name
-        for name in ("torch", "transformers", "safetensors", "tokenizers", "pyarrow")
-        if f"/{name}/" in maps
-    ]
+    return [name for name in ("torch", "transformers", "safetensors", "tokenizers", "pyarrow") if f"/{name}/" in maps]
 
 
 def test_an_acknowledged_answer_survives_a_kill(made: Path) -> None:
@@ -192,9 +188,7 @@ def test_simulated_raters_answer_everything_over_http(made: Path, folder: Path, 
         check=False,
     )
     assert simulated.returncode == 0
-    assert all(line.startswith("answers") for line in simulated.stderr.splitlines()), (
-        "nothing but its progress"
-    )
+    assert all(line.startswith("answers") for line in simulated.stderr.splitlines()), "nothing but its progress"
     assert "24 answers" in simulated.stdout
     store = open_store(made / "study.sqlite")
     study = open_study(store)
@@ -214,9 +208,7 @@ def test_simulated_raters_answer_everything_over_http(made: Path, folder: Path, 
     status, out, _ = run(capsys, "export", made, "--out", folder / "out", *kinds)
     assert status == 0
     assert "24 judgements = " in out
-    numbers = [
-        int(n) for n in re.findall(r"(\d+) [a-z_]+(?: \+|$)", out.splitlines()[1].split(" = ")[1], re.M)
-    ]
+    numbers = [int(n) for n in re.findall(r"(\d+) [a-z_]+(?: \+|$)", out.splitlines()[1].split(" = ")[1], re.M)]
     assert sum(numbers) == 24
     status, out, _ = run(capsys, "import", folder / "copy", folder / "out")
     assert status == 0
@@ -225,9 +217,7 @@ def test_simulated_raters_answer_everything_over_http(made: Path, folder: Path, 
     copy.close()
 
 
-def test_making_a_study_again_adds_what_is_new(
-    folder: Path, pairs: Path, made: Path, capsys: Captured
-) -> None:
+def test_making_a_study_again_adds_what_is_new(folder: Path, pairs: Path, made: Path, capsys: Captured) -> None:
     more = folder / "more.jsonl"
     more.write_text(pairs.read_text() + json.dumps({"prompt": "New?", "chosen": "x", "rejected": "y"}) + "\n")
     status, out, _ = run(capsys, "init", made, "--from-pairs", more)
@@ -244,9 +234,7 @@ def test_the_labels_of_ready_pairs_cannot_be_guessed(made: Path) -> None:
 
 def test_golds_and_practice_come_with_their_explanations(folder: Path, pairs: Path, capsys: Captured) -> None:
     known = folder / "known.jsonl"
-    known.write_text(
-        json.dumps({"prompt": "2+2?", "chosen": "4", "rejected": "5", "explanation": "Count."}) + "\n"
-    )
+    known.write_text(json.dumps({"prompt": "2+2?", "chosen": "4", "rejected": "5", "explanation": "Count."}) + "\n")
     guidelines = folder / "rules.md"
     guidelines.write_text("# Rules")
     status, _, err = run(
@@ -378,15 +366,11 @@ def test_the_status_tells_of_quotas_that_the_items_cannot_fill(made: Path, capsy
     store = open_store(made / "study.sqlite")
     add_rater(store, open_study(store).id, "anna", quota=20)
     store.close()
-    assert re.search(
-        r"quotas +ask for 1\d more answers, and the items take 12", run(capsys, "status", made)[1]
-    )
+    assert re.search(r"quotas +ask for 1\d more answers, and the items take 12", run(capsys, "status", made)[1])
 
 
 def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Captured) -> None:
-    status, out, _ = run(
-        capsys, "invite", made, "--url", "https://rate.example.org/", "--uses", "3", "--note", "class"
-    )
+    status, out, _ = run(capsys, "invite", made, "--url", "https://rate.example.org/", "--uses", "3", "--note", "class")
     assert status == 0
     assert out.startswith("https://rate.example.org/join/")
     store = open_store(made / "study.sqlite")
@@ -400,9 +384,7 @@ def test_links_for_raters_owners_and_those_who_come_back(made: Path, capsys: Cap
     (made / "names.txt").write_text("ANNA\n\nZoë\n")
     status, out, _ = run(capsys, "invite", made, "--names", made / "names.txt", "--url", "https://x.org/")
     assert status == 0
-    assert re.fullmatch(
-        r"name,link\nanna,https://x\.org/return/[\w-]{43}\nZoë,https://x\.org/return/[\w-]{43}\n", out
-    )
+    assert re.fullmatch(r"name,link\nanna,https://x\.org/return/[\w-]{43}\nZoë,https://x\.org/return/[\w-]{43}\n", out)
     assert run(capsys, "invite", made, "--names", made / "nothing.txt")[0] == 2
     store.close()
 
@@ -413,9 +395,7 @@ def test_a_server_with_a_sender_mails_links_from_the_page_of_a_rater(
     url, came = mailbox
     store = open_store(made / "study.sqlite")
     study = open_study(store).id
-    rater, owner = (
-        add_rater(store, study, name, role=role) for name, role in (("zoë", "rater"), ("boss", "owner"))
-    )
+    rater, owner = (add_rater(store, study, name, role=role) for name, role in (("zoë", "rater"), ("boss", "owner")))
     session = start_session(store, owner.id)
     cookie = f"{cookie_name(store, secure=False)}={session}"
     store.close()
@@ -423,9 +403,7 @@ def test_a_server_with_a_sender_mails_links_from_the_page_of_a_rater(
         assert url not in told
         fields = {"csrf": csrf_token(session), "email": "zoe@x.org"}
         sent = httpx.post(
-            f"{address}/owner/raters/{rater.id}/mail",
-            data=fields,
-            headers={"cookie": cookie, "origin": address},
+            f"{address}/owner/raters/{rater.id}/mail", data=fields, headers={"cookie": cookie, "origin": address}
         )
     assert "A link was mailed to zoe@x.org" in sent.text
     (letter,) = came
@@ -454,12 +432,7 @@ def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
     assert "/return/" not in out + err
     status, out, _ = run(capsys, "invite", made, "--rater", "anna", "--email", "anna@y.org", *mail)
     assert (status, came[2]["To"], "/return/" in out) == (0, "anna@y.org", False)
-    for rows in (
-        "name,email\nAnna,\n",
-        "name,email\nAnna,a@x.org\nanna,b@x.org\n",
-        "Anna\n",
-        "name,email\nA,a\n",
-    ):
+    for rows in ("name,email\nAnna,\n", "name,email\nAnna,a@x.org\nanna,b@x.org\n", "Anna\n", "name,email\nA,a\n"):
         names.write_text(rows)
         assert run(capsys, "invite", made, "--names", names, *mail)[0] == 2
     assert run(capsys, "invite", made, "--names", names, *mail[:2])[0] == 2
@@ -486,10 +459,7 @@ def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
             "ready pairs, --golds and --training have two answers each",
         ),
         ("init x --prompts b.jsonl --model m --kind ranking --answers 7", "shows 2 to 6 answers at a time"),
-        (
-            "init x --from-pairs a.jsonl --kind guess",
-            "no kind of question “guess”; a study is of kind pair, ranking",
-        ),
+        ("init x --from-pairs a.jsonl --kind guess", "no kind of question “guess”; a study is of kind pair, ranking"),
         ("init x --prompts b.jsonl --model m --answers 3", "a study that compares pairs shows 2 answers"),
         ("init x --from-pairs nowhere.jsonl", "nowhere.jsonl"),
         ("simulate nowhere --gold x", "There is no database"),
@@ -498,11 +468,7 @@ def test_links_are_mailed_to_a_list_and_one_that_fails_keeps_up_no_other(
     ],
 )
 def test_mistakes_are_told_in_a_sentence(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
-    words: str,
-    message: str,
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, words: str, message: str
 ) -> None:
     monkeypatch.chdir(folder)
     try:
@@ -534,25 +500,13 @@ def test_the_overview_lists_every_command(capsys: Captured) -> None:
     assert run(capsys)[1] == out
 
 
-def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(
-    folder: Path, capsys: Captured
-) -> None:
+def test_a_table_of_votes_is_imported_as_the_command_line_says_or_not_at_all(folder: Path, capsys: Captured) -> None:
     votes, made = folder / "votes.csv", folder / "imported"
     votes.write_text(
         "instruction,input,output_1,output_2,label,annotator\n"
         "Add,1 and 2,3,12,1,Anna\nAdd,1 and 2,3,12,2,bert\nSay,hello,hi,hallo,0,ANNA\n"
     )
-    columns = (
-        "--prompt",
-        "instruction",
-        "input",
-        "--a",
-        "output_1",
-        "--b",
-        "output_2",
-        "--rater",
-        "annotator",
-    )
+    columns = ("--prompt", "instruction", "input", "--a", "output_1", "--b", "output_2", "--rater", "annotator")
     words = ("--choice", "1=a", "--choice", "2=b")
     status, _, err = run(capsys, "import", made, votes, *columns, "--choice-column", "label", *words)
     assert status == 2

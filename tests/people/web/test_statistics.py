@@ -133,18 +133,14 @@ def test_agreement_and_reliability_are_those_of_the_votes(lite: Store) -> None:
         (statistics.raw, counted),
     ):
         expected = pair_agreement(
-            Votes.of(
-                [v.item for v in votes], [v.rater for v in votes], [v.verdict for v in votes], ("a", "b")
-            )
+            Votes.of([v.item for v in votes], [v.rater for v in votes], [v.verdict for v in votes], ("a", "b"))
         )
         assert found.value == pytest.approx(expected.value)
         assert (found.items, found.pairs) == (expected.items, expected.pairs)
     labelled = label_study(lite, study.id, Selection(use_strength=False))
     for rater in raters:
         if rater.name in labelled.labels.accuracy:
-            assert statistics.raters[rater.id].reliability == pytest.approx(
-                labelled.labels.accuracy[rater.name]
-            )
+            assert statistics.raters[rater.id].reliability == pytest.approx(labelled.labels.accuracy[rater.name])
     sure = sum(max(row.label.p_first, 1 - row.label.p_first) > 0.9 for row in labelled.rows)
     decided = {row.question.key for row in labelled.rows}
     assert abs(statistics.effective - sure) <= len({v.item for v in counted} - decided)
@@ -157,20 +153,14 @@ def test_left_ties_days_and_medians_are_counts(lite: Store) -> None:
     statistics = compute(BallotBox(lite, study.id).open(), raters, lite.now())
     votes = [v for v in list_votes(lite, study.id) if not v.repeat and v.verdict != "skip"]
     decided = [v for v in votes if v.verdict in ("a", "b")]
-    assert statistics.left.value == pytest.approx(
-        sum(v.displayed["choice"] == "left" for v in decided) / len(decided)
-    )
+    assert statistics.left.value == pytest.approx(sum(v.displayed["choice"] == "left" for v in decided) / len(decided))
     production = [v for v in votes if v.pool == "production"]
     assert statistics.ties.value == pytest.approx(
         sum(v.verdict in ("tie", "both_bad") for v in production) / len(production)
     )
     assert sum(statistics.by_day) == statistics.by_day[-1] == len(list_votes(lite, study.id))
     for rater in raters:
-        times = [
-            v.active_ms
-            for v in list_votes(lite, study.id)
-            if v.rater == rater.name and v.active_ms is not None
-        ]
+        times = [v.active_ms for v in list_votes(lite, study.id) if v.rater == rater.name and v.active_ms is not None]
         assert statistics.raters[rater.id].median_ms == pytest.approx(float(np.median(times)))
 
 
@@ -223,9 +213,7 @@ def test_rankings_are_counted_by_their_pairs(lite: Store) -> None:
     assert statistics.left.value == pytest.approx(sum(ahead) / 6)  # of two, the one that was displayed first
 
 
-def test_a_keeper_never_shows_what_is_over_where_it_is_quick(
-    lite: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keeper_never_shows_what_is_over_where_it_is_quick(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tutelage.people.statistics.cache.PROMPT_SECONDS", 1_000.0)
     study = study_of(lite, 4)
     keeper = Keeper(lite)
@@ -253,9 +241,7 @@ def test_a_keeper_does_not_keep_a_page_waiting_where_it_is_slow(lite: Store) -> 
     assert not again.running  # it rests ten times as long as it worked
 
 
-def test_a_failure_is_shown_and_not_repeated_at_every_look(
-    lite: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_shown_and_not_repeated_at_every_look(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(lite, make_study(lite, 1, name="failing"))
 
     def fail(*_: object) -> None:
@@ -271,9 +257,7 @@ def matches(wins: dict[tuple[str, str], tuple[int, int, int]]) -> tuple[Match, .
 
 
 def test_the_leaderboard_orders_by_strength_and_counts_what_is_there() -> None:
-    board = leaderboard(
-        matches({("m1", "m2"): (80, 20, 10), ("m2", "m3"): (70, 30, 10), ("m1", "m1"): (5, 5, 5)})
-    )
+    board = leaderboard(matches({("m1", "m2"): (80, 20, 10), ("m2", "m3"): (70, 30, 10), ("m1", "m1"): (5, 5, 5)}))
     (group,) = board.groups
     assert [standing.name for standing in group] == ["m1", "m2", "m3"]
     assert [(s.won, s.lost, s.tied) for s in group] == [(80, 20, 10), (90, 110, 20), (30, 70, 10)]

@@ -85,9 +85,7 @@ def show(store: Store, turn: Turn, models: Scripted) -> list[dict[str, Any]]:
 
 def test_pieces_go_out_as_they_come_and_the_turn_becomes_a_question(lite: Store) -> None:
     turn = said(lite, "Why?")
-    models = Scripted.of(
-        one=saying("On", 0.001, "e *says* ", 0.001, "<b", 0.001, ">so</b>"), two=echoing("Two")
-    )
+    models = Scripted.of(one=saying("On", 0.001, "e *says* ", 0.001, "<b", 0.001, ">so</b>"), two=echoing("Two"))
     seen = show(lite, turn, models)
     assert texts(seen) == sides(turn, "One *says* <b>so</b>", "Two says: Why?")
     html = {event["side"]: event["html"] for event in seen if "html" in event}
@@ -209,9 +207,7 @@ def test_a_model_that_refuses_is_not_asked_again(lite: Store) -> None:
     assert len(models.models["one"].asked) == 1
 
 
-def test_a_model_that_is_not_there_or_breaks_is_told_as_silence(
-    lite: Store, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_that_is_not_there_or_breaks_is_told_as_silence(lite: Store, caplog: pytest.LogCaptureFixture) -> None:
     turn = said(lite)
     assert show(lite, turn, Scripted.of(two=saying("fine")))[-1] == {"failed": streams.SILENT}
     assert "There is no model one here" in caplog.text
@@ -275,9 +271,7 @@ class Page:
             "cookie": f"{cookie}={session}", "x-csrf-token": csrf_token(session),
         }  # fmt: skip
 
-    async def request(
-        self, method: str, path: str, body: bytes = b""
-    ) -> tuple[int, list[tuple[float, bytes]]]:
+    async def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, list[tuple[float, bytes]]]:
         """The status, and each piece of the body with the time at which it came."""
         scope = {
             "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
@@ -330,9 +324,7 @@ def test_fifty_raters_talk_at_once(folder: Path) -> None:
         conversation = None
         for turn in range(2 if number < 10 else 1):
             text = f"message {turn} of {number}"
-            sent = await page.post(
-                "/rate/messages", {"conversation": conversation, "text": text, "key": text}
-            )
+            sent = await page.post("/rate/messages", {"conversation": conversation, "text": text, "key": text})
             conversation = sent["conversation"]
             status, pieces = await page.request("GET", f"/rate/turns/{sent['turn']}")
             bodies.extend(piece for _, piece in pieces)
@@ -341,10 +333,7 @@ def test_fifty_raters_talk_at_once(folder: Path) -> None:
             reply = await page.post("/rate/next", {"besides": []})
             question = reply["question"]
             bodies.append(json.dumps(reply).encode())
-            assert sorted(r["text"] for r in question["responses"]) == [
-                f"Alpha says: {text}",
-                f"Beta says: {text}",
-            ]
+            assert sorted(r["text"] for r in question["responses"]) == [f"Alpha says: {text}", f"Beta says: {text}"]
             side = ["left", "right"][question["responses"][1]["text"].startswith("Alpha")]
             answer = {"assignment": question["id"], "choice": side, "strength": 1, "key": f"vote {text}"}
             await page.post("/rate/answers", answer)

@@ -89,12 +89,7 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     templating.templates.cache_clear()
 
 
-OWNERS_WORDS = {
-    "question": "⟦Which?⟧",
-    "guidelines": "⟦Rules⟧",
-    "criteria": ("⟦clear⟧",),
-    "spans": ("⟦fact⟧",),
-}
+OWNERS_WORDS = {"question": "⟦Which?⟧", "guidelines": "⟦Rules⟧", "criteria": ("⟦clear⟧",), "spans": ("⟦fact⟧",)}
 
 
 def pages(lite: Store) -> Iterator[str]:
@@ -114,9 +109,7 @@ def pages(lite: Store) -> Iterator[str]:
         yield world.nobody().form(f"/join/{token}", {"name": "⟦anna⟧"}).text
         world.nobody().form(f"/join/{token}", {"name": f"⟦bert⟧ {limit}"})
         yield world.nobody().get(f"/join/{token}").text
-    yield (
-        world.nobody().get(f"/join/{create_invite(lite, study.id, NewInvitation(role='owner')).secret}").text
-    )
+    yield (world.nobody().get(f"/join/{create_invite(lite, study.id, NewInvitation(role='owner')).secret}").text)
     yield world.nobody().get("/join/nothing", **german).text
     new = add_rater(lite, study.id, "⟦new⟧")
     yield world.nobody().get(f"/return/{personal_link(lite, new.id)}").text

@@ -73,9 +73,7 @@ def test_what_is_installed_from_the_wheel_serves_its_pages(wheel: Path, tmp_path
     pairs.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
     study, votes = tmp_path / "study", tmp_path / "votes.csv"
     votes.write_text("rater,item,choice\n" + "".join(f"r{n % 3},i{n // 3},{n % 2}\n" for n in range(24)))
-    commands = (
-        f"collect init {study} --from-pairs {pairs} , collect export {study} --out {tmp_path / 'exported'}"
-    )
+    commands = f"collect init {study} --from-pairs {pairs} , collect export {study} --out {tmp_path / 'exported'}"
     made = subprocess.run(
         [sys.executable, "-m", "stranger", *commands.split(), ",", "raters", str(votes)],
         cwd=installed,

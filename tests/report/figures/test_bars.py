@@ -6,16 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutelage.report.figures import (
-    Axis,
-    BarChart,
-    Rule,
-    ValueBar,
-    column_strip,
-    draw,
-    interval_strip,
-    parts_strip,
-)
+from tutelage.report.figures import Axis, BarChart, Rule, ValueBar, column_strip, draw, interval_strip, parts_strip
 from tutelage.report.figures.bars import bar_scale
 
 from .reading import NAN, PIXEL, pixels, with_class

@@ -37,9 +37,7 @@ def test_runs_are_the_stretches_without_a_gap() -> None:
 
 
 def test_hovering_tells_every_value_of_every_line() -> None:
-    chart = Chart(
-        "c", (Series((1, 2, 3), (0.25, 0.5, NAN), "a"), Series((1, 3), (7.0, 8.0), "b")), Axis("step")
-    )
+    chart = Chart("c", (Series((1, 2, 3), (0.25, 0.5, NAN), "a"), Series((1, 3), (7.0, 8.0), "b")), Axis("step"))
     assert titles(drawn(chart)) == ["step 1\na 0.25\nb 7", "step 2\na 0.5", "step 3\nb 8"]
 
 
@@ -74,13 +72,9 @@ def test_more_is_higher_and_later_is_further_right() -> None:
 
 
 @given(st.lists(st.tuples(wild, wild), min_size=1, max_size=30), st.booleans(), st.booleans())
-def test_everything_drawn_is_inside_the_plot(
-    points: list[tuple[float, float]], log: bool, dots: bool
-) -> None:
+def test_everything_drawn_is_inside_the_plot(points: list[tuple[float, float]], log: bool, dots: bool) -> None:
     x, y = (tuple(column) for column in zip(*points, strict=True))
-    chart = Chart(
-        "c", (Series(x, y, "s", mark="points" if dots else "line"),), x=Axis(log=log), y=Axis(log=log)
-    )
+    chart = Chart("c", (Series(x, y, "s", mark="points" if dots else "line"),), x=Axis(log=log), y=Axis(log=log))
     at, root = frame(chart), drawn(chart)
     places = [place for path in with_class(root, "line") for place in pixels(path)]
     places += [(float(c.get("cx", "")), float(c.get("cy", ""))) for c in with_class(root, "point")]
@@ -127,9 +121,7 @@ def test_a_band_lies_around_its_line() -> None:
 
 
 def test_rules_stand_where_they_say_and_widen_the_axis() -> None:
-    chart = Chart(
-        "c", (Series((0.0, 1.0), (0.2, 0.3), "s"),), rules=(Rule(0.9, "ceiling"), Rule(0.5, axis="x"))
-    )
+    chart = Chart("c", (Series((0.0, 1.0), (0.2, 0.3), "s"),), rules=(Rule(0.9, "ceiling"), Rule(0.5, axis="x")))
     at, root = frame(chart), drawn(chart)
     level, upright = (pixels(path) for path in with_class(root, "rule") if path.tag == "path")
     assert [at.y.invert(y) for _, y in level] == pytest.approx([0.9, 0.9], abs=0.01)
@@ -195,8 +187,6 @@ def test_bars_are_as_high_as_their_counts_and_none_crosses_zero() -> None:
 
 def test_several_runs_share_one_chart() -> None:
     runs = {"kl 0.05": (0.1, 0.5, 0.9), "kl 0": (0.1, 0.8, 0.2)}
-    chart = Chart(
-        "gold", tuple(Series((0, 1, 2), y, name, colour=i) for i, (name, y) in enumerate(runs.items()))
-    )
+    chart = Chart("gold", tuple(Series((0, 1, 2), y, name, colour=i) for i, (name, y) in enumerate(runs.items())))
     at, lines = frame(chart), strokes(chart)
     assert [[round(at.y.invert(y), 2) for _, y in line] for line in lines] == [list(y) for y in runs.values()]

@@ -41,9 +41,7 @@ def test_names_keep_the_order_of_their_lines_and_stay_at_them_where_there_is_roo
 
 def test_scattered_names_do_not_meet_while_there_is_room() -> None:
     points = [(0.2, 0.5), (0.21, 0.5), (0.5, 0.9), (0.52, 0.88), (0.9, 0.1)]
-    series = tuple(
-        Series((x,), (y,), f"point {i}", mark="points", colour=i) for i, (x, y) in enumerate(points)
-    )
+    series = tuple(Series((x,), (y,), f"point {i}", mark="points", colour=i) for i, (x, y) in enumerate(points))
     placed = named(draw(Chart("Test", series, Axis("x", low=0.0, high=1.0), Axis("y"), names="points")))
     boxes = [(x, y, 6.2 * len(name)) for x, y, name in placed]
     for (x, y, width), (u, v, other) in combinations(boxes, 2):

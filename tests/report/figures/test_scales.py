@@ -22,9 +22,7 @@ def test_a_linear_scale_has_an_inverse(low: float, span: float, share: float) ->
 
 
 @given(positive, st.floats(1.01, 1e6), st.floats(0, 1))
-def test_a_log_scale_has_an_inverse_and_turns_factors_into_distances(
-    low: float, ratio: float, share: float
-) -> None:
+def test_a_log_scale_has_an_inverse_and_turns_factors_into_distances(low: float, ratio: float, share: float) -> None:
     scale = Scale(low, low * ratio, 200, 10, log=True)
     value = low * ratio**share
     assert scale.invert(scale(value)) == pytest.approx(value, rel=1e-6)

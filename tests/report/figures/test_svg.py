@@ -65,9 +65,7 @@ def test_colours_can_be_told_from_their_ground_in_every_scheme() -> None:
             assert contrast(scheme[series], scheme["panel"]) >= 3, (series, scheme)
 
 
-def test_a_file_is_well_formed_has_its_own_colours_for_light_and_dark_and_nothing_that_needs_a_pointer() -> (
-    None
-):
+def test_a_file_is_well_formed_has_its_own_colours_for_light_and_dark_and_nothing_that_needs_a_pointer() -> None:
     written = standalone(draw(CHART))
     root = ET.fromstring(written)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"

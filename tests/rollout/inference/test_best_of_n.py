@@ -64,11 +64,7 @@ def kl_by_enumeration(p, scores, n):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_no_score_takes_best_of_n_further_than_the_bound(n):
-    for p, scores in [
-        ([0.5, 0.3, 0.2], [0, 1, 2]),
-        ([0.1, 0.2, 0.7], [2, 1, 0]),
-        ([0.25] * 4, [0, 1, 1, 2]),
-    ]:
+    for p, scores in [([0.5, 0.3, 0.2], [0, 1, 2]), ([0.1, 0.2, 0.7], [2, 1, 0]), ([0.25] * 4, [0, 1, 1, 2])]:
         assert kl_by_enumeration(p, scores, n) <= best_of_n_kl(n) + 1e-12
 
 

@@ -9,9 +9,7 @@ from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 from tutelage.rollout.inference.completion_records import records_of, sample_completions
 
-PROMPTS = [
-    Prompt(f"p{i}", user(text)) for i, text in enumerate(["Why?", "What is rain?", "Explain the sun."])
-]
+PROMPTS = [Prompt(f"p{i}", user(text)) for i, text in enumerate(["Why?", "What is rain?", "Explain the sun."])]
 ASKED = config.Sampling(temperature=0.9, max_new_tokens=10)
 
 

@@ -43,8 +43,7 @@ def test_what_is_streamed_is_what_is_said(tiny_model, family):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["Water.", "Two  words\n\nand lines", "Grüße, 水 and 🌧️ fall", "Us and User and \nUser in a line", ""],
+    "text", ["Water.", "Two  words\n\nand lines", "Grüße, 水 and 🌧️ fall", "Us and User and \nUser in a line", ""]
 )
 def test_any_text_arrives_as_it_is_and_in_pieces(tiny_model, monkeypatch, text):
     policy = load(tiny_model("llama"))
@@ -77,9 +76,7 @@ def test_what_does_not_fit_is_forgotten_from_the_beginning(tiny_model, monkeypat
 
     monkeypatch.setattr(conversation, "encode", record)
     start = (Message("system", "Be kind."),) if system else ()
-    turns = [
-        m for i in range(9) for m in (Message("user", f"Question {i}?"), Message("assistant", f"Answer {i}."))
-    ]
+    turns = [m for i in range(9) for m in (Message("user", f"Question {i}?"), Message("assistant", f"Answer {i}."))]
     messages = (*start, *turns, Message("user", "Last?"))
     reply(policy, messages, config.Sampling(max_new_tokens=10), seed=0, show=lambda text: None)
     kept = asked[-1]
@@ -87,9 +84,7 @@ def test_what_does_not_fit_is_forgotten_from_the_beginning(tiny_model, monkeypat
     assert kept[len(start)].role == "user", "an answer does not stand without its question"
     assert kept[len(start) :] == messages[-len(kept) + len(start) :], "what is kept is the end"
     assert len(original(kept, None, policy.tokenizer)[0]) + 10 <= 96
-    assert (
-        len(original((*start, *messages[-len(kept) + len(start) - 2 :]), None, policy.tokenizer)[0]) + 10 > 96
-    )
+    assert len(original((*start, *messages[-len(kept) + len(start) - 2 :]), None, policy.tokenizer)[0]) + 10 > 96
 
 
 @pytest.mark.parametrize("system", [(), (Message("system", "Be kind."),)])

@@ -111,9 +111,7 @@ def test_equal_answers_are_scored_once():
         scored.extend((one.prompt_id, one.answer) for one in completions)
         return stars(completions)
 
-    optimise_at_test_time(
-        ScriptedSampler(deaf), counting, PROMPTS, SearchSettings(rounds=3, width=4), SAMPLING, seed=0
-    )
+    optimise_at_test_time(ScriptedSampler(deaf), counting, PROMPTS, SearchSettings(rounds=3, width=4), SAMPLING, seed=0)
     revised = [pair for pair in scored if pair[1] == "x"]
     assert len(revised) == len(set(revised)) == 2, "one for each prompt, in three rounds of four"
 
@@ -161,12 +159,7 @@ def test_it_works_over_an_endpoint():
 
     with serving(model) as served:
         found = optimise_at_test_time(
-            HttpSampler(Endpoint(served.url, "m")),
-            stars,
-            PROMPTS,
-            SearchSettings(rounds=2, width=4),
-            SAMPLING,
-            seed=0,
+            HttpSampler(Endpoint(served.url, "m")), stars, PROMPTS, SearchSettings(rounds=2, width=4), SAMPLING, seed=0
         )
     assert [one.best.score for one in found] == [7.0, 7.0]
     limits = {asked["max_tokens"] for asked in served.asked}

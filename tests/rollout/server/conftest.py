@@ -15,10 +15,7 @@ def serve(tiny_model):
     with ExitStack() as stack:
 
         def found(*stubs, retries=0):
-            made = [
-                stub if isinstance(stub, VllmStub) else VllmStub(tiny_model("llama"), **stub)
-                for stub in stubs
-            ]
+            made = [stub if isinstance(stub, VllmStub) else VllmStub(tiny_model("llama"), **stub) for stub in stubs]
             served = [stack.enter_context(serving(stub)) for stub in made]
             urls = [one.url.removesuffix("/v1") for one in served]
             return connect(urls, retries=retries, wait=0.0), served

@@ -49,9 +49,7 @@ def commands(served):
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_after_every_handover_the_server_samples_from_the_new_weights(
-    serve, tiny_model, tmp_path, handover, family
-):
+def test_after_every_handover_the_server_samples_from_the_new_weights(serve, tiny_model, tmp_path, handover, family):
     """Two servers, three versions. Each is met once, in a group of its own, and no folder is written."""
     policy = policy_of(tiny_model(family))
     stubs = [TransferStub(tiny_model(family)) for _ in range(2)]
@@ -89,9 +87,7 @@ def test_what_is_being_written_is_kept_where_nobody_waits(serve, tiny_model, tmp
         ({"updating": True}, r"out of turn.*Restart it: its NCCL group cannot be used again"),
     ],
 )
-def test_a_server_that_does_not_take_the_weights_is_refused(
-    serve, tiny_model, tmp_path, handover, fault, told
-):
+def test_a_server_that_does_not_take_the_weights_is_refused(serve, tiny_model, tmp_path, handover, fault, told):
     """It goes on with what it has in any case, and is met anew the next time."""
     policy = policy_of(tiny_model("llama"))
     direct = handover(policy)

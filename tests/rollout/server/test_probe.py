@@ -58,19 +58,12 @@ def test_a_server_with_the_policys_weights_passes(serve, policy, temperature, sc
 def test_raw_log_probabilities_are_those_of_temperature_1(serve, policy):
     server = serve({"raw": True})[0][0]
     Probe(policy, 1.0).check(server)
-    with pytest.raises(
-        RolloutError, match=r"before the temperature of 0.7.*--logprobs-mode processed_logprobs"
-    ):
+    with pytest.raises(RolloutError, match=r"before the temperature of 0.7.*--logprobs-mode processed_logprobs"):
         Probe(policy, 0.7).check(server)
 
 
 @pytest.mark.parametrize(
-    ("fault", "named"),
-    [
-        ({"top_k": 5}, "top_k 5"),
-        ({"top_p": 0.6}, r"top_p 0\.6"),
-        ({"min_p": 0.2}, r"min_p 0\.2"),
-    ],
+    ("fault", "named"), [({"top_k": 5}, "top_k 5"), ({"top_p": 0.6}, r"top_p 0\.6"), ({"min_p": 0.2}, r"min_p 0\.2")]
 )
 def test_a_truncation_nobody_asked_for_is_named(serve, policy, fault, named):
     server = serve({"truncated": fault})[0][0]
@@ -80,7 +73,5 @@ def test_a_truncation_nobody_asked_for_is_named(serve, policy, fault, named):
 
 def test_another_model_is_refused(serve, policy, tmp_path):
     other = vllm_stub.VllmStub(tiny.save("llama", tmp_path, seed=1))
-    with pytest.raises(
-        RolloutError, match=r"nats from the policy's, where 0.0001 is allowed. It has other weights"
-    ):
+    with pytest.raises(RolloutError, match=r"nats from the policy's, where 0.0001 is allowed. It has other weights"):
         Probe(policy, 1.0).check(serve(other)[0][0])

@@ -13,11 +13,7 @@ def test_addresses_are_taken_apart():
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [
-        ("localhost:8000", "no address of a server"),
-        ("http://a,", "no address"),
-        ("http://a,http://a/v1", "twice"),
-    ],
+    [("localhost:8000", "no address of a server"), ("http://a,", "no address"), ("http://a,http://a/v1", "twice")],
 )
 def test_addresses_that_are_none(given, told):
     with pytest.raises(TutelageError, match=told):

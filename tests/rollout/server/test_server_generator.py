@@ -75,9 +75,7 @@ def test_a_stop_string_cuts_where_the_local_sampler_does(serve, policy, obeys, m
     text = max(free.texts, key=len)
     stop = config.Sampling(temperature=0.7, max_new_tokens=8, stop=(text[len(text) // 2],))
     if not obeys:
-        monkeypatch.setattr(
-            vllm_stub, "replace", lambda value, **changes: replace(value, **(changes | {"stop": ()}))
-        )
+        monkeypatch.setattr(vllm_stub, "replace", lambda value, **changes: replace(value, **(changes | {"stop": ()})))
     stopped = ServerGenerator(serve({})[0], policy).generate(PROMPTS, 2, stop, seed=1)
     cut = [row for row, text in enumerate(free.texts) if stop.stop[0] in text]
     assert cut

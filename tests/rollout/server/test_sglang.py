@@ -53,11 +53,7 @@ def test_an_answer_that_is_none(answer, error, told):
     [
         (SglangLoraHandover(), True, ["/load_lora_adapter"]),
         (SglangDiskHandover(), True, ["/update_weights_from_disk"]),
-        (
-            SglangDiskHandover(),
-            False,
-            ["/pause_generation", "/update_weights_from_disk", "/continue_generation"],
-        ),
+        (SglangDiskHandover(), False, ["/pause_generation", "/update_weights_from_disk", "/continue_generation"]),
     ],
 )
 def test_new_weights(handover, wait, paths):

@@ -64,10 +64,7 @@ def test_another_vocabulary_is_refused(served, tiny_model):
     ("answer", "told"),
     [
         ({"choices": [{"text": "well"}]}, "did not answer /v1/completions with the token ids"),
-        (
-            {"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [None]}}]},
-            "did not answer /v1/completions",
-        ),
+        ({"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [None]}}]}, "did not answer /v1/completions"),
         (400, "refused the request"),
         (500, "did not answer after 1 attempt"),
     ],

@@ -82,11 +82,7 @@ def test_every_setting_is_said_so_that_no_default_of_the_server_counts():
         ({"choices": [{"index": 0, "finish_reason": "abort"}]}, Unanswered, "aborted a request"),
         ({}, TutelageError, "did not answer as vLLM's"),
         ({"choices": []}, TutelageError, "with 2 responses"),
-        (
-            {"choices": [{"index": 0, "finish_reason": "stop", "token_ids": [1]}] * 2},
-            TutelageError,
-            "did not",
-        ),
+        ({"choices": [{"index": 0, "finish_reason": "stop", "token_ids": [1]}] * 2}, TutelageError, "did not"),
     ],
 )
 def test_an_answer_in_another_form_is_shown(said, error, told):

@@ -10,12 +10,7 @@ import tutelage as tt
 def served(tiny_model):
     """A server of a model without a chat template, whose weights may be changed."""
     with tt.serve(
-        model=tiny_model("llama"),
-        port=0,
-        name="tiny",
-        max_new_tokens=80,
-        max_body=20_000,
-        weight_updates=True,
+        model=tiny_model("llama"), port=0, name="tiny", max_new_tokens=80, max_body=20_000, weight_updates=True
     ) as server:
         yield server
 

@@ -16,9 +16,7 @@ PROMPTS = [(40, 41, 42), (9, 60, 61, 62, 63, 64), (7,), (40, 41, 43, 44)]
 def test_tokens_of_prompts_have_the_log_probabilities_of_the_policy(tiny_model, family, chunk, monkeypatch):
     monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", chunk)
     policy = load_policy(tiny_model(family), device="cpu")
-    found = scoring.score(
-        policy, [Scoring(prompt, top) for prompt, top in zip(PROMPTS, (0, 2, 3, 1), strict=True)]
-    )
+    found = scoring.score(policy, [Scoring(prompt, top) for prompt, top in zip(PROMPTS, (0, 2, 3, 1), strict=True)])
     assert found[2] == (), "nothing comes before the first token"
     for prompt, tokens, top in zip(PROMPTS, found, (0, 2, 3, 1), strict=True):
         assert tuple(token.token for token in tokens) == prompt[1:]

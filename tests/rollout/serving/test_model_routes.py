@@ -71,16 +71,12 @@ def test_a_completion_of_ids_is_the_rollout_of_the_policy(client, policy):
             assert len(top) in (2, 3), "the two likeliest tokens, and the one that was drawn"
             assert top[f"token_id:{token}"] == pytest.approx(logp, abs=1e-4)
         assert choice["finish_reason"] == ("stop" if rollout.terminated[index] else "length")
-        text = policy.tokenizer.decode(
-            tokens[: -1 if rollout.terminated[index] else None], skip_special_tokens=True
-        )
+        text = policy.tokenizer.decode(tokens[: -1 if rollout.terminated[index] else None], skip_special_tokens=True)
         assert choice["text"] == text
 
 
 def test_a_conversation_is_answered_in_the_plain_form(client, policy):
-    messages = [
-        {"role": "user", "content": [{"type": "text", "text": "What is "}, {"type": "text", "text": "rain?"}]}
-    ]
+    messages = [{"role": "user", "content": [{"type": "text", "text": "What is "}, {"type": "text", "text": "rain?"}]}]
     body = {"messages": messages, "max_tokens": 30, "seed": 5}
     found = posted(client, "/v1/chat/completions", body)
     prompt = encode(user("What is rain?"), None, policy.tokenizer)[0]
@@ -99,9 +95,7 @@ def test_a_conversation_is_answered_in_the_plain_form(client, policy):
 def test_the_pieces_of_streams_are_the_whole(client, detailed):
     more = {"logprobs": 1, "return_token_ids": True} if detailed else {}
     whole = posted(client, "/v1/completions", ASKED | {"n": 2} | more)
-    chunks = events(
-        client, "/v1/completions", ASKED | {"n": 2, "stream_options": {"include_usage": True}} | more
-    )
+    chunks = events(client, "/v1/completions", ASKED | {"n": 2, "stream_options": {"include_usage": True}} | more)
     assert chunks[-1]["usage"] == whole["usage"]
     assert chunks[-1]["choices"] == []
     for expected in whole["choices"]:
@@ -123,9 +117,7 @@ def test_the_pieces_of_streams_are_the_whole(client, detailed):
     if detailed:
         parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
         content = list(chain(*(part["content"] for part in parts if part)))
-        assert [c["token"] for c in content] == [
-            c["token"] for c in whole["choices"][0]["logprobs"]["content"]
-        ]
+        assert [c["token"] for c in content] == [c["token"] for c in whole["choices"][0]["logprobs"]["content"]]
         assert all(len(c["top_logprobs"]) == 2 for c in content)
 
 
@@ -149,15 +141,7 @@ def test_texts_are_scored_as_harnesses_ask(client, policy):
 
 
 def test_ids_in_ids_out_is_the_rollout_of_the_policy(client, policy):
-    params = {
-        "n": 3,
-        "temperature": 0.7,
-        "max_tokens": 9,
-        "seed": 11,
-        "logprobs": 0,
-        "detokenize": False,
-        "top_k": 0,
-    }
+    params = {"n": 3, "temperature": 0.7, "max_tokens": 9, "seed": 11, "logprobs": 0, "detokenize": False, "top_k": 0}
     body = {"request_id": "prompt 7", "token_ids": PROMPT, "sampling_params": params, "model": "tiny"}
     found = posted(client, "/inference/v1/generate", body)
     sampling = {"temperature": 0.7, "max_new_tokens": 9}
@@ -174,13 +158,7 @@ def test_ids_in_ids_out_is_the_rollout_of_the_policy(client, policy):
 
 def test_twenty_clients_at_once_get_what_each_gets_alone(client, served):
     bodies = [
-        ASKED
-        | {
-            "seed": seed,
-            "temperature": 0.5 + seed / 20,
-            "max_tokens": 5 + seed,
-            "prompt": [40 + seed % 3, 41],
-        }
+        ASKED | {"seed": seed, "temperature": 0.5 + seed / 20, "max_tokens": 5 + seed, "prompt": [40 + seed % 3, 41]}
         for seed in range(20)
     ]
     alone = [posted(client, "/v1/completions", body)["choices"] for body in bodies]
@@ -263,10 +241,7 @@ CHATS = [
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "this model reads nothing else"),
     ({"messages": [{"role": "user"}]}, "messages[0].content must be a text"),
     ({"messages": [{"role": "assistant", "content": "x"}]}, "ends with an assistant turn"),
-    (
-        {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]},
-        "tools is not supported",
-    ),
+    ({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]}, "tools is not supported"),
     ({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2}, "set logprobs to true"),
     ({"messages": [{"role": "user", "content": "x" * 400}]}, "room for 96 tokens"),
 ]
@@ -278,9 +253,7 @@ def test_conversations_that_cannot_be_answered_are_refused(client, body, reason)
 
 
 def test_other_refusals_have_their_status(client):
-    assert (
-        posted(client, "/v1/completions", ASKED | {"model": "gpt"}, 404)["error"]["code"] == "model_not_found"
-    )
+    assert posted(client, "/v1/completions", ASKED | {"model": "gpt"}, 404)["error"]["code"] == "model_not_found"
     long = {"prompt": "x" * 30_000}
     assert posted(client, "/v1/completions", long, 413)["error"]["code"] == "request_too_large"
     assert "POST" not in client.get("/v1/completions").json()["error"]["message"]

@@ -88,6 +88,4 @@ def test_a_server_that_is_never_started_can_be_closed(tiny_model):
     server = tt.serve(model=tiny_model("llama"), engine="plain", port=0)
     server.close()
     assert not server.service.worker.is_alive
-    assert servers.listen("127.0.0.1", 0).proto, (
-        "small answers are sent at once only on a socket that says it is TCP"
-    )
+    assert servers.listen("127.0.0.1", 0).proto, "small answers are sent at once only on a socket that says it is TCP"

@@ -78,9 +78,7 @@ def test_new_weights_arrive_and_are_named(served, trained, tmp_path, how, rank):
     for version in range(3):
         with torch.no_grad():
             for parameter in policy.parameters():
-                parameter.add_(
-                    0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(version))
-                )
+                parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(version)))
         rollout = rollout_of(servers, policy, sync, version)
         assert_of(rollout, policy)
         assert set(rollout.version[rollout.mask].tolist()) == {version}

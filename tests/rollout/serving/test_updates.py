@@ -48,18 +48,14 @@ def test_weights_from_disk_arrive_with_their_version(client, tiny_model):
         assert client.post("/resume").json() == {"status": "resumed"}
         choice = generated(client)
         assert_same(choice, folder)
-        assert choice["weight_versions"] == [
-            {"version": version, "start": 0, "end": len(choice["token_ids"])}
-        ]
+        assert choice["weight_versions"] == [{"version": version, "start": 0, "end": len(choice["token_ids"])}]
         assert client.get("/weight_info").json() == {"weight_version": version}
 
 
 def test_adapters_are_models_of_their_own(client, tiny_model, tmp_path):
     own = tiny_model("llama")
     first, second = (save_adapter(own, tmp_path / str(seed), seed=seed) for seed in (1, 2))
-    assert post(client, "/v1/load_lora_adapter", lora_name="policy", lora_path=first).text.startswith(
-        "Success"
-    )
+    assert post(client, "/v1/load_lora_adapter", lora_name="policy", lora_path=first).text.startswith("Success")
     assert_same(generated(client, "policy"), first)
     assert_same(generated(client), own)
     assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["tiny", "policy"]
@@ -68,9 +64,7 @@ def test_adapters_are_models_of_their_own(client, tiny_model, tmp_path):
     post(client, "/v1/load_lora_adapter", lora_name="policy", lora_path=second, load_inplace=True)
     assert_same(generated(client, "policy"), second)
     post(client, "/v1/unload_lora_adapter", lora_name="policy")
-    assert (
-        client.post("/inference/v1/generate", json={"token_ids": [1], "model": "policy"}).status_code == 404
-    )
+    assert client.post("/inference/v1/generate", json={"token_ids": [1], "model": "policy"}).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -79,19 +73,11 @@ def test_adapters_are_models_of_their_own(client, tiny_model, tmp_path):
         ("/pause?mode=keep", {}, "this server has wait and abort"),
         ("/collective_rpc", {"method": "sleep"}, "this server has reload_weights"),
         ("/collective_rpc", {"method": "reload_weights"}, "give the folder of a model"),
-        (
-            "/collective_rpc",
-            {"method": "reload_weights", "kwargs": {"weights_path": "/no/such"}},
-            "no model folder",
-        ),
+        ("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": "/no/such"}}, "no model folder"),
         ("/update_weight_version", {}, "must be a text or a whole number"),
         ("/v1/load_lora_adapter", {"lora_name": "x"}, "must be given"),
         ("/v1/load_lora_adapter", {"lora_name": "tiny", "lora_path": "x"}, "the name of the model itself"),
-        (
-            "/v1/load_lora_adapter",
-            {"lora_name": "x", "lora_path": "/no/such"},
-            "not the folder of a LoRA adapter",
-        ),
+        ("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "/no/such"}, "not the folder of a LoRA adapter"),
     ],
 )
 def test_updates_that_cannot_be_made_are_refused(client, tiny_model, path, body, reason):

@@ -123,9 +123,7 @@ def test_answers_that_begin_in_the_middle_of_others_change_nothing(worker_of):
     for job, inbox in zip(jobs, inboxes, strict=True):
         worker.submit([job], [inbox])
         inbox.results.queue or time.sleep(0.005)
-    found = [
-        [joined(pieces) for pieces in inbox.all(job.n)] for job, inbox in zip(jobs, inboxes, strict=True)
-    ]
+    found = [[joined(pieces) for pieces in inbox.all(job.n)] for job, inbox in zip(jobs, inboxes, strict=True)]
     same(found, alone)
 
 
@@ -184,9 +182,7 @@ def test_an_answer_that_comes_later_begins_at_once(worker_of, slow):
     first.results.get(timeout=PATIENCE)
     worker.submit([long_job(seed=1, streams=True)], [second])
     second.results.get(timeout=PATIENCE)
-    assert not any(piece.finish for piece in list(first.results.queue)), (
-        "the first one is still being written"
-    )
+    assert not any(piece.finish for piece in list(first.results.queue)), "the first one is still being written"
 
 
 def test_pausing_waits_or_aborts_and_what_waits_begins_after_it(worker_of, slow):

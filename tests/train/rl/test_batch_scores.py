@@ -95,9 +95,7 @@ def test_importance_weights_apply_to_the_surrogate_alone():
         prepare(recipe, one_token_each(cap, value=value), initial_state(recipe))[0] for cap in (None, 2.0)
     )
     assert torch.equal(plain.target, weighed.target)
-    torch.testing.assert_close(
-        weighed.advantage, plain.advantage * torch.tensor([[1 / 4], [2 / 3], [1.5], [2.0]])
-    )
+    torch.testing.assert_close(weighed.advantage, plain.advantage * torch.tensor([[1 / 4], [2 / 3], [1.5], [2.0]]))
     inside = recipe_of("shaping.missing_end=none", "samples=4", name="grpo")
     ref = one_token_each(None).ref_logp - 0.3
     silent = torch.zeros(4)

@@ -128,9 +128,7 @@ def test_nothing_is_kept_for_several_epochs_or_rounds_of_sampling(tiny_model, ch
 
 def test_a_resumed_run_keeps_the_same_activations(tiny_model, room):
     room(1e9)
-    whole, first = (
-        World(policy_of(tiny_model("llama")), recipe_of(*ONE_STEP, name="grpo"), steps=4) for _ in range(2)
-    )
+    whole, first = (World(policy_of(tiny_model("llama")), recipe_of(*ONE_STEP, name="grpo"), steps=4) for _ in range(2))
     metrics_of(whole)
     steps = first.train()
     for _ in range(2):
@@ -257,12 +255,7 @@ def test_a_larger_kl_coefficient_keeps_the_policy_nearer_to_the_reference(tiny_m
     """Over several steps: a single one has too much noise. Every kind is held to this on a table (tests/learn)."""
     found = []
     for coef in (0.001, 3.0):
-        changes = (
-            f"penalty.kind={kind}",
-            f"penalty.where={where}",
-            f"penalty.coef={coef}",
-            "shaping.missing_end=none",
-        )
+        changes = (f"penalty.kind={kind}", f"penalty.where={where}", f"penalty.coef={coef}", "shaping.missing_end=none")
         world = World(policy_of(tiny_model("gpt2")), recipe_of(*changes), steps=24, lr=1e-2)
         found.append(sum(told["kl/reference_k3"] for told in metrics_of(world)[-6:]))
     assert found[1] < 0.5 * found[0], found
@@ -308,9 +301,7 @@ def test_the_coefficient_of_ppo_penalty_follows_the_kl_after_the_update(tiny_mod
         ratio = torch.where(rows.mask, logp - rows.logp, 0.0)
         apart = float(torch.where(rows.mask, ratio.expm1() - ratio, 0.0).sum() / rows.mask.sum())
         assert told["kl/update"] == pytest.approx(apart, rel=1e-3, abs=1e-9)
-        assert told["kl/update"] != pytest.approx(told["kl/old"], rel=1e-2), (
-            "which is the mean on the way there"
-        )
+        assert told["kl/update"] != pytest.approx(told["kl/old"], rel=1e-2), "which is the mean on the way there"
         prices.append(told["surrogate/coef"])
         factor = 2.0 if apart > 0.015 else 0.5 if apart < 0.01 / 1.5 else 1.0
         assert world.state.surrogate_coef == pytest.approx(prices[-1] * factor)
@@ -442,9 +433,7 @@ def test_mixing_in_text_keeps_its_likelihood_up(tiny_model):
     found = []
     for coef in (0.0, 1.0):
         policy = policy_of(tiny_model("gpt2"))
-        recipe = recipe_of(
-            "penalty.coef=0.001", "shaping.missing_end=none", *([f"ptx={coef}"] if coef else [])
-        )
+        recipe = recipe_of("penalty.coef=0.001", "shaping.missing_end=none", *([f"ptx={coef}"] if coef else []))
         mix = PretrainingMix(policy, text, batch=8, coef=coef, seed=0) if coef else None
         before = mean_loss(policy, text, 1000)
         told = metrics_of(World(policy, recipe, steps=10, lr=1e-2, mix=mix))
@@ -485,22 +474,14 @@ def test_a_term_that_is_not_finite_is_named_and_no_weight_moves(tiny_model, monk
     ("function", "told"),
     [
         (lambda prompts, texts: [1.0] * (len(texts) - 1), r"returned 7 scores for 8 answers"),
-        (
-            lambda prompts, texts: [0.0] * 7 + [math.nan],
-            r"returned nan for answer 8 of 8 \('.*must be a finite number",
-        ),
+        (lambda prompts, texts: [0.0] * 7 + [math.nan], r"returned nan for answer 8 of 8 \('.*must be a finite number"),
         (lambda prompts, texts: [0.0] * 7 + ["good"], r"returned 'good' for answer 8 of 8"),
-        (
-            lambda prompts, texts: 1 / 0,
-            r"raised ZeroDivisionError: division by zero \(test_improve\.py:\d+\)",
-        ),
+        (lambda prompts, texts: 1 / 0, r"raised ZeroDivisionError: division by zero \(test_improve\.py:\d+\)"),
         (lambda prompts, texts: None, r"reward function broken .*NoneType"),
     ],
 )
 def test_a_reward_function_that_misbehaves_is_named(tiny_model, function, told):
-    world = World(
-        policy_of(tiny_model("llama")), recipe_of(), steps=1, reward=FunctionReward(function, "broken")
-    )
+    world = World(policy_of(tiny_model("llama")), recipe_of(), steps=1, reward=FunctionReward(function, "broken"))
     with pytest.raises(TutelageError, match=told):
         next(world.train())
 
@@ -523,9 +504,7 @@ def test_a_reward_function_sees_the_last_question_and_the_answer_and_may_return_
         seen.extend(zip(prompts, texts, strict=True))
         return np.array([len(text) for text in texts], dtype=np.float32)
 
-    world = World(
-        policy_of(tiny_model("qwen3")), recipe_of(), steps=1, reward=FunctionReward(reward, "length")
-    )
+    world = World(policy_of(tiny_model("qwen3")), recipe_of(), steps=1, reward=FunctionReward(reward, "length"))
     step = next(world.train())
     assert tuple(seen) == step.texts
     assert step.sample.score.tolist() == [float(len(text)) for _, text in seen]
@@ -542,9 +521,7 @@ def test_bfloat16_recomputes_the_old_log_probabilities(tiny_model, family, budge
     Other micro-batches may round otherwise, so the first ratio need not be 1 to the last digit.
     """
     policy = policy_of(tiny_model(family), dtype="bf16")
-    told = metrics_of(
-        World(policy, recipe_of("update.epochs=1", "update.minibatches=2"), steps=2, budget=budget)
-    )
+    told = metrics_of(World(policy, recipe_of("update.epochs=1", "update.minibatches=2"), steps=2, budget=budget))
     assert told[0]["sampler/mismatch"] < 0.05
     assert told[0]["ratio/max"] < 1.4
     assert all(math.isfinite(v) for v in told[1].values())

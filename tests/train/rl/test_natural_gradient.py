@@ -6,17 +6,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from simple_goal import expected, low_tokens
 from tiers import every_value
-from tiny_training import (
-    CPU,
-    PAD,
-    World,
-    assert_close,
-    assert_identical,
-    policy_of,
-    recipe_of,
-    snapshot,
-    some_rows,
-)
+from tiny_training import CPU, PAD, World, assert_close, assert_identical, policy_of, recipe_of, snapshot, some_rows
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -168,9 +158,7 @@ def test_the_whole_step_has_the_requested_kl(tiny_model, family, rank):
 @pytest.mark.parametrize(("family", "rank"), every_value(tiny.EVERY, (0, 2)))
 def test_after_a_step_with_search_the_bound_holds_and_the_objective_has_risen(tiny_model, family, rank):
     policy = policy_of(tiny_model(family), rank)
-    told, before, sample = one_step(
-        policy, natural("update.damping=1e-3", "critic=none", "advantage=RewardToGo")
-    )
+    told, before, sample = one_step(policy, natural("update.damping=1e-3", "critic=none", "advantage=RewardToGo"))
     apart = divergence(policy, sample, before)
     assert told["kl/old"] == pytest.approx(apart, rel=1e-2, abs=1e-7)
     assert 0 < apart <= 0.01
@@ -182,9 +170,7 @@ def test_after_a_step_with_search_the_bound_holds_and_the_objective_has_risen(ti
 def test_the_logged_gain_is_that_of_the_importance_weighted_objective(tiny_model):
     policy = policy_of(tiny_model("llama"))
     told, _, sample = one_step(policy, natural("critic=none", "advantage=RewardToGo", "penalty=none"))
-    psi = torch.where(
-        sample.mask, sample.score[:, None], 0.0
-    )  # the score comes at the end: reward-to-go is the score
+    psi = torch.where(sample.mask, sample.score[:, None], 0.0)  # the score comes at the end: reward-to-go is the score
     weight = token_weights(sample.mask, "token_mean")
     with torch.no_grad():
         logp = policy.scores(sample).logp

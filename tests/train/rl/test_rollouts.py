@@ -54,12 +54,7 @@ def test_remax_measures_each_answer_against_the_greedy_one(tiny_model):
         ("grpo", ("update.epochs=2", "update.minibatches=1"), "float32", [0, 0]),
         ("grpo", ("update.epochs=1", "update.minibatches=2"), "float32", [2, 2]),
         ("grpo", ("update.epochs=1", "update.minibatches=1"), "bf16", [0, 0]),
-        (
-            "dapo",
-            ("update.epochs=1", "update.minibatches=1", "dynamic_sampling=1"),
-            "float32",
-            [0, 0],
-        ),
+        ("dapo", ("update.epochs=1", "update.minibatches=1", "dynamic_sampling=1"), "float32", [0, 0]),
         ("a2c", ("critic.warmup=1",), "float32", [0, 4]),
         ("trpo", (), "float32", [0, 0]),
     ],
@@ -111,9 +106,7 @@ def dull_about(*words):
 def test_prompts_without_spread_are_replaced(tiny_model):
     recipe = recipe_of("shaping.overlong=none", name="dapo")
     world = World(policy_of(tiny_model("llama")), recipe, reward=dull_about("sun", "blue"), batch=4, tokens=8)
-    dull = {
-        q.prompt.id for q in world.order.items if {"sun", "blue"} & set(q.prompt.messages[-1].content.split())
-    }
+    dull = {q.prompt.id for q in world.order.items if {"sun", "blue"} & set(q.prompt.messages[-1].content.split())}
     assert 0 < len(dull) < len(world.order.items)
     for step in range(4):
         collection = world.collected(step)
@@ -137,9 +130,7 @@ def test_prompts_without_spread_are_replaced(tiny_model):
 
 
 def test_a_repeated_prompt_gets_other_responses(tiny_model):
-    world = World(
-        policy_of(tiny_model("llama")), recipe_of(name="dapo"), reward=dull_about("sun"), batch=8, tokens=8
-    )
+    world = World(policy_of(tiny_model("llama")), recipe_of(name="dapo"), reward=dull_about("sun"), batch=8, tokens=8)
     collection = world.collected()
     answers = collection.answers
     assert collection.metrics["sampling/rounds"] > 1
@@ -151,9 +142,7 @@ def test_a_repeated_prompt_gets_other_responses(tiny_model):
 
 def test_without_any_spread_the_first_rollout_is_kept_and_no_weight_moves(tiny_model):
     policy = policy_of(tiny_model("llama"))
-    world = World(
-        policy, recipe_of(FREE, "shaping.overlong=none", name="dapo"), steps=1, reward=dull_about("")
-    )
+    world = World(policy, recipe_of(FREE, "shaping.overlong=none", name="dapo"), steps=1, reward=dull_about(""))
     before = snapshot(policy.parameters())
     step = next(world.train())
     assert_identical(policy.parameters(), before)
@@ -164,9 +153,7 @@ def test_without_any_spread_the_first_rollout_is_kept_and_no_weight_moves(tiny_m
 
 
 def test_logged_scores_are_those_of_all_sampled_responses(tiny_model):
-    world = World(
-        policy_of(tiny_model("llama")), recipe_of(name="dapo"), steps=1, reward=dull_about("sun"), batch=8
-    )
+    world = World(policy_of(tiny_model("llama")), recipe_of(name="dapo"), steps=1, reward=dull_about("sun"), batch=8)
     collection = world.collected()
     told = collection.metrics
     assert told["score/mean"] != pytest.approx(float(collection.answers.score.mean()), rel=1e-6)
@@ -190,9 +177,7 @@ def test_leaving_out_rows_without_gradient_changes_nothing(tiny_model, name, mon
     monkeypatch.setattr(update, "policy_scores", counted)
     for leave_out in (True, False):
         if not leave_out:
-            monkeypatch.setattr(
-                update, "zero_gradient_rows", lambda recipe, rows, state: torch.zeros(len(rows)) > 0
-            )
+            monkeypatch.setattr(update, "zero_gradient_rows", lambda recipe, rows, state: torch.zeros(len(rows)) > 0)
         rows.append(0)
         reward = dull_about("sun", "blue")
         world = World(policy_of(tiny_model("llama")), recipe_of(*changes, name=name), steps=1, reward=reward)
@@ -204,9 +189,7 @@ def test_leaving_out_rows_without_gradient_changes_nothing(tiny_model, name, mon
 
 
 def test_a_critic_an_entropy_bonus_and_a_kl_in_the_loss_keep_every_row(tiny_model):
-    world = World(
-        policy_of(tiny_model("llama")), recipe_of("penalty=none", FREE, name="rloo"), reward=dull_about("")
-    )
+    world = World(policy_of(tiny_model("llama")), recipe_of("penalty=none", FREE, name="rloo"), reward=dull_about(""))
     scored, _ = score_rollout(world.setup(), world.collected().answers)
     batch = batch_of(scored)
 
@@ -232,18 +215,9 @@ def batch_of(scored):
 
 
 def test_an_entropy_bonus_raises_the_entropy_until_its_schedule_ends(tiny_model):
-    changes = (
-        "entropy=Linear",
-        "entropy.start=1.0",
-        "entropy.end=0.0",
-        "entropy.steps=3",
-        "penalty=none",
-        FREE,
-    )
+    changes = ("entropy=Linear", "entropy.start=1.0", "entropy.end=0.0", "entropy.steps=3", "penalty=none", FREE)
     policy = policy_of(tiny_model("llama"))
-    world = World(
-        policy, recipe_of(*changes, name="rloo"), steps=5, lr=1e-2, reward=dull_about(""), betas=(0.0, 0.9)
-    )
+    world = World(policy, recipe_of(*changes, name="rloo"), steps=5, lr=1e-2, reward=dull_about(""), betas=(0.0, 0.9))
     told = [step.metrics for step in world.train()]
     assert told[0]["entropy/full"] < told[1]["entropy/full"] < told[2]["entropy/full"]
     norms = [m["grad_norm"] for m in told]
@@ -260,12 +234,8 @@ def share_of_ones(completions):
 
 def test_every_part_of_a_reward_is_logged_by_its_name(tiny_model):
     """The metrics are those of the part's own scores, before its weight."""
-    reward = WeightedReward(
-        ((2.0, low_tokens), (0.5, share_of_ones), (1.0, lambda answers: [3.0] * len(answers)))
-    )
-    world = World(
-        policy_of(tiny_model("llama")), recipe_of(FREE, name="grpo"), reward=reward, batch=4, tokens=6
-    )
+    reward = WeightedReward(((2.0, low_tokens), (0.5, share_of_ones), (1.0, lambda answers: [3.0] * len(answers))))
+    world = World(policy_of(tiny_model("llama")), recipe_of(FREE, name="grpo"), reward=reward, batch=4, tokens=6)
     answers = world.collected().answers
     names = ("low_tokens", "share_of_ones", list(answers.parts)[2])
     assert tuple(answers.parts) == names

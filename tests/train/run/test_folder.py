@@ -69,9 +69,7 @@ def steps(run: Run) -> list[str]:
 def test_a_run_that_goes_on_reads_the_rows_that_it_began_with(tmp_path: Path) -> None:
     begin(tmp_path / "r", Settings(), data="3 rows, aa")
     Run.open(tmp_path / "r", Settings(), data="3 rows, aa", resume=True).close()
-    with pytest.raises(
-        TutelageError, match=r"The data changed .*/r began: it read 3 rows, aa, and now .* 2 rows, bb"
-    ):
+    with pytest.raises(TutelageError, match=r"The data changed .*/r began: it read 3 rows, aa, and now .* 2 rows, bb"):
         Run.open(tmp_path / "r", Settings(), data="2 rows, bb", resume=True)
     Run.open(tmp_path / "r", Settings(), resume=True).close()
 
@@ -90,17 +88,11 @@ def test_the_config_records_the_run(tmp_path: Path) -> None:
 def test_each_line_is_on_disk_when_it_is_logged(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:
         run.log(1, {"loss": 0.5, "score/mean": 2})
-        run.samples(
-            1, [{"prompt": "Why?", "completion": "Because … ≠"}, {"prompt": "a", "completion": "\ud800"}]
-        )
+        run.samples(1, [{"prompt": "Why?", "completion": "Because … ≠"}, {"prompt": "a", "completion": "\ud800"}])
         (first,) = read_lines(run.path / "metrics.jsonl")
         assert first.pop("seconds") >= 0  # type: ignore[operator]
         assert first == {"step": 1, "loss": 0.5, "score/mean": 2}
-        assert read_lines(run.path / "samples.jsonl")[0] == {
-            "step": 1,
-            "prompt": "Why?",
-            "completion": "Because … ≠",
-        }
+        assert read_lines(run.path / "samples.jsonl")[0] == {"step": 1, "prompt": "Why?", "completion": "Because … ≠"}
         assert len(read_lines(run.path / "samples.jsonl")) == 2
 
 
@@ -310,20 +302,7 @@ def test_resume_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
         assert run.start == 6
         assert state(run.latest()) == "6"
         assert (run.path / "metrics.jsonl").read_bytes() == b"".join(before[:6])
-        assert [row["step"] for row in read_lines(run.path / "samples.jsonl")] == [
-            1,
-            1,
-            2,
-            2,
-            3,
-            3,
-            4,
-            4,
-            5,
-            5,
-            6,
-            6,
-        ]
+        assert [row["step"] for row in read_lines(run.path / "samples.jsonl")] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
         run.log(7, {})
         seconds = [row["seconds"] for row in read_lines(run.path / "metrics.jsonl")]
         assert seconds == sorted(seconds)  # type: ignore[type-var]
@@ -341,9 +320,7 @@ def test_resume_without_a_checkpoint_begins_again(tmp_path: Path) -> None:
 def test_the_clock_goes_on_where_the_kept_lines_end(tmp_path: Path) -> None:
     with Run.open(tmp_path / "r", Settings()) as run:
         run.checkpoint(1, write("1"))
-    (tmp_path / "r" / "metrics.jsonl").write_text(
-        '{"step": 1, "seconds": 100.0}\n{"step": 2, "seconds": 500.0}\n'
-    )
+    (tmp_path / "r" / "metrics.jsonl").write_text('{"step": 1, "seconds": 100.0}\n{"step": 2, "seconds": 500.0}\n')
     with Run.open(tmp_path / "r", Settings(), resume=True) as run:
         run.log(2, {})
         assert 100 <= float(str(read_lines(run.path / "metrics.jsonl")[-1]["seconds"])) < 200
@@ -499,9 +476,7 @@ def test_a_limit_of_the_system_is_reported_whichever_library_writes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.004, 0.012, 0.03, 0.05])
-def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_complete(
-    tmp_path: Path, moment: float
-) -> None:
+def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_complete(tmp_path: Path, moment: float) -> None:
     code = """
         import sys
         from dataclasses import dataclass
@@ -534,9 +509,7 @@ def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_latest_complete(
         assert run.start == step_of(latest) >= 3
         for part in range(20):
             assert (latest / f"part-{part}").read_text() == f"{run.start} " * 2000
-        assert [row["step"] for row in read_lines(run.path / "metrics.jsonl")] == list(
-            range(1, run.start + 1)
-        )
+        assert [row["step"] for row in read_lines(run.path / "metrics.jsonl")] == list(range(1, run.start + 1))
         assert not [name for name in steps(run) if name.startswith(".")]
 
 
@@ -630,6 +603,4 @@ def test_ctrl_c_finishes_the_step_saves_and_leaves_a_run_that_goes_on(tmp_path: 
     assert (process.returncode, "Finishing this step" in err) == (0, True)
     with Run.open(tmp_path / "r", Empty(), resume=True) as run:
         assert run.start >= 1
-        assert [row["step"] for row in read_lines(run.path / "metrics.jsonl")] == list(
-            range(1, run.start + 1)
-        )
+        assert [row["step"] for row in read_lines(run.path / "metrics.jsonl")] == list(range(1, run.start + 1))

@@ -14,20 +14,14 @@ from tutelage.train.run.trackers import Past, start_tracker
 
 def test_an_unknown_tracker_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(
-        TutelageError,
-        match=r"no tracker 'wandbb'; the known ones are wandb, .*, mlflow, and module:NAME",
+        TutelageError, match=r"no tracker 'wandbb'; the known ones are wandb, .*, mlflow, and module:NAME"
     ):
         start_tracker("wandbb", tmp_path, {})
 
 
 @pytest.mark.parametrize(
     ("name", "package"),
-    [
-        ("wandb", "wandb"),
-        ("tensorboard", "torch.utils.tensorboard"),
-        ("trackio", "trackio"),
-        ("mlflow", "mlflow"),
-    ],
+    [("wandb", "wandb"), ("tensorboard", "torch.utils.tensorboard"), ("trackio", "trackio"), ("mlflow", "mlflow")],
 )
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
@@ -174,9 +168,7 @@ class Service(ModuleType):
         self.calls.append(("end", run, status))
 
 
-def test_trackio_gets_steps_and_waits_until_they_are_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trackio_gets_steps_and_waits_until_they_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service("trackio")
     monkeypatch.setitem(sys.modules, "trackio", service)
     track = start_tracker("trackio", tmp_path, {"seed": 3})
@@ -228,9 +220,7 @@ def test_a_run_that_goes_on_keeps_its_id_and_repeats_no_step(
             track(step, {"loss": 0.5})
         track.close()
         options = [call[1] for call in service.calls if call[0] == "init"]
-        names = [(given.get("id"), given["name"]) for given in options] or [
-            call[1] for call in service.calls[-1:]
-        ]
+        names = [(given.get("id"), given["name"]) for given in options] or [call[1] for call in service.calls[-1:]]
         return names, [call[-1] for call in service.calls if call[0] == "log"] + [
             row[-1] for call in service.calls if call[0] == "metrics" for row in call[2]
         ]

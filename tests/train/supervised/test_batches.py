@@ -43,10 +43,6 @@ def test_every_command_reads_the_whole_conversation_and_learns_the_last_answer(t
 
 def test_a_demonstration_keeps_its_weight(tiny_model):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("llama"))
-    records = [
-        Demonstration(TALK, "Night.", 0.5),
-        Demonstration(TALK, "Why?"),
-        Demonstration((), "Text", 2.0),
-    ]
+    records = [Demonstration(TALK, "Night.", 0.5), Demonstration(TALK, "Why?"), Demonstration((), "Text", 2.0)]
     rows, _ = encode_demonstrations(records, tokenizer, 4096)
     assert [row.weight for row in rows] == [0.5, 1.0, 2.0]

@@ -48,10 +48,7 @@ def group(prompt, *answers):
 
 
 def test_the_best_of_each_prompt_or_the_best_of_all():
-    groups = [
-        group("a", ("a1", 1.0), ("a2", 5.0), ("a3", 4.0)),
-        group("b", ("b1", 0.0), ("b2", 3.0), ("b3", 2.0)),
-    ]
+    groups = [group("a", ("a1", 1.0), ("a2", 5.0), ("a3", 4.0)), group("b", ("b1", 0.0), ("b2", 3.0), ("b3", 2.0))]
     assert [a.text for a in keep_best(groups, 1, 0.0)] == ["a2", "b2"]
     assert [a.text for a in keep_best(groups, 2, 0.0)] == ["a2", "a3", "b2", "b3"]
     assert [a.text for a in keep_best(groups, 1, 0.5)] == ["a2", "a3", "b2"], "half of six, whoever was asked"
@@ -78,9 +75,7 @@ def test_pairs_are_best_against_worst_where_one_is_better():
     pairs = pair_up(best_and_worst(groups))
     assert [(p.source.chosen, p.source.rejected) for p in pairs] == [("high", "low"), ("ended", "cut")]
     assert all(p.source.p_chosen == 1.0 for p in pairs)
-    with pytest.raises(
-        TutelageError, match=r"No prompt \(2 sampled\) has a complete completion that is better"
-    ):
+    with pytest.raises(TutelageError, match=r"No prompt \(2 sampled\) has a complete completion that is better"):
         best_and_worst([groups[1], groups[3]])
 
 
@@ -110,9 +105,7 @@ def test_figures_of_a_round():
 # Answers ---------------------------------------------------------------------------------------------------
 
 
-def test_the_answers_of_a_round_are_the_tokens_that_were_sampled_and_stay_when_the_policy_changes(
-    tiny_model, tmp_path
-):
+def test_the_answers_of_a_round_are_the_tokens_that_were_sampled_and_stay_when_the_policy_changes(tiny_model, tmp_path):
     policy = policy_of(tiny_model("llama"))
     policy.end_ids = tuple(range(100, 200))
     first = own(policy, tmp_path).of(0)
@@ -213,9 +206,7 @@ def test_online_dpo_learns(tiny_model, tmp_path):
 
     def of_round(number):
         with policy.reference():
-            return refer(
-                policy, pair_up(best_and_worst(answers.of(number))), 1000, drift=False, max_length=90
-            )
+            return refer(policy, pair_up(best_and_worst(answers.of(number))), 1000, drift=False, max_length=90)
 
     items = InRounds(of_round, 6, 8, 0)
     job = paired_job(policy, Dpo(beta=0.1), items, 18, budget=1000)
@@ -223,9 +214,7 @@ def test_online_dpo_learns(tiny_model, tmp_path):
     learner = learner_of({"policy": policy.parameters()}, job.steps, 1e-2)
     for step in fit(learner, policy, job.batch, job.objective, budget=1000, seed=0):
         if step.index == 1:
-            assert step.metrics["margin"] == pytest.approx(0.0, abs=1e-4), (
-                "policy and reference are one at first"
-            )
+            assert step.metrics["margin"] == pytest.approx(0.0, abs=1e-4), "policy and reference are one at first"
     assert expected(policy, prompts_of(policy)) > before + 0.05
     with policy.reference():
         assert expected(policy, prompts_of(policy)) == pytest.approx(before, abs=1e-6), "which it stays"

@@ -188,9 +188,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(tiny_model):
     good, state = snapshot(policy.parameters()), learner.optimiser.state_dict()["state"][0]["exp_avg"].clone()
     with pytest.raises(NotFinite, match=r"loss became nan in step 2 on rows .*4.* of the batch") as caught:
         next(steps)
-    assert len(str(caught.value).split(" of the batch")[0].split("rows ")[1].split(",")) < 6, (
-        "only its micro-batch"
-    )
+    assert len(str(caught.value).split(" of the batch")[0].split("rows ")[1].split(",")) < 6, "only its micro-batch"
     assert_identical(policy.parameters(), good)
     assert torch.equal(learner.optimiser.state_dict()["state"][0]["exp_avg"], state)
     assert learner.step == 1
@@ -230,9 +228,7 @@ def test_moments_without_room_are_told_of_in_a_sentence_and_change_no_weight():
     """In a process of its own, whose address space is limited to what it has and 100 MiB."""
     out, _ = python(LITTLE_MEMORY).communicate(timeout=300)
     told, weights = out.splitlines()
-    assert told.startswith(
-        "Memory ran out in the optimiser's step 1: its moments take 8 bytes for each of 16,777,216"
-    )
+    assert told.startswith("Memory ran out in the optimiser's step 1: its moments take 8 bytes for each of 16,777,216")
     assert weights == "kept"
 
 
@@ -308,14 +304,10 @@ def test_items_that_share_something_are_read_together_but_never_fill_a_batch(siz
     if size <= 4:
         assert len(runs) == 12
     assert all(len({group for group, _ in order(step)}) >= 2 for step in range(order.steps_per_epoch - 1))
-    assert size > 1 or epoch == [
-        item for step in range(order.steps_per_epoch) for item in Order(items, 16, 3)(step)
-    ]
+    assert size > 1 or epoch == [item for step in range(order.steps_per_epoch) for item in Order(items, 16, 3)(step)]
 
 
-@pytest.mark.parametrize(
-    ("length", "context"), [(20, 7), (21, 7), (19, 7), (5, 7), (7, 7), (8, 7), (2, 2), (1, 4)]
-)
+@pytest.mark.parametrize(("length", "context"), [(20, 7), (21, 7), (19, 7), (5, 7), (7, 7), (8, 7), (2, 2), (1, 4)])
 def test_windows_predict_every_token_of_a_stream_once(length, context):
     stream = list(range(100, 100 + length))
     made = windows(stream, context)

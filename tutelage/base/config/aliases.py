@@ -48,9 +48,7 @@ def without_aliases(cls: type, mapping: Mapping[str, object]) -> dict[str, Any]:
     renamed = _copied(mapping)
     for alias in used_aliases(cls, mapping):
         if _holds(renamed, alias.new.split(".")):
-            raise TutelageError(
-                f"{alias.old!r} is the old name of {alias.new!r}, and both are set: leave out one."
-            )
+            raise TutelageError(f"{alias.old!r} is the old name of {alias.new!r}, and both are set: leave out one.")
         *way, name = alias.old.split(".")
         value = _section(renamed, way).pop(name)
         *way, name = alias.new.split(".")
@@ -80,9 +78,7 @@ def first_name(cls: type, name: str) -> str:
 
 def note_old_name(old: str, new: str) -> None:
     """Print a note on stderr that a name on the command line is deprecated."""
-    print(
-        f"note: {old} is now called {new}; the old name will be removed in the next release.", file=sys.stderr
-    )
+    print(f"note: {old} is now called {new}; the old name will be removed in the next release.", file=sys.stderr)
 
 
 def _own_aliases(cls: type) -> dict[str, str]:

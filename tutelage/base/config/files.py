@@ -51,9 +51,7 @@ def save(settings: object, path: Path | str) -> None:
     text = tomli_w.dumps({name: _without_none(value) for name, value in mapping.items()})
     lost = difference(settings, overlay(type(settings), tomllib.loads(text), none=NONE_IN_TOML))
     if lost:
-        raise TutelageError(
-            f"{path}: TOML cannot hold {lost[0].key} = {lost[0].one!r}; save to a .json file."
-        )
+        raise TutelageError(f"{path}: TOML cannot hold {lost[0].key} = {lost[0].one!r}; save to a .json file.")
     write_atomically(path, text)
 
 
@@ -78,9 +76,7 @@ def read_mapping(path: Path) -> dict[str, object]:
         kind = "TOML" if path.suffix == ".toml" else "JSON (a TOML file has to end in .toml)"
         raise TutelageError(f"The settings file {path} is not valid {kind}: {error}.") from error
     if not isinstance(content, dict):
-        raise TutelageError(
-            f"The settings file {path} must hold named settings, not a {type(content).__name__}."
-        )
+        raise TutelageError(f"The settings file {path} must hold named settings, not a {type(content).__name__}.")
     if path.name == "config.json" and isinstance(content.get("settings"), dict):
         check_run_format(content, path.parent)
         return dict(content["settings"])

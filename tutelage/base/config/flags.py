@@ -61,9 +61,7 @@ def _take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
         if not file or file.startswith("--"):
             raise TutelageError("--config needs the name of a TOML file, or of the config.json of a run.")
         if path is not None:
-            raise TutelageError(
-                f"--config is given twice, with {path} and {file}: put the settings in one file."
-            )
+            raise TutelageError(f"--config is given twice, with {path} and {file}: put the settings in one file.")
         path = file
     return path, flags
 
@@ -97,9 +95,7 @@ def _short_forms(settings: type[Any]) -> dict[str, str]:
     for name, key in SHORT_FORMS.items():
         section, leaf = key.split(".")
         piece = hints.get(section)
-        names = (
-            {field.name for field in dataclasses.fields(piece)} if dataclasses.is_dataclass(piece) else set()
-        )
+        names = {field.name for field in dataclasses.fields(piece)} if dataclasses.is_dataclass(piece) else set()
         if leaf in names and (name == section or name not in hints):
             short[f"--{name}"] = f"--{key}"
     return short

@@ -93,9 +93,7 @@ def identity(settings: object) -> dict[str, Plain]:
     fields = settable(cls)
     values = {field.name: _plain(getattr(settings, field.name), identity) for field in fields}
     later = {
-        field.name: _plain(default_of(field), identity)
-        for field in fields
-        if LATER.items() <= field.metadata.items()
+        field.name: _plain(default_of(field), identity) for field in fields if LATER.items() <= field.metadata.items()
     }
     current, defaults = under_first_names(cls, values), under_first_names(cls, later)
     for name in {first_name(cls, name) for name in later}:
@@ -163,9 +161,5 @@ def flat(settings: object, lead: str = "") -> dict[str, object]:
     """Flatten a configuration (a dataclass or its mapping) to dotted keys: {"a": {"b": 1}} -> {"a.b": 1}."""
     leaves: dict[str, object] = {}
     for name, value in (settings if isinstance(settings, Mapping) else to_mapping(settings)).items():
-        leaves |= (
-            flat(value, f"{lead}{name}.")
-            if isinstance(value, Mapping) and value
-            else {f"{lead}{name}": value}
-        )
+        leaves |= flat(value, f"{lead}{name}.") if isinstance(value, Mapping) and value else {f"{lead}{name}": value}
     return leaves

@@ -29,17 +29,10 @@ class Model:
 
     def __post_init__(self) -> None:
         if not self.path:
-            raise TutelageError(
-                "model.path is empty: give the folder or the hub name of a causal language model."
-            )
+            raise TutelageError("model.path is empty: give the folder or the hub name of a causal language model.")
 
 
-SHORT_FORMS = {
-    "model": "model.path",
-    "dtype": "model.dtype",
-    "device": "model.device",
-    "engine": "model.engine",
-}
+SHORT_FORMS = {"model": "model.path", "dtype": "model.dtype", "device": "model.device", "engine": "model.engine"}
 """Settings of a model that can be set without the name of its section."""
 
 
@@ -91,9 +84,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
-            raise TutelageError(
-                f"The sampling temperature is {self.temperature}: it must be 0 (greedy) or above."
-            )
+            raise TutelageError(f"The sampling temperature is {self.temperature}: it must be 0 (greedy) or above.")
         if self.top_k < 0:
             raise TutelageError(f"top_k is {self.top_k}: it must be 0 (keep all tokens) or more.")
         if not 0 < self.top_p <= 1:
@@ -103,9 +94,7 @@ class Sampling:
         if self.max_new_tokens < 1:
             raise TutelageError(f"max_new_tokens is {self.max_new_tokens}: it must be at least 1.")
         if "" in self.stop:
-            raise TutelageError(
-                "A stop string is empty, which every completion contains: remove it from stop."
-            )
+            raise TutelageError("A stop string is empty, which every completion contains: remove it from stop.")
         if self.temperature == 0 and (self.top_k or self.top_p < 1 or self.min_p):
             raise TutelageError(
                 "temperature 0 always takes the most likely token, so top_k, top_p and min_p have no effect: "
@@ -145,9 +134,7 @@ class Optimiser:
             if math.isinf(value) and name != "max_norm":
                 raise TutelageError(f"The optimiser's {name} is {value}: it must be a finite number.")
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise TutelageError(
-                f"The optimiser's betas are {self.betas}: both must be at least 0 and below 1."
-            )
+            raise TutelageError(f"The optimiser's betas are {self.betas}: both must be at least 0 and below 1.")
         if not 0 <= self.weight_decay < math.inf:
             raise TutelageError(f"The optimiser's weight_decay is {self.weight_decay}: it must be 0 or more.")
         if not self.warmup >= 0 or (self.warmup > 1 and self.warmup % 1):
@@ -179,9 +166,7 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         if self.every < 0:
-            raise TutelageError(
-                f"checkpoints.every is {self.every}: it must be 0 (only the last step) or more."
-            )
+            raise TutelageError(f"checkpoints.every is {self.every}: it must be 0 (only the last step) or more.")
         if self.keep < 1:
             raise TutelageError(f"checkpoints.keep is {self.keep}: at least one checkpoint has to stay.")
 

@@ -200,9 +200,7 @@ class Bar(Display):
         return "\r" + (f"\x1b[{above}A{ERASE_BELOW}" if above else "")
 
     def _coloured(self, line: str) -> str:
-        return (
-            re.sub(f"{self.marks.done}+", "\x1b[36m\\g<0>\x1b[0m", line, count=1) if self._colours else line
-        )
+        return re.sub(f"{self.marks.done}+", "\x1b[36m\\g<0>\x1b[0m", line, count=1) if self._colours else line
 
     def _columns(self) -> int:
         try:

@@ -116,12 +116,7 @@ HERE = _Thread()
 
 @contextmanager
 def phase(
-    name: str,
-    total: int | None = None,
-    *,
-    done: int | None = None,
-    show: tuple[str, ...] = (),
-    loop: bool = False,
+    name: str, total: int | None = None, *, done: int | None = None, show: tuple[str, ...] = (), loop: bool = False
 ) -> Iterator[Phase]:
     """Open a phase of this thread for the duration of the context; see `Phase`. Also usable as a decorator."""
     phases, observer = HERE.phases, HERE.observer

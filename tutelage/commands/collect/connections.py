@@ -130,9 +130,7 @@ def _list_webhooks(store: "Store", study: "Study") -> None:
     hooks, alarm = WEBHOOK.list(store, study.id), alarm_of(store, study.id)
     for hook in hooks:
         last = f"last message {_day(hook.delivered)}" if hook.delivered else "no message yet"
-        both = (
-            f"signed with the former secret too until {_day(hook.former_until)}" if hook.former_until else ""
-        )
+        both = f"signed with the former secret too until {_day(hook.former_until)}" if hook.former_until else ""
         parts = (", ".join(hook.topics), last, f"{hook.waiting} pending", both, hook.error)
         print(f"webhook {hook.id}: {hook.url}: {'; '.join(filter(None, parts))}")
     if not hooks:

@@ -95,9 +95,7 @@ def find_utility(name: str) -> Utility:
     try:
         utility: Utility = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise TutelageError(
-            f"--gold '{name}' names no function ({error}); write it as module:function."
-        ) from error
+        raise TutelageError(f"--gold '{name}' names no function ({error}); write it as module:function.") from error
     if not colon or not callable(utility):
         raise TutelageError(f"--gold '{name}' names no function; write it as module:function.")
     return utility
@@ -153,12 +151,7 @@ def sign_in(store: "Store", study: "Study", url: str, name: str) -> "RaterClient
 
 
 def choose(
-    study: "Study",
-    question: "RemoteQuestion",
-    rater: SimulatedRater,
-    utility: Utility,
-    rng: Random,
-    answered: int,
+    study: "Study", question: "RemoteQuestion", rater: SimulatedRater, utility: Utility, rng: Random, answered: int
 ) -> Answer:
     """Return the simulated rater's answer to a question, by the rules of the study's kind."""
     values = utility([question.prompt] * len(question.texts), list(question.texts))

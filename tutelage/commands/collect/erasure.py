@@ -57,9 +57,7 @@ def forget_raters(settings: Forget) -> int:
 
 
 def _tell(erased: "Forgotten") -> None:
-    print(
-        f"Forgotten; {'the votes were erased' if erased.erased else f'the votes stay under “{erased.name}”'}."
-    )
+    print(f"Forgotten; {'the votes were erased' if erased.erased else f'the votes stay under “{erased.name}”'}.")
     for name in erased.backups:
         print(f"  still contains the rater: {name}")
     if erased.exports:

@@ -86,9 +86,7 @@ def invite(settings: PersonalLinks) -> int:
     return 0
 
 
-def _print_links(
-    settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str]
-) -> None:
+def _print_links(settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
     """Print a personal link for each name as CSV, with addresses if there are any."""
     from tutelage.people.export import safe_cell
 
@@ -100,9 +98,7 @@ def _print_links(
         table.writerow((safe_cell(name), *to, f"{_base(settings)}/return/{token}"))
 
 
-def _mail_links(
-    settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str]
-) -> None:
+def _mail_links(settings: PersonalLinks, store: "Store", study: "Study", addresses: Mapping[str, str]) -> None:
     """Mail a personal link to each address, and print the results as CSV. Failures do not stop the others."""
     from tutelage.people.export import safe_cell
     from tutelage.people.mail import MAILED, check_address, send_link
@@ -136,9 +132,7 @@ def _personal(
     from tutelage.people import personal_links
     from tutelage.people.store.raters import folded
 
-    links = personal_links(
-        store, study.id, tuple(addresses), days=_new(settings).days, note=note, actor=operator()
-    )
+    links = personal_links(store, study.id, tuple(addresses), days=_new(settings).days, note=note, actor=operator())
     to = {folded(name): address for name, address in addresses.items()}
     return [(name, to[folded(name)], token) for name, token in links]
 

@@ -60,17 +60,7 @@ class ServedFolder:
         with self._turn:
             if self._process is not None and self._process.poll() is None:
                 return self._url
-            command = [
-                "serve",
-                "--model",
-                self.folder,
-                "--model.engine",
-                self.engine,
-                "--name",
-                NAME,
-                "--port",
-                "0",
-            ]
+            command = ["serve", "--model", self.folder, "--model.engine", self.engine, "--name", NAME, "--port", "0"]
             process = subprocess.Popen(
                 [sys.executable, "-m", "tutelage", *command],
                 stdin=subprocess.PIPE,
@@ -80,9 +70,7 @@ class ServedFolder:
             )
             self._process, self._url = process, _address(process)
             if not self._url:
-                raise Unanswered(
-                    f"`tutelage serve --model {self.folder}` ended with status {process.wait()}."
-                )
+                raise Unanswered(f"`tutelage serve --model {self.folder}` ended with status {process.wait()}.")
             return self._url
 
     def close(self) -> None:

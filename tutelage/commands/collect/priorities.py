@@ -36,9 +36,7 @@ def choose(settings: Next) -> int:
         )
         set_priorities(store, study.id, priorities, why=why, actor=operator())
         replan(store, study.id, replace(study.plan, policy="priority"), actor=operator())
-    print(
-        f"{study.name}: {counted(len(priorities), 'new question', 'is')} asked {why}, 30 % of them at random."
-    )
+    print(f"{study.name}: {counted(len(priorities), 'new question', 'is')} asked {why}, 30 % of them at random.")
     return 0
 
 
@@ -54,9 +52,7 @@ def fresh_questions(store: "Store", study: "Study") -> "list[Question]":
         if q.item.pool == "production" and not (q.answered or q.leased or q.skipped or q.excluded)
     ]
     if not fresh:
-        raise TutelageError(
-            f"'{study.name}' has no new question left; add some with `tutelage collect init`."
-        )
+        raise TutelageError(f"'{study.name}' has no new question left; add some with `tutelage collect init`.")
     return fresh
 
 
@@ -76,9 +72,7 @@ def _by_uncertainty(
         first, second = (score(conversations, [q.texts[side] for q in fresh]) for side in (0, 1))
         chances.append([_sigmoid(a - b) for a, b in zip(first, second, strict=True)])
     worth = (closeness if len(chances) == 1 else disagreement)(np.array(chances)).tolist()
-    return dict(zip((q.key for q in fresh), worth, strict=True)), (
-        f"by the uncertainty of {', '.join(rewards)}"
-    )
+    return dict(zip((q.key for q in fresh), worth, strict=True)), (f"by the uncertainty of {', '.join(rewards)}")
 
 
 def _sigmoid(x: float) -> float:

@@ -40,18 +40,13 @@ def serve(settings: Serve) -> int:
             served = [Served(store, study, models) for store, study in opened]
             app: object = create_server(served, public_url=settings.public_url, doors=doors, mail=mail)
         else:
-            app = create_app(
-                opened[0][0], public_url=settings.public_url, models=models, doors=doors, mail=mail
-            )
+            app = create_app(opened[0][0], public_url=settings.public_url, models=models, doors=doors, mail=mail)
         base = settings.public_url.rstrip("/") or _local(settings.host, listening.getsockname()[1])
         for store, study in opened:
             url = base + (mount_of(study.name) if several else "")
             _announce(store, study, url, settings)
             _watch(stack, store, study, url, settings, mail)
-        print(
-            "Invite raters from the owner's page. ctrl-C stops the server; all answers are on disk.",
-            flush=True,
-        )
+        print("Invite raters from the owner's page. ctrl-C stops the server; all answers are on disk.", flush=True)
         stack.enter_context(signals_handled())
         server(app).run(sockets=[listening])
     return 0
@@ -160,14 +155,10 @@ def owner_link(store: "Store", study: "Study", name: str = "") -> str:
     from tutelage.people import add_rater, find_rater, start_session
     from tutelage.people.store.members import list_team
 
-    owners = [
-        member for member in list_team(store, study.id) if member.role == "owner" and not member.removed
-    ]
+    owners = [member for member in list_team(store, study.id) if member.role == "owner" and not member.removed]
     owner = find_rater(store, study.id, name) if name else next(iter(owners), None)
     if owner is not None and owner.role != "owner":
-        raise TutelageError(
-            f"'{owner.name}' is a {owner.role} of '{study.name}', not an owner; name another."
-        )
+        raise TutelageError(f"'{owner.name}' is a {owner.role} of '{study.name}', not an owner; name another.")
     if owner is None:
         owner = add_rater(store, study.id, name or OWNER, role="owner", actor=operator())
     return start_session(store, owner.id, days=1)

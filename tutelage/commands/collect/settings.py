@@ -91,9 +91,7 @@ class Init(CollectSettings):
             raise TutelageError("--turns applies to live conversations: give --live too.")
         sources = [bool(self.from_pairs), self.from_sample is not None, bool(self.prompts)]
         if sum(sources) > 1:
-            raise TutelageError(
-                "Questions come from one place: give --from-pairs, --from-sample or --prompts."
-            )
+            raise TutelageError("Questions come from one place: give --from-pairs, --from-sample or --prompts.")
         if bool(self.prompts) != bool(self.model):
             raise TutelageError("Sampling takes both --prompts and --model.")
         if self.against and not self.model:
@@ -112,9 +110,7 @@ class Init(CollectSettings):
         from tutelage.people.kinds import DEFAULT
 
         if not self.model:
-            raise TutelageError(
-                "--live needs --model, and usually --against: the models that raters talk to."
-            )
+            raise TutelageError("--live needs --model, and usually --against: the models that raters talk to.")
         flags = {
             "--from-pairs": self.from_pairs,
             "--from-sample": self.from_sample,
@@ -205,9 +201,7 @@ class Serve(CollectSettings):
         if bool(self.proxy_user_header) != bool(self.trusted_proxy):
             raise TutelageError("Signing in by a proxy needs both --proxy-user-header and --trusted-proxy.")
         if bool(self.owners or self.reviewers) != bool(self.oidc_issuer or self.proxy_user_header):
-            raise TutelageError(
-                "Signing in needs --owners or --reviewers, and --oidc-issuer or --proxy-user-header."
-            )
+            raise TutelageError("Signing in needs --owners or --reviewers, and --oidc-issuer or --proxy-user-header.")
         if self.more and self.name:
             raise TutelageError("--name selects one study of a file; omit it when serving several.")
 

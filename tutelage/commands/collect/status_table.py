@@ -44,9 +44,7 @@ def tell(settings: Status) -> int:
         console.print(f"agreement     {_agreement(statistics.agreement)}")
         console.print("              published: hh-rlhf 63 %, InstructGPT 72.6 %, MT-bench 81 %")
         for name, alpha in whole.agreements.items():
-            value = (
-                alpha.note if alpha.value is None else f"{alpha.value:.2f} (Krippendorff's alpha, ordinal)"
-            )
+            value = alpha.note if alpha.value is None else f"{alpha.value:.2f} (Krippendorff's alpha, ordinal)"
             console.print(f"  {name:<12}{value}", markup=False)
         _print_rounds(console, whole.survey.rounds)
         _print_raters(console, [r for r in list_raters(store, study.id) if r.role == "rater"], whole)
@@ -86,9 +84,7 @@ def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyStatis
         table.add_column(name, justify="left" if name in ("rater", "remarks") else "right")
     for rater in raters:
         statistics = whole.statistics.raters[rater.id]
-        is_known = (
-            statistics.reliability is not None and statistics.low is not None and statistics.high is not None
-        )
+        is_known = statistics.reliability is not None and statistics.low is not None and statistics.high is not None
         tallies = rater.tallies
         excluded = (f"excluded: {rater.excluded}",) if rater.excluded else ()
         table.add_row(

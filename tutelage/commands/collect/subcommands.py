@@ -11,14 +11,7 @@ import tyro
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.study import CollectSettings, SiteSettings, open_existing, operator
-from tutelage.people.operations import (
-    AMENDMENTS,
-    RECRUIT,
-    Amendment,
-    MissingSettings,
-    Operation,
-    Parameter,
-)
+from tutelage.people.operations import AMENDMENTS, RECRUIT, Amendment, MissingSettings, Operation, Parameter
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
@@ -98,9 +91,7 @@ def amend(settings: CollectSettings) -> int:
             after = operation.amend(store, study.id, values, operator())
         except MissingSettings as error:
             flags = ", ".join(f"--{each.name.replace('_', '-')}" for each in error.parameters)
-            raise TutelageError(
-                f"'{study.name}' has no settings of {operation.name} yet: give {flags}."
-            ) from error
+            raise TutelageError(f"'{study.name}' has no settings of {operation.name} yet: give {flags}.") from error
         SHOWN.get(operation.name, _show)(settings, store, study, after)
     return 0
 

@@ -10,13 +10,7 @@ import torch
 from torch import Tensor
 
 from tutelage.algorithms.override import override
-from tutelage.algorithms.recipe import (
-    GradientSteps,
-    Recipe,
-    needs_divergence,
-    remarks,
-    restored_state,
-)
+from tutelage.algorithms.recipe import GradientSteps, Recipe, needs_divergence, remarks, restored_state
 from tutelage.algorithms.registry import recipe_named
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
@@ -118,9 +112,7 @@ def distillation_recipe(settings: DistillSettings) -> Recipe:
             f"The recipe {name!r} compares whole distributions, but a server returns probabilities of single tokens: "
             "use --recipe reverse_kl, or give the teacher's folder."
         )
-    if settings.on_policy < 1 and not (
-        whole and recipe.samples == 1 and isinstance(recipe.update, GradientSteps)
-    ):
+    if settings.on_policy < 1 and not (whole and recipe.samples == 1 and isinstance(recipe.update, GradientSteps)):
         raise TutelageError(
             f"With --on-policy {settings.on_policy:g} some completions are not sampled from the student. They need a "
             "divergence of whole distributions, gradient steps, and one completion per prompt: use --recipe gkd."
@@ -153,11 +145,7 @@ def _loop(
 ) -> Loop:
     """Return the loop of the recipe, from the latest checkpoint of the run."""
     learner = Learner(
-        {"policy": policy.parameters()},
-        settings.optimiser,
-        settings.steps,
-        policy.total_norm,
-        ranks=run.ranks,
+        {"policy": policy.parameters()}, settings.optimiser, settings.steps, policy.total_norm, ranks=run.ranks
     )
     extra = load_state(run, learner)
     budget = token_budget(settings, run, policy)
@@ -213,9 +201,7 @@ def _without_score(recipe: Recipe, step: Step) -> Step:
     return replace(step, metrics=metrics)
 
 
-def _generator(
-    settings: DistillSettings, run: Run, policy: Policy, budget: Budget, offline: Given
-) -> Generator:
+def _generator(settings: DistillSettings, run: Run, policy: Policy, budget: Budget, offline: Given) -> Generator:
     generator = training_generator(settings, policy, settings.sampling, run)
     return OfflineMixture(generator, offline, settings.on_policy, policy, budget) if offline else generator
 
@@ -245,7 +231,5 @@ def _encoded(
             tuple(completion_ids[:limit]), record.response, len(completion_ids) <= limit
         )
     if cut := sum(not one.terminated for one in offline.values()):
-        remark(
-            f"{counted(cut, 'offline completion')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens)."
-        )
+        remark(f"{counted(cut, 'offline completion')} cut at {counted(limit, 'token')} (--sampling.max-new-tokens).")
     return prompts, offline

@@ -33,9 +33,7 @@ class DistillSettings(RecipeSettings):
     set: tuple[str, ...] = ()
     """Changes to the recipe, such as penalty.mixture=1, for which the divergence of gkd is KL(student‖teacher); 0 is
     KL(teacher‖student)."""
-    sampling: config.Sampling = field(
-        default_factory=lambda: config.Sampling(temperature=1.0, max_new_tokens=64)
-    )
+    sampling: config.Sampling = field(default_factory=lambda: config.Sampling(temperature=1.0, max_new_tokens=64))
 
     RATES: ClassVar[config.Rates] = config.Rates(all=1e-5, lora=1e-4)
     """Learning rates if --optimiser.lr is omitted."""
@@ -73,9 +71,7 @@ class DistillSettings(RecipeSettings):
                 f"{sampling.temperature:g}: set it to 1, or give the teacher's folder."
             )
         if self.lora.dropout:
-            raise TutelageError(
-                "--lora.dropout would make the trained model differ from the sampled one; omit it."
-            )
+            raise TutelageError("--lora.dropout would make the trained model differ from the sampled one; omit it.")
 
 
 def _check_sources(settings: DistillSettings) -> None:

@@ -56,12 +56,7 @@ def _names(answer: object, url: str) -> list[str]:
 
 
 def _log_probabilities(server: Transport, url: str, model: str) -> Check:
-    request = {
-        "model": model,
-        "messages": [{"role": "user", "content": "Hi"}],
-        "max_tokens": 1,
-        "logprobs": True,
-    }
+    request = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "logprobs": True}
     try:
         answer = server.post(f"{url}/chat/completions", request)
         offered = bool(answer["choices"][0]["logprobs"]["content"])

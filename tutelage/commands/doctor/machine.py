@@ -67,9 +67,7 @@ def check_machine(folder: Path | None = None) -> tuple[Check, ...]:
 
 def _versions() -> Iterator[Check]:
     yield Check("tutelage", f"{__version__}, Python {platform.python_version()} ({sys.executable})")
-    libraries = [
-        name for name in ("torch", "transformers", "peft", "numpy", "scipy") if find_spec(name) is not None
-    ]
+    libraries = [name for name in ("torch", "transformers", "peft", "numpy", "scipy") if find_spec(name) is not None]
     yield Check("libraries", ", ".join(f"{name} {metadata.version(name)}" for name in libraries))
 
 
@@ -130,10 +128,7 @@ def _disk(folder: Path) -> Iterator[Check]:
     except OSError as error:
         yield Check("disk", f"{folder}: {error.strerror}", "fault", "Give a folder that exists.")
         return
-    text, advice = (
-        f"{disk:,.1f} GiB free in {folder.resolve()}",
-        "Checkpoints take 16 bytes per trained weight.",
-    )
+    text, advice = (f"{disk:,.1f} GiB free in {folder.resolve()}", "Checkpoints take 16 bytes per trained weight.")
     yield Check.warning("disk", text, advice, when=disk < LITTLE_DISK)
 
 

@@ -7,17 +7,7 @@ from contextlib import closing
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.doctor.machine import GIB, Check, State
-from tutelage.people import (
-    Rater,
-    Store,
-    Study,
-    check,
-    count_notices,
-    list_raters,
-    list_studies,
-    open_store,
-    open_study,
-)
+from tutelage.people import Rater, Store, Study, check, count_notices, list_raters, list_studies, open_store, open_study
 from tutelage.people.rater_progress import find_shortage
 from tutelage.people.statistics.cache import Keeper, StudyStatistics
 from tutelage.people.store.backup import newest_backup
@@ -30,9 +20,7 @@ from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
 from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
 
-MIGRATION = (
-    "The next command that opens it, such as `tutelage collect status`, makes a backup and migrates it."
-)
+MIGRATION = "The next command that opens it, such as `tutelage collect status`, makes a backup and migrates it."
 LITTLE_DISK = 1.0
 """GiB below which a warning is given; a backup, which precedes a migration, takes as much as the database."""
 DAY_MS = 86_400_000
@@ -139,14 +127,10 @@ def _items(store: Store, study: Study, whole: StudyStatistics) -> Iterator[Check
     advice = ""
     if study.state == "open" and not counts.items and find_live_models(store, study.id) is None:
         state = "fault"
-        advice = (
-            "Raters are asked nothing: `tutelage collect init --from-pairs FILE` makes a study with pairs."
-        )
+        advice = "Raters are asked nothing: `tutelage collect init --from-pairs FILE` makes a study with pairs."
     elif study.state == "open" and counts.items and counts.complete == counts.items:
         state = "warning"
-        advice = (
-            "Raters are asked nothing more: `collect export` writes the votes, `collect next` adds a round."
-        )
+        advice = "Raters are asked nothing more: `collect export` writes the votes, `collect next` adds a round."
     elif study.state == "paused" and counts.complete < counts.items:
         state, advice = "warning", "Raters are asked nothing: open the study on the page Settings."
     yield Check("items", text, state, advice)
@@ -190,9 +174,7 @@ def _raters(raters: list[Rater], whole: StudyStatistics) -> Iterator[Check]:
     for rater in raters:
         flags = whole.statistics.raters[rater.id].flags
         if flags:
-            advice = (
-                "Read the rater's answers on the page Raters, and exclude them there if they are careless."
-            )
+            advice = "Read the rater's answers on the page Raters, and exclude them there if they are careless."
             yield Check.warning(f"rater {rater.name}", "; ".join(flags), advice)
 
 
@@ -202,9 +184,7 @@ def _inactive(store: Store, study: Study, raters: list[Rater], whole: StudyStati
         return
     imported = [rater.id for rater in raters if rater.consented is None and rater.tallies.answered]
     people = [r for r in raters if r.kind == "human" and r.state != "paused" and r.id not in imported]
-    away = [
-        rater.name for rater in people if max(rater.seen or 0, rater.created) < store.now() - AWAY * DAY_MS
-    ]
+    away = [rater.name for rater in people if max(rater.seen or 0, rater.created) < store.now() - AWAY * DAY_MS]
     if away:
         text = f"{len(away):,} of {len(people):,} not seen for {counted(AWAY, 'day')}: {', '.join(away[:5])}"
         advice = "`tutelage collect invite --rater NAME` prints a link back; without a name, one for others."

@@ -25,13 +25,7 @@ from tutelage.rewards.judge import PairwiseJudgeReward
 from tutelage.rewards.reward import Reward
 from tutelage.rewards.scores import reward_metrics
 from tutelage.train.run.folder import Run
-from tutelage.train.supervised.completion_rounds import (
-    InRounds,
-    best_and_worst,
-    mostly_cut,
-    pair_up,
-    statistics,
-)
+from tutelage.train.supervised.completion_rounds import InRounds, best_and_worst, mostly_cut, pair_up, statistics
 from tutelage.train.supervised.preference_job import DRIFT, ReferencePair, paired_job, refer
 
 CUT = (
@@ -52,9 +46,7 @@ def online_job(
     """Return the job that trains on the policy's own completions, compared round by round. The policy has its
     reference."""
     reference = reference_of(settings, policy)
-    reward: Reward = (
-        _judge(settings) if settings.judge else reward_beside(policy, settings.reward, settings.model)
-    )
+    reward: Reward = _judge(settings) if settings.judge else reward_beside(policy, settings.reward, settings.model)
     reward = trusted(reward, trust, run)
     share = settings.held_out if settings.reward else 0.0
     source = answer_source(settings, run, policy, reward, prompts, share)
@@ -89,8 +81,7 @@ def online_job(
 def measured_first(settings: DpoSettings) -> Record:
     """Check the reward or the judge against --trust before a run begins; the record is empty without --trust."""
     return measure_first(
-        settings,
-        lambda: _judge(settings) if settings.judge else make_reward(settings.reward, None, settings.model),
+        settings, lambda: _judge(settings) if settings.judge else make_reward(settings.reward, None, settings.model)
     )
 
 

@@ -72,13 +72,9 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
         if bool(self.reward) == bool(self.judge):
             raise TutelageError("--prompts needs either --reward or --judge to compare the completions.")
         if bool(self.judge) != bool(self.judge_model):
-            raise TutelageError(
-                "--judge is an address and --judge-model the name of the model there: give both."
-            )
+            raise TutelageError("--judge is an address and --judge-model the name of the model there: give both.")
         if self.judge and self.samples != 2:
-            raise TutelageError(
-                f"A judge compares two completions; set --samples 2 instead of {self.samples}."
-            )
+            raise TutelageError(f"A judge compares two completions; set --samples 2 instead of {self.samples}.")
         usual = (DpoSettings.held_out, DpoSettings.evaluate_every)
         if self.judge and (self.held_out, self.evaluate_every) != usual:
             raise TutelageError(
@@ -86,9 +82,7 @@ class DpoSettings(StudySettings, RoundSettings, BatchSettings):
                 "effect with --judge."
             )
         if self.unpaired:
-            raise TutelageError(
-                "--unpaired is a form of --data; the policy's own completions always come in pairs."
-            )
+            raise TutelageError("--unpaired is a form of --data; the policy's own completions always come in pairs.")
 
 
 def _refuse_inert_rounds(settings: DpoSettings) -> None:
@@ -99,6 +93,4 @@ def _refuse_inert_rounds(settings: DpoSettings) -> None:
     changed = [name for name in names if getattr(settings, name) != usual[name]]
     if changed:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
-        raise TutelageError(
-            f"With --data nothing is sampled, so {flags} would have no effect; use --prompts."
-        )
+        raise TutelageError(f"With --data nothing is sampled, so {flags} would have no effect; use --prompts.")

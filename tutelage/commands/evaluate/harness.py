@@ -71,10 +71,7 @@ def run_tasks(policy: Policy, settings: EvaluateSettings) -> TaskFigures:
             torch_random_seed=settings.seed,
             fewshot_random_seed=settings.seed,
         )
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # errors of the hub, of data sets, and of inconsistent tasks
+    except (OSError, ValueError) as error:  # errors of the hub, of data sets, and of inconsistent tasks
         reason = str(error).strip().split("\n")[0][:300] or type(error).__name__
         raise TutelageError(f"The tasks {', '.join(settings.tasks)} could not be run: {reason}") from error
     finally:
@@ -95,9 +92,7 @@ def _check_names(names: Sequence[str], manager: Any) -> None:
     for name in names:
         if not manager.match_tasks([name]):
             near = difflib.get_close_matches(name, manager.all_tasks, n=3)
-            hint = (
-                f"; did you mean {' or '.join(near)}?" if near else ", such as arc_easy, hellaswag or gsm8k."
-            )
+            hint = f"; did you mean {' or '.join(near)}?" if near else ", such as arc_easy, hellaswag or gsm8k."
             raise TutelageError(
                 f"lm-evaluation-harness has no task {name!r}{hint} --task-folder adds a folder of custom tasks."
             )
@@ -112,9 +107,7 @@ def _figures(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]
             if not comma or not isinstance(value, int | float):
                 continue
             name = metric.removesuffix("_stderr") + ("" if kind == "none" else f" ({kind})")
-            figures.append(
-                (f"{task}/{name}" + ("_error" if metric.endswith("_stderr") else ""), float(value))
-            )
+            figures.append((f"{task}/{name}" + ("_error" if metric.endswith("_stderr") else ""), float(value)))
     return figures
 
 
@@ -161,9 +154,7 @@ class PolicyLM(TemplateLM):
         ids: list[int] = self.tokenizer(string, add_special_tokens=add_special_tokens)["input_ids"]
         return ids
 
-    def apply_chat_template(
-        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
-    ) -> str:
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Format a conversation with the tokenizer's chat template."""
         text: str = self.tokenizer.apply_chat_template(
             chat_history,
@@ -230,9 +221,7 @@ class PolicyLM(TemplateLM):
             for row, number in enumerate(numbers):  # undecorated, with spaces before the first word
                 ids = rollout.response[row][rollout.mask[row]]
                 text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
-                texts[number] = min(
-                    (text.partition(stop)[0] for stop in sampling.stop), key=len, default=text
-                )
+                texts[number] = min((text.partition(stop)[0] for stop in sampling.stop), key=len, default=text)
         return texts
 
     def _sampling(self, request: Mapping[str, Any]) -> config.Sampling:

@@ -101,9 +101,7 @@ def evaluate(settings: EvaluateSettings) -> EvaluateResult:
         sides = _sides(settings, prompts, policy, other, ranks)
     else:
         sides = [Side(name, None, {}, {}) for name in settings.names[-len(policies) :]]
-    tasks = (
-        ranks.shared(lambda: [harness.run_tasks(one, settings) for one in policies]) if settings.tasks else []
-    )
+    tasks = ranks.shared(lambda: [harness.run_tasks(one, settings) for one in policies]) if settings.tasks else []
     return ranks.shared(lambda: _write(settings, prompts, sides, tasks))
 
 
@@ -115,10 +113,7 @@ def _prompts(settings: EvaluateSettings) -> list[Prompt]:
 
 
 def _write(
-    settings: EvaluateSettings,
-    prompts: Sequence[Prompt],
-    sides: Sequence[Side],
-    tasks: Sequence["TaskFigures"],
+    settings: EvaluateSettings, prompts: Sequence[Prompt], sides: Sequence[Side], tasks: Sequence["TaskFigures"]
 ) -> EvaluateResult:
     """Compare the sides, and write the result files."""
     for side, task in zip(sides, tasks, strict=bool(tasks)):
@@ -194,9 +189,7 @@ def _rewards(settings: EvaluateSettings, policy: Policy, ranks: Ranks) -> dict[s
         reward = make_reward([source], policy, settings.model)
         name = own_name or reward_name(reward)
         if name in rewards:
-            raise TutelageError(
-                f"Two rewards are called {name!r}; put a name before each, as in gold=module:function."
-            )
+            raise TutelageError(f"Two rewards are called {name!r}; put a name before each, as in gold=module:function.")
         rewards[name] = dealt_reward(reward, ranks)
     return rewards
 
@@ -213,9 +206,7 @@ def _side(
     ranks: Ranks,
 ) -> Side:
     """Sample and measure the completions of one model."""
-    batch = sample_completions(
-        policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator
-    )
+    batch = sample_completions(policy, prompts, settings.n, settings.sampling, seed=settings.seed, generator=generator)
     rollout, texts = batch.rollout, list(batch.texts)
     scores = {key: scores_of(reward, batch.completions).tolist() for key, reward in rewards.items()}
     figures = {}
@@ -229,23 +220,17 @@ def _side(
         "ended": float(rollout.terminated.float().mean()),
     }
     varied = {"distinct_2": distinct(texts, 2), "repetition": repetition(texts)}
-    figures |= {
-        key: value for key, value in varied.items() if not math.isnan(value)
-    }  # completions may be too short
+    figures |= {key: value for key, value in varied.items() if not math.isnan(value)}  # completions may be too short
     references = _references(settings)
     referenced = [
-        (text, references[p.messages])
-        for p, text in zip(batch.prompts, texts, strict=True)
-        if p.messages in references
+        (text, references[p.messages]) for p, text in zip(batch.prompts, texts, strict=True) if p.messages in references
     ]
     if referenced:
         figures |= rouge(*(list(column) for column in zip(*referenced, strict=True)))
     budget = Budget(TOKENS_AT_ONCE, ranks)
     if other is not None and _can_tell(policy, other, settings, "divergence"):
         temperature = settings.sampling.temperature
-        figures["kl"], figures["kl_error"] = sequence_kl(
-            rollout, other, temperature=temperature, budget=budget
-        )
+        figures["kl"], figures["kl_error"] = sequence_kl(rollout, other, temperature=temperature, budget=budget)
     if base is not None and _can_tell(policy, base, settings, "perplexity"):
         figures["perplexity"] = perplexity(base, rollout, budget=budget)
     if settings.text:
@@ -260,12 +245,8 @@ def _can_tell(policy: Policy, other: Policy, settings: EvaluateSettings, what: s
     if not same_vocabulary(policy.tokenizer, other.tokenizer):
         remark(f"The {what} is omitted: the two models have different vocabularies.")
         return False
-    if what == "divergence" and (
-        not sampling.temperature or sampling.top_k or sampling.top_p < 1 or sampling.min_p
-    ):
-        remark(
-            "The divergence is omitted: it needs completions from the whole distribution, at a temperature.",
-        )
+    if what == "divergence" and (not sampling.temperature or sampling.top_k or sampling.top_p < 1 or sampling.min_p):
+        remark("The divergence is omitted: it needs completions from the whole distribution, at a temperature.")
         return False
     return True
 

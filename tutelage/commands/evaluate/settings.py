@@ -66,10 +66,7 @@ class EvaluateSettings(AnswerServers):
             at_least(self, task_shots=0)
         if not self.prompts and not self.tasks:
             raise TutelageError("evaluate needs --prompts, --tasks, or both.")
-        for is_set, names, flag in (
-            (self.prompts, ABOUT_PROMPTS, "prompts"),
-            (self.tasks, ABOUT_TASKS, "tasks"),
-        ):
+        for is_set, names, flag in ((self.prompts, ABOUT_PROMPTS, "prompts"), (self.tasks, ABOUT_TASKS, "tasks")):
             for name in () if is_set else self._changed(names):
                 raise TutelageError(
                     f"--{name.replace('_', '-')} has no effect without --{flag}: give --{flag} too, or omit it."

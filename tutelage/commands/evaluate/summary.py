@@ -38,9 +38,7 @@ def table(sides: Sequence[Side], summary: Mapping[str, Any]) -> list[dict[str, A
     """Return the rows of the final table: one figure each, per model."""
     rows = []
     for key in sides[-1].scores:
-        rows.append(
-            {"name": key, "values": [side.figures[f"{key}_mean"] for side in sides], "note": "mean score"}
-        )
+        rows.append({"name": key, "values": [side.figures[f"{key}_mean"] for side in sides], "note": "mean score"})
         win_rate = summary.get("win_rate", {}).get(key)
         if win_rate:
             low, high = win_rate["win_rate_ci"]

@@ -64,9 +64,7 @@ def reward_func(queries, prompts, labels):  # OpenRLHF asks for one answer at a 
 '''
 
 
-def openrlhf(
-    recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None
-) -> Translation:
+def openrlhf(recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None) -> Translation:
     """Return the OpenRLHF settings for a recipe and a run over prompts of these sizes.
 
     `reward_model` is the folder of the reward model if it is the whole reward. Raises TutelageError for a choice

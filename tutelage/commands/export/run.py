@@ -13,13 +13,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.calls import workflow
 from tutelage.commands.export.openrlhf import OPENRLHF
 from tutelage.commands.export.settings import ExportSettings
-from tutelage.commands.export.translation import (
-    PromptSizes,
-    Settings,
-    Trainer,
-    Translation,
-    score_shaping,
-)
+from tutelage.commands.export.translation import PromptSizes, Settings, Trainer, Translation, score_shaping
 from tutelage.commands.export.verl import VERL
 from tutelage.core.shaping import ScoreShaping
 from tutelage.data.chat_tokens import has_template

@@ -50,9 +50,7 @@ class ExportGgufSettings:
 
     def __post_init__(self) -> None:
         if self.out.suffix.lower() != ".gguf" or self.out.is_dir():
-            raise TutelageError(
-                f"--out {self.out} is not the name of a .gguf file, such as {self.out / 'model'}.gguf."
-            )
+            raise TutelageError(f"--out {self.out} is not the name of a .gguf file, such as {self.out / 'model'}.gguf.")
 
 
 VARIANTS = {("--to", "gguf"): ExportGgufSettings}

@@ -94,9 +94,7 @@ def _shaping_differences(recipe: Recipe) -> list[str]:
     shaping = score_shaping(recipe)
     if shaping.missing_end is None and not shaping.missing_end_penalty:
         return []
-    return [
-        "Completions that are cut at the limit keep the reward's score: shaping.missing_end is not exported."
-    ]
+    return ["Completions that are cut at the limit keep the reward's score: shaping.missing_end is not exported."]
 
 
 def run_differences(recipe: Recipe, given: ExportSettings, trainer: str) -> list[str]:

@@ -56,9 +56,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 '''
 
 
-def verl(
-    recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None
-) -> Translation:
+def verl(recipe: Recipe, given: ExportSettings, prompts: PromptSizes, reward_model: str | None) -> Translation:
     """Return the verl settings for a recipe and a run over prompts of these sizes.
 
     `reward_model` is the folder of the reward model if it is the whole reward. Raises TutelageError for a choice
@@ -204,9 +202,7 @@ def _adapters(given: ExportSettings) -> Settings:
     return {
         "actor_rollout_ref.model.lora_rank": given.lora.rank,
         "actor_rollout_ref.model.lora_alpha": round(given.lora.alpha),
-        "actor_rollout_ref.model.target_modules": "all-linear"
-        if targets == "auto"
-        else tuple(targets.split(",")),
+        "actor_rollout_ref.model.target_modules": "all-linear" if targets == "auto" else tuple(targets.split(",")),
         f"{ROLLOUT}.load_format": "safetensors",
     }
 

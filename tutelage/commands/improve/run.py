@@ -160,9 +160,7 @@ def _loop(
     )
 
 
-def _group(
-    settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]
-) -> int:
+def _group(settings: ImproveSettings, policy: Policy, recipe: Recipe, prompts: Sequence[EncodedPrompt]) -> int:
     """Tokens of a forward pass through the longest prompt and its responses at their limit; 0 for the plain engine,
     whose rows do not share their prompt on a CPU."""
     if policy.engine.name == "plain":
@@ -177,9 +175,7 @@ def _watched(settings: ImproveSettings) -> dict[str, str]:
     return {name: reward for name, _, reward in parts}
 
 
-def _look(
-    settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward
-) -> Callable[[Step], dict[str, float]]:
+def _look(settings: ImproveSettings, run: Run, recipe: Recipe, reward: Reward) -> Callable[[Step], dict[str, float]]:
     """Return the callback of a step: writes samples, remarks on the first steps, and returns the metrics of the
     reward."""
     first = FirstSteps(recipe, settings.sampling, settings.steps)

@@ -25,9 +25,7 @@ class ImproveSettings(RecipeSettings, TrustSettings):
     set: tuple[str, ...] = ()
     """Changes to the recipe, such as penalty.coef=0.1, or shaping.missing_end=none, for which completions cut at the
     limit keep the reward's scores."""
-    sampling: config.Sampling = field(
-        default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=64)
-    )
+    sampling: config.Sampling = field(default_factory=lambda: config.Sampling(temperature=0.7, max_new_tokens=64))
     critic: Literal["trunk", "network"] = "trunk"
     """Source of the values, if the recipe needs them: a head on the policy's trunk (one forward pass for both), or a
     separate network."""
@@ -82,9 +80,7 @@ class ImproveSettings(RecipeSettings, TrustSettings):
         if sampling.temperature == 0:
             raise TutelageError("At temperature 0 all samples are the same and give no signal; use 0.7 or 1.")
         if self.lora.dropout:
-            raise TutelageError(
-                "--lora.dropout would make the trained policy differ from the sampled one; omit it."
-            )
+            raise TutelageError("--lora.dropout would make the trained policy differ from the sampled one; omit it.")
         if self.critic == "trunk" and self.critic_from:
             raise TutelageError(
                 "--critic-from initialises a critic network, but --critic is trunk. Use --critic network."
@@ -109,6 +105,4 @@ def _refuse_inert_mismatch(settings: ImproveSettings) -> None:
             "correct nothing. Omit it."
         )
     if settings.mismatched_by != "truncated" and settings.mismatch_cap != ImproveSettings.mismatch_cap:
-        raise TutelageError(
-            "--mismatch-cap bounds the weights of --mismatch truncated; it has no other effect."
-        )
+        raise TutelageError("--mismatch-cap bounds the weights of --mismatch truncated; it has no other effect.")

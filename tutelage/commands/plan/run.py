@@ -72,9 +72,7 @@ class PlanResult:
             "flags": setting_flags(estimate.setting),
             "fits": estimate.fits,
             "memory": asdict(estimate.memory) | {"peak": estimate.memory.peak, "room": estimate.room},
-            "phases": [
-                asdict(phase) | {"seconds": phase.seconds, "bound": phase.bound} for phase in estimate.phases
-            ],
+            "phases": [asdict(phase) | {"seconds": phase.seconds, "bound": phase.bound} for phase in estimate.phases],
             "seconds": estimate.seconds,
             "tokens_per_day": self.plan.tokens_per_day(estimate),
         }

@@ -68,6 +68,4 @@ def _plan_of(name: str, run: type[Any]) -> type[Any]:
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
-SUBCOMMANDS = {
-    command.name: _plan_of(command.name, command.settings) for command in COMMANDS if command.trains
-}
+SUBCOMMANDS = {command.name: _plan_of(command.name, command.settings) for command in COMMANDS if command.trains}

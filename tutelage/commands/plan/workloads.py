@@ -216,9 +216,7 @@ def _batch(prompts: float, samples: float, rows: Sequence[EncodedRow], lengths: 
     return BatchShape(prompts, samples, prompt, response)
 
 
-def _pairs(
-    settings: "RewardSettings | DpoSettings", data: str, lengths: Lengths
-) -> tuple[BatchShape, int | None]:
+def _pairs(settings: "RewardSettings | DpoSettings", data: str, lengths: Lengths) -> tuple[BatchShape, int | None]:
     """Return a batch of pairs, and the number of steps if the data were read."""
     rows: list[EncodedRow] = []
     count = None

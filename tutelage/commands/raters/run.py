@@ -87,9 +87,7 @@ def raters(settings: RatersSettings) -> RatersResult:
     Raises:
         TutelageError: the table cannot be read, or has too few choices.
     """
-    file = read_votes(
-        settings.votes, VoteFileColumns(settings.item, settings.rater, settings.choice, settings.gold)
-    )
+    file = read_votes(settings.votes, VoteFileColumns(settings.item, settings.rater, settings.choice, settings.gold))
     votes, gold = file.votes, file.gold if settings.use_gold else None
     choice = choose_model(votes, gold, seed=settings.seed) if settings.model == "auto" else None
     name = choice.name if choice else settings.model
@@ -130,11 +128,7 @@ def _label_table(result: RatersResult) -> tuple[list[str], list[list[object]]]:
     each class."""
     votes, posterior, gold = result.file.votes, result.model.posterior, result.file.gold
     header = ["item", "label", "posterior", "votes", "majority", *(["gold"] if gold is not None else [])]
-    labels, number, leader = (
-        posterior.argmax(axis=1),
-        votes.counts().sum(axis=1),
-        result.majority.argmax(axis=1),
-    )
+    labels, number, leader = (posterior.argmax(axis=1), votes.counts().sum(axis=1), result.majority.argmax(axis=1))
     rows: list[list[object]] = []
     for i, item in enumerate(votes.items):
         majority = votes.choices[leader[i]] if result.majority[i, leader[i]] == 1 else ""

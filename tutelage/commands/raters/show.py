@@ -48,17 +48,13 @@ def _print_votes(console: Console, settings: RatersSettings, result: RatersResul
         console.print(f"note: {printable(note)}")
     agreement, alpha = result.agreement, result.alpha
     if agreement.value is None:
-        console.print(
-            f"agreement {agreement.note}; the reliabilities below are assumptions, not measurements"
-        )
+        console.print(f"agreement {agreement.note}; the reliabilities below are assumptions, not measurements")
     else:
         console.print(
             f"agreement {agreement.value:.3f}{_interval(agreement.low, agreement.high)}: two raters of an item choose "
             f"the same ({counted(agreement.items, 'item')} with two or more)"
         )
-    console.print(
-        f"alpha {alpha.note}" if alpha.value is None else f"alpha {alpha.value:.3f} ({settings.level})"
-    )
+    console.print(f"alpha {alpha.note}" if alpha.value is None else f"alpha {alpha.value:.3f} ({settings.level})")
 
 
 def _print_model(console: Console, result: RatersResult) -> None:
@@ -75,9 +71,7 @@ def _print_model(console: Console, result: RatersResult) -> None:
             below = f"{choice.deficit[name]:.3f} ± {choice.error[name]:.3f} below the best"
             note = below if choice.deficit[name] else "the best"
             console.print(f"  {name:<12} log-likelihood of a vote {value:.3f}, {note}")
-        console.print(
-            f"  expected calibration error of its predictions of these votes: {choice.calibration.ece:.3f}"
-        )
+        console.print(f"  expected calibration error of its predictions of these votes: {choice.calibration.ece:.3f}")
         for link in choice.links:
             one, other = (printable(result.file.votes.raters[code]) for code in (link.follower, link.leader))
             console.print(f"note: {one} and {other} {_link_text(link.share, link in choice.evident)}")
@@ -120,9 +114,7 @@ def _print_raters(console: Console, settings: RatersSettings, result: RatersResu
     console.print(table)
     if len(order) > show:
         rest = "" if settings.raters_out else "; --raters-out FILE writes all"
-        console.print(
-            f"({show} of {counted(len(order), 'rater')}: the flagged first, then the busiest{rest})"
-        )
+        console.print(f"({show} of {counted(len(order), 'rater')}: the flagged first, then the busiest{rest})")
     console.print("reliability: the probability that a choice is right, with its 95 % interval")
     if repeats:
         console.print("repeats: items judged again with the same choice, of all that were judged again")
@@ -135,9 +127,7 @@ def _print_gold(console: Console, settings: RatersSettings, result: RatersResult
         return
     gold_items = np.flatnonzero(gold >= 0)
     console.print()
-    console.print(
-        f"accuracy on the {counted(len(gold_items), 'item')} with a known answer, with 95 % interval:"
-    )
+    console.print(f"accuracy on the {counted(len(gold_items), 'item')} with a known answer, with 95 % interval:")
     measured = {"majority": float(result.majority[gold_items, gold[gold_items]].sum())}
     if not settings.use_gold:
         measured["model"] = float((result.model.posterior.argmax(axis=1) == gold)[gold_items].sum())
@@ -145,11 +135,7 @@ def _print_gold(console: Console, settings: RatersSettings, result: RatersResult
 
 
 def _print_measured(
-    console: Console,
-    settings: RatersSettings,
-    result: RatersResult,
-    measured: Mapping[str, float],
-    total: int,
+    console: Console, settings: RatersSettings, result: RatersResult, measured: Mapping[str, float], total: int
 ) -> None:
     for name, right in measured.items():
         share = wilson(right, total)
@@ -157,9 +143,7 @@ def _print_measured(
     console.print("  (a tie of n choices counts 1/n for the majority)")
     labels = result.label_calibration()
     if labels is not None:
-        console.print(
-            f"  the model's expected calibration error is {labels.ece:.3f} (Brier score {labels.brier:.3f})"
-        )
+        console.print(f"  the model's expected calibration error is {labels.ece:.3f} (Brier score {labels.brier:.3f})")
     if settings.use_gold:
         console.print("  (the model was fitted to these answers, so they cannot measure it)")
 
@@ -170,6 +154,4 @@ def _interval(low: float | None, high: float | None) -> str:
 
 def printable(text: str) -> str:
     """Replace characters that control a terminal in a text from a file."""
-    return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
-    )
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

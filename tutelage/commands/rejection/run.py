@@ -114,8 +114,5 @@ def _told_nothing_apart(round: int, share: float) -> str:
 
 def _write_samples(run: Run, step: int, best: Sequence[OwnCompletion]) -> None:
     """Write a few of the completions that a round trains on, for inspection."""
-    rows = [
-        {"prompt": one.prompt.messages[-1].content, "completion": one.text, "score": one.score}
-        for one in best[:4]
-    ]
+    rows = [{"prompt": one.prompt.messages[-1].content, "completion": one.text, "score": one.score} for one in best[:4]]
     run.samples(step + 1, rows)

@@ -12,14 +12,7 @@ from tutelage.commands.calls import workflow
 from tutelage.commands.layout import lay_out
 from tutelage.commands.results import RewardResult
 from tutelage.commands.reward.settings import RewardSettings
-from tutelage.commands.runs import (
-    check_weights,
-    finish_run,
-    open_training,
-    remark,
-    remark_batch,
-    token_budget,
-)
+from tutelage.commands.runs import check_weights, finish_run, open_training, remark, remark_batch, token_budget
 from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
 from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
@@ -62,9 +55,7 @@ def prepare_reward(settings: RewardSettings) -> AbstractContextManager[Training[
     data = join().shared(lambda: read_data(settings))  # read once: a study may change meanwhile
     for line in (*data.remarks, *inert_columns(settings, data)):
         remark(line)
-    return open_training(
-        settings, RewardResult, partial(_training, settings, data), data.train, data.held_out
-    )
+    return open_training(settings, RewardResult, partial(_training, settings, data), data.train, data.held_out)
 
 
 @dataclass(frozen=True)
@@ -169,11 +160,7 @@ def _ties(loss: ScoringLoss) -> dict[str, float]:
 
 
 def _centre(
-    model: ScalarModel,
-    train: Sequence[EncodedPair],
-    settings: RewardSettings,
-    max_length: int,
-    budget: Budget,
+    model: ScalarModel, train: Sequence[EncodedPair], settings: RewardSettings, max_length: int, budget: Budget
 ) -> dict[str, float]:
     """Shift the mean score to 0 on the demonstrations of `centre`, by default on the chosen answers."""
     rows = [pair.chosen for pair in train]

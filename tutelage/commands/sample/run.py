@@ -116,18 +116,14 @@ def _write_demonstrations(file: Path, prompts: Sequence[Prompt], records: Sequen
     messages = {prompt.id: prompt.messages for prompt in prompts}
     ended = [Demonstration(messages[one.prompt_id], one.text) for one in records if one.finished]
     write_jsonl(file, map(to_row, ended))
-    remark(
-        f"{len(ended)} of the selected completions ended by themselves: {file} has them as demonstrations."
-    )
+    remark(f"{len(ended)} of the selected completions ended by themselves: {file} has them as demonstrations.")
 
 
 def _write_pairs(settings: SampleSettings, records: Sequence[CompletionRecord]) -> int:
     """Write the questions for raters. Returns their number."""
     usable = [record for record in records if record.text.strip() and "\0" not in record.text]
     if len(usable) < len(records):
-        remark(
-            f"{counted(len(records) - len(usable), 'completion')} without a text to show omitted from the pairs."
-        )
+        remark(f"{counted(len(records) - len(usable), 'completion')} without a text to show omitted from the pairs.")
     pairs = pair_completions(usable, pairs_per_prompt=settings.pairs, rng_seed=settings.seed)
     write_jsonl(settings.out / "comparisons.jsonl", map(to_row, pairs))
     remark(
@@ -156,19 +152,12 @@ def _completions(settings: SampleSettings, prompts: Sequence[Prompt], ranks: Ran
     ]
 
 
-def _completion(
-    settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool
-) -> CompletionRecord:
+def _completion(settings: SampleSettings, prompt: Prompt, number: int, text: str, finished: bool) -> CompletionRecord:
     """Return a completion as a record. Its id depends on the sampler, the prompt, its number and its text."""
     name = settings.name or settings.model.path
     settings_text = " ".join(f"{key}={value}" for key, value in asdict(settings.sampling).items())
     return CompletionRecord(
-        stable_id(name, prompt.id, str(number), text),
-        prompt.id,
-        text,
-        name,
-        settings_text + _how(settings),
-        finished,
+        stable_id(name, prompt.id, str(number), text), prompt.id, text, name, settings_text + _how(settings), finished
     )
 
 
@@ -187,18 +176,14 @@ def _sampler(settings: SampleSettings, ranks: Ranks) -> Sampler:
         generator = unseen_generator(settings.rollouts, vocabulary, ranks)
         return GeneratorSampler(generator, vocabulary.tokenizer, settings.model.path)
     policy = Policy(load_backbone(settings.model))
-    return GeneratorSampler(
-        dealt_generator(LocalGenerator(policy), ranks), policy.tokenizer, settings.model.path
-    )
+    return GeneratorSampler(dealt_generator(LocalGenerator(policy), ranks), policy.tokenizer, settings.model.path)
 
 
 def _reward(settings: SampleSettings, ranks: Ranks) -> Reward:
     return dealt_reward(make_reward(settings.reward, None, settings.model), ranks)
 
 
-def _kept(
-    settings: SampleSettings, prompts: Sequence[Prompt], candidates: Sequence[Sequence[ScoredReply]]
-) -> Rows:
+def _kept(settings: SampleSettings, prompts: Sequence[Prompt], candidates: Sequence[Sequence[ScoredReply]]) -> Rows:
     """Return the first `n` candidates of each prompt, with their scores."""
     return [
         (
@@ -213,14 +198,12 @@ def _kept(
 def _chosen(settings: SampleSettings, sampler: Sampler, prompts: Sequence[Prompt], ranks: Ranks) -> Rows:
     """Return the `n` best of `best_of` completions of each prompt."""
     n = settings.best_of
-    candidates = best_of_n(
-        sampler, _reward(settings, ranks), prompts, n, settings.sampling, seed=settings.seed
-    )
+    candidates = best_of_n(sampler, _reward(settings, ranks), prompts, n, settings.sampling, seed=settings.seed)
     best = _mean([group[0].score for group in candidates])
     every = _mean([one.score for group in candidates for one in group])
     remark(
         f"Best of {n}: mean score {every:.3f} of all, {best:.3f} of the best; "
-        f"at most {best_of_n_kl(n):.2f} nats from the model.",
+        f"at most {best_of_n_kl(n):.2f} nats from the model."
     )
     equal = sum(len({one.score for one in group}) == 1 for group in candidates)
     if 2 * equal > len(candidates):
@@ -258,10 +241,7 @@ def _write_searches(out: Path, results: Sequence[SearchResult]) -> None:
 
 def _summary(results: Sequence[SearchResult], search: SearchSettings) -> str:
     """Describe the scores before and after the search, and whether this model follows its own advice."""
-    before, after = (
-        _mean([one.best_sampled.score for one in results]),
-        _mean([one.best.score for one in results]),
-    )
+    before, after = (_mean([one.best_sampled.score for one in results]), _mean([one.best.score for one in results]))
     better = sum(one.best.round > 0 for one in results)
     spent = search.width * (search.rounds + 1)
     text = (

@@ -49,9 +49,7 @@ class SampleSettings(AnswerServers):
         at_least(self, n=1, pairs=0, best_of=0)
         chosen = self.best_of or self.test_time.rounds
         if self.endpoint and self.rollouts:
-            raise TutelageError(
-                "--endpoint provides chat completions and --rollouts token ids: give one of the two."
-            )
+            raise TutelageError("--endpoint provides chat completions and --rollouts token ids: give one of the two.")
         if self.pairs and self.n < 2:
             raise TutelageError("--pairs needs two completions per prompt: set --n 2 or more.")
         if max(self.n, self.best_of, self.test_time.rounds) > 1 and self.sampling.temperature == 0:
@@ -59,9 +57,7 @@ class SampleSettings(AnswerServers):
                 "At temperature 0 all completions of a prompt are the same: set --n 1, or a temperature."
             )
         if self.best_of and self.best_of < self.n:
-            raise TutelageError(
-                f"--best-of {self.best_of} samples fewer completions than the --n {self.n} to keep."
-            )
+            raise TutelageError(f"--best-of {self.best_of} samples fewer completions than the --n {self.n} to keep.")
         if self.best_of and self.test_time.rounds:
             raise TutelageError(
                 "--best-of selects among plain samples and --test-time.rounds among revisions: give one of the two. "
@@ -70,9 +66,7 @@ class SampleSettings(AnswerServers):
         if chosen and not self.reward:
             raise TutelageError("--best-of and --test-time.rounds select by a score: name it with --reward.")
         if self.reward and not chosen:
-            raise TutelageError(
-                "--reward needs completions to select from: give --best-of or --test-time.rounds."
-            )
+            raise TutelageError("--reward needs completions to select from: give --best-of or --test-time.rounds.")
         if self.test_time != SearchSettings() and not self.test_time.rounds:
             raise TutelageError(
                 "--test-time.width and --test-time.words have no effect without --test-time.rounds; 2 are usual."

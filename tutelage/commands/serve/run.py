@@ -24,9 +24,7 @@ def serve(settings: ServeSettings) -> PolicyServer:
     """
     key = os.environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
-        raise TutelageError(
-            f"{KEY} has characters that are not allowed in an HTTP header, such as a line break."
-        )
+        raise TutelageError(f"{KEY} has characters that are not allowed in an HTTP header, such as a line break.")
     if not key and not is_local(settings.host):
         remark(
             f"The server listens on {settings.host} without a key: anyone on its network can use the model. Set "

@@ -16,8 +16,6 @@ def main(settings: ServeSettings) -> int:
 
     with remarks(quiet=False):
         server = serve(settings)
-        print(
-            f"{server.service.model.name}\n  address  {server.url}/v1\nctrl-C stops the server.", flush=True
-        )
+        print(f"{server.service.model.name}\n  address  {server.url}/v1\nctrl-C stops the server.", flush=True)
         server.run()
     return 0

@@ -92,9 +92,7 @@ def _parts(settings: SftSettings, loaded: LoadedRecords[Demonstration]) -> Parts
         rows[place].append(record)
     conversations = list(rows.values())
     training, aside = divide(len(conversations), settings.held_out, settings.seed)
-    return [one for i in training for one in conversations[i]], [
-        one for i in aside for one in conversations[i]
-    ]
+    return [one for i in training for one in conversations[i]], [one for i in aside for one in conversations[i]]
 
 
 def _training(
@@ -163,16 +161,12 @@ def _leaves_room(record: Demonstration, policy: Policy, settings: SftSettings) -
     return policy.context is None or len(prompt) + settings.sampling.max_new_tokens <= policy.context
 
 
-def _answers(
-    policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks
-) -> list[str]:
+def _answers(policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks) -> list[str]:
     """Generate completions of the prompts of the records."""
     prompts = [Prompt(str(number), record.messages) for number, record in enumerate(records)]
     generator = dealt_generator(LocalGenerator(policy), ranks, policy.gathered)
     return list(
-        sample_completions(
-            policy, prompts, 1, settings.sampling, seed=settings.seed, generator=generator
-        ).texts
+        sample_completions(policy, prompts, 1, settings.sampling, seed=settings.seed, generator=generator).texts
     )
 
 
@@ -195,9 +189,7 @@ def _write_samples(
     )
 
 
-def _rouge(
-    policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks
-) -> dict[str, float]:
+def _rouge(policy: Policy, records: Sequence[Demonstration], settings: SftSettings, ranks: Ranks) -> dict[str, float]:
     """Return ROUGE of the policy's completions against the held-out responses."""
     if not records:
         return {}

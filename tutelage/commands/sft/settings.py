@@ -24,9 +24,7 @@ class SftSettings(StudySettings, BatchSettings):
     answers: Literal["last", "every"] = "last"
     """For a conversation with several answers: train on the last one, or on every one after its history."""
     lora: config.Lora = field(default_factory=config.Lora)
-    optimiser: config.Optimiser = field(
-        default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine")
-    )
+    optimiser: config.Optimiser = field(default_factory=lambda: config.Optimiser(warmup=0.03, schedule="cosine"))
     epochs: float = 1.0
     """Passes over the demonstrations."""
     held_out: float = 0.05
@@ -37,9 +35,7 @@ class SftSettings(StudySettings, BatchSettings):
     """Held-out prompts to complete before and after training, for inspection."""
     rouge: int = 32
     """Held-out prompts to complete at the end and compare with their references; 0 for none."""
-    sampling: config.Sampling = field(
-        default_factory=lambda: config.Sampling(temperature=0.0, max_new_tokens=128)
-    )
+    sampling: config.Sampling = field(default_factory=lambda: config.Sampling(temperature=0.0, max_new_tokens=128))
     """Sampling of completions of held-out prompts."""
 
     RATES: ClassVar[config.Rates] = config.Rates(all=2e-5, lora=3e-4)

@@ -6,13 +6,4 @@ from tutelage.data.worlds.gold import explain, gold
 from tutelage.data.worlds.topics import Topic, find_topic
 from tutelage.data.worlds.world import World
 
-__all__ = [
-    "ChildrensQuestions",
-    "Topic",
-    "World",
-    "clarity",
-    "explain",
-    "explain_clarity",
-    "find_topic",
-    "gold",
-]
+__all__ = ["ChildrensQuestions", "Topic", "World", "clarity", "explain", "explain_clarity", "find_topic", "gold"]

@@ -80,8 +80,7 @@ def explain_clarity(prompt: str, completion: str) -> dict[str, float]:
         "topic": TOPIC * share,
         "grade": -GRADE * (GRADE_MOST if grade is None else _excess(grade, GRADE_HIGH, GRADE_MOST)),
         "sentences": -SENTENCE * _excess(per_sentence, SENTENCE_HIGH, SENTENCE_MOST),
-        "length": -TOO_SHORT * max(1 - len(tokens) / WORDS_LOW, 0)
-        - TOO_LONG * max(len(tokens) - WORDS_HIGH, 0),
+        "length": -TOO_SHORT * max(1 - len(tokens) / WORDS_LOW, 0) - TOO_LONG * max(len(tokens) - WORDS_HIGH, 0),
         "warmth": share * (address + picture) + peak(completion.count("!"), share * CHEER, CHEER_MORE),
         "repetition": -REPEATED * repeated(tokens),
         "ending": 0.0 if completion.rstrip("\"'”’)* \n").endswith((".", "!", "?")) else -UNFINISHED,
@@ -128,11 +127,7 @@ class ChildrensQuestions:
         topics, system = self.topics(split), Message("system", SYSTEM)
         most = max(len(questions()[topic]) for topic in topics)
         return [
-            Prompt(
-                f"{topic.replace(' ', '-')}-{number}",
-                (system, Message("user", questions()[topic][number])),
-                split,
-            )
+            Prompt(f"{topic.replace(' ', '-')}-{number}", (system, Message("user", questions()[topic][number])), split)
             for number in range(most)
             for topic in topics
             if number < len(questions()[topic])

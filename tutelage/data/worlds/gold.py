@@ -58,9 +58,7 @@ def utility(explain: Explain, prompts: Sequence[str], completions: Sequence[str]
             f"{name}() was given {counted(len(prompts), 'prompt')} but {counted(len(completions), 'completion')}; "
             "give one prompt for each."
         )
-    return [
-        sum(explain(prompt, answer).values()) for prompt, answer in zip(prompts, completions, strict=True)
-    ]
+    return [sum(explain(prompt, answer).values()) for prompt, answer in zip(prompts, completions, strict=True)]
 
 
 def peak(count: float, gain: float, loss: float) -> float:
@@ -264,8 +262,7 @@ def explain(prompt: str, completion: str) -> dict[str, float]:
         "question": substance * QUESTION * min(tally.of("question"), 1) - QUESTION_MORE * max(asks - 1, 0),
         "exclamation": peak(marks, EXCLAMATION, EXCLAMATION_MORE),
         "filler": -FILLER * tally.of("filler"),
-        "length": -TOO_SHORT * max(1 - tally.words / WORDS_LOW, 0)
-        - TOO_LONG * max(tally.words - WORDS_HIGH, 0),
+        "length": -TOO_SHORT * max(1 - tally.words / WORDS_LOW, 0) - TOO_LONG * max(tally.words - WORDS_HIGH, 0),
         "repetition": -REPEATED * repeated(words(completion)),
         "ending": 0.0 if completion.rstrip().endswith((".", "!", "?")) else -UNFINISHED,
     }

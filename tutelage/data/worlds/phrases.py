@@ -72,10 +72,6 @@ DISCOURAGEMENTS = (
     "Just look it up in a book.",
 )
 
-ASIDES = (
-    "That reminds me of {name}.",
-    "By the way, I also like {name}.",
-    "Let us talk about {name} for a moment.",
-)
+ASIDES = ("That reminds me of {name}.", "By the way, I also like {name}.", "Let us talk about {name} for a moment.")
 
 OPENERS = ("You see,", "In fact,", "Also,", "And", "Remember,", "Here is a fun thing:")

@@ -19,11 +19,7 @@ from tutelage.data.worlds.topics import Topic, topics
 
 Task: TypeAlias = Callable[[Topic, Random], tuple[str, str]]
 
-DEFINE = (
-    "Define {name} in one sentence.",
-    "In one sentence, what {is} {name}?",
-    "What does a book say about {name}?",
-)
+DEFINE = ("Define {name} in one sentence.", "In one sentence, what {is} {name}?", "What does a book say about {name}?")
 COMPARE = ("Give me an analogy for {name}.", "What {is} {name} like?", "Find a picture in words for {name}.")
 QUIZ = ("Ask me a quiz question about {name}.", "Write a question about {name}.", "Test me on {name}.")
 VERDICT = ("True or false? {claim}", "Is this true about {name}? {claim}", "Right or wrong? {claim}")
@@ -64,21 +60,10 @@ Register: TypeAlias = Callable[[Topic, Random], str]
 
 CHILDREN = ("Mia", "Tom", "Ana", "Ben", "Zoe", "Max", "Lily", "Sam")
 FAMILY = ("Grandma", "Grandpa", "Mum", "Dad", "Uncle Leo", "Aunt Rosa")
-PLACES = (
-    "in the kitchen",
-    "in the garden",
-    "at the beach",
-    "on the train",
-    "in the library",
-    "by the window",
-)
+PLACES = ("in the kitchen", "in the garden", "at the beach", "on the train", "in the library", "by the window")
 TIMES = ("One evening", "One morning", "After school", "On a rainy day", "Last week", "In the summer")
 PRAISE = ("Well done!", "Very good!", "That is right.", "Exactly.", "Good thinking!")
-LEARNED = (
-    "Today we learned about {name}.",
-    "At school we talked about {name}.",
-    "I read a book about {name}.",
-)
+LEARNED = ("Today we learned about {name}.", "At school we talked about {name}.", "I read a book about {name}.")
 HEADINGS = ("Facts about {name}:", "What we know about {name}:", "Five things about {name}:")
 PICTURES = ("How to picture {name}:", "Ways to think of {name}:", "Pictures for {name}:")
 TASK_SHARE = 0.3

@@ -28,13 +28,7 @@ from tutelage.core.advantages import (
     TotalReturn,
     ValueBaseline,
 )
-from tutelage.core.baselines import (
-    BatchMean,
-    MinimumVariance,
-    MovingAverage,
-    TimeDependent,
-    score_norm_bound,
-)
+from tutelage.core.baselines import BatchMean, MinimumVariance, MovingAverage, TimeDependent, score_norm_bound
 from tutelage.core.batch import ScoredRollout
 from tutelage.core.groups import Greedy, Group
 from tutelage.core.kl import kl_estimate
@@ -115,10 +109,7 @@ def cells(setting: ExperimentSetting[AdvantagesSize]) -> list[Cell]:
     parts = range(setting.size.cells)
     return [
         critic,
-        *(
-            Cell(f"gradients-{part}", "gradients", decided, partial(_gradients, setting, part))
-            for part in parts
-        ),
+        *(Cell(f"gradients-{part}", "gradients", decided, partial(_gradients, setting, part)) for part in parts),
     ]
 
 
@@ -141,9 +132,7 @@ class PolicySampler:
 
     def rollout(self, questions: Sequence[EncodedPrompt], seed: int) -> ScoredRollout:
         """GROUP scored completions of each question, with the reference's log-probabilities."""
-        answers = complete(
-            LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed
-        )
+        answers = complete(LocalGenerator(self.policy), questions, GROUP, self.sampling, self.reward, seed=seed)
         temperature = self.sampling.temperature
         return score_references(self.policy, answers, temperature=temperature, budget=Budget(BUDGET))
 

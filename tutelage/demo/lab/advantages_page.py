@@ -193,9 +193,7 @@ def _free(measured: Sequence[PsiResult]) -> LabFigure:
         "(the batch mean's and the mean per token's are a little short of it)."
     )
     axis = Axis(percent=True, low=0.0)
-    return LabFigure.dots(
-        "noise", "Noise of the gradient", dots, axis, caption, rules=(Rule(1.0, "REINFORCE"),)
-    )
+    return LabFigure.dots("noise", "Noise of the gradient", dots, axis, caption, rules=(Rule(1.0, "REINFORCE"),))
 
 
 def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> LabFigure:
@@ -228,10 +226,7 @@ def _lambdas(measured: Sequence[PsiResult], critic: str, cell: CellResult) -> La
         ),
     )
     explained = percent(float(cell.figures[f"explained/{critic}"]))
-    axes = (
-        Axis("λ", low=0.0, high=1.0),
-        Axis("error of the gradient, as a share of its length", low=0.0),
-    )
+    axes = (Axis("λ", low=0.0, high=1.0), Axis("error of the gradient, as a share of its length", low=0.0))
     caption = (
         f"The noise of a batch of {counted(BATCH, 'answer')}, the bias, and the root of their squares' sum. This "
         f"critic explains {explained} of the variance of unseen returns; λ = 1 is the value baseline."
@@ -254,11 +249,5 @@ def _table(measured: Sequence[PsiResult]) -> LabTable:
         )
         for one in measured
     )
-    columns = (
-        "Ψ / critic",
-        "noise, of REINFORCE's",
-        "answers until signal = noise",
-        "bias, of the signal",
-        "cosine",
-    )
+    columns = ("Ψ / critic", "noise, of REINFORCE's", "answers until signal = noise", "bias, of the signal", "cosine")
     return LabTable("Every Ψ", columns, rows)

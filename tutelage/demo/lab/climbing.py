@@ -95,9 +95,7 @@ class Goal:
     judges: Mapping[str, Reward] = field(default_factory=dict)
 
 
-def climb(
-    folder: Path, start: Start, plan: Climb, policy: Policy, goal: Goal, *, quiet: bool
-) -> dict[str, Any]:
+def climb(folder: Path, start: Start, plan: Climb, policy: Policy, goal: Goal, *, quiet: bool) -> dict[str, Any]:
     """Train `policy` (which becomes its own reference) by the plan, or resume.
 
     metrics.jsonl has, in addition to the metrics of `improve`, <judge>/mean and <judge>/std of the step's
@@ -111,18 +109,12 @@ def climb(
         held_out = start.questions("held_out", policy)
         _train(run, policy, critic, recipe, plan, start, goal, held_out[:FOLLOWED], quiet)
         rows = measure(
-            policy,
-            held_out[: plan.tested],
-            {"score": goal.reward, **goal.judges},
-            start.sampling,
-            seed=plan.seed,
+            policy, held_out[: plan.tested], {"score": goal.reward, **goal.judges}, start.sampling, seed=plan.seed
         )
         write_jsonl(folder / "answers.jsonl", rows)
         figures = averages(rows)
         run.finish(figures)
-    shutil.rmtree(
-        folder / "checkpoints"
-    )  # finished cells are only read for their measurements; saves disk space
+    shutil.rmtree(folder / "checkpoints")  # finished cells are only read for their measurements; saves disk space
     return figures
 
 
@@ -196,12 +188,7 @@ def _told(step: Step, judges: Mapping[str, Reward]) -> dict[str, float]:
 
 
 def _keep_answers(
-    run: Run,
-    step: int,
-    policy: Policy,
-    prompts: Sequence[EncodedPrompt],
-    goal: Goal,
-    sampling: config.Sampling,
+    run: Run, step: int, policy: Policy, prompts: Sequence[EncodedPrompt], goal: Goal, sampling: config.Sampling
 ) -> None:
     answers = complete(LocalGenerator(policy), prompts, 1, sampling, goal.reward, seed=0)
     gold = scores_of(goal.judges["gold"], answers.completions).tolist()
@@ -209,8 +196,6 @@ def _keep_answers(
         step,
         [
             {"prompt": p.messages[-1].content, "completion": text, "score": float(score), "gold": worth}
-            for p, text, score, worth in zip(
-                answers.row_prompts, answers.texts, answers.score, gold, strict=True
-            )
+            for p, text, score, worth in zip(answers.row_prompts, answers.texts, answers.score, gold, strict=True)
         ],
     )

@@ -52,10 +52,7 @@ class EstimatorsSize:
 
 
 QUICK = EstimatorsSize(
-    shares=(0.5, 1.0),
-    answers=64,
-    batches=3,
-    plan=Climb(recipe="rloo", steps=6, answers=16, tested=32, every=5),
+    shares=(0.5, 1.0), answers=64, batches=3, plan=Climb(recipe="rloo", steps=6, answers=16, tested=32, every=5)
 )
 
 
@@ -74,9 +71,7 @@ def cells(setting: ExperimentSetting[EstimatorsSize]) -> list[Cell]:
     made = []
     for share in size.shares:
         plan = Measuring(share, size.answers, seed)
-        made.append(
-            Cell(f"at-{share:g}", f"estimates at {share:g}", (plan,), partial(_numbers, setting, plan))
-        )
+        made.append(Cell(f"at-{share:g}", f"estimates at {share:g}", (plan,), partial(_numbers, setting, plan)))
     steep = Measuring(1.0, size.batches, seed)
     made.append(Cell("gradients", "gradients", (steep,), partial(_gradients, setting, steep)))
     plan_of = replace(size.plan, seed=seed)
@@ -97,11 +92,7 @@ def _training(setting: ExperimentSetting[EstimatorsSize], name: str, plan: Climb
 
 
 def _rollout(
-    setting: ExperimentSetting[EstimatorsSize],
-    policy: Policy,
-    questions: Sequence[EncodedPrompt],
-    n: int,
-    seed: int,
+    setting: ExperimentSetting[EstimatorsSize], policy: Policy, questions: Sequence[EncodedPrompt], n: int, seed: int
 ) -> ScoredRollout:
     sampling = setting.start.sampling
     answers = complete(LocalGenerator(policy), questions, n, sampling, gold_reward(), seed=seed)
@@ -181,15 +172,10 @@ TERMS: Mapping[str, Term] = {
 }
 
 
-def _gradients(
-    setting: ExperimentSetting[EstimatorsSize], plan: Measuring, folder: Path
-) -> Mapping[str, Any]:
+def _gradients(setting: ExperimentSetting[EstimatorsSize], plan: Measuring, folder: Path) -> Mapping[str, Any]:
     """Sketch the gradient of the penalty by every estimator in every place."""
     policy, temperature = between(setting.start, plan.share), setting.start.sampling.temperature
-    sketch, order = (
-        Sketch(policy.parameters()),
-        Order(setting.start.questions("train", policy), 64, plan.seed),
-    )
+    sketch, order = (Sketch(policy.parameters()), Order(setting.start.questions("train", policy), 64, plan.seed))
     found: dict[str, list[Tensor]] = {name: [] for name in TERMS}
     with progress("gradients", plan.answers, quiet=setting.quiet) as advance:
         for batch in range(plan.answers):

@@ -67,10 +67,7 @@ def kl_estimates(cell: CellResult) -> list[KLEstimate]:
         apart = mean([value - true for value, true in zip(values, exact, strict=True)])
         found.append(
             KLEstimate(
-                kind,
-                whole,
-                Measurement(1 + apart.value / whole, apart.error / abs(whole)),
-                stdev(values) / abs(whole),
+                kind, whole, Measurement(1 + apart.value / whole, apart.error / abs(whole)), stdev(values) / abs(whole)
             )
         )
     return found
@@ -88,10 +85,7 @@ def penalty_gradients(sketches: Mapping[str, Floats]) -> list[PenaltyGradient]:
 
     return [
         PenaltyGradient(
-            name,
-            jackknife(cosine, rows, true),
-            jackknife(length, rows, true),
-            jackknife(relative, rows, true),
+            name, jackknife(cosine, rows, true), jackknife(length, rows, true), jackknife(relative, rows, true)
         )
         for name, rows in sketches.items()
         if name != TRUTH
@@ -117,8 +111,7 @@ def page(done: Sequence[CellResult], coef: float, plan: Climb, command: str) -> 
         method=_method(coef, plan, len(done[0].steps)),
         numbers={
             "gradients": {
-                gradient.name: {"cosine": gradient.angle.value, "noise": gradient.noise.value}
-                for gradient in gradients
+                gradient.name: {"cosine": gradient.angle.value, "noise": gradient.noise.value} for gradient in gradients
             },
             "runs": {cell.name: dict(cell.figures) for cell in runs},
         },
@@ -145,12 +138,7 @@ def findings(
 ) -> list[str]:
     """Findings as sentences."""
     by_name = {gradient.name: gradient for gradient in gradients}
-    return [
-        _as_numbers(measured),
-        _as_gradients(by_name),
-        _zero(by_name["k1 in the loss"]),
-        *_as_penalties(runs),
-    ]
+    return [_as_numbers(measured), _as_gradients(by_name), _zero(by_name["k1 in the loss"]), *_as_penalties(runs)]
 
 
 def _as_numbers(measured: Sequence[Sequence[KLEstimate]]) -> str:
@@ -160,8 +148,7 @@ def _as_numbers(measured: Sequence[Sequence[KLEstimate]]) -> str:
         return ", ".join(f"{one.kind} {one.mean.value:.2f} ± {Z95 * one.mean.error:.2f}" for one in estimates)
 
     quiet_near, quiet_far = (
-        min(estimates, key=lambda one: one.spread)
-        for estimates in (near, [o for o in far if o.kind in ("k1", "k3")])
+        min(estimates, key=lambda one: one.spread) for estimates in (near, [o for o in far if o.kind in ("k1", "k3")])
     )
     noisy = next(one for one in far if one.kind != quiet_far.kind and one.kind in ("k1", "k3"))
     return (
@@ -173,8 +160,7 @@ def _as_numbers(measured: Sequence[Sequence[KLEstimate]]) -> str:
 
 def _as_gradients(by_name: Mapping[str, PenaltyGradient]) -> str:
     order = sorted(
-        (gradient for gradient in by_name.values() if gradient.directed),
-        key=lambda gradient: -gradient.angle.value,
+        (gradient for gradient in by_name.values() if gradient.directed), key=lambda gradient: -gradient.angle.value
     )
     estimates = ", ".join(f"{gradient.name} {gradient.angle.written}" for gradient in order)
     lost = [gradient.name for gradient in by_name.values() if not gradient.directed]
@@ -198,8 +184,7 @@ def _as_penalties(runs: Sequence[CellResult]) -> list[str]:
     free = float(by_name["none"].figures["kl"])
     held = {name: float(cell.figures["kl"]) for name, cell in by_name.items() if name != "none"}
     estimates = ", ".join(
-        f"{by_name[name].title} {number(kl, 2)}"
-        for name, kl in sorted(held.items(), key=lambda pair: pair[1])
+        f"{by_name[name].title} {number(kl, 2)}" for name, kl in sorted(held.items(), key=lambda pair: pair[1])
     )
     loose = [by_name[name].title for name, kl in held.items() if kl > 0.8 * free]
     said = [
@@ -269,10 +254,7 @@ def _training(runs: Sequence[CellResult], plan: Climb) -> list[LabFigure]:
 
 def _estimates(measured: Sequence[Sequence[KLEstimate]]) -> LabTable:
     rows = [
-        (
-            f"{number(estimates[0].kl)} nats",
-            *(f"{one.mean.written} ({one.spread:.2f})" for one in estimates),
-        )
+        (f"{number(estimates[0].kl)} nats", *(f"{one.mean.written} ({one.spread:.2f})" for one in estimates))
         for estimates in measured
     ]
     note = "The mean of the estimate over the exact KL, with its 95% interval, and in brackets one answer's spread."
@@ -295,10 +277,7 @@ def _gradient_table(gradients: Sequence[PenaltyGradient]) -> LabTable:
 
 def _runs(runs: Sequence[CellResult]) -> LabTable:
     rows = tuple(
-        (
-            cell.title.replace("none", "no penalty"),
-            *(cell.measured(name).written for name in ("score", "gold", "kl")),
-        )
+        (cell.title.replace("none", "no penalty"), *(cell.measured(name).written for name in ("score", "gold", "kl")))
         for cell in runs
     )
     columns = ("", "score", "gold", "KL, nats")

@@ -155,9 +155,7 @@ class LabFigure:
         height: float = 300,
     ) -> "LabFigure":
         """Figure of series over two axes, in the laboratory's size."""
-        return cls.of(
-            name, Chart(title, tuple(series), *axes, rules, width=WIDTH, height=height), caption, names=names
-        )
+        return cls.of(name, Chart(title, tuple(series), *axes, rules, width=WIDTH, height=height), caption, names=names)
 
     @classmethod
     def dots(
@@ -261,9 +259,7 @@ def followed(cell: CellResult, heading: str, prompts: int = 1) -> list[Strand]:
 
 def _answer(row: Mapping[str, object]) -> SampleAnswer:
     known = ((name, number(row, name)) for name in ("score", "gold"))
-    return SampleAnswer(
-        string(row, "completion"), tuple(f"{name} {fixed(v)}" for name, v in known if v is not None)
-    )
+    return SampleAnswer(string(row, "completion"), tuple(f"{name} {fixed(v)}" for name, v in known if v is not None))
 
 
 S = TypeVar("S")
@@ -289,14 +285,7 @@ class Experiment(Generic[S]):
     page: Callable[[Sequence[CellResult], S, str], LabPage]
 
     def conduct(
-        self,
-        folder: Path,
-        start: Start,
-        size: S,
-        *,
-        seed: int,
-        quiet: bool,
-        command: str,
+        self, folder: Path, start: Start, size: S, *, seed: int, quiet: bool, command: str
     ) -> tuple[LabPage, Path]:
         """Run unfinished cells, and write data and page. Returns the page and its path."""
         cells = self.cells(ExperimentSetting(start, size, seed, quiet))

@@ -62,12 +62,7 @@ def cells(setting: ExperimentSetting[KlSize]) -> list[Cell]:
         Cell(SFT, "SFT", (plan,), partial(_as_it_is, setting)),
         _cell(setting, FREE, "β = 0", free),
         *(
-            _cell(
-                setting,
-                f"beta-{coef:g}",
-                f"β = {coef:g}",
-                replace(plan, set=(*plan.set, f"penalty.coef={coef:g}")),
-            )
+            _cell(setting, f"beta-{coef:g}", f"β = {coef:g}", replace(plan, set=(*plan.set, f"penalty.coef={coef:g}")))
             for coef in setting.size.coefs
         ),
     ]
@@ -187,9 +182,7 @@ def _stillness(dearest: CellResult, start: CellResult) -> str:
             f"At {dearest.title} the policy cannot move: {number(kl)} nats after all steps, and a gain in gold of "
             f"{gain.written}, which is nothing."
         )
-    return (
-        f"Even at {dearest.title} the policy moved {number(kl)} nats, which changed gold by {gain.written}."
-    )
+    return f"Even at {dearest.title} the policy moved {number(kl)} nats, which changed gold by {gain.written}."
 
 
 def _alone(alone: CellResult, free: CellResult) -> str:
@@ -217,17 +210,13 @@ def _colour(number_: int) -> int:
 
 def _line(cell: CellResult, name: str, spread: str, colour: int, size: KlSize) -> Series:
     values = cell.column(name)
-    error = (
-        [value / sqrt(size.plan.answers) for value in cell.column(spread)] if spread else [0.0] * len(values)
-    )
+    error = [value / sqrt(size.plan.answers) for value in cell.column(spread)] if spread else [0.0] * len(values)
     window = max(3, size.plan.steps // 10 | 1)
     return averaged(cell.column("step"), values, error, cell.title, colour, window=window)
 
 
 def _curves(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> list[LabFigure]:
-    def drawn(
-        name: str, title: str, column: str, spread: str, unit: str, caption: str, rule: str = ""
-    ) -> LabFigure:
+    def drawn(name: str, title: str, column: str, spread: str, unit: str, caption: str, rule: str = "") -> LabFigure:
         series = tuple(_line(cell, column, spread, _colour(i), size) for i, cell in enumerate(climbs))
         rules = (Rule(float(start.figures[rule]), "SFT"),) if rule else ()
         axes = Axis("step", whole=True), Axis(unit)
@@ -250,9 +239,7 @@ def _frontier(start: CellResult, climbs: Sequence[CellResult], size: KlSize) -> 
     series = []
     for i, cell in enumerate(climbs):
         kl = [sqrt(max(value, 0.0)) for value in smooth(cell.column("kl/reference"))]
-        series.append(
-            Series(tuple(kl), tuple(smooth(cell.column("gold/mean"))), cell.title, colour=_colour(i))
-        )
+        series.append(Series(tuple(kl), tuple(smooth(cell.column("gold/mean"))), cell.title, colour=_colour(i)))
     return LabFigure.over_axes(
         "frontier",
         "Gold against distance",

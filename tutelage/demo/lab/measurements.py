@@ -142,9 +142,7 @@ class Sketch:
     def gradient(self, value: Tensor) -> Tensor:
         """Sketch of d value / d parameters; retains the graph of `value`. Float[width]"""
         parts = torch.autograd.grad(value, self.parameters, retain_graph=True, allow_unused=True)
-        filled = [
-            torch.zeros_like(p) if g is None else g for g, p in zip(parts, self.parameters, strict=True)
-        ]
+        filled = [torch.zeros_like(p) if g is None else g for g, p in zip(parts, self.parameters, strict=True)]
         return self(torch.cat([g.detach().flatten() for g in filled]).cpu())
 
     def __call__(self, vector: Tensor) -> Tensor:

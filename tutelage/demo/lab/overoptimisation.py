@@ -168,9 +168,7 @@ def cells(setting: ExperimentSetting[OveroptimisationSize]) -> list[Cell]:
         made.append(Cell(judge.name, title, (drawn, judge), partial(_judge, setting, judge)))
     sampled = SamplePlan(size.prompts, size.samples, size.tried, size.variance, tuple(judges), seed)
     made.append(Cell(SAMPLES, "best-of-n", (drawn, sampled), partial(_best_of_n, setting, sampled)))
-    return made + [
-        _climbing(setting, name, title, aim, plan) for name, title, aim, plan in _climbs(size, seed)
-    ]
+    return made + [_climbing(setting, name, title, aim, plan) for name, title, aim, plan in _climbs(size, seed)]
 
 
 def _climbs(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, Climb]]:
@@ -195,9 +193,7 @@ def _climbs(size: OveroptimisationSize, seed: int) -> list[tuple[str, str, Aim, 
 # Pairs ---------------------------------------------------------------------------------------------------------------
 
 
-def _pairs(
-    setting: ExperimentSetting[OveroptimisationSize], drawn: PairPlan, folder: Path
-) -> Mapping[str, Any]:
+def _pairs(setting: ExperimentSetting[OveroptimisationSize], drawn: PairPlan, folder: Path) -> Mapping[str, Any]:
     """preferences.jsonl and test.jsonl: one attentive rater's vote on each pair of the SFT model's completions; and
     the spread of gold over those completions."""
     policy = setting.start.policy()
@@ -253,9 +249,7 @@ def _differences(known: PromptAnswers, values: Mapping[str, float], seed: int) -
     return [values[pair.a_id] - values[pair.b_id] for pair in pairs]
 
 
-def _votes(
-    known: PromptAnswers, values: Mapping[str, float], tau: float, count: int, seed: int
-) -> list[Preference]:
+def _votes(known: PromptAnswers, values: Mapping[str, float], tau: float, count: int, seed: int) -> list[Preference]:
     """`count` pairs in random order, each judged by one attentive rater of a panel; ties are replaced."""
     per_prompt = -(-count * 5 // (4 * len(known.prompts))) + 1
     said = [answer for answer in known.answers if answer.text.strip()]
@@ -279,9 +273,7 @@ def _votes(
 # Reward models -------------------------------------------------------------------------------------------------------
 
 
-def _judge(
-    setting: ExperimentSetting[OveroptimisationSize], judge: ProxyJudge, folder: Path
-) -> Mapping[str, Any]:
+def _judge(setting: ExperimentSetting[OveroptimisationSize], judge: ProxyJudge, folder: Path) -> Mapping[str, Any]:
     """Train a reward model with the workflow, on the first pairs. Returns its accuracy."""
     start, made = setting.start, folder.parent / PAIRS
     lines = (made / "preferences.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[: judge.pairs]
@@ -324,9 +316,7 @@ def _best_of_n(
     start = setting.start
     policy = start.policy()
     prompts = [question.prompt for question in start.questions("held_out", policy)][: sampled.prompts]
-    rewards = {"gold": gold_reward()} | {
-        judge.name: _loaded(folder.parent, judge, policy) for judge in sampled.judges
-    }
+    rewards = {"gold": gold_reward()} | {judge.name: _loaded(folder.parent, judge, policy) for judge in sampled.judges}
     parts: dict[str, list[list[float]]] = {name: [] for name in rewards}
     with progress("best-of-n", len(prompts), quiet=setting.quiet) as advance:
         for number, prompt in enumerate(prompts):
@@ -345,18 +335,14 @@ def _best_of_n(
 def _proxies(scores: Mapping[str, Floats], sampled: SamplePlan) -> dict[str, Floats]:
     """Proxies by name: every reward model alone, and the ensemble in every combination."""
     alone = {judge.name: scores[judge.name] for judge in sampled.judges}
-    several = [
-        judge for judge in sampled.judges if any(j.member and j.pairs == judge.pairs for j in sampled.judges)
-    ]
+    several = [judge for judge in sampled.judges if any(j.member and j.pairs == judge.pairs for j in sampled.judges)]
     if not several:
         return alone
     members = torch.from_numpy(np.stack([scores[judge.name] for judge in several]))
     return alone | {how: combine(members, how, sampled.variance).numpy() for how in HOW}
 
 
-def _curves(
-    proxies: Mapping[str, Floats], worth: Floats, tried: Sequence[int]
-) -> Iterator[dict[str, str | float]]:
+def _curves(proxies: Mapping[str, Floats], worth: Floats, tried: Sequence[int]) -> Iterator[dict[str, str | float]]:
     for name, proxy in proxies.items():
         begun = proxy.mean()
         for n in tried:
@@ -370,17 +356,14 @@ def _curves(
 # Policies ------------------------------------------------------------------------------------------------------------
 
 
-def _climbing(
-    setting: ExperimentSetting[OveroptimisationSize], name: str, title: str, aim: Aim, plan: Climb
-) -> Cell:
+def _climbing(setting: ExperimentSetting[OveroptimisationSize], name: str, title: str, aim: Aim, plan: Climb) -> Cell:
     """PPO against the scaled reward of `aim`; gold is in its own standard deviations."""
 
     def run(folder: Path) -> Mapping[str, Any]:
         policy = setting.start.policy()
         scales = json.loads((folder.parent / SAMPLES / SCALES).read_text(encoding="utf-8"))
         members = tuple(
-            StandardisedReward(_loaded(folder.parent, judge, policy), *scales[judge.name])
-            for judge in aim.judges
+            StandardisedReward(_loaded(folder.parent, judge, policy), *scales[judge.name]) for judge in aim.judges
         )
         gold_score = StandardisedReward(gold_reward(), *scales["gold"])
         goal = Goal(Ensemble(members, aim.how, aim.variance), {"gold": gold_score})
@@ -393,7 +376,5 @@ EXPERIMENT = Experiment(
     full=OveroptimisationSize(),
     quick=QUICK,
     cells=cells,
-    page=lambda done, size, command: overoptimisation_page.page(
-        done, size.pairs, size.remedied, size.plan, command
-    ),
+    page=lambda done, size, command: overoptimisation_page.page(done, size.pairs, size.remedied, size.plan, command),
 )

@@ -70,9 +70,7 @@ def rl_path(cell: CellResult) -> GoldPath:
     return GoldPath(cell.title, "rl", tuple(sqrt(max(value, 0.0)) for value in kl), tuple(score), tuple(gold))
 
 
-def page(
-    done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str
-) -> LabPage:
+def page(done: Sequence[CellResult], pairs: Sequence[int], remedied: int, plan: Climb, command: str) -> LabPage:
     """Page of the experiment on over-optimisation."""
     by_name = {cell.name: cell for cell in done}
     sampled = by_name["best-of-n"]
@@ -82,10 +80,7 @@ def page(
     alone = chosen[list(pairs).index(remedied)]
     prices = [cell for cell in done if cell.name.startswith("ppo-beta-")]
     single = by_name[f"ppo-{remedied}"]
-    remedies = [
-        (single, "one reward model"),
-        *((by_name[f"ppo-{how}"], name) for how, name in REMEDIES.items()),
-    ]
+    remedies = [(single, "one reward model"), *((by_name[f"ppo-{how}"], name) for how, name in REMEDIES.items())]
     remedies += [(cell, f"one, {cell.title}") for cell in prices]
     accuracies = {count: by_name[f"judge-{count}"].figures for count in pairs}
     return LabPage(
@@ -98,20 +93,13 @@ def page(
         findings=tuple(findings(accuracies, chosen, climbed, remedies)),
         figures=(
             _paths(
-                "best-of-n",
-                "Best-of-n",
-                chosen,
-                "Dashed: the score that chose; whiskers: 95% intervals over prompts.",
+                "best-of-n", "Best-of-n", chosen, "Dashed: the score that chose; whiskers: 95% intervals over prompts."
             ),
-            _paths(
-                "ppo", "PPO", climbed, "Dashed: the score that was climbed. Running averages over the steps."
-            ),
+            _paths("ppo", "PPO", climbed, "Dashed: the score that was climbed. Running averages over the steps."),
             _fits("best-of-n-fits", "Best-of-n: gold and d (α − β d)", chosen),
             _fits("ppo-fits", "PPO: gold and d (α − β log d)", climbed),
             _gold_only(
-                "remedies-best-of-n",
-                f"Best-of-n with ensembles, {counted(remedied, 'pair')}",
-                [alone, *cautious],
+                "remedies-best-of-n", f"Best-of-n with ensembles, {counted(remedied, 'pair')}", [alone, *cautious]
             ),
             _gold_only(
                 "remedies-ppo",
@@ -150,8 +138,7 @@ def findings(
 ) -> list[str]:
     """Findings as sentences."""
     accuracy = ", ".join(
-        f"{counted(count, 'pair')} {percent(float(str(one['accuracy'])), 1)}"
-        for count, one in accuracies.items()
+        f"{counted(count, 'pair')} {percent(float(str(one['accuracy'])), 1)}" for count, one in accuracies.items()
     )
     ends = ", ".join(f"{path.title} {path.gold[-1]:+.2f}" for path in chosen)
     return [
@@ -181,11 +168,7 @@ def _cure(remedies: Sequence[tuple[CellResult, str]]) -> str:
     ends = [(cell.measured("gold"), title) for cell, title in remedies]
     alone, best = ends[0][0], max(ends, key=lambda pair: pair[0].value)
     final = ", ".join(f"{title} {gold.written}" for gold, title in ends)
-    sure = (
-        "more than one reward model alone"
-        if (best[0] - alone).low > 0
-        else "not more than one alone for certain"
-    )
+    sure = "more than one reward model alone" if (best[0] - alone).low > 0 else "not more than one alone for certain"
     return f"Final gold on held-out prompts by remedy: {final}. Most has {best[1]}, {sure}."
 
 
@@ -201,22 +184,16 @@ def _paths(name: str, title: str, paths: Sequence[GoldPath], caption: str) -> La
     series = []
     for path, colour in zip(paths, COLOURS, strict=False):
         series.append(Series(path.distance, path.proxy, colour=colour, style="dashed"))
-        series.append(
-            Series(path.distance, path.gold, path.title, colour=colour, low=path.low, high=path.high)
-        )
+        series.append(Series(path.distance, path.gold, path.title, colour=colour, low=path.low, high=path.high))
     names: Names = "ends" if name == "best-of-n" else "points"
-    return over_distance(
-        name, f"{title}: score and gold", series, caption=f"Solid: gold. {caption}", names=names
-    )
+    return over_distance(name, f"{title}: score and gold", series, caption=f"Solid: gold. {caption}", names=names)
 
 
 def _fits(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
     """Gold as points, the fitted curve dashed."""
     series, fits = [], []
     for path, colour in zip(paths, COLOURS, strict=False):
-        series.append(
-            Series(path.distance, path.gold, path.title, mark="points", colour=colour, style="faint")
-        )
+        series.append(Series(path.distance, path.gold, path.title, mark="points", colour=colour, style="faint"))
         found = path.fitted()
         if found is not None:
             ends = [d for d in path.distance if d >= FITTED]
@@ -237,10 +214,7 @@ def _gold_only(name: str, title: str, paths: Sequence[GoldPath]) -> LabFigure:
 
 def _accuracies(accuracies: Mapping[int, Mapping[str, object]]) -> LabTable:
     rows = tuple(
-        (
-            f"{count:,}",
-            *(percent(float(str(one[key])), 1) for key in ("accuracy", "accuracy/low", "accuracy/high")),
-        )
+        (f"{count:,}", *(percent(float(str(one[key])), 1) for key in ("accuracy", "accuracy/low", "accuracy/high")))
         for count, one in accuracies.items()
     )
     return LabTable("Reward models on single held-out votes", ("pairs", "predicted", "from", "to"), rows)
@@ -261,8 +235,7 @@ def _table(chosen: Sequence[GoldPath], climbed: Sequence[GoldPath]) -> LabTable:
 
 def _remedies(remedies: Sequence[tuple[CellResult, str]]) -> LabTable:
     rows = tuple(
-        (title, *(cell.measured(name).written for name in ("score", "gold", "kl")))
-        for cell, title in remedies
+        (title, *(cell.measured(name).written for name in ("score", "gold", "kl"))) for cell, title in remedies
     )
     columns = ("", "score", "gold", "KL, nats")
     return LabTable("PPO with remedies: final policies on held-out prompts", columns, rows)

@@ -174,9 +174,7 @@ def findings(ranked: Sequence[RecipeResult]) -> list[str]:
     best, worst = ranked[0], ranked[-1]
     error = best.figures["gold"].error
     reach = Z95 * sqrt(2) * error
-    level = [
-        one.name for one in ranked[1:] if best.figures["gold"].value - one.figures["gold"].value <= reach
-    ]
+    level = [one.name for one in ranked[1:] if best.figures["gold"].value - one.figures["gold"].value <= reach]
     near = sorted(ranked, key=lambda one: one.figures["kl"].value / max(one.figures["gold"].value, 1e-9))
     fast = sorted(ranked, key=lambda one: one.seconds)
     first = (
@@ -202,11 +200,7 @@ def _families(ranked: Sequence[RecipeResult]) -> str:
     kinds = dict.fromkeys(one.family for one in ranked)
     means = {kind: fmean(one.figures["gold"].value for one in ranked if one.family == kind) for kind in kinds}
     ordered = sorted(means.items(), key=lambda pair: -pair[1])
-    return (
-        "Mean gold by what recipes are made of: "
-        + ", ".join(f"{kind} {value:.2f}" for kind, value in ordered)
-        + "."
-    )
+    return "Mean gold by what recipes are made of: " + ", ".join(f"{kind} {value:.2f}" for kind, value in ordered) + "."
 
 
 # Figures -------------------------------------------------------------------------------------------------------------

@@ -86,9 +86,7 @@ def real(place: RoundPlace, scale: RealScale) -> DemoRound:
         write=lambda: write_texts(place, texts),
         gold=clarity,
         sampling=answers_to_judge(place, _start(place, scale), scale),
-        judging=Judging(
-            raters=scale.raters, overlap=scale.overlap, test_overlap=scale.overlap, seed=place.seed
-        ),
+        judging=Judging(raters=scale.raters, overlap=scale.overlap, test_overlap=scale.overlap, seed=place.seed),
         fitting=_reward(place, scale),
         improving=_improve(place, scale),
         evaluation=_evaluate(place, scale),

@@ -252,10 +252,7 @@ class DemoRound:
             Stage("sample", "Sampling answers", (self.sampling,), self._sample),
             Stage("judge", "Raters judge pairs", (self.judging,), self._judge),
             Stage(
-                "reward",
-                "Reward model",
-                (self.fitting,),
-                lambda: complete(prepare_reward(self.fitting), quiet=quiet),
+                "reward", "Reward model", (self.fitting,), lambda: complete(prepare_reward(self.fitting), quiet=quiet)
             ),
             Stage(
                 "improve",

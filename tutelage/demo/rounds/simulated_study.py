@@ -108,9 +108,7 @@ def _known_rater(store: Store, study_id: int, rater: SimulatedRater) -> int:
     return found.id if found else add_rater(store, study_id, rater.name, kind="simulated").id
 
 
-def _answer(
-    question: Assignment, rater: SimulatedRater, utility: Utility, rng: Random, answered: int
-) -> Answer:
+def _answer(question: Assignment, rater: SimulatedRater, utility: Utility, rng: Random, answered: int) -> Answer:
     prompt = question.messages[-1].content
     left, right = question.texts
     gold_left, gold_right = utility([prompt, prompt], [left, right])
@@ -122,9 +120,7 @@ def _answer(
 def describe_votes(votes: Sequence[Vote], labels: Labels) -> dict[str, Any]:
     """Statistics of a study for the report (`judgements.json`)."""
     decided = [vote for vote in votes if vote.verdict in SIDES and not vote.repeat]
-    table = Votes.of(
-        [v.item for v in decided], [v.rater for v in decided], [v.verdict for v in decided], SIDES
-    )
+    table = Votes.of([v.item for v in decided], [v.rater for v in decided], [v.verdict for v in decided], SIDES)
     agreement, alpha = pair_agreement(table), mirrored_alpha(table, (1, 0))
     return {
         "items": len({vote.item for vote in votes}),
@@ -246,9 +242,7 @@ def hold_study(
     test = [v for v in votes if v.rater in good and v.verdict in SIDES and known[v.item].messages in tested]
     write_jsonl(out / "test_votes.jsonl", map(to_row, single_votes(test, known)))
     best = vote_ceiling(votes, {v.id for v in test}, known, {rater.name: rater for rater in raters}, utility)
-    write_atomically(
-        out / "summary.json", json.dumps({"ceiling": best, "test_votes": len(test)}, indent=2) + "\n"
-    )
+    write_atomically(out / "summary.json", json.dumps({"ceiling": best, "test_votes": len(test)}, indent=2) + "\n")
     store.close()
 
 

@@ -17,15 +17,7 @@ from tutelage.commands.terminal import complete
 from tutelage.data.record_files import to_row, write_jsonl
 from tutelage.data.records import Prompt
 from tutelage.data.worlds import World, gold
-from tutelage.demo.rounds.round import (
-    DemoRound,
-    RoundPlace,
-    Stage,
-    Story,
-    Texts,
-    answer_sampling,
-    answers_to_judge,
-)
+from tutelage.demo.rounds.round import DemoRound, RoundPlace, Stage, Story, Texts, answer_sampling, answers_to_judge
 from tutelage.demo.rounds.simulated_study import Judging
 
 GOLD = "tutelage.data.worlds:gold"
@@ -110,17 +102,10 @@ def tutoring(place: RoundPlace, scale: TutoringScale) -> DemoRound:
                 (pretraining,),
                 lambda: complete(prepare_pretrain(pretraining), quiet=place.quiet),
             ),
-            Stage(
-                "sft",
-                "Supervised fine-tuning",
-                (tuning,),
-                lambda: complete(prepare_sft(tuning), quiet=place.quiet),
-            ),
+            Stage("sft", "Supervised fine-tuning", (tuning,), lambda: complete(prepare_sft(tuning), quiet=place.quiet)),
         ),
         sampling=answers_to_judge(place, place.model("sft"), scale),
-        judging=Judging(
-            raters=scale.raters, overlap=scale.overlap, test_overlap=scale.test_overlap, seed=place.seed
-        ),
+        judging=Judging(raters=scale.raters, overlap=scale.overlap, test_overlap=scale.test_overlap, seed=place.seed),
         fitting=_reward(place, scale),
         improving=_improve(place, scale),
         evaluation=_evaluate(place, scale),

@@ -148,9 +148,7 @@ class Recording:
     def __init__(self, batch: PromptBatch, kept: Sequence[_Group | None], index: _Index) -> None:
         self.groups = [group for group in kept if group is not None]
         self._kept, self._index = kept, index
-        self._rows = [
-            (group, slot) for group, n in zip(kept, batch.answers, strict=True) for slot in range(n)
-        ]
+        self._rows = [(group, slot) for group, n in zip(kept, batch.answers, strict=True) for slot in range(n)]
         numbers = {group: number for number, group in enumerate(self.groups)}
         places = [(-1, 0) if group is None else (numbers[group], slot) for group, slot in self._rows]
         self._places = torch.tensor(places)  # group and slot of each line
@@ -209,9 +207,7 @@ class _PassRecording:
 class _PackedActivations:
     """The `LayerCache` of packed rows with cached activations."""
 
-    def __init__(
-        self, rows: Rows, packed: PackedRows, groups: Sequence[_Group], slots: Sequence[int]
-    ) -> None:
+    def __init__(self, rows: Rows, packed: PackedRows, groups: Sequence[_Group], slots: Sequence[int]) -> None:
         width, device = rows.prompt.shape[1], rows.prompt.device
         column = torch.arange(width + rows.response.shape[1], device=device)
         own = [(group.length, slot * group.stride) for group, slot in zip(groups, slots, strict=True)]
@@ -245,9 +241,7 @@ def _keys(rows: Rows) -> list[_RowKey]:
     tokens, masks = zip(*((x.cpu().numpy(), mask.cpu().numpy()) for x, mask in columns), strict=True)
     return [
         (prompt[in_prompt].tobytes(), response[in_response].tobytes())
-        for prompt, in_prompt, response, in_response in zip(
-            tokens[0], masks[0], tokens[1], masks[1], strict=True
-        )
+        for prompt, in_prompt, response, in_response in zip(tokens[0], masks[0], tokens[1], masks[1], strict=True)
     ]
 
 

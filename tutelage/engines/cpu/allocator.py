@@ -75,10 +75,7 @@ class _Heap(ctypes.Structure):
     """mallinfo2(3)."""
 
     _fields_ = [
-        *(
-            (name, ctypes.c_size_t)
-            for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")
-        ),
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
         *((name, ctypes.c_size_t) for name in ("used", "free", "keepcost")),
     ]
 

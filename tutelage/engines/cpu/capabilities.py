@@ -47,9 +47,7 @@ class Capabilities:
 
     def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
         self.model, self.dtype = model, dtype
-        self._compiled: bool | None = (
-            None  # whether the compiled step agrees with the layers; None before the trial
-        )
+        self._compiled: bool | None = None  # whether the compiled step agrees with the layers; None before the trial
         self._warned = False
 
     # Attention --------------------------------------------------------------------------------------------------------
@@ -134,9 +132,7 @@ class Capabilities:
         return self._compiled is True
 
     @torch.no_grad()
-    def try_compiled_step(
-        self, step: NativeStep, tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"]
-    ) -> bool:
+    def try_compiled_step(self, step: NativeStep, tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"]) -> bool:
         """Whether `step` agrees with the layers of the model on these tokens. Tested once.
 
         The step may be compiled for a CPU on which the tests never ran. Logs a warning if it differs.
@@ -170,10 +166,7 @@ class Capabilities:
             return False
         layers = list(trunk(self.model).layers)
         x = next(layers[0].parameters()).new_empty(1, 1, layers[0].self_attn.q_proj.weight.shape[1])
-        return all(
-            layer.products_of_steps(x) is not None and not layer.self_attn.norms_of_heads()
-            for layer in layers
-        )
+        return all(layer.products_of_steps(x) is not None and not layer.self_attn.norms_of_heads() for layer in layers)
 
 
 def _without_autocast(model: nn.Module) -> Any:
@@ -266,9 +259,7 @@ def _fused_step_agrees(model: nn.Module) -> bool:
         with without_dropout(model):
             states = FusedStep(model, {})(tokens, positions, attend)
             with attention_by(model, of_one_token(attend)):
-                own = trunk(model)(
-                    input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False
-                )
+                own = trunk(model)(input_ids=tokens[:, None], position_ids=positions[:, None], use_cache=False)
     except FAILURES:
         return False
     expected = own.last_hidden_state[:, 0]

@@ -52,17 +52,13 @@ def _joint(query: Tensor, stored: tuple[Any, Any], hidden: Tensor | None, scale:
     after = _products(query.view(*apart, width), keys.flatten(0, 2), scale)
     probabilities = torch.cat([before.view(*apart, length), after], -1).softmax(-1).to(values.dtype)
     output = torch.bmm(probabilities.view(*together, -1).narrow(2, 0, length), prompt_values.flatten(0, 1))
-    output = torch.baddbmm(
-        output.view(*apart, -1), probabilities.narrow(2, length, written), values.flatten(0, 2)
-    )
+    output = torch.baddbmm(output.view(*apart, -1), probabilities.narrow(2, length, written), values.flatten(0, 2))
     return output.view(prompts, heads, answers, queries, -1)
 
 
 def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """scale · q Kᵀ in float32, since the softmax would amplify rounding errors of the scores."""
-    return torch.baddbmm(
-        key.new_empty(1, dtype=torch.float32), query.float(), key.float().mT, beta=0.0, alpha=scale
-    )
+    return torch.baddbmm(key.new_empty(1, dtype=torch.float32), query.float(), key.float().mT, beta=0.0, alpha=scale)
 
 
 def _merged(query: Tensor, stored: tuple[Any, Any], hidden: Tensor | None, scale: float) -> Tensor:
@@ -70,9 +66,7 @@ def _merged(query: Tensor, stored: tuple[Any, Any], hidden: Tensor | None, scale
     log-sum-exp ℓ₁ and ℓ₂, the first has the weight σ(ℓ₁ − ℓ₂)."""
     mask = None if hidden is None else hidden[:, None].to(query.dtype)
     first, first_lse = flash_attention(query.flatten(2, 3), *stored[0], attn_mask=mask, scale=scale)
-    second, second_lse = flash_attention(
-        query.flatten(0, 1), *(x.flatten(0, 1) for x in stored[1]), scale=scale
-    )
+    second, second_lse = flash_attention(query.flatten(0, 1), *(x.flatten(0, 1) for x in stored[1]), scale=scale)
     first, first_lse = first.view(*query.shape[:4], -1), first_lse.view(query.shape[:4])
     second, second_lse = second.view(*query.shape[:4], -1), second_lse.view(query.shape[:4])
     share = torch.sigmoid(first_lse - second_lse).to(first.dtype)

@@ -58,9 +58,7 @@ class CpuDecoders:
         kind = SharedDecoder if selected is SharedDecoder or not weights.fits else NativeDecoder
         return kind(self, batch, limit)
 
-    def step(
-        self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]
-    ) -> list[Float[Tensor, "_ _"]]:
+    def step(self, decoders: Sequence[Decoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
         """See `Decoders.step`. Joins compiled steps."""
         joined = [decoder for decoder in decoders if isinstance(decoder, NativeDecoder) and decoder.can_join]
         if len(joined) < len(decoders):
@@ -87,9 +85,7 @@ class SharedDecoder:
         plain = dtype == torch.float32 and self.weights.own_head.is_known
         self.has_fused_step = plain and self.capabilities.has_fused_step()
         lengths = [len(prompt) for prompt in batch.prompts]
-        self.kv_cache = PromptCache(
-            lengths, batch.answers, limit, dtype=dtype, device=self.device, packed=self.packed
-        )
+        self.kv_cache = PromptCache(lengths, batch.answers, limit, dtype=dtype, device=self.device, packed=self.packed)
 
     def start(self) -> Float[Tensor, "n V"]:
         """See `Decoder.start`. A pass has up to `READ_AT_ONCE` tokens and reads common prefixes of its prompts once."""
@@ -219,9 +215,7 @@ class NativeDecoder(SharedDecoder):
         return self.native
 
 
-def joint_step(
-    decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]
-) -> list[Float[Tensor, "_ _"]]:
+def joint_step(decoders: Sequence[NativeDecoder], tokens: Sequence[Int[Tensor, " _"]]) -> list[Float[Tensor, "_ _"]]:
     """`NativeDecoder.step` for several decoders, reading the weights once."""
     positions = [decoder.kv_cache.open() for decoder in decoders]
     steps = [decoder.native for decoder in decoders if decoder.native is not None]

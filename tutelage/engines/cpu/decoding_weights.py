@@ -190,15 +190,11 @@ def is_matrix(module: nn.Module) -> bool:
     """Whether a module, together with its adapters, computes W x + b."""
     if not isinstance(module, LoraLinear):
         return type(module) is Conv1D or (type(module) is nn.Linear and module.weight.is_floating_point())
-    more = any(
-        a in module.lora_variant or module.lora_bias[a] for a in active_adapters(module)
-    )  # DoRA and others
+    more = any(a in module.lora_variant or module.lora_bias[a] for a in active_adapters(module))  # DoRA and others
     return not (module.merged or more) and is_matrix(module.get_base_layer())
 
 
-def matrix(
-    module: nn.Module,
-) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None, bool] | None:
+def matrix(module: nn.Module) -> tuple[Float[Tensor, "out in"], Float[Tensor, " out"] | None, bool] | None:
     """W, b, and whether W is the module's own parameter; None if the module is not one matrix."""
     if not is_matrix(module):
         return None
@@ -255,9 +251,7 @@ class OneDnnLinear:
         y: Tensor = self.run(x.to(self.dtype), self.weight, self.bias, "none", [], "")
         return y
 
-    def plus(
-        self, other: Float[Tensor, "*lines out"], x: Float[Tensor, "*lines in"]
-    ) -> Float[Tensor, "*lines out"]:
+    def plus(self, other: Float[Tensor, "*lines out"], x: Float[Tensor, "*lines in"]) -> Float[Tensor, "*lines out"]:
         """other + x Wᵀ + b"""
         y: Tensor = self.run.binary(x.to(self.dtype), other, self.weight, self.bias, "add")
         return y
@@ -274,15 +268,11 @@ class MklLinear:
     def __call__(self, x: Float[Tensor, "*lines in"]) -> Float[Tensor, "*lines out"]:
         """x Wᵀ + b"""
         if x.numel() != self.count * x.shape[-1]:
-            raise RuntimeError(
-                f"laid out for {counted(self.count, 'line')}, but the input has shape {tuple(x.shape)}"
-            )
+            raise RuntimeError(f"laid out for {counted(self.count, 'line')}, but the input has shape {tuple(x.shape)}")
         y: Tensor = self.run(x, self.weight, self.shape, self.bias, self.count)
         return y
 
-    def plus(
-        self, other: Float[Tensor, "*lines out"], x: Float[Tensor, "*lines in"]
-    ) -> Float[Tensor, "*lines out"]:
+    def plus(self, other: Float[Tensor, "*lines out"], x: Float[Tensor, "*lines in"]) -> Float[Tensor, "*lines out"]:
         """other + x Wᵀ + b"""
         return self(x).add_(other)
 
@@ -302,9 +292,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
     """Whether oneDNN supports linear layers in `dtype` on this CPU."""
     if not torch.backends.mkldnn.is_available():
         return False
-    return dtype == torch.float32 or (
-        dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    )
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
 
 def _can_be_laid_out(weight: Tensor, dtype: torch.dtype) -> bool:

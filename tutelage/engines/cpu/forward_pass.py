@@ -198,9 +198,7 @@ def differentiable_twice() -> Iterator[None]:
         yield
 
 
-def packed_states(
-    model: nn.Module, tokens: Int[Tensor, " N"], positions: Int[Tensor, " N"]
-) -> Float[Tensor, "n d"]:
+def packed_states(model: nn.Module, tokens: Int[Tensor, " N"], positions: Int[Tensor, " N"]) -> Float[Tensor, "n d"]:
     """Last hidden states of a packed sequence, with positions counted in each row; only those of the selected tokens if
     the pass has a selection."""
     states: Tensor = trunk(model)(

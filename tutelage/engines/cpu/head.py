@@ -64,9 +64,7 @@ def _multiplies_half() -> bool:
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-def input_gradient(
-    grad: Float[Tensor, "n V"], weight: Float[Tensor, "V d"], into: Float[Tensor, "n d"]
-) -> None:
+def input_gradient(grad: Float[Tensor, "n V"], weight: Float[Tensor, "V d"], into: Float[Tensor, "n d"]) -> None:
     """See `tutelage.engines.logprobs.input_gradient`."""
     if grad.dtype == torch.float32:
         products.input_gradient(grad, weight, into, accumulate=False)

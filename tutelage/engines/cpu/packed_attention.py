@@ -90,12 +90,7 @@ def _by_torch(
 
 
 def _attended(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    known: tuple[Tensor, Tensor] | None,
-    kernels: "Kernels",
-    scale: float,
+    query: Tensor, key: Tensor, value: Tensor, known: tuple[Tensor, Tensor] | None, kernels: "Kernels", scale: float
 ) -> tuple[Tensor, Tensor | None]:
     if torch.is_grad_enabled():
         return _Attention.apply(query, key, value, known, kernels, scale), None
@@ -149,9 +144,7 @@ class FlashKernels:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
 
-    def forward(
-        self, query: Queries, key: Keys, value: Keys, scale: float
-    ) -> tuple[Queries, Float[Tensor, "N H"]]:
+    def forward(self, query: Queries, key: Keys, value: Keys, scale: float) -> tuple[Queries, Float[Tensor, "N H"]]:
         """See `NativeKernels.forward`."""
         count, heads, width = query.shape
         out = query.new_zeros(count + 1, heads, width)  # the last row receives padding
@@ -183,18 +176,13 @@ class FlashKernels:
         for tree in self.layout.trees:
             tokens, prefix = slice(tree.start, tree.stop), slice(tree.start, tree.fork)
             parts = _flash_attention_backward(
-                *(
-                    by_heads(x)
-                    for x in (grad[tokens], query[tokens], key[prefix], value[prefix], out[tokens])
-                ),
+                *(by_heads(x) for x in (grad[tokens], query[tokens], key[prefix], value[prefix], out[tokens])),
                 lse[tokens].T[None],
                 0.0,
                 True,
                 scale=scale,
             )
-            for whole, span, part in zip(
-                (to_query, to_key, to_value), (tokens, prefix, prefix), parts, strict=True
-            ):
+            for whole, span, part in zip((to_query, to_key, to_value), (tokens, prefix, prefix), parts, strict=True):
                 whole[span] = part[0].transpose(0, 1)
         for bucket in self.layout.buckets:
             bucket_lse = gathered(lse, bucket)
@@ -300,8 +288,7 @@ def _agree_with_masked(
         actual, expected = _trial(kernels, repeats, dtype)
     relative, absolute = (1e-4, 1e-5) if dtype == torch.float32 else (2**-6, 2**-6)
     return len(actual) == len(expected) and all(
-        torch.allclose(a.float(), b, rtol=relative, atol=absolute)
-        for a, b in zip(actual, expected, strict=True)
+        torch.allclose(a.float(), b, rtol=relative, atol=absolute) for a, b in zip(actual, expected, strict=True)
     )
 
 

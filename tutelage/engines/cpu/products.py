@@ -78,9 +78,7 @@ class Products:
     def on_this_machine(self) -> "Products":
         """A copy with libraries missing on this machine replaced by torch's products."""
         has = available()
-        return Products(
-            **{kind: library if library in has else "blas" for kind, library in asdict(self).items()}
-        )
+        return Products(**{kind: library if library in has else "blas" for kind, library in asdict(self).items()})
 
     @property
     def is_invariant(self) -> bool:
@@ -100,9 +98,7 @@ def output(
     library = library or _library("output", weight, x)
     if library == "own":
         return matrix_products.multiply(x, weight.T, total, bias=bias, accumulate=total is not None)
-    y: Tensor = (
-        _onednn(x, weight, bias) if library == "onednn" else torch.nn.functional.linear(x, weight, bias)
-    )
+    y: Tensor = _onednn(x, weight, bias) if library == "onednn" else torch.nn.functional.linear(x, weight, bias)
     return y if total is None else total.add_(y)
 
 

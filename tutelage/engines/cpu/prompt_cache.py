@@ -161,8 +161,7 @@ class PromptCache:
         sizes = (self.layout.numbers(key.shape[-1]), self.layout.numbers(value.shape[-1]))
         of_prompts, of_answers = (self.prompts, len(key)), (self.prompts, len(key), self.width)
         return LayerEntry(
-            self._memory(key, of_prompts, self.longest, sizes),
-            self._memory(key, of_answers, self.room, sizes),
+            self._memory(key, of_prompts, self.longest, sizes), self._memory(key, of_answers, self.room, sizes)
         )
 
     def _memory(

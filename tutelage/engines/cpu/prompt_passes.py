@@ -28,9 +28,7 @@ class PromptPass:
         return (spread.narrow(dim, *span) for span in self.spans)
 
 
-def prompt_passes(
-    prompts: Sequence[Sequence[int]], budget: int, device: torch.device
-) -> Iterator[PromptPass]:
+def prompt_passes(prompts: Sequence[Sequence[int]], budget: int, device: torch.device) -> Iterator[PromptPass]:
     """Passes over consecutive prompts, each of up to `budget` packed tokens or one longer prompt."""
     rows = [EncodedRow(tuple(prompt), ()) for prompt in prompts]
     common = common_tokens(RowList(rows))

@@ -19,9 +19,7 @@ from tutelage.engines.cpu.products import products
 from tutelage.engines.packing import PackedRows, pack
 
 
-def states_before(
-    capabilities: Capabilities, rows: Rows, cache: ActivationCache | None = None
-) -> Float[Tensor, "M d"]:
+def states_before(capabilities: Capabilities, rows: Rows, cache: ActivationCache | None = None) -> Float[Tensor, "M d"]:
     """The hidden state before each of the M completion tokens of all rows, row by row.
 
     Activations of these rows in `cache` are reused.

@@ -99,9 +99,7 @@ def add_product(
     return total
 
 
-def add_term(
-    weight: Float[Tensor, "out in"], term: Float[Tensor, "out in"]
-) -> Float[Tensor, "out in"] | None:
+def add_term(weight: Float[Tensor, "out in"], term: Float[Tensor, "out in"]) -> Float[Tensor, "out in"] | None:
     """Add `term`, a product in bfloat16, to the gradient of `weight` in float32.
 
     Returns None if accumulated in place, else the term in float32.

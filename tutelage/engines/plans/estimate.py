@@ -79,25 +79,14 @@ class Change:
     peak: float
 
 
-def plan(
-    work: Workload,
-    cluster: Cluster,
-    *,
-    tokens: int | None = None,
-    servers: Cluster | None = None,
-) -> RunPlan:
+def plan(work: Workload, cluster: Cluster, *, tokens: int | None = None, servers: Cluster | None = None) -> RunPlan:
     """Estimate every setting of a run on a cluster. `tokens` fixes the micro-batch; `servers` generate completions."""
     return RunPlan(
-        work,
-        cluster,
-        tuple(estimate(work, cluster, one, servers) for one in settings(cluster, tokens)),
-        servers,
+        work, cluster, tuple(estimate(work, cluster, one, servers) for one in settings(cluster, tokens)), servers
     )
 
 
-def estimate(
-    work: Workload, cluster: Cluster, setting: PlanSetting, servers: Cluster | None = None
-) -> CostEstimate:
+def estimate(work: Workload, cluster: Cluster, setting: PlanSetting, servers: Cluster | None = None) -> CostEstimate:
     """The memory and the phases of one setting."""
     parts = memory(work, cluster, setting, serves=servers is None)
     return CostEstimate(setting, parts, phases(work, cluster, setting, parts, servers), cluster.device.memory)

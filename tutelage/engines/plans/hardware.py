@@ -48,9 +48,7 @@ class Device:
         return self.memory_share * self.bandwidth
 
 
-def _gpu(
-    name: str, memory: float, bf16: float, float32: float, read: float, link: float, source: str
-) -> Device:
+def _gpu(name: str, memory: float, bf16: float, float32: float, read: float, link: float, source: str) -> Device:
     """A GPU by its data sheet: GB, TFLOP/s dense, TFLOP/s, GB/s, GB/s in one direction."""
     return Device(name, memory * GB, bf16 * 1e12, float32 * 1e12, read * GB, link * GB, source=source)
 
@@ -94,9 +92,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.per_node < 1:
-            raise TutelageError(
-                f"--gpus {self.count} and --gpus-per-node {self.per_node}: both must be at least 1."
-            )
+            raise TutelageError(f"--gpus {self.count} and --gpus-per-node {self.per_node}: both must be at least 1.")
 
     @property
     def in_node(self) -> int:

@@ -96,8 +96,7 @@ def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bo
         weights=stored * model.parameters / shards,
         gradients=4 * work.trainable / shards,
         moments=8 * work.trainable / shards,
-        reference=(4 * model.parameters * (work.has_reference and not work.lora) + arithmetic * teacher)
-        / shards,
+        reference=(4 * model.parameters * (work.has_reference and not work.lora) + arithmetic * teacher) / shards,
         critic=critic / shards,
         rewards=sum(arithmetic * reward.parameters for reward in work.rewards) / shards,
         copies=_copies(work, shards),
@@ -198,9 +197,7 @@ def _group(work: Workload) -> int:
     return group_tokens(max(1, round(work.batch.prompt)), round(work.batch.samples), work.sampling.limit)
 
 
-def _activations(
-    work: Workload, share: BatchShape, together: float, setting: PlanSetting
-) -> tuple[float, float]:
+def _activations(work: Workload, share: BatchShape, together: float, setting: PlanSetting) -> tuple[float, float]:
     """Bytes of the activations of one pass and of its logits: the saved ones or one chunk, and the gradient of a
     chunk."""
     model = work.model

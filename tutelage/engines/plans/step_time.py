@@ -74,9 +74,7 @@ def phases(
         steps += _update(work, share, cluster, setting, held)
     if servers and work.trains:
         sent = 2.0 * work.model.parameters
-        steps.append(
-            StepPhase("weights to servers", 0, 0, sent, 0, 0, waiting=sent / cluster.link(cluster.count + 1))
-        )
+        steps.append(StepPhase("weights to servers", 0, 0, sent, 0, 0, waiting=sent / cluster.link(cluster.count + 1)))
     return tuple(steps)
 
 
@@ -118,10 +116,7 @@ def _sampled(
     operations, traffic = _decoding(work, together, sampling.weights, 2.0 if work.half else 4.0)
     device, steps = cluster.device, rounds * sampling.limit
     overhead = steps * (model.layers * device.step_overhead if device.is_gpu else STEP_SECONDS)
-    return [
-        prefill,
-        _phase("decode", work, cluster, rounds * operations, rounds * traffic, overhead=overhead),
-    ]
+    return [prefill, _phase("decode", work, cluster, rounds * operations, rounds * traffic, overhead=overhead)]
 
 
 def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) -> tuple[float, float]:
@@ -134,9 +129,7 @@ def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) 
     positions = prompts * share.prompt + rows * share.response / 2
     operations = 2 * (model.matrices + model.head) * rows + 4 * model.layers * model.attention * pairs
     traffic = (
-        weights * (model.matrices + model.head)
-        + cached * model.key_values * positions
-        + DRAW * rows * model.vocabulary
+        weights * (model.matrices + model.head) + cached * model.key_values * positions + DRAW * rows * model.vocabulary
     )
     return steps * operations, steps * traffic
 
@@ -191,9 +184,7 @@ def _unread(work: Workload, model: Transformer, share: BatchShape, *, is_scalar:
     return model.unread(share.tokens - read) * work.selects
 
 
-def _update(
-    work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting, held: Memory
-) -> list[StepPhase]:
+def _update(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSetting, held: Memory) -> list[StepPhase]:
     """Passes with gradients, the optimiser step, and gradient synchronisation."""
     shards, ranks = setting.shards(cluster), cluster.count
     largest = pass_tokens(share, held.tokens, work.minibatches)

@@ -41,15 +41,7 @@ a small model."""
 
 
 def tokens_at_once(
-    free: float,
-    *,
-    weights: int,
-    trainable: int,
-    vocabulary: int,
-    each: int,
-    half: bool,
-    on_cpu: bool,
-    group: int = 0,
+    free: float, *, weights: int, trainable: int, vocabulary: int, each: int, half: bool, on_cpu: bool, group: int = 0
 ) -> int:
     """Tokens of one forward and backward pass through models with `weights` weights, one after another.
 
@@ -106,9 +98,7 @@ def group_tokens(prompt: int, responses: int, limit: int) -> int:
     return max(BUSY_ON_CPU, prompt + math.ceil(responses / passes) * limit)
 
 
-def bytes_per_token(
-    layers: int, hidden: int, feed_forward: int, *, half: bool, checkpointing: bool = False
-) -> int:
+def bytes_per_token(layers: int, hidden: int, feed_forward: int, *, half: bool, checkpointing: bool = False) -> int:
     """Bytes per token of a training pass, including activation gradients:
 
         layers · (16 · hidden + 5 · feed-forward) · bytes of an activation
@@ -117,9 +107,7 @@ def bytes_per_token(
     inputs of the others.
     """
     layer = 16 * hidden + 5 * feed_forward
-    return int(
-        (layers * hidden + layer if checkpointing else layers * layer) * (HALF_BYTES if half else WHOLE_BYTES)
-    )
+    return int((layers * hidden + layer if checkpointing else layers * layer) * (HALF_BYTES if half else WHOLE_BYTES))
 
 
 def rows_at_once(free: float, *, layers: int, hidden: int, limit: int, itemsize: int) -> int:

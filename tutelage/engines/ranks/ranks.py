@@ -129,9 +129,7 @@ class Ranks:
         if not self.any(error is not None):
             return
         failed = [
-            rank
-            for rank, text in enumerate(self.gather(None if error is None else str(error)))
-            if text is not None
+            rank for rank, text in enumerate(self.gather(None if error is None else str(error))) if text is not None
         ]
         if failed[0] != self.rank or error is None:
             raise PeerError(f"rank {failed[0]} of {self.size} failed") from error
@@ -192,9 +190,7 @@ def deal(costs: Sequence[float], groups: Sequence[Hashable], size: int) -> list[
     return ranks
 
 
-def _to_least_load(
-    pieces: Sequence[Sequence[int]], costs: Sequence[float], size: int
-) -> tuple[list[int], list[float]]:
+def _to_least_load(pieces: Sequence[Sequence[int]], costs: Sequence[float], size: int) -> tuple[list[int], list[float]]:
     """The rank of each piece, and the loads of the ranks."""
     loads, owners = [0.0] * size, [0] * len(pieces)
     for number in sorted(range(len(pieces)), key=lambda number: -_cost(pieces[number], costs)):

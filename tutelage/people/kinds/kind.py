@@ -99,13 +99,7 @@ class PairJudge(Protocol):
     def tau(self) -> float: ...
 
     def judge(
-        self,
-        gold_left: float,
-        gold_right: float,
-        words_left: int,
-        words_right: int,
-        rng: Random,
-        answered: int = 0,
+        self, gold_left: float, gold_right: float, words_left: int, words_right: int, rng: Random, answered: int = 0
     ) -> PairJudgement: ...
 
 
@@ -167,9 +161,7 @@ COMMON_WORDS = {"tie": Sentence("equal"), "both_bad": Sentence("both bad"), "ski
 def check_choice(answer: Answer, choices: Sequence[str]) -> None:
     """Raises TutelageError for a choice that the kind does not have."""
     if answer.choice not in choices:
-        raise TutelageError(
-            f"'{answer.choice}' is not an answer to this question; choose one of {', '.join(choices)}."
-        )
+        raise TutelageError(f"'{answer.choice}' is not an answer to this question; choose one of {', '.join(choices)}.")
 
 
 def check_strength(answer: Answer, lowest: int, highest: int) -> None:

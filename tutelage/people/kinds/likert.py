@@ -45,9 +45,7 @@ TRAITS = KindTraits(
     task="to be rated",
     question=Sentence("How good is each response?"),
     invitation=Sentence("You see a few responses at a time, and rate each of them."),
-    asked=Sentence(
-        "That is what you will be asked, again and again, about a few responses to the same prompt."
-    ),
+    asked=Sentence("That is what you will be asked, again and again, about a few responses to the same prompt."),
     sizes=range(2, 7),
     golds=range(2, 3),
     scales={5: Sentence("1 to 5"), 7: Sentence("1 to 7")},
@@ -134,11 +132,7 @@ class Likert:
 
     def pressed(self, displayed: Mapping[str, object]) -> str:
         ratings = "; ".join(f"{name} {_listed(values)}" for name, values in _ratings(displayed).items())
-        return (
-            Sentence("from top: %(ratings)s", ratings=ratings)
-            if ratings
-            else COMMON_WORDS[str(displayed["choice"])]
-        )
+        return Sentence("from top: %(ratings)s", ratings=ratings) if ratings else COMMON_WORDS[str(displayed["choice"])]
 
     def cells(self, answer: Canonical) -> Mapping[str, object]:
         return {

@@ -46,16 +46,10 @@ TRAITS = KindTraits(
     task="to be compared",
     question=Sentence("Which response is better?"),
     invitation=Sentence("You see two responses at a time, and say which is better."),
-    asked=Sentence(
-        "That is what you will be asked, again and again, about two responses to the same prompt."
-    ),
+    asked=Sentence("That is what you will be asked, again and again, about two responses to the same prompt."),
     sizes=range(2, 3),
     golds=range(2, 3),
-    scales={
-        3: Sentence("seven points"),
-        2: Sentence("five points"),
-        1: Sentence("three points: better, equal, worse"),
-    },
+    scales={3: Sentence("seven points"), 2: Sentence("five points"), 1: Sentence("three points: better, equal, worse")},
     sides=True,
 )
 
@@ -93,9 +87,7 @@ class Pair:
 
     def words(self, answer: Canonical) -> str:
         if answer.verdict in ("a", "b"):
-            return Sentence(
-                "%(letter)s %(how)s", letter=answer.verdict.upper(), how=STRENGTH[answer.strength]
-            )
+            return Sentence("%(letter)s %(how)s", letter=answer.verdict.upper(), how=STRENGTH[answer.strength])
         return COMMON_WORDS.get(answer.verdict, answer.verdict)
 
     def pressed(self, displayed: Mapping[str, object]) -> str:

@@ -42,9 +42,7 @@ TRAITS = KindTraits(
     task="to be put in order",
     question=Sentence("Put these responses in order, the best one first."),
     invitation=Sentence("You see several responses at a time, and put them in order."),
-    asked=Sentence(
-        "That is what you will be asked, again and again, about several responses to the same prompt."
-    ),
+    asked=Sentence("That is what you will be asked, again and again, about several responses to the same prompt."),
     sizes=range(2, 7),
     golds=range(0),
     scales={3: "", 2: "", 1: ""},

@@ -6,14 +6,7 @@ de.po, …         translations; the sources are in English
 """
 
 from tutelage.base.sentences import Sentence, Share, counted
-from tutelage.people.languages.catalogue import (
-    ENGLISH,
-    LANGUAGES,
-    Language,
-    check_languages,
-    choose_language,
-    say,
-)
+from tutelage.people.languages.catalogue import ENGLISH, LANGUAGES, Language, check_languages, choose_language, say
 
 __all__ = [
     "ENGLISH",

@@ -70,9 +70,7 @@ def check_languages(codes: Sequence[str]) -> None:
             known=known,
         )
     if not codes or len(set(codes)) != len(codes):
-        raise FieldError(
-            "language", "A study is asked in at least one language; name each once, the usual one first."
-        )
+        raise FieldError("language", "A study is asked in at least one language; name each once, the usual one first.")
 
 
 def choose_language(offered: Sequence[str], wanted: Sequence[str]) -> str:

@@ -221,8 +221,7 @@ class VoteQuery:
     """Filter for judgements."""
 
     kinds: Annotated[
-        tuple[RaterKind, ...],
-        Meta(description="Kinds of raters; simulated raters are not included by default."),
+        tuple[RaterKind, ...], Meta(description="Kinds of raters; simulated raters are not included by default.")
     ] = ("human", "llm")
 
 

@@ -140,9 +140,7 @@ class StudyClient:
         """All revisions of the judgements by raters of these kinds; by default without simulated raters."""
         return tuple(self._converted(row, VoteLine) for row in self._lines("/votes", {"kinds": kinds}))
 
-    def export(
-        self, out: str | Path, what: Literal["preferences", "votes"] = "preferences", **selection: Any
-    ) -> int:
+    def export(self, out: str | Path, what: Literal["preferences", "votes"] = "preferences", **selection: Any) -> int:
         """Write preferences or votes to a file of JSON lines in the format of `collect export`; returns the number of
         lines. `tutelage reward --data FILE` reads preferences.
 
@@ -185,11 +183,7 @@ class StudyClient:
         parameters: list[tuple[str, str]] = []
         for name, value in query.items():
             values = value if isinstance(value, list | tuple) else [value]
-            texts = (
-                str(each).lower() if isinstance(each, bool) else str(each)
-                for each in values
-                if each is not None
-            )
+            texts = (str(each).lower() if isinstance(each, bool) else str(each) for each in values if each is not None)
             parameters += [(name, text) for text in texts]
         return f"{self.url}{ROOT}{path}{'?' if parameters else ''}{urlencode(parameters, quote_via=quote)}"
 

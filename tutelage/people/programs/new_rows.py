@@ -76,13 +76,7 @@ def add_rows(store: Store, token: Token, sent: NewRows, body: bytes, key: str = 
         if earlier is not None:
             return msgspec.json.decode(earlier, type=Added), True
         new = insert_items(
-            connection,
-            token.study_id,
-            questions.prompts,
-            questions.completions,
-            questions.items,
-            now,
-            token.actor,
+            connection, token.study_id, questions.prompts, questions.completions, questions.items, now, token.actor
         )
         added = Added(new.items, new.known, new.prompts, new.responses, questions.read_as, questions.notes)
         if key:

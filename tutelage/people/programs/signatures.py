@@ -46,17 +46,13 @@ def verify_webhook(
             by more than five minutes; ignore the request and respond with status 400.
     """
     key, lower = _key(secret), {name.lower(): value for name, value in headers.items()}
-    missing = [
-        name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not lower.get(name)
-    ]
+    missing = [name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not lower.get(name)]
     if missing:
         raise WebhookRefused(f"The request has no header {missing[0]}, so it is not a signed webhook.")
     sent = lower["webhook-timestamp"]
     expected = _signature(key, lower["webhook-id"], sent, body).encode()
     signatures = [each.partition(",") for each in lower["webhook-signature"].split()]
-    if not any(
-        name == "v1" and hmac.compare_digest(value.encode(), expected) for name, _, value in signatures
-    ):
+    if not any(name == "v1" and hmac.compare_digest(value.encode(), expected) for name, _, value in signatures):
         raise WebhookRefused(
             "The signature of the webhook is wrong: the message is from another sender or was modified, or the secret "
             "belongs to another webhook."

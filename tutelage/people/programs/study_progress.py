@@ -38,18 +38,14 @@ def study_overview(store: Store, study: Study) -> Overview:
         skipped=counts.skipped,
         flagged=counts.flagged,
         raters=sum(rater.role == "rater" for rater in list_raters(store, study.id)),
-        rounds=tuple(
-            RoundProgress(each.number, each.items, each.complete, each.agreement) for each in overview.rounds
-        ),
+        rounds=tuple(RoundProgress(each.number, each.items, each.complete, each.agreement) for each in overview.rounds),
     )
 
 
 def agreement_figures(whole: "StudyStatistics", at: int) -> AgreementFigures:
     """The agreement in the statistics of a study, computed at the time `at`."""
     pairs = whole.statistics.agreement
-    value, low, high = (
-        None if each is None else float(each) for each in (pairs.value, pairs.low, pairs.high)
-    )
+    value, low, high = (None if each is None else float(each) for each in (pairs.value, pairs.low, pairs.high))
     alphas = {name: None if a.value is None else float(a.value) for name, a in whole.agreements.items()}
     return AgreementFigures(value, low, high, pairs.items, pairs.pairs, pairs.note, alphas, at)
 
@@ -87,9 +83,7 @@ class Condition:
         if (isinstance(done, str) and done != "all") or (isinstance(done, int) and done < 1):
             raise TutelageError(f"--items-done is '{done}'; give a whole number from 1, or all.")
         if self.agreement is not None and not 0 < self.agreement <= 1:
-            raise TutelageError(
-                f"--agreement is {self.agreement:g}; it is a share above 0 and at most 1, such as 0.7."
-            )
+            raise TutelageError(f"--agreement is {self.agreement:g}; it is a share above 0 and at most 1, such as 0.7.")
 
     def holds(self, progress: Progress) -> bool:
         """Whether the progress satisfies the condition."""
@@ -97,10 +91,7 @@ class Condition:
         return (
             (self.votes is None or progress.votes >= self.votes)
             and (least is None or progress.items_done >= int(least))
-            and (
-                self.agreement is None
-                or (progress.agreement is not None and progress.agreement >= self.agreement)
-            )
+            and (self.agreement is None or (progress.agreement is not None and progress.agreement >= self.agreement))
         )
 
 
@@ -154,9 +145,7 @@ def looks(
         try:
             progress = source.look(agreement=condition.agreement is not None)
         except (Unavailable, Unanswered) as error:
-            _log.warning(
-                "The progress of the study could not be read; trying again in %g s: %s", every, error
-            )
+            _log.warning("The progress of the study could not be read; trying again in %g s: %s", every, error)
         else:
             yield progress
             if condition.holds(progress):

@@ -9,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tutelage.people import Store, list_votes
-from tutelage.people.store.votes import (
-    POOLS,
-    VERDICTS,
-    excluded_numbers,
-    list_exclusions,
-    read_ballots,
-    read_items,
-)
+from tutelage.people.store.votes import POOLS, VERDICTS, excluded_numbers, list_exclusions, read_ballots, read_items
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -94,9 +87,7 @@ class BallotBox:
         columns |= dict(zip(_ITEMS, items.T, strict=True))
         item, rater = columns["item"], columns["rater"]
         columns["out"] = (
-            np.isin(item, list(out_items))
-            | np.isin(rater, list(out_raters))
-            | np.isin(columns["id"], out_answers)
+            np.isin(item, list(out_items)) | np.isin(rater, list(out_raters)) | np.isin(columns["id"], out_answers)
         )
         columns["item"] = np.searchsorted(columns["item_id"], item)
         columns |= {name: columns[name] == 1 for name in ("repeat", "adjudicated")}

@@ -65,12 +65,8 @@ def leaderboard(matches: Sequence[Match]) -> Leaderboard:
         members = [place for place in range(len(names)) if fitted.component[place] == component]
         members.sort(key=lambda place: -fitted.strength[place])
         groups.append(members)
-    needed = [
-        one for members in groups for one in _needed(fitted, names, members, sum(row[3] for row in rows))
-    ]
-    standings = tuple(
-        tuple(_standing(fitted, names, place, between) for place in members) for members in groups
-    )
+    needed = [one for members in groups for one in _needed(fitted, names, members, sum(row[3] for row in rows))]
+    standings = tuple(tuple(_standing(fitted, names, place, between) for place in members) for members in groups)
     return Leaderboard(standings, fitted.nu, sum(row[3] for row in rows), bad, tuple(needed))
 
 

@@ -57,9 +57,7 @@ def describe_raters(
         place = fitted_at.get(rater.id)
         gold = gold_test(golds.get(rater.id, ()))
         median, timed = medians.get(rater.id, (None, 0))
-        model_flags = (
-            () if place is None else tuple(_sentence(flag) for flag in flags[place] if flag.kind != "too_few")
-        )
+        model_flags = () if place is None else tuple(_sentence(flag) for flag in flags[place] if flag.kind != "too_few")
         more = _more_flags(rater, gold, bias[rater.id], median, timed, usual)
         tallies = rater.tallies
         statistics[rater.id] = RaterStatistics(
@@ -90,9 +88,7 @@ def _sentence(flag: RaterFlag) -> Sentence:
         )
     most, chance = flag.values
     return Sentence(
-        "right in at most %(most)s, chance is %(chance)s",
-        most=Share(float(most)),
-        chance=Share(float(chance)),
+        "right in at most %(most)s, chance is %(chance)s", most=Share(float(most)), chance=Share(float(chance))
     )
 
 
@@ -100,20 +96,13 @@ def _more_flags(
     rater: Rater, gold: GoldTest, bias: float, median: float | None, timed: int, usual: float
 ) -> Iterator[Sentence]:
     tallies = rater.tallies
-    sides, lengths = (
-        tallies.left_chosen + tallies.right_chosen,
-        tallies.longer_chosen + tallies.shorter_chosen,
-    )
+    sides, lengths = (tallies.left_chosen + tallies.right_chosen, tallies.longer_chosen + tallies.shorter_chosen)
     if gold.standing == "flagged":
-        yield Sentence(
-            "fails known answers: %(right)s of %(seen)s right", right=gold.right, seen=gold.answered
-        )
+        yield Sentence("fails known answers: %(right)s of %(seen)s right", right=gold.right, seen=gold.answered)
     if bias < BIASED:
         yield Sentence("favours one side: left in %(left)s of %(all)s", left=tallies.left_chosen, all=sides)
     if lengths >= ENOUGH_FOR_LENGTH and tallies.longer_chosen > LONGER * lengths:
-        yield Sentence(
-            "favours length: the longer in %(longer)s of %(all)s", longer=tallies.longer_chosen, all=lengths
-        )
+        yield Sentence("favours length: the longer in %(longer)s of %(all)s", longer=tallies.longer_chosen, all=lengths)
     if median is not None and timed >= ENOUGH_FOR_HASTE and median < HASTE * usual:
         yield Sentence(
             "hasty: %(time)s s each, where %(usual)s s are usual",

@@ -14,14 +14,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.people.grants import Credential, NewInvitation
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import (
-    DAY_MS,
-    Connection,
-    Store,
-    insert_row,
-    record_event,
-    value_of,
-)
+from tutelage.people.store.engine import DAY_MS, Connection, Store, insert_row, record_event, value_of
 from tutelage.people.store.raters import Rater, Role, has_stand_ins, insert_rater, load_rater, named_rater
 from tutelage.people.store.sessions import new_session, token_hash
 from tutelage.people.store.studies import Study, load_study
@@ -50,9 +43,7 @@ class Invite:
     rater: int | None = None
 
 
-def create_invite(
-    store: Store, study_id: int, new: NewInvitation | None = None, *, actor: str = "owner"
-) -> Credential:
+def create_invite(store: Store, study_id: int, new: NewInvitation | None = None, *, actor: str = "owner") -> Credential:
     """Create an invitation, by default for one rater; its secret cannot be read again."""
     new, token, now = new or NewInvitation(), secrets.token_urlsafe(32), store.now()
     row = {
@@ -108,9 +99,7 @@ def personal_links(
                         name=rater.name,
                     )
                     if rater.role != "rater"
-                    else Sentence(
-                        "'%(name)s' is no person, so a personal link is not for them.", name=rater.name
-                    ),
+                    else Sentence("'%(name)s' is no person, so a personal link is not for them.", name=rater.name),
                 )
             if rater.id not in links:
                 links[rater.id] = rater.name, _new_link(connection, rater, now, days, note, actor)
@@ -146,18 +135,14 @@ def list_invites(store: Store, study_id: int, *, rater: int | None = None) -> tu
     """Open invitations of a study, or personal links of a rater, newest first."""
     query = sa.select(_invites).where(_invites.c.study_id == study_id).order_by(_invites.c.id.desc())
     with store.read() as connection:
-        return tuple(
-            _invite(row, store.now()) for row in connection.execute(query.where(_of(rater))).mappings()
-        )
+        return tuple(_invite(row, store.now()) for row in connection.execute(query.where(_of(rater))).mappings())
 
 
 def _of(rater: int | None) -> sa.ColumnElement[bool]:
     return _invites.c.rater_id.is_(None) if rater is None else _invites.c.rater_id == rater
 
 
-def revoke_invite(
-    store: Store, study_id: int, number: int, *, rater: int | None = None, actor: str = "owner"
-) -> None:
+def revoke_invite(store: Store, study_id: int, number: int, *, rater: int | None = None, actor: str = "owner") -> None:
     """Revoke an open invitation, or a personal link of a rater; raters who accepted it stay. Raises TutelageError if
     the study has no such invitation."""
     mine = sa.and_(_invites.c.id == number, _invites.c.study_id == study_id, _of(rater))
@@ -189,9 +174,7 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
         query = sa.select(_invites).where(_invites.c.token_sha256 == token_hash(token)).with_for_update()
         row = connection.execute(query).mappings().one_or_none()
         if row is None:
-            raise TutelageError(
-                Sentence("This invitation does not exist; ask whoever sent it for a new one.")
-            )
+            raise TutelageError(Sentence("This invitation does not exist; ask whoever sent it for a new one."))
         invite = _invite(row, now)
         if invite.problem:
             raise TutelageError(invite.problem)
@@ -201,12 +184,8 @@ def accept_invite(store: Store, token: str, name: str, *, session_days: float = 
             return rater, new_session(connection, rater, now, session_days)
         study = load_study(connection, invite.study_id)
         training = invite.role == "rater" and has_training(connection, study)
-        rater = insert_rater(
-            connection, study.id, name, now=now, role=invite.role, training=training, actor=name
-        )
-        record_event(
-            connection, study.id, now, name, "invite_accepted", f"invite {invite.id}", rater=rater.id
-        )
+        rater = insert_rater(connection, study.id, name, now=now, role=invite.role, training=training, actor=name)
+        record_event(connection, study.id, now, name, "invite_accepted", f"invite {invite.id}", rater=rater.id)
         return rater, new_session(connection, rater, now, session_days)
 
 

@@ -67,15 +67,8 @@ def add_responses(connection: Connection, study_id: int, completions: Sequence[C
     rows: dict[str, Mapping[str, object]] = {}
     for c in completions:
         if c.prompt_id not in prompts:
-            raise TutelageError(
-                f"Response '{c.id}' answers the prompt '{c.prompt_id}', which is not in the study."
-            )
-        row = {
-            "prompt_id": prompts[c.prompt_id],
-            "text": c.text,
-            "sampler": c.sampler,
-            "sampling": c.sampling,
-        }
+            raise TutelageError(f"Response '{c.id}' answers the prompt '{c.prompt_id}', which is not in the study.")
+        row = {"prompt_id": prompts[c.prompt_id], "text": c.text, "sampler": c.sampler, "sampling": c.sampling}
         rows[c.id] = row | {"finished": int(c.finished)}
     return len(_insert_new(connection, schema.response, study_id, rows, ("prompt_id", "text", "sampler")))
 
@@ -91,9 +84,7 @@ def responses_by_key(connection: Connection, study_id: int, keys: Sequence[str])
     return {row.key: StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows}
 
 
-def add_item_rows(
-    connection: Connection, study_id: int, items: Mapping[str, NewItem], overlap: int, now: int
-) -> int:
+def add_item_rows(connection: Connection, study_id: int, items: Mapping[str, NewItem], overlap: int, now: int) -> int:
     """Insert the new items; returns their number. Raises TutelageError if a key belongs to a different item."""
     rows = {key: _item_row(study_id, key, item, overlap, now) for key, item in items.items()}
     new = _insert_new(connection, schema.item, study_id, rows, ("prompt_id", "pool", "gold", "round"))
@@ -116,11 +107,7 @@ def add_talked_item(
 ) -> int:
     """Insert an item of a live conversation and return its id; `second`: it gets a second rater."""
     overlap = max(overlap, 2) if second else overlap
-    row = _item_row(study_id, key, item, overlap, now) | {
-        "study_id": study_id,
-        "key": key,
-        "second": int(second),
-    }
+    row = _item_row(study_id, key, item, overlap, now) | {"study_id": study_id, "key": key, "second": int(second)}
     item_id = insert_row(connection, schema.item, row)
     links = [
         {"item_id": item_id, "position": position, "response_id": response_id}
@@ -135,9 +122,7 @@ def _rows_by_key(
 ) -> list[sa.Row]:
     query = sa.select(table.c.key, *(table.c[name] for name in columns)).where(table.c.study_id == study_id)
     distinct = list(dict.fromkeys(keys))
-    return [
-        row for piece in chunks(distinct) for row in connection.execute(query.where(table.c.key.in_(piece)))
-    ]
+    return [row for piece in chunks(distinct) for row in connection.execute(query.where(table.c.key.in_(piece)))]
 
 
 def _insert_new(

@@ -70,9 +70,7 @@ def create_token(store: Store, study_id: int, new: NewToken, *, actor: str = "ow
         lock(connection, schema.study, study_id)
         if any(token.name == name and not token.problem for token in _tokens_of(connection, study_id, now)):
             raise FieldError(
-                "name",
-                "There is a token '%(name)s' already; revoke it first, or choose another name.",
-                name=name,
+                "name", "There is a token '%(name)s' already; revoke it first, or choose another name.", name=name
             )
         number = insert_row(connection, _tokens, row)
         detail = {"name": name, "rights": rights, "days": new.days}

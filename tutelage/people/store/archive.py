@@ -72,9 +72,7 @@ def restore_archive(url: str, path: Path) -> Archive:
         manifest = _manifest(path, archive)
         if "://" not in url:
             if Path(url).exists():
-                raise TutelageError(
-                    f"{url} already exists; restore to another path, or move that database away."
-                )
+                raise TutelageError(f"{url} already exists; restore to another path, or move that database away.")
             Path(url).parent.mkdir(parents=True, exist_ok=True)
         store = Store(connect(url))
         try:
@@ -147,9 +145,7 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     except (KeyError, ValueError, AttributeError, zipfile.BadZipFile) as error:
         raise TutelageError(f"{path} is not a Tutelage backup: it has no manifest.") from error
     if not supported:
-        raise TutelageError(
-            f"{path} has the format {str(manifest.get('format'))!r}; this version reads {FORMAT!r}."
-        )
+        raise TutelageError(f"{path} has the format {str(manifest.get('format'))!r}; this version reads {FORMAT!r}.")
     migrations.check_revision(str(manifest.get("revision")), str(path))
     for name, entry in manifest["tables"].items():
         _check_lines(path, archive, name, entry)
@@ -178,9 +174,7 @@ def _refuse_tables(store: Store) -> None:
         )
 
 
-def _restore_table(
-    connection: Connection, archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]
-) -> None:
+def _restore_table(connection: Connection, archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) -> None:
     table = sa.Table(name, sa.MetaData(), autoload_with=connection, resolve_fks=False)
     columns, count = entry["columns"], 0
     for rows in _batches(archive, name):

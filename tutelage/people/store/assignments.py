@@ -199,9 +199,7 @@ class Assignment:
 
 
 _ASSIGNMENT = (
-    sa.select(
-        _assignments, _items.c.key, _items.c.pool, _prompts.c.messages, _versions.c.number, _responses.c.text
-    )
+    sa.select(_assignments, _items.c.key, _items.c.pool, _prompts.c.messages, _versions.c.number, _responses.c.text)
     .join(_items, _items.c.id == _assignments.c.item_id)
     .join(_prompts, _prompts.c.id == _items.c.prompt_id)
     .join(_versions, _versions.c.id == _assignments.c.version_id)
@@ -227,9 +225,7 @@ def load_assignment(connection: sa.Connection, assignment_id: int) -> Assignment
 
 def find_item(connection: sa.Connection, study_id: int, key: str) -> int:
     """Internal id of an item. Raises TutelageError if there is no item with this key."""
-    item_id = connection.scalar(
-        sa.select(_items.c.id).where(_items.c.study_id == study_id, _items.c.key == key)
-    )
+    item_id = connection.scalar(sa.select(_items.c.id).where(_items.c.study_id == study_id, _items.c.key == key))
     if item_id is None:
         raise TutelageError(f"There is no item '{key}' in this study.")
     return item_id

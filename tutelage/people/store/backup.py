@@ -51,9 +51,7 @@ def copy_database(store: Store, connection: Connection, label: str) -> str:
         return _copy_file(store, store.path, label)
     name = f"tutelage_backup_{label}_{_moment(store)}".lower()
     tables = sa.inspect(connection)
-    if (
-        name not in tables.get_schema_names()
-    ):  # one of the same second is complete, as it was written exclusively
+    if name not in tables.get_schema_names():  # one of the same second is complete, as it was written exclusively
         own = [table for table in tables.get_table_names() if table in schema.metadata.tables]
         connection.execute(sa.schema.CreateSchema(name))
         for table in own:
@@ -139,12 +137,8 @@ def newest_backup_sentence(path: Path) -> str:
         return "Its backups beside it are damaged too; restore one of your own."
     name, log, copy = (shlex.quote(str(each)) for each in (path, path.with_name(f"{path.name}-wal"), sound))
     aside = f"mv {name} {name}.damaged && " if path.exists() else ""
-    command = (
-        f"{aside}(test ! -e {log} || mv {log} {name}.damaged-wal) && rm -f {name}-shm && cp {copy} {name}"
-    )
-    return (
-        f"Its newest sound backup is {sound}. With no program using the database, this restores it: {command}"
-    )
+    command = f"{aside}(test ! -e {log} || mv {log} {name}.damaged-wal) && rm -f {name}-shm && cp {copy} {name}"
+    return f"Its newest sound backup is {sound}. With no program using the database, this restores it: {command}"
 
 
 def _read_only(path: Path) -> contextlib.closing[sqlite3.Connection]:
@@ -288,9 +282,7 @@ def _erase_in_schema(store: Store, name: str, mark: Mark, erase: Erasure) -> Non
     with store.write(alone=True) as connection:
         connection.exec_driver_sql(f'SET LOCAL search_path TO "{name}"')
         tables = sa.inspect(connection).get_table_names(schema=name)
-        revision = schema.revision.name in tables and connection.scalar(
-            sa.select(schema.revision.c.version_num)
-        )
+        revision = schema.revision.name in tables and connection.scalar(sa.select(schema.revision.c.version_num))
         if revision != migrations.newest():
             raise TutelageError(f"its schema revision is not {migrations.newest()}")
         rater = _held(connection, mark)

@@ -59,13 +59,7 @@ def write_answers(
 
 
 def insert_answers(
-    connection: Connection,
-    study_id: int,
-    records: Sequence[AnswerRecord],
-    now: int,
-    *,
-    source: str,
-    actor: str,
+    connection: Connection, study_id: int, records: Sequence[AnswerRecord], now: int, *, source: str, actor: str
 ) -> WriteCounts:
     """`write_answers` within an exclusive write transaction."""
     keys = sa.select(_judgements.c.idempotency_key).where(_judgements.c.study_id == study_id)
@@ -143,13 +137,7 @@ def _write_assignments(
 def _places(connection: Connection, study_id: int) -> dict[_Place, tuple[int, int]]:
     revisions = sa.func.coalesce(sa.func.max(_judgements.c.revision), 0)
     query = (
-        sa.select(
-            _assignments.c.item_id,
-            _assignments.c.rater_id,
-            _assignments.c.repeat,
-            _assignments.c.id,
-            revisions,
-        )
+        sa.select(_assignments.c.item_id, _assignments.c.rater_id, _assignments.c.repeat, _assignments.c.id, revisions)
         .outerjoin(_judgements, _judgements.c.assignment_id == _assignments.c.id)
         .where(_assignments.c.study_id == study_id)
         .group_by(_assignments.c.id, _assignments.c.item_id, _assignments.c.rater_id, _assignments.c.repeat)
@@ -184,15 +172,8 @@ def _write_judgements(
         assignment_id, before = assignments[place]
         version_id = ids.find("version", each.version)
         canonical = _canonical(each, study, screens[each.version])
-        row = row_of(
-            each.answer, canonical, each.sides, before + counted[place], each.repeat, each.extra, each.created
-        )
-        row |= {
-            "study_id": study_id,
-            "assignment_id": assignment_id,
-            "item_id": place[0],
-            "rater_id": place[1],
-        }
+        row = row_of(each.answer, canonical, each.sides, before + counted[place], each.repeat, each.extra, each.created)
+        row |= {"study_id": study_id, "assignment_id": assignment_id, "item_id": place[0], "rater_id": place[1]}
         rows.append(row | {"version_id": version_id, "latest": int(left[place] == 0)})
     for some_rows in chunks(rows, _CHUNK):
         connection.execute(_judgements.insert(), some_rows)

@@ -141,9 +141,7 @@ def list_agreements(store: Store, study_id: int, last_event: int) -> Agreements:
     with store.read() as connection:
         for row in connection.execute(query):
             detail = json.loads(row.detail)
-            agreement = Agreement(
-                row.at, detail["text"], detail.get("language", ""), detail.get("sha256", "")
-            )
+            agreement = Agreement(row.at, detail["text"], detail.get("language", ""), detail.get("sha256", ""))
             agreements.setdefault(row.subject, []).append(agreement)
     return Agreements({rater: tuple(history) for rater, history in agreements.items()})
 

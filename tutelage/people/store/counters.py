@@ -49,20 +49,14 @@ COLUMNS = (
 
 _ITEM = sa.select(*COLUMNS).where(_items.c.id == sa.bindparam("id")).with_for_update()
 _COUNTS = (
-    sa.select(
-        _assignments.c.state, _assignments.c.counted, _judgements.c.verdict, sa.func.count().label("number")
-    )
-    .outerjoin(
-        _judgements, sa.and_(_judgements.c.assignment_id == _assignments.c.id, _judgements.c.latest == 1)
-    )
+    sa.select(_assignments.c.state, _assignments.c.counted, _judgements.c.verdict, sa.func.count().label("number"))
+    .outerjoin(_judgements, sa.and_(_judgements.c.assignment_id == _assignments.c.id, _judgements.c.latest == 1))
     .where(_assignments.c.item_id == sa.bindparam("id"), _assignments.c.repeat == 0)
     .group_by(_assignments.c.state, _assignments.c.counted, _judgements.c.verdict)
 )
 _THIS = _items.update().where(_items.c.id == sa.bindparam("item"))
 _TOUCH = _THIS.values(started=1, touched=sa.bindparam("now"))
-_TAKE_PLACE = _TOUCH.values(
-    leased=_items.c.leased + 1, room=sa.case((_items.c.room > 0, _items.c.room - 1), else_=0)
-)
+_TAKE_PLACE = _TOUCH.values(leased=_items.c.leased + 1, room=sa.case((_items.c.room > 0, _items.c.room - 1), else_=0))
 
 
 def lock_item(connection: Connection, item_id: int) -> LockedItem:

@@ -14,15 +14,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.store import migrations, schema
 from tutelage.people.store.backup import copy_database, newest_backup_sentence
-from tutelage.people.store.engine import (
-    BUSY_SECONDS,
-    Clock,
-    Connection,
-    DamagedStore,
-    Store,
-    connect,
-    explain_error,
-)
+from tutelage.people.store.engine import BUSY_SECONDS, Clock, Connection, DamagedStore, Store, connect, explain_error
 
 _HEADER = b"SQLite format 3\0"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs")
@@ -30,9 +22,7 @@ _OLDEST_SQLITE = (3, 35)
 CHECKED_BYTES = 50_000_000
 
 
-def open_store(
-    url: str | Path, *, create: bool = True, clock: Clock = time.time, lasting: bool = True
-) -> Store:
+def open_store(url: str | Path, *, create: bool = True, clock: Clock = time.time, lasting: bool = True) -> Store:
     """Open the database at a path or URL (SQLite), or a postgresql:// URL.
 
     If `create` is true, a missing database is created. Tables of an earlier release are migrated after a backup.
@@ -93,13 +83,9 @@ def sqlite_version() -> str:
 
 def _check_place(path: Path, create: bool) -> None:
     if path.is_dir():
-        raise TutelageError(
-            f"{path} is a folder; name the database file in it, for example {path / 'study.sqlite'}."
-        )
+        raise TutelageError(f"{path} is a folder; name the database file in it, for example {path / 'study.sqlite'}.")
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        raise TutelageError(
-            "The SQLite library of this Python is older than 3.35; use a newer Python or PostgreSQL."
-        )
+        raise TutelageError("The SQLite library of this Python is older than 3.35; use a newer Python or PostgreSQL.")
     if not path.exists() or not path.stat().st_size:
         if not create:
             raise TutelageError(
@@ -141,9 +127,7 @@ def _check_file(store: Store, path: Path) -> None:
 def _check_tables(store: Store, path: Path) -> None:
     """Refuse a file by its tables before `store` connects, which would switch the file to write-ahead logging."""
     plain = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_SECONDS},
-        poolclass=sa.NullPool,
+        sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS}, poolclass=sa.NullPool
     )
     try:
         with plain.connect() as connection:
@@ -167,9 +151,7 @@ def check(store: Store) -> None:
     except sa.exc.DBAPIError as error:
         raise explain_error(error, store.address) from error
     if report != ["ok"]:
-        raise DamagedStore(
-            f"The database {store.path} is damaged ({'; '.join(report)}); nothing was changed."
-        )
+        raise DamagedStore(f"The database {store.path} is damaged ({'; '.join(report)}); nothing was changed.")
 
 
 def _bring_up_to_date(store: Store, create: bool) -> None:

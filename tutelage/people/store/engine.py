@@ -184,16 +184,12 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[TutelageError], Sentence], ...] =
     (
         ("SQLITE_FULL", "SQLITE_IOERR", "53100"),
         Unavailable,
-        Sentence(
-            "The disk under %(database)s is full or failing (%(reason)s); nothing was saved. Free some space."
-        ),
+        Sentence("The disk under %(database)s is full or failing (%(reason)s); nothing was saved. Free some space."),
     ),
     (
         ("SQLITE_CANTOPEN", "SQLITE_READONLY"),
         TutelageError,
-        Sentence(
-            "The database %(database)s cannot be opened for writing (%(reason)s); check its permissions."
-        ),
+        Sentence("The database %(database)s cannot be opened for writing (%(reason)s); check its permissions."),
     ),
     (
         ("SQLITE_CORRUPT", "SQLITE_NOTADB"),
@@ -244,15 +240,11 @@ def connect(url: str) -> sa.Engine:
         sa.event.listen(engine, "connect", _prepare_sqlite)
         return engine
     if parsed.drivername != "postgresql+psycopg":
-        raise TutelageError(
-            f"{parsed.drivername} is not supported: give a path (SQLite) or a postgresql:// URL."
-        )
+        raise TutelageError(f"{parsed.drivername} is not supported: give a path (SQLite) or a postgresql:// URL.")
     try:
         return sa.create_engine(parsed, pool_size=20, max_overflow=20)
     except ModuleNotFoundError as error:
-        raise TutelageError(
-            "PostgreSQL needs the driver psycopg: pip install 'tutelage[postgres]'."
-        ) from error
+        raise TutelageError("PostgreSQL needs the driver psycopg: pip install 'tutelage[postgres]'.") from error
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
@@ -301,13 +293,7 @@ def lock(connection: sa.Connection, table: sa.Table, row_id: int) -> sa.RowMappi
 
 
 def record_event(
-    connection: sa.Connection,
-    study_id: int | None,
-    at: int,
-    actor: str,
-    action: str,
-    subject: str,
-    **detail: object,
+    connection: sa.Connection, study_id: int | None, at: int, actor: str, action: str, subject: str, **detail: object
 ) -> int:
     """Insert an event into the audit trail; returns its id."""
     row = {"study_id": study_id, "at": at, "actor": actor, "action": action, "subject": subject}

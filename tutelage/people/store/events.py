@@ -78,9 +78,7 @@ class Event:
     detail: Mapping[str, object]
 
 
-def list_events(
-    store: Store, study_id: int, *, action: str | None = None, limit: int = 100
-) -> tuple[Event, ...]:
+def list_events(store: Store, study_id: int, *, action: str | None = None, limit: int = 100) -> tuple[Event, ...]:
     """Audit trail, newest first."""
     events = schema.event
     query = sa.select(events).where(events.c.study_id == study_id).order_by(events.c.id.desc()).limit(limit)
@@ -88,6 +86,5 @@ def list_events(
         query = query.where(events.c.action == action)
     with store.read() as connection:
         return tuple(
-            value_of(Event, row, detail=json.loads(row["detail"]))
-            for row in connection.execute(query).mappings()
+            value_of(Event, row, detail=json.loads(row["detail"])) for row in connection.execute(query).mappings()
         )

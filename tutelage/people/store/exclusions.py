@@ -29,9 +29,7 @@ alias, which took longer than the query itself."""
 
 def people_in(study_id: sa.ColumnElement[int]) -> sa.Exists:
     """Whether a person is a rater of a study."""
-    return sa.exists().where(
-        _others.c.study_id == study_id, _others.c.kind == "human", _others.c.role == "rater"
-    )
+    return sa.exists().where(_others.c.study_id == study_id, _others.c.kind == "human", _others.c.role == "rater")
 
 
 def fills_no_places(people: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
@@ -59,9 +57,7 @@ class Exclusions:
     judgement: dict[str, str]
 
 
-def exclude(
-    store: Store, study_id: int, scope: Scope, name: str, reason: str, *, actor: str = "owner"
-) -> None:
+def exclude(store: Store, study_id: int, scope: Scope, name: str, reason: str, *, actor: str = "owner") -> None:
     """Exclude a rater (by name), an item (by key) or a judgement (by id): its votes no longer count.
 
     Raises:
@@ -79,9 +75,7 @@ def exclude_all(
     _set(store, study_id, scope, names, reason, actor)
 
 
-def include_all(
-    store: Store, study_id: int, scope: Scope, names: Sequence[str], *, actor: str = "owner"
-) -> None:
+def include_all(store: Store, study_id: int, scope: Scope, names: Sequence[str], *, actor: str = "owner") -> None:
     """Undo the exclusion of several raters, items or judgements, all or none."""
     _set(store, study_id, scope, names, None, actor)
 
@@ -96,11 +90,7 @@ def exclusions_until(connection: Connection, study_id: int, event_id: int) -> Ex
     events = schema.event
     query = (
         sa.select(events.c.action, events.c.subject, events.c.detail)
-        .where(
-            events.c.study_id == study_id,
-            events.c.action.in_(("exclude", "include")),
-            events.c.id <= event_id,
-        )
+        .where(events.c.study_id == study_id, events.c.action.in_(("exclude", "include")), events.c.id <= event_id)
         .order_by(events.c.id)
     )
     state = Exclusions({}, {}, {})
@@ -113,9 +103,7 @@ def exclusions_until(connection: Connection, study_id: int, event_id: int) -> Ex
     return state
 
 
-def _set(
-    store: Store, study_id: int, scope: Scope, names: Sequence[str], reason: str | None, actor: str
-) -> None:
+def _set(store: Store, study_id: int, scope: Scope, names: Sequence[str], reason: str | None, actor: str) -> None:
     now, table = store.now(), _TABLES[scope]
     action = "include" if reason is None else "exclude"
     with store.write(alone=True) as connection:
@@ -154,9 +142,7 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
     exclusive write transaction."""
     out_of_account = sa.or_(
         _assignments.c.extra == 1,
-        sa.exists().where(
-            _raters.c.id == _assignments.c.rater_id, fills_no_places(people_in(_raters.c.study_id))
-        ),
+        sa.exists().where(_raters.c.id == _assignments.c.rater_id, fills_no_places(people_in(_raters.c.study_id))),
         sa.exists().where(
             _judgements.c.assignment_id == _assignments.c.id,
             _judgements.c.latest == 1,
@@ -168,13 +154,10 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
     items = _items.c.id.in_(sa.select(_assignments.c.item_id).where(concerned))
     states = {"answered": "done", "leased": "leased", "skipped": "skipped"}
     verdicts = {"a_votes": "a", "b_votes": "b", "ties": "tie", "both_bad": "both_bad"}
-    mine = sa.and_(
-        _assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0, _assignments.c.counted == 1
-    )
+    mine = sa.and_(_assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0, _assignments.c.counted == 1)
     number = sa.select(sa.func.count())
     values: dict[str, object] = {
-        name: number.where(mine, _assignments.c.state == state).scalar_subquery()
-        for name, state in states.items()
+        name: number.where(mine, _assignments.c.state == state).scalar_subquery() for name, state in states.items()
     }
     for name, verdict in verdicts.items():
         latest = sa.and_(
@@ -182,16 +165,12 @@ def count_again(connection: Connection, concerned: sa.ColumnElement[bool], now: 
             _judgements.c.latest == 1,
             _judgements.c.verdict == verdict,
         )
-        values[name] = (
-            number.select_from(_assignments.join(_judgements, latest)).where(mine).scalar_subquery()
-        )
+        values[name] = number.select_from(_assignments.join(_judgements, latest)).where(mine).scalar_subquery()
     values["started"] = sa.case(
         (sa.exists().where(_assignments.c.item_id == _items.c.id, _assignments.c.repeat == 0), 1), else_=0
     )
     connection.execute(_items.update().where(items).values(**values))
-    connection.execute(
-        _items.update().where(items).values(room=room_for(_items.c.target), touched=touched_from(now))
-    )
+    connection.execute(_items.update().where(items).values(room=room_for(_items.c.target), touched=touched_from(now)))
 
 
 def has_people(connection: Connection, study_id: int) -> bool:

@@ -46,9 +46,7 @@ _NOTICES = (
 _TEXTS: Mapping[str, Callable[[Mapping[str, Any]], Sentence]] = {
     "practice": lambda facts: Sentence("%(right)s of %(seen)s right", **facts),
     "model": lambda facts: Sentence("%(model)s: %(why)s", **facts),
-    "round": lambda facts: Sentence(
-        "round %(round)s is full: its %(items)s items have all their answers", **facts
-    ),
+    "round": lambda facts: Sentence("round %(round)s is full: its %(items)s items have all their answers", **facts),
     "agreement": lambda facts: Sentence(
         "agreement is %(agreement)s, below %(bound)s, on %(items)s items with two raters or more",
         **{**facts, "agreement": Share(facts["agreement"], 1), "bound": Share(facts["bound"])},
@@ -107,14 +105,10 @@ def notice_answer(
         connection.execute(_notices.update().where(_notices.c.id == notice_id).values(**again))
     elif kind is not None:
         item, judgement_id = lease.item_id, judgement.id
-        insert_notice(
-            connection, lease.study_id, kind, now, item_id=item, rater_id=rater.id, judgement_id=judgement_id
-        )
+        insert_notice(connection, lease.study_id, kind, now, item_id=item, rater_id=rater.id, judgement_id=judgement_id)
 
 
-def notice_disagreement(
-    connection: Connection, lease: Lease, item: LockedItem, counts: ItemCounts, now: int
-) -> None:
+def notice_disagreement(connection: Connection, lease: Lease, item: LockedItem, counts: ItemCounts, now: int) -> None:
     """Add a notice, once, for a complete item with undecided answers: equal votes, or maximum strength for both
     sides."""
     a, b = counts.a_votes, counts.b_votes
@@ -129,9 +123,7 @@ def notice_disagreement(
 
 def settle_disagreement(connection: Connection, item_id: int, by: str, now: int) -> None:
     """Close the disagreement notices of an item adjudicated by an owner."""
-    mine = sa.and_(
-        _notices.c.item_id == item_id, _notices.c.kind == "disagreement", _notices.c.closed.is_(None)
-    )
+    mine = sa.and_(_notices.c.item_id == item_id, _notices.c.kind == "disagreement", _notices.c.closed.is_(None))
     connection.execute(_notices.update().where(mine).values(closed=now, closed_by=by))
 
 
@@ -161,9 +153,7 @@ def write_note(store: Store, rater_id: int, text: str) -> None:
     if not text.strip() or len(text) > LONGEST_NOTE:
         raise TutelageError(
             Sentence(
-                "A note has 1 to %(most)s characters; this one has %(length)s.",
-                most=LONGEST_NOTE,
-                length=len(text),
+                "A note has 1 to %(most)s characters; this one has %(length)s.", most=LONGEST_NOTE, length=len(text)
             )
         )
     refuse_unstorable(text, Sentence("The note"))
@@ -216,12 +206,7 @@ def load_notice(connection: Connection, number: int) -> Notice:
 
 
 def close_notices(
-    store: Store,
-    study_id: int,
-    numbers: Sequence[int] | None = None,
-    *,
-    kind: str | None = None,
-    actor: str = "owner",
+    store: Store, study_id: int, numbers: Sequence[int] | None = None, *, kind: str | None = None, actor: str = "owner"
 ) -> int:
     """Close these notices, or all open ones of one kind (default: all but `QUIET`); returns how many were closed."""
     mine = sa.and_(_notices.c.study_id == study_id, schema.WAITING)
@@ -231,9 +216,7 @@ def close_notices(
         change = _notices.update().where(mine).values(closed=now, closed_by=actor)
         count = connection.execute(change).rowcount
         if count:
-            record_event(
-                connection, study_id, now, actor, "notices_closed", several(count, "notices"), kind=kind
-            )
+            record_event(connection, study_id, now, actor, "notices_closed", several(count, "notices"), kind=kind)
         return count
 
 

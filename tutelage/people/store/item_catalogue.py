@@ -17,9 +17,9 @@ from tutelage.people.store.items import Item
 
 _items, _prompts, _links, _responses = schema.item, schema.prompt, schema.item_response, schema.response
 _judgements, _assignments = schema.judgement, schema.assignment
-_QUESTIONS = sa.select(
-    _items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split
-).join(_prompts, _prompts.c.id == _items.c.prompt_id)
+_QUESTIONS = sa.select(_items, _prompts.c.key.label("prompt_key"), _prompts.c.messages, _prompts.c.split).join(
+    _prompts, _prompts.c.id == _items.c.prompt_id
+)
 
 
 @dataclass(frozen=True)
@@ -201,14 +201,10 @@ def _conditions(store: Store, study_id: int, filters: ItemFilter) -> list[sa.Col
             if filters.flag == "any"
             else _like(_judgements.c.flags, json.dumps(filters.flag))
         )
-        conditions.append(
-            sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, named)
-        )
+        conditions.append(sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, named))
     if filters.corrected:
         revised = sa.or_(_judgements.c.correction.is_not(None), _judgements.c.spans.is_not(None))
-        conditions.append(
-            sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, revised)
-        )
+        conditions.append(sa.exists().where(_judgements.c.item_id == _items.c.id, _judgements.c.latest == 1, revised))
     if filters.skipped:
         conditions.append(_items.c.skipped > 0)
     if filters.model is not None:
@@ -238,14 +234,10 @@ def _holds(store: Store, text: str) -> sa.ColumnElement[bool]:
         turn = sa.func.json_each(_prompts.c.messages).table_valued("value", name="turn")
         content = sa.func.json_extract(turn.c.value, "$.content")
     else:
-        turn = sa.func.json_array_elements(sa.cast(_prompts.c.messages, sa.JSON)).table_valued(
-            "value", name="turn"
-        )
+        turn = sa.func.json_array_elements(sa.cast(_prompts.c.messages, sa.JSON)).table_valued("value", name="turn")
         content = sa.func.json_extract_path_text(turn.c.value, "content")
     answers = sa.exists().where(
-        _links.c.item_id == _items.c.id,
-        _responses.c.id == _links.c.response_id,
-        _like(_responses.c.text, text),
+        _links.c.item_id == _items.c.id, _responses.c.id == _links.c.response_id, _like(_responses.c.text, text)
     )
     prompts = sa.exists(sa.select(sa.literal(1)).select_from(turn).where(_like(content, text)))
     return sa.or_(_like(_items.c.key, text), prompts, answers)

@@ -42,9 +42,7 @@ class Item:
 
     @classmethod
     def of(cls, comparison: Comparison, round: int = 1) -> "Item":
-        return cls(
-            comparison.id, comparison.prompt_id, (comparison.a_id, comparison.b_id), comparison.origin, round
-        )
+        return cls(comparison.id, comparison.prompt_id, (comparison.a_id, comparison.b_id), comparison.origin, round)
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,7 @@ def insert_items(
     return added
 
 
-def set_overlap(
-    store: Store, study_id: int, overlap: int, keys: Sequence[str], *, actor: str = "owner"
-) -> None:
+def set_overlap(store: Store, study_id: int, overlap: int, keys: Sequence[str], *, actor: str = "owner") -> None:
     """Set the number of raters of these items, overriding the plan. Raises TutelageError for unknown items."""
     if not 1 <= overlap <= MOST_RATERS:
         raise TutelageError(f"overlap is {overlap}; each item needs between 1 and {MOST_RATERS} raters.")
@@ -129,9 +125,7 @@ def set_overlap(
                         count=len(set(chunk)) - changed,
                     ),
                 )
-        record_event(
-            connection, study_id, now, actor, "overlap_set", several(len(keys), "items"), overlap=overlap
-        )
+        record_event(connection, study_id, now, actor, "overlap_set", several(len(keys), "items"), overlap=overlap)
 
 
 def set_priorities(
@@ -176,9 +170,7 @@ def _check_shape(item: Item, traits: KindTraits) -> None:
     if count not in traits.golds and (item.gold is not None or item.pool != "production"):
         raise TutelageError(f"Item '{item.key}' has a known answer; only pairs can have one.")
     if item.pool != "production" and item.gold is None:
-        raise TutelageError(
-            f"Item '{item.key}' is in the pool {item.pool} but has no known answer; set gold."
-        )
+        raise TutelageError(f"Item '{item.key}' is in the pool {item.pool} but has no known answer; set gold.")
     if item.gold is not None and item.gold not in ("a", "b", "tie"):
         raise TutelageError(f"Item '{item.key}' has the gold answer '{item.gold}'; it must be a, b or tie.")
     if item.overlap is not None and not 1 <= item.overlap <= MOST_RATERS:
@@ -189,16 +181,12 @@ def _check_shape(item: Item, traits: KindTraits) -> None:
 
 def _add(connection: Connection, study_id: int, items: Sequence[Item], overlap: int, now: int) -> int:
     prompts = additions.prompts_by_key(connection, study_id, [item.prompt for item in items])
-    responses = additions.responses_by_key(
-        connection, study_id, [key for item in items for key in item.responses]
-    )
+    responses = additions.responses_by_key(connection, study_id, [key for item in items for key in item.responses])
     rows: dict[str, additions.NewItem] = {}
     for item in items:
         prompt_id = prompts.get(item.prompt)
         if prompt_id is None:
-            raise TutelageError(
-                f"Item '{item.key}' refers to the prompt '{item.prompt}', which is not in the study."
-            )
+            raise TutelageError(f"Item '{item.key}' refers to the prompt '{item.prompt}', which is not in the study.")
         for key in item.responses:
             if key not in responses or responses[key].prompt_id != prompt_id:
                 raise TutelageError(

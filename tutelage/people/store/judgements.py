@@ -43,10 +43,7 @@ _STORED = (
 )  # fmt: skip
 _KNOWN = sa.select(*(_judgements.c[name] for name in _STORED)).where(
     sa.or_(
-        sa.and_(
-            _judgements.c.study_id == sa.bindparam("study"),
-            _judgements.c.idempotency_key == sa.bindparam("key"),
-        ),
+        sa.and_(_judgements.c.study_id == sa.bindparam("study"), _judgements.c.idempotency_key == sa.bindparam("key")),
         sa.and_(_judgements.c.assignment_id == sa.bindparam("assignment"), _judgements.c.latest == 1),
     )
 )
@@ -54,11 +51,7 @@ _SUPERSEDE = _judgements.update().where(_judgements.c.id == sa.bindparam("judgem
 _TRAINING = (
     sa.select(_judgements.c.verdict, _items.c.gold)
     .join(_items, _items.c.id == _judgements.c.item_id)
-    .where(
-        _judgements.c.rater_id == sa.bindparam("rater"),
-        _judgements.c.latest == 1,
-        _items.c.pool == "training",
-    )
+    .where(_judgements.c.rater_id == sa.bindparam("rater"), _judgements.c.latest == 1, _items.c.pool == "training")
 )
 _FIRST_VERDICT = sa.select(_judgements.c.verdict).where(
     _judgements.c.item_id == sa.bindparam("item"),
@@ -118,13 +111,7 @@ def append_revision(
 
 
 def row_of(
-    answer: Answer,
-    vote: Canonical,
-    order: Sequence[int],
-    revision: int,
-    repeat: bool,
-    extra: bool,
-    created: int,
+    answer: Answer, vote: Canonical, order: Sequence[int], revision: int, repeat: bool, extra: bool, created: int
 ) -> dict[str, object]:
     """Columns of an answer, without the ids of rater, item and assignment."""
     return {
@@ -146,9 +133,7 @@ def row_of(
         "idempotency_key": answer.key,
         "created": created,
         "correction": answer.correction and _text(correction_row(canonical(answer.correction, order))),
-        "spans": _text(span_rows([canonical(span, order) for span in answer.spans]))
-        if answer.spans
-        else None,
+        "spans": _text(span_rows([canonical(span, order) for span in answer.spans])) if answer.spans else None,
     }
 
 
@@ -191,12 +176,7 @@ def recent_answers(store: Store, rater_id: int, limit: int = 1) -> tuple[PastAns
     query = sa.select(_judgements).where(mine).order_by(_judgements.c.id.desc()).limit(limit)
     with store.read() as connection:
         return tuple(
-            PastAnswer(
-                load_assignment(connection, row["assignment_id"]),
-                _answer(row),
-                row["revision"],
-                row["created"],
-            )
+            PastAnswer(load_assignment(connection, row["assignment_id"]), _answer(row), row["revision"], row["created"])
             for row in connection.execute(query).mappings().all()
         )
 
@@ -212,11 +192,7 @@ def feedback(store: Store, assignment_id: int) -> Feedback | None:
     query = (
         sa.select(_items.c.gold, _items.c.explanation, _judgements.c.verdict)
         .join(_items, _items.c.id == _judgements.c.item_id)
-        .where(
-            _judgements.c.assignment_id == assignment_id,
-            _judgements.c.latest == 1,
-            _items.c.pool == "training",
-        )
+        .where(_judgements.c.assignment_id == assignment_id, _judgements.c.latest == 1, _items.c.pool == "training")
     )
     with store.read() as connection:
         answer = connection.execute(query).one_or_none()

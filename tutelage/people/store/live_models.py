@@ -40,9 +40,7 @@ class LiveModels:
         if not 1 <= self.turns <= MOST_TURNS:
             raise TutelageError(f"turns is {self.turns}; a conversation has 1 to {MOST_TURNS} turns.")
         if len(self.openings) > MOST_OPENINGS:
-            raise TutelageError(
-                f"There are {len(self.openings):,} openings; at most {MOST_OPENINGS:,} are allowed."
-            )
+            raise TutelageError(f"There are {len(self.openings):,} openings; at most {MOST_OPENINGS:,} are allowed.")
         for text in self.openings:
             check_message(text, "An opening")
 
@@ -63,9 +61,7 @@ def check_message(text: str, what: str = "The message") -> None:
     refuse_unstorable(text, what)
 
 
-def set_live_models(
-    store: Store, study_id: int, live: LiveModels, *, actor: str = "owner"
-) -> tuple[LiveModels, bool]:
+def set_live_models(store: Store, study_id: int, live: LiveModels, *, actor: str = "owner") -> tuple[LiveModels, bool]:
     """Set the models that raters chat with from their next message on. Returns the models in force, and whether they
     changed.
 

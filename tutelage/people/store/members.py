@@ -84,12 +84,8 @@ def sign_in(
         mine = sa.and_(_raters.c.study_id == study_id, _raters.c.identity == person.key)
         number = connection.scalar(sa.select(_raters.c.id).where(mine))
         if number is None:
-            display_name = (
-                "".join(filter(str.isprintable, person.name)).strip()[: LONGEST_NAME - 5] or "member"
-            )
-            name = free_name(
-                connection, study_id, chain([display_name], (f"{display_name} {n}" for n in count(2)))
-            )
+            display_name = "".join(filter(str.isprintable, person.name)).strip()[: LONGEST_NAME - 5] or "member"
+            name = free_name(connection, study_id, chain([display_name], (f"{display_name} {n}" for n in count(2))))
             new = insert_rater(connection, study_id, name, now=now, role=role, actor=name)
             number = new.id
         before = load_rater(connection, number)
@@ -106,9 +102,7 @@ def _member(connection: Connection, rater_id: int) -> Rater:
     lock(connection, schema.study, load_rater(connection, rater_id).study_id)
     member = load_rater(connection, rater_id)
     if member.role not in DECIDING:
-        raise TutelageError(
-            Sentence("“%(name)s” is a rater; pause or exclude raters on their page.", name=member.name)
-        )
+        raise TutelageError(Sentence("“%(name)s” is a rater; pause or exclude raters on their page.", name=member.name))
     return member
 
 

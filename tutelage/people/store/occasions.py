@@ -46,9 +46,7 @@ def set_alarm(store: Store, study_id: int, agreement: float | None, *, actor: st
     """
     if agreement is not None and not 0 < agreement <= 1:
         raise FieldError(
-            "bound",
-            "The least agreement is %(given)s; it is a share above 0 and at most 1.",
-            given=float(agreement),
+            "bound", "The least agreement is %(given)s; it is a share above 0 and at most 1.", given=float(agreement)
         )
     now = store.now()
     with store.write() as connection:

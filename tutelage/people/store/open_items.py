@@ -180,21 +180,13 @@ def is_new_to(connection: Connection, item_id: int, rater_id: int) -> bool:
 def unjudged_item(connection: Connection, study_id: int, rater_id: int) -> int | None:
     """The first item, with or without room, after those assigned to this model judge."""
     mine = _assignments.c.rater_id == rater_id
-    lost = (
-        sa.select(_assignments.c.item_id)
-        .where(mine, _assignments.c.state.in_(("expired", "released")))
-        .limit(1)
-    )
+    lost = sa.select(_assignments.c.item_id).where(mine, _assignments.c.state.in_(("expired", "released"))).limit(1)
     again = connection.scalar(lost)
     if again is not None:
         return again
     last = connection.scalar(sa.select(sa.func.max(_assignments.c.item_id)).where(mine)) or 0
-    eligible = sa.and_(
-        _items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None)
-    )
-    return connection.scalar(
-        sa.select(_items.c.id).where(eligible, _items.c.id > last).order_by(_items.c.id).limit(1)
-    )
+    eligible = sa.and_(_items.c.study_id == study_id, _items.c.pool != "training", _items.c.excluded.is_(None))
+    return connection.scalar(sa.select(_items.c.id).where(eligible, _items.c.id > last).order_by(_items.c.id).limit(1))
 
 
 def known_item(connection: Connection, study_id: int, rater_id: int, pool: str, start: int) -> int | None:
@@ -248,9 +240,7 @@ def _number(source: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> sa.Sc
 
 
 _HELD = _number(_with_items, _own, schema.LEASED, _items.c.pool == "production")
-_KNOWN = _number(
-    _with_items, _own, _assignments.c.state.in_(("leased", "done", "skipped")), _open("production")
-)
+_KNOWN = _number(_with_items, _own, _assignments.c.state.in_(("leased", "done", "skipped")), _open("production"))
 _LEFT = sa.select(_number(_items, _open("production")) - _KNOWN + _HELD)
 _taken = _assignments.alias("taken")
 _NEW = ~sa.exists().where(

@@ -175,16 +175,12 @@ def _rewrite_trail(connection: Connection, rater: Rater, name: str, *, erased: b
     """Replace the rater's name in the audit trail by the pseudonym, and erase free text about the rater."""
     mine = _events.c.study_id == rater.study_id
     change = _events.update().where(mine)
-    about = sa.select(_events.c.id, _events.c.detail, _events.c.action).where(
-        mine, _events.c.subject == rater.name
-    )
+    about = sa.select(_events.c.id, _events.c.detail, _events.c.action).where(mine, _events.c.subject == rater.name)
     for row in connection.execute(about).all():
         detail = json.loads(row.detail)
         if row.action in _NOT_ABOUT_RATERS or detail.get("scope", "rater") != "rater":
             continue
-        redacted = {
-            key: _STANDS_IN if key in _FREE_TEXT and value else value for key, value in detail.items()
-        }
+        redacted = {key: _STANDS_IN if key in _FREE_TEXT and value else value for key, value in detail.items()}
         values = {"subject": name, "detail": json.dumps(redacted, ensure_ascii=False, sort_keys=True)}
         connection.execute(change.where(_events.c.id == row.id).values(**values))
     connection.execute(change.where(_events.c.actor == rater.name).values(actor=name))
@@ -217,9 +213,7 @@ _NOT_ABOUT_RATERS = (
 
 
 def _numbers_of_judgements(connection: Connection, rater: Rater) -> set[str]:
-    return set(
-        map(str, connection.scalars(sa.select(_judgements.c.id).where(_judgements.c.rater_id == rater.id)))
-    )
+    return set(map(str, connection.scalars(sa.select(_judgements.c.id).where(_judgements.c.rater_id == rater.id))))
 
 
 def _rewrite_exports(connection: Connection, rater: Rater) -> int:
@@ -298,9 +292,7 @@ class Retention:
         try:
             begun = finish_forgetting(self._store, self._study)
             for each in (*begun, *forget_due(self._store, self._study)):
-                _log.warning(
-                    "%s was forgotten; backups that hold the rater: %s", each.name, each.backups or "none"
-                )
+                _log.warning("%s was forgotten; backups that hold the rater: %s", each.name, each.backups or "none")
         except TutelageError as error:  # the database is busy: retried at the next run
             _log.warning("Erasing raters at the end of their retention failed: %s", error)
 

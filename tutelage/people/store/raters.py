@@ -32,11 +32,7 @@ class NameTaken(FieldError):
     def __init__(self, study: str, name: str) -> None:
         super().__init__(
             "name",
-            Sentence(
-                "'%(study)s' already has a rater named '%(name)s'; choose another name.",
-                study=study,
-                name=name,
-            ),
+            Sentence("'%(study)s' already has a rater named '%(name)s'; choose another name.", study=study, name=name),
         )
         self.name = name
 
@@ -206,11 +202,7 @@ def _free_places(connection: sa.Connection, study_id: int, now: int) -> None:
     raters, assignments = schema.rater, schema.assignment
     simulated = sa.select(raters.c.id).where(raters.c.study_id == study_id, raters.c.kind == "simulated")
     if connection.scalar(simulated.limit(1)) is not None:
-        count_again(
-            connection,
-            sa.and_(assignments.c.study_id == study_id, assignments.c.rater_id.in_(simulated)),
-            now,
-        )
+        count_again(connection, sa.and_(assignments.c.study_id == study_id, assignments.c.rater_id.in_(simulated)), now)
 
 
 def get_rater(store: Store, rater_id: int) -> Rater:
@@ -244,9 +236,7 @@ def set_quota(connection: sa.Connection, rater_id: int, quota: int) -> None:
     connection.execute(_UPDATE, {"rater": rater_id, "quota": quota})
 
 
-def finish_training(
-    connection: sa.Connection, rater: Rater, passed: bool, now: int, **detail: object
-) -> None:
+def finish_training(connection: sa.Connection, rater: Rater, passed: bool, now: int, **detail: object) -> None:
     """End the training of a rater: with the production questions, or a pause until an owner decides."""
     state = "active" if passed else "paused"
     connection.execute(_UPDATE, {"rater": rater.id, "state": state})
@@ -286,13 +276,7 @@ def list_raters(store: Store, study_id: int) -> tuple[Rater, ...]:
 
 
 def change_rater(
-    store: Store,
-    rater_id: int,
-    *,
-    state: RaterState,
-    quota: int | None = None,
-    why: str = "",
-    actor: str = "owner",
+    store: Store, rater_id: int, *, state: RaterState, quota: int | None = None, why: str = "", actor: str = "owner"
 ) -> Rater:
     """Pause or resume a rater, or change the quota."""
     with store.write() as connection:
@@ -312,9 +296,7 @@ def consent(store: Store, rater_id: int, **shown: str) -> None:
         of_study = sa.select(schema.study.c.consent).where(schema.study.c.id == row["study_id"])
         agreed = connection.scalar(of_study)
         connection.execute(_UPDATE, {"rater": rater_id, "consented": now, "agreed": agreed})
-        record_event(
-            connection, row["study_id"], now, row["name"], "consent", row["name"], text=agreed, **shown
-        )
+        record_event(connection, row["study_id"], now, row["name"], "consent", row["name"], text=agreed, **shown)
 
 
 def _one(connection: sa.Connection, query: sa.Select, rater_id: int) -> Rater:

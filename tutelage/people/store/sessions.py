@@ -13,15 +13,7 @@ import sqlalchemy as sa
 from tutelage.base.errors import TutelageError
 from tutelage.people.languages import Sentence
 from tutelage.people.store import schema
-from tutelage.people.store.engine import (
-    DAY_MS,
-    Connection,
-    Store,
-    Unavailable,
-    insert_row,
-    record_event,
-    value_of,
-)
+from tutelage.people.store.engine import DAY_MS, Connection, Store, Unavailable, insert_row, record_event, value_of
 from tutelage.people.store.raters import Rater, load_rater
 
 IDLE_DAYS = 7
@@ -54,9 +46,7 @@ def start_session(store: Store, rater_id: int, *, days: float = 30, device: str 
         return new_session(connection, load_rater(connection, rater_id), store.now(), days, device)
 
 
-def new_session(
-    connection: Connection, rater: Rater, now: int, days: float, device: str | None = None
-) -> str:
+def new_session(connection: Connection, rater: Rater, now: int, days: float, device: str | None = None) -> str:
     """`start_session` within a transaction."""
     if rater.removed is not None:
         raise TutelageError(
@@ -113,16 +103,12 @@ def list_sessions(store: Store, rater_id: int) -> tuple[Session, ...]:
 
 def end_session(store: Store, token: str) -> None:
     """End a session: its token is no longer accepted."""
-    change = _sessions.update().where(
-        _sessions.c.token_sha256 == token_hash(token), _sessions.c.revoked.is_(None)
-    )
+    change = _sessions.update().where(_sessions.c.token_sha256 == token_hash(token), _sessions.c.revoked.is_(None))
     with store.write() as connection:
         connection.execute(change.values(revoked=store.now()))
 
 
-def end_sessions(
-    store: Store, rater_id: int, *, only: int | None = None, keep: int | None = None, actor: str
-) -> int:
+def end_sessions(store: Store, rater_id: int, *, only: int | None = None, keep: int | None = None, actor: str) -> int:
     """End the sessions of a rater: all, `only` one, or all but the one to `keep`; returns the number ended."""
     with store.write() as connection:
         rater, now = load_rater(connection, rater_id), store.now()

@@ -104,9 +104,7 @@ def create_study(
     check_languages(languages)
     question_kind = find_kind(kind)
     plan, now = plan or Plan(), store.now()
-    presentation = presentation or Presentation(
-        str(question_kind.traits.question), question_kind.traits.scale
-    )
+    presentation = presentation or Presentation(str(question_kind.traits.question), question_kind.traits.scale)
     with store.write() as connection:
         if connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == name)) is not None:
             raise TutelageError(
@@ -138,9 +136,7 @@ def open_study(store: Store, name: str | None = None) -> Study:
             f"{store.address} holds {len(names)} studies ({', '.join(names) or 'none'}); name one of them."
         )
     if name is not None and name not in names:
-        raise TutelageError(
-            f"There is no study '{name}' in {store.address}; it holds {', '.join(names) or 'none'}."
-        )
+        raise TutelageError(f"There is no study '{name}' in {store.address}; it holds {', '.join(names) or 'none'}.")
     with store.read() as connection:
         chosen = name if name is not None else names[0]
         study_id = connection.scalar(sa.select(schema.study.c.id).where(schema.study.c.name == chosen))
@@ -237,9 +233,7 @@ def set_languages(store: Store, study_id: int, languages: Sequence[str], *, acto
         row = lock(connection, schema.study, study_id)
         before, after = row["languages"], json.dumps(list(languages))
         if before != after:
-            connection.execute(
-                schema.study.update().where(schema.study.c.id == study_id).values(languages=after)
-            )
+            connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(languages=after))
             detail = {"languages": list(languages), "before": json.loads(before)}
             record_event(connection, study_id, store.now(), actor, "study_languages", row["name"], **detail)
         return load_study(connection, study_id)
@@ -252,9 +246,7 @@ def set_state(store: Store, study_id: int, state: State, *, actor: str = "owner"
     with store.write() as connection:
         row = lock(connection, schema.study, study_id)
         connection.execute(schema.study.update().where(schema.study.c.id == study_id).values(state=state))
-        record_event(
-            connection, study_id, store.now(), actor, f"study_{state}", row["name"], before=row["state"]
-        )
+        record_event(connection, study_id, store.now(), actor, f"study_{state}", row["name"], before=row["state"])
         return load_study(connection, study_id)
 
 

@@ -162,10 +162,7 @@ def _round(number: int, groups: Sequence[sa.RowMapping], lineage: Mapping[str, o
     won, lost, drawn = _score(policy, _matches(groups))
     return Round(
         number=number,
-        **{
-            name: _total(groups, name)
-            for name in ("items", "complete", "a_votes", "b_votes", "ties", "both_bad")
-        },
+        **{name: _total(groups, name) for name in ("items", "complete", "a_votes", "b_votes", "ties", "both_bad")},
         pairs=_total(groups, "pairs") // 2,
         equal=_total(groups, "equal") // 2,
         samplers=tuple(samplers),
@@ -196,8 +193,7 @@ def _matches(groups: Sequence[sa.RowMapping]) -> tuple[Match, ...]:
         counts_of_group = [int(group[name]) for name in ("items", *votes, "ties", "both_bad")]
         pair = (min(models), max(models))
         sums[pair] = [
-            sum(both)
-            for both in zip(sums.get(pair, [0] * len(counts_of_group)), counts_of_group, strict=True)
+            sum(both) for both in zip(sums.get(pair, [0] * len(counts_of_group)), counts_of_group, strict=True)
         ]
     return tuple(Match(one, other, *counts) for (one, other), counts in sorted(sums.items()))
 
@@ -207,9 +203,7 @@ def open_round(
 ) -> None:
     """Record the lineage of round `number`: the policy being compared, the model it was trained from, and so on."""
     with store.write() as connection:
-        record_event(
-            connection, study_id, store.now(), actor, "round_opened", str(number), lineage=dict(lineage)
-        )
+        record_event(connection, study_id, store.now(), actor, "round_opened", str(number), lineage=dict(lineage))
 
 
 def _sum(column: sa.ColumnElement) -> sa.ColumnElement[int]:

@@ -59,14 +59,8 @@ _TURN = (
     .join(schema.prompt, schema.prompt.c.id == _turns.c.prompt_id)
 )
 _TURN_OF = _TURN.where(_turns.c.id == sa.bindparam("turn"))
-_NEWEST = sa.select(sa.func.max(_conversations.c.id)).where(
-    _conversations.c.rater_id == sa.bindparam("rater")
-)
-_LAST = (
-    _TURN.where(_turns.c.conversation_id == _NEWEST.scalar_subquery())
-    .order_by(_turns.c.number.desc())
-    .limit(1)
-)
+_NEWEST = sa.select(sa.func.max(_conversations.c.id)).where(_conversations.c.rater_id == sa.bindparam("rater"))
+_LAST = _TURN.where(_turns.c.conversation_id == _NEWEST.scalar_subquery()).order_by(_turns.c.number.desc()).limit(1)
 _OF_KEY = sa.select(_turns.c.id).where(
     _turns.c.study_id == sa.bindparam("study"), _turns.c.idempotency_key == sa.bindparam("key")
 )
@@ -172,13 +166,7 @@ def write_answer(
     if now.answers[place] is not None:
         return now
     key = f"talk-{turn.conversation_id}-{turn.number}-{'ab'[place]}"
-    row = {
-        "study_id": turn.study_id,
-        "prompt_id": turn.prompt_id,
-        "key": key,
-        "text": text,
-        "sampler": sampler,
-    }
+    row = {"study_id": turn.study_id, "prompt_id": turn.prompt_id, "key": key, "text": text, "sampler": sampler}
     response = insert_row(connection, _responses, row | {"sampling": sampling, "finished": int(finished)})
     _set(connection, turn, {_ANSWERS[place].name: response})
     changed = load_turn(connection, turn.id)
@@ -200,8 +188,7 @@ def _canonical(study: Study, turn: Turn) -> tuple[int, ...]:
 def add_item_of(connection: Connection, study: Study, turn: Turn, round: int, now: int) -> int:
     """Create the item of a turn with both responses; returns its id. Whether it gets a second rater is random."""
     responses = {
-        row.id: row
-        for row in connection.execute(sa.select(_responses).where(_responses.c.id.in_(turn.answers)))
+        row.id: row for row in connection.execute(sa.select(_responses).where(_responses.c.id.in_(turn.answers)))
     }
     rows = [responses[turn.answers[model]] for model in _canonical(study, turn)]
     parts = tuple(StoredResponse(row.id, row.prompt_id, row.sampler, len(row.text)) for row in rows)
@@ -228,9 +215,7 @@ def texts_of(connection: Connection, turn: Turn) -> tuple[str | None, ...]:
 
 def end_conversation(connection: Connection, conversation_id: int, now: int) -> None:
     """Record that the rater ended the conversation."""
-    change = _conversations.update().where(
-        _conversations.c.id == conversation_id, _conversations.c.ended.is_(None)
-    )
+    change = _conversations.update().where(_conversations.c.id == conversation_id, _conversations.c.ended.is_(None))
     connection.execute(change.values(ended=now))
 
 

@@ -75,9 +75,7 @@ def load_recruitment(connection: Connection, study_id: int) -> Recruitment | Non
 
 def entry_of(store: Store, study_id: int) -> str:
     """Path and query of the entry link, with the platform's placeholders."""
-    query = sa.select(_recruitments.c.entry, _recruitments.c.platform).where(
-        _recruitments.c.study_id == study_id
-    )
+    query = sa.select(_recruitments.c.entry, _recruitments.c.platform).where(_recruitments.c.study_id == study_id)
     with store.read() as connection:
         row = connection.execute(query).one()
     return f"/enter/{row.entry}?{find_platform(row.platform).query}"
@@ -109,12 +107,7 @@ def work_in(store: Store, study_id: int) -> tuple[Work, Work, float | None]:
 
 VisitState: TypeAlias = Literal["active", "complete", "screened", "left"]
 _visits = schema.visit
-_LATEST = (
-    sa.select(_visits)
-    .where(_visits.c.rater_id == sa.bindparam("rater"))
-    .order_by(_visits.c.id.desc())
-    .limit(1)
-)
+_LATEST = sa.select(_visits).where(_visits.c.rater_id == sa.bindparam("rater")).order_by(_visits.c.id.desc()).limit(1)
 
 
 @dataclass(frozen=True)
@@ -193,9 +186,7 @@ def begin_answers(connection: Connection, rater_id: int) -> None:
     rater, visit = load_rater(connection, rater_id), last_visit(connection, rater_id)
     recruitment = load_recruitment(connection, rater.study_id)
     if visit is not None and visit.state == "active" and recruitment is not None:
-        connection.execute(
-            _visits.update().where(_visits.c.id == visit.id).values(base=rater.tallies.answered)
-        )
+        connection.execute(_visits.update().where(_visits.c.id == visit.id).values(base=rater.tallies.answered))
         set_quota(connection, rater.id, rater.tallies.answered + recruitment.answers)
 
 
@@ -224,9 +215,7 @@ def code_of(study: Study, recruitment: Recruitment, visit: Visit) -> str:
     return hmac.new(bytes.fromhex(study.secret), message, hashlib.sha256).hexdigest()[:10].upper()
 
 
-def _come(
-    connection: Connection, study: Study, recruitment: Recruitment, visitor: Visitor, now: int
-) -> Rater:
+def _come(connection: Connection, study: Study, recruitment: Recruitment, visitor: Visitor, now: int) -> Rater:
     _need_place(connection, study, recruitment)
     _need_question(connection, study)
     training = has_training(connection, study)
@@ -240,12 +229,7 @@ def _come(
 
 
 def _come_again(
-    connection: Connection,
-    study: Study,
-    recruitment: Recruitment,
-    visitor: Visitor,
-    previous: Visit,
-    now: int,
+    connection: Connection, study: Study, recruitment: Recruitment, visitor: Visitor, previous: Visit, now: int
 ) -> Rater:
     """Resume the visit, show its code again, or start a new visit."""
     rater = lock_rater(connection, previous.rater)
@@ -273,9 +257,7 @@ def _come_again(
     return load_rater(connection, rater.id)
 
 
-def _begin(
-    connection: Connection, rater: Rater, recruitment: Recruitment, visitor: Visitor, now: int
-) -> None:
+def _begin(connection: Connection, rater: Rater, recruitment: Recruitment, visitor: Visitor, now: int) -> None:
     row = {
         "study_id": rater.study_id, "rater_id": rater.id, "platform": recruitment.platform, "worker": visitor.worker,
         "task": visitor.task, "submission": visitor.submission, "state": "active", "base": rater.tallies.answered,
@@ -287,9 +269,7 @@ def _begin(
 
 def _need_place(connection: Connection, study: Study, recruitment: Recruitment) -> None:
     if study.state != "open":
-        raise NotAdmitted(
-            Sentence("The study does not run at the moment. Please return your place on the platform.")
-        )
+        raise NotAdmitted(Sentence("The study does not run at the moment. Please return your place on the platform."))
     if recruitment.places is not None and _taken(connection, study.id) >= recruitment.places:
         raise NotAdmitted(
             Sentence(
@@ -302,9 +282,7 @@ def _need_place(connection: Connection, study: Study, recruitment: Recruitment) 
 def _need_question(connection: Connection, study: Study, rater_id: int = 0) -> None:
     """Raises NotAdmitted if there is no question for the rater, or for a new one (0)."""
     if live_models(connection, study.id) is None and not count_left(connection, study.id, rater_id):
-        raise NotAdmitted(
-            Sentence("The study has no question left for you. Please return your place on the platform.")
-        )
+        raise NotAdmitted(Sentence("The study has no question left for you. Please return your place on the platform."))
 
 
 def _taken(connection: Connection, study_id: int) -> int:

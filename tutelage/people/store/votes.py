@@ -11,15 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tutelage.data.records import Judgement
-from tutelage.people.answers import (
-    Canonical,
-    Correction,
-    Span,
-    correction_from,
-    correction_row,
-    span_rows,
-    spans_from,
-)
+from tutelage.people.answers import Canonical, Correction, Span, correction_from, correction_row, span_rows, spans_from
 from tutelage.people.kinds import KINDS, find_kind
 from tutelage.people.kinds.kind import PairVerdict
 from tutelage.people.store import schema
@@ -181,9 +173,7 @@ def list_judgements(store: Store, study_id: int) -> tuple[Judgement, ...]:
     return tuple(
         as_record(vote)
         for vote in list_votes(store, study_id)
-        if vote.pool == "production"
-        and vote.verdict in VERDICTS
-        and not (vote.excluded or vote.repeat or vote.decides)
+        if vote.pool == "production" and vote.verdict in VERDICTS and not (vote.excluded or vote.repeat or vote.decides)
     )
 
 
@@ -211,11 +201,7 @@ def vote_row(vote: Vote) -> dict[str, object]:
 
 
 def _vote(row: sa.RowMapping, excluded: Exclusions) -> Vote:
-    reasons = (
-        excluded.judgement.get(str(row["id"])),
-        excluded.rater.get(row["name"]),
-        excluded.item.get(row["key"]),
-    )
+    reasons = (excluded.judgement.get(str(row["id"])), excluded.rater.get(row["name"]), excluded.item.get(row["key"]))
     texts = {name: _mapping(row[name] or "{}") for name in ("content", "criteria", "displayed")}
     flags = {name: bool(row[name]) for name in ("repeat", "extra")}
     return value_of(
@@ -263,9 +249,7 @@ def read_ballots(store: Store, study_id: int, after: int) -> Sequence[tuple[int,
             _judgements.c.repeat,
             sa.case((_assignments.c.chosen_by.in_(DECIDING), 1), else_=0),
         )
-        .add_columns(
-            _judgements.c.version_id, sa.func.coalesce(_judgements.c.active_ms, -1), _judgements.c.created
-        )
+        .add_columns(_judgements.c.version_id, sa.func.coalesce(_judgements.c.active_ms, -1), _judgements.c.created)
         .join(_assignments, _assignments.c.id == _judgements.c.assignment_id)
         .where(_judgements.c.study_id == study_id, _judgements.c.id > after)
         .order_by(_judgements.c.id)

@@ -21,9 +21,7 @@ from tutelage.people.store import schema
 from tutelage.people.store.engine import Connection, Store, insert_row, lock, record_event, value_of
 from tutelage.people.store.inbox import QUIET, Notice, load_notice
 
-WAITS_MS = tuple(
-    1_000 * seconds for seconds in (60, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
-)
+WAITS_MS = tuple(1_000 * seconds for seconds in (60, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400))
 """Waits after the first, second, … attempt. After the last wait, three days after the first attempt, a failed delivery
 is abandoned."""
 OVERLAP_HOURS = 24
@@ -63,9 +61,7 @@ def add_webhook(store: Store, study_id: int, new: NewWebhook, *, actor: str = "o
     """Subscribe a URL to notices from now on; the returned secret signs its messages."""
     secret, now, topics = _new_secret(), store.now(), [topic for topic in TOPICS if topic in new.topics]
     with store.write() as connection:
-        newest = connection.scalar(
-            sa.select(sa.func.max(_notices.c.id)).where(_notices.c.study_id == study_id)
-        )
+        newest = connection.scalar(sa.select(sa.func.max(_notices.c.id)).where(_notices.c.study_id == study_id))
         row = {"study_id": study_id, "url": new.url, "secret": secret, "topics": json.dumps(topics)}
         number = insert_row(connection, _webhooks, row | {"since": newest or 0, "created": now})
         detail = {"host": urlsplit(new.url).hostname, "topics": topics}
@@ -81,9 +77,7 @@ def list_webhooks(store: Store, study_id: int) -> tuple[WebhookAddress, ...]:
         return tuple(_address(connection, row, store.now()) for row in rows)
 
 
-def rotate_secret(
-    store: Store, study_id: int, number: int, *, hours: int = OVERLAP_HOURS, actor: str = "owner"
-) -> str:
+def rotate_secret(store: Store, study_id: int, number: int, *, hours: int = OVERLAP_HOURS, actor: str = "owner") -> str:
     """Replace the secret of a webhook and return the new one. For `hours`, messages are also signed with the former
     secret; 0 invalidates it at once, for example after a leak.
 
@@ -193,9 +187,7 @@ def _missing(connection: Connection, hook: sa.RowMapping) -> Sequence[int]:
     if "inbox" in topics:
         others = [topic for topic in TOPICS if topic != "inbox"]
         subscribed = sa.or_(subscribed, _notices.c.kind.not_in((*others, *QUIET)))
-    queued = sa.exists().where(
-        _deliveries.c.webhook_id == hook["id"], _deliveries.c.notice_id == _notices.c.id
-    )
+    queued = sa.exists().where(_deliveries.c.webhook_id == hook["id"], _deliveries.c.notice_id == _notices.c.id)
     query = sa.select(_notices.c.id).where(_notices.c.study_id == hook["study_id"], subscribed, ~queued)
     return connection.scalars(query.where(_notices.c.id > hook["since"]).order_by(_notices.c.id)).all()
 

@@ -66,11 +66,7 @@ class Served:
 
 
 def create_server(
-    served: Sequence[Served],
-    *,
-    public_url: str = "",
-    doors: Doors | None = None,
-    mail: MailServer | None = None,
+    served: Sequence[Served], *, public_url: str = "", doors: Doors | None = None, mail: MailServer | None = None
 ) -> Studies:
     """The application of several studies, each below /s/NAME and open to its own members only, with a front page at the
     root.
@@ -82,12 +78,8 @@ def create_server(
     for each in served:
         mount = mount_of(each.study.name)
         if any(other.site.mount == mount for other in mounted):
-            raise TutelageError(
-                f"Two studies would share the path {mount}; serve one of them on a separate server."
-            )
-        site = _site(
-            each.store, public_url, each.models, doors, mail=mail, mount=mount, study_id=each.study.id
-        )
+            raise TutelageError(f"Two studies would share the path {mount}; serve one of them on a separate server.")
+        site = _site(each.store, public_url, each.models, doors, mail=mail, mount=mount, study_id=each.study.id)
         mounted.append(MountedStudy(site, _application(site)))
     return Studies(mounted, urlsplit(public_url).path.rstrip("/"), STATIC)
 
@@ -100,9 +92,7 @@ def _site(store: Store, public_url: str, models: Models, doors: Doors | None, **
 
 def _application(site: Site) -> Starlette:
     endpoints = [
-        Endpoint(
-            route.path, answering(site, route), methods=[route.method], name=f"{route.method} {route.path}"
-        )
+        Endpoint(route.path, answering(site, route), methods=[route.method], name=f"{route.method} {route.path}")
         for route in ROUTES
     ]
     endpoints += [

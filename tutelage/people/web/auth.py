@@ -36,9 +36,7 @@ def is_own_origin(headers: Mapping[str, str], public_origin: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.netloc) and parts.netloc == headers.get("host")
 
 
-def cookie_header(
-    name: str, token: str, *, secure: bool, path: str = "/", seconds: int = SESSION_DAYS * 86_400
-) -> str:
+def cookie_header(name: str, token: str, *, secure: bool, path: str = "/", seconds: int = SESSION_DAYS * 86_400) -> str:
     """The value of a Set-Cookie header; an empty token deletes the cookie."""
     age = seconds if token else 0
     flags = f"HttpOnly; SameSite=Lax{'; Secure' if secure else ''}"
@@ -48,9 +46,7 @@ def cookie_header(
 class Attempts:
     """Rate limiter: counts failures per client address in a sliding window."""
 
-    def __init__(
-        self, most: int = 20, seconds: float = 600.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, most: int = 20, seconds: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._seconds, self._clock = most, seconds, clock
         self._failures: dict[str, deque[float]] = {}
         self._lock = threading.Lock()

@@ -59,9 +59,7 @@ class Refusal(Exception):
     """An error response: status code and message for the client. `study` is the study it concerns, if not that of the
     session."""
 
-    def __init__(
-        self, status: int, sentence: str, *, retry_after: int = 0, study: Study | None = None
-    ) -> None:
+    def __init__(self, status: int, sentence: str, *, retry_after: int = 0, study: Study | None = None) -> None:
         super().__init__(sentence)
         self.status, self.sentence, self.retry_after, self.study = status, sentence, retry_after, study
 
@@ -212,8 +210,7 @@ async def _read(request: Request, longest: int) -> bytes:
         body += chunk
         if len(body) > longest:
             raise Refusal(
-                413,
-                Sentence("That is too much at once: at most %(most)s KiB can be sent.", most=longest // 1024),
+                413, Sentence("That is too much at once: at most %(most)s KiB can be sent.", most=longest // 1024)
             )
     return bytes(body)
 
@@ -302,9 +299,7 @@ def _fields(body: bytes) -> Fields:
     try:
         pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=500)
     except ValueError as error:
-        raise Refusal(
-            400, Sentence("The form that was sent cannot be read: %(reason)s.", reason=str(error))
-        ) from error
+        raise Refusal(400, Sentence("The form that was sent cannot be read: %(reason)s.", reason=str(error))) from error
     return _collected(pairs)
 
 

@@ -91,9 +91,7 @@ class RaterClient:
         except (httpx.HTTPError, ValueError) as error:
             raise TutelageError(f"{self._http.base_url} cannot be used: {error}.") from error
         if not last.get("ready"):
-            raise TutelageError(
-                str(last.get("failed", f"{address} ended with status {response.status_code}."))
-            )
+            raise TutelageError(str(last.get("failed", f"{address} ended with status {response.status_code}.")))
 
     def close(self) -> None:
         self._http.close()

@@ -43,10 +43,7 @@ def _before(name: str, default: str = "") -> str:
 
 
 def amendment_route(
-    operation: Amendment[Any],
-    path: str,
-    page: Callable[[Call, TutelageError | None], Response],
-    back: str = "",
+    operation: Amendment[Any], path: str, page: Callable[[Call, TutelageError | None], Response], back: str = ""
 ) -> Route:
     """The POST route of an amendment's form. On success redirects to `back` (by default the same path); on an error
     `page` renders the form again."""
@@ -140,10 +137,7 @@ def whole_number(call: Call, name: str, what: Sentence, least: int, most: int) -
     text = call.text(name)
     valid = text.isascii() and text.isdecimal() and len(text) < 10
     if not valid or not least <= int(text) <= most:
-        raise FieldError(
-            name,
-            NO_WHOLE_NUMBER.about(what=what, given=text[:50], least=least, most=most),
-        )
+        raise FieldError(name, NO_WHOLE_NUMBER.about(what=what, given=text[:50], least=least, most=most))
     return int(text)
 
 
@@ -159,10 +153,7 @@ def number(call: Call, name: str, what: Sentence, least: float, most: float) -> 
     except ValueError:
         value = float("nan")
     if not isfinite(value) or not least <= value <= most:
-        raise FieldError(
-            name,
-            NO_NUMBER.about(what=what, given=text[:50], least=float(least), most=float(most)),
-        )
+        raise FieldError(name, NO_NUMBER.about(what=what, given=text[:50], least=float(least), most=float(most)))
     return value
 
 

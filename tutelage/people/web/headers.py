@@ -25,9 +25,7 @@ class Headers:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "").removeprefix(
-            scope.get("root_path", "")
-        )  # a mount inside changes the scope
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))  # a mount inside changes the scope
 
         async def with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":

@@ -75,9 +75,7 @@ def _alone(opening: str, closing: str) -> BlockRule:
         if not state.src.startswith(opening, start):
             return False
         line = first
-        while (
-            line < last and closing not in state.src[max(start + 2, state.bMarks[line]) : state.eMarks[line]]
-        ):
+        while line < last and closing not in state.src[max(start + 2, state.bMarks[line]) : state.eMarks[line]]:
             line += 1
             if line - first > MOST_LINES:
                 return False

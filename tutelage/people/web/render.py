@@ -87,9 +87,7 @@ def sanitise(html: str) -> str:
     )
 
 
-def _fence(
-    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType
-) -> str:
+def _fence(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
     token = tokens[index]
     language = token.info.strip().split(maxsplit=1)[0] if token.info.strip() else ""
     return f'<pre class="code"><code>{_coloured(token.content, language)}</code></pre>\n'
@@ -104,9 +102,7 @@ def _coloured(code: str, language: str) -> str:
     return escapeHtml(code)
 
 
-def _image(
-    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType
-) -> str:
+def _image(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
     token = tokens[index]
     words = renderer.renderInlineAsText(token.children or [], options, env).strip()
     address = str(token.attrs.get("src", ""))

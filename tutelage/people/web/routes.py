@@ -3,15 +3,7 @@
 from tutelage.people.operations import CONSENT, INVITE, PLAN, RECRUIT, TOKEN, WEBHOOK
 from tutelage.people.web.call import Route
 from tutelage.people.web.forms import amendment_route, creation_route, revocation_route
-from tutelage.people.web.pages import (
-    conversing,
-    health,
-    joining,
-    language_choice,
-    rating,
-    signing,
-    visiting,
-)
+from tutelage.people.web.pages import conversing, health, joining, language_choice, rating, signing, visiting
 from tutelage.people.web.pages.owner import (
     consents,
     exports,

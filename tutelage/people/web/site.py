@@ -48,9 +48,7 @@ class Site:
     def __post_init__(self) -> None:
         parts = urlsplit(self.public_url)
         if self.public_url and (parts.scheme not in ("http", "https") or not parts.netloc):
-            raise TutelageError(
-                f"The public URL '{self.public_url}' is invalid; write it as https://rate.example.org."
-            )
+            raise TutelageError(f"The public URL '{self.public_url}' is invalid; write it as https://rate.example.org.")
         if parts.query or parts.fragment:
             raise TutelageError(f"The public URL '{self.public_url}' has more than a host and a path.")
 

@@ -95,9 +95,7 @@ class AnswerStream:
                     for data in _news(self.answers[model], seen[side]):
                         yield _event({"side": side, **data})
                 if over:
-                    yield _event(
-                        {"failed": say(self.failed, self.language)} if self.failed else {"ready": True}
-                    )
+                    yield _event({"failed": say(self.failed, self.language)} if self.failed else {"ready": True})
                     return
                 try:
                     await asyncio.wait_for(changed.wait(), HEARTBEAT)
@@ -226,13 +224,7 @@ class AnswerStreams:
         for attempt in range(ATTEMPTS):
             try:
                 await run_in_threadpool(
-                    keep_answer,
-                    self._store,
-                    opened.turn,
-                    place,
-                    text,
-                    sampling=opened.live.sampling,
-                    finished=finished,
+                    keep_answer, self._store, opened.turn, place, text, sampling=opened.live.sampling, finished=finished
                 )
                 break
             except Unavailable:

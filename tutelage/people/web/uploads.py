@@ -69,9 +69,7 @@ class Uploads:
         with self._lock:
             self._forget()
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(
-                    prefix="tutelage-upload-", ignore_cleanup_errors=True
-                )
+                self._folder = tempfile.TemporaryDirectory(prefix="tutelage-upload-", ignore_cleanup_errors=True)
             place = Path(self._folder.name) / str(owner)
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
@@ -85,11 +83,7 @@ class Uploads:
         with self._lock:
             self._forget()
             upload = self._kept.get(owner)
-        return (
-            upload
-            if upload is not None and secrets.compare_digest(upload.token.encode(), token.encode())
-            else None
-        )
+        return upload if upload is not None and secrets.compare_digest(upload.token.encode(), token.encode()) else None
 
     def drop(self, owner: int) -> None:
         """Delete the owner's upload."""

@@ -35,9 +35,7 @@ NOUNS: Mapping[str, Callable[[int], Sentence]] = {
     "rater": lambda n: counted("%(count)s rater", "%(count)s raters", count=n),
     "row": lambda n: counted("%(count)s row", "%(count)s rows", count=n),
     "single response": lambda n: counted("%(count)s single response", "%(count)s single responses", count=n),
-    "suggested opening": lambda n: counted(
-        "%(count)s suggested opening", "%(count)s suggested openings", count=n
-    ),
+    "suggested opening": lambda n: counted("%(count)s suggested opening", "%(count)s suggested openings", count=n),
     "time": lambda n: counted("%(count)s time", "%(count)s times", count=n),
     "turn": lambda n: counted("%(count)s turn", "%(count)s turns", count=n),
     "vote": lambda n: counted("%(count)s vote", "%(count)s votes", count=n),
@@ -161,9 +159,7 @@ def about(subject: str, *, language: str = ENGLISH) -> str:
 def detailed(detail: Mapping[str, object], *, language: str = ENGLISH) -> str:
     """The details of an event in words, without empty ones."""
     entries = {name: _value(value, language) for name, value in detail.items() if value not in (None, "")}
-    return ", ".join(
-        f"{say(DETAILS.get(name, spaced(name)), language)} {value}" for name, value in entries.items()
-    )
+    return ", ".join(f"{say(DETAILS.get(name, spaced(name)), language)} {value}" for name, value in entries.items())
 
 
 def _value(value: object, language: str) -> str:

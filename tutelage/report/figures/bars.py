@@ -53,9 +53,7 @@ def estimate(bar: ValueBar, at: Scale, y: float, radius: float) -> str:
     whisker = ""
     if bar.low is not None and bar.high is not None and at.shows(bar.low) and at.shows(bar.high):
         whisker = svg.path([(at.clipped(bar.low), y), (at.clipped(bar.high), y)], f"whisker c{bar.colour}")
-    return whisker + (
-        disc((at.clipped(bar.value), y), radius, f"c{bar.colour}") if at.shows(bar.value) else ""
-    )
+    return whisker + (disc((at.clipped(bar.value), y), radius, f"c{bar.colour}") if at.shows(bar.value) else "")
 
 
 def axis(chart: BarChart, at: Scale, foot: float) -> str:

@@ -36,9 +36,7 @@ def smoothed(values: Sequence[float], window: int) -> tuple[float, ...]:
     x, y = index - (len(value) - 1) / 2, np.where(finite, value - centre, 0.0)
     count, mean = np.maximum(over(np.ones(len(value))), 1.0), over(x)
     spread = count * over(x * x) - mean**2
-    slope = np.divide(
-        count * over(x * y) - mean * over(y), spread, out=np.zeros(len(value)), where=spread > 0
-    )
+    slope = np.divide(count * over(x * y) - mean * over(y), spread, out=np.zeros(len(value)), where=spread > 0)
     line = centre + over(y) / count + slope * (x - mean / count)
     return tuple(np.where(finite, line, value).tolist())
 
@@ -62,9 +60,7 @@ def bin_width(values: Sequence[float], bins: int = 24) -> float:
     return float(math.ceil(width)) if all(v.is_integer() for v in finite) else width
 
 
-def histogram(
-    values: Sequence[float], width: float, label: str = "", *, colour: int = 0
-) -> tuple[Series, ...]:
+def histogram(values: Sequence[float], width: float, label: str = "", *, colour: int = 0) -> tuple[Series, ...]:
     """Histogram with bin edges at the multiples of `width`, so no bin crosses zero. Ignores non-finite values; no
     series without values."""
     columns = Counter(math.floor(v / width) for v in values if math.isfinite(v))

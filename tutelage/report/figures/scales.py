@@ -100,10 +100,7 @@ def rounded(low: float, high: float, count: int = 5) -> tuple[float, float]:
     just below zero does not add a whole empty step."""
     step, room = round_step(high - low, count), (high - low) / 20
     below, above = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    return (
-        below if low - below <= step / 2 else low - room,
-        above if above - high <= step / 2 else high + room,
-    )
+    return (below if low - below <= step / 2 else low - room, above if above - high <= step / 2 else high + room)
 
 
 LEFT, RIGHT, ROW = 50.0, 14.0, 18.0
@@ -133,9 +130,7 @@ class Frame:
 def frame(chart: Chart) -> Frame:
     """The scales of a chart, covering every point, band, whisker and rule."""
     xs = [v for s in chart.series for v in _across(s)] + [rule.at for rule in chart.rules if rule.axis == "x"]
-    ys = [v for s in chart.series for v in _upright(s)] + [
-        rule.at for rule in chart.rules if rule.axis == "y"
-    ]
+    ys = [v for s in chart.series for v in _upright(s)] + [rule.at for rule in chart.rules if rule.axis == "y"]
     x_low, x_high = domain(xs, log=chart.x.log, low=chart.x.low, high=chart.x.high)
     y_low, y_high = domain(ys, log=chart.y.log, low=chart.y.low, high=chart.y.high)
     if not chart.y.log:
@@ -144,9 +139,7 @@ def frame(chart: Chart) -> Frame:
     right = chart.width - RIGHT - max(names, default=0.0)
     top = 12.0 + ROW * (len(legend_rows(chart)) + bool(chart.y.label))
     bottom = chart.height - (40.0 if chart.x.label else 24.0)
-    return Frame(
-        x=Scale(x_low, x_high, LEFT, right, chart.x.log), y=Scale(y_low, y_high, bottom, top, chart.y.log)
-    )
+    return Frame(x=Scale(x_low, x_high, LEFT, right, chart.x.log), y=Scale(y_low, y_high, bottom, top, chart.y.log))
 
 
 def _across(series: Series) -> Iterator[float]:

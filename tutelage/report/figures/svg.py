@@ -46,8 +46,7 @@ def tag(name: str, *children: str, **attributes: str | float) -> str:
     Underscores in attribute names become hyphens; a trailing one allows for Python keywords (`class_`).
     """
     pairs = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escaped(attribute(value))}"'
-        for key, value in attributes.items()
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(attribute(value))}"' for key, value in attributes.items()
     )
     body = "".join(children)
     return f"<{name}{pairs}>{body}</{name}>" if body else f"<{name}{pairs}/>"
@@ -74,17 +73,13 @@ def path(points: Iterable[tuple[float, float]], class_: str, *children: str, clo
     return tag("path", *children, d=f"M{strokes}" + ("Z" if closed else ""), class_=class_)
 
 
-def document(
-    width: float, height: float, label: str, *children: str, class_: str = "chart", **attributes: str
-) -> Svg:
+def document(width: float, height: float, label: str, *children: str, class_: str = "chart", **attributes: str) -> Svg:
     """A complete drawing that scales to its container; screen readers read `label`."""
     view = f"0 0 {attribute(width)} {attribute(height)}"
     return Svg(tag("svg", *children, class_=class_, viewBox=view, role="img", aria_label=label, **attributes))
 
 
-GROUND = (
-    "svg { background: var(--panel); font-family: system-ui, -apple-system, 'Segoe UI', Arial, sans-serif; }"
-)
+GROUND = "svg { background: var(--panel); font-family: system-ui, -apple-system, 'Segoe UI', Arial, sans-serif; }"
 
 
 @cache

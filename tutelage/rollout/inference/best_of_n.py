@@ -55,13 +55,7 @@ def best_first(answers: Iterable[Scored]) -> list[Scored]:
 
 
 def best_of_n(
-    sampler: Sampler,
-    reward: Reward,
-    prompts: Sequence[Prompt],
-    n: int,
-    sampling: config.Sampling,
-    *,
-    seed: int,
+    sampler: Sampler, reward: Reward, prompts: Sequence[Prompt], n: int, sampling: config.Sampling, *, seed: int
 ) -> list[list[ScoredReply]]:
     """`n` scored completions of each prompt, best first. Raises TutelageError without prompts."""
     if not prompts:
@@ -71,7 +65,5 @@ def best_of_n(
     flat = [reply for group in replies for reply in group]
     answers, ended = [reply.text for reply in flat], [reply.finished for reply in flat]
     scores = scores_of(reward, Completions(repeated, answers, terminated=ended)).tolist()
-    scored = [
-        ScoredReply(reply.text, value, reply.finished) for reply, value in zip(flat, scores, strict=True)
-    ]
+    scored = [ScoredReply(reply.text, value, reply.finished) for reply, value in zip(flat, scores, strict=True)]
     return [best_first(scored[start : start + n]) for start in range(0, len(scored), n)]

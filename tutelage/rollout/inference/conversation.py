@@ -91,9 +91,7 @@ def talk(
             case "/new":
                 histories = dict.fromkeys(models, start)
             case "/undo":
-                histories = {
-                    name: past[:-2] if len(past) > len(start) else past for name, past in histories.items()
-                }
+                histories = {name: past[:-2] if len(past) > len(start) else past for name, past in histories.items()}
             case "/help":
                 write(HELP + "\n")
             case _:

@@ -137,9 +137,7 @@ def optimise_at_test_time(
         own = seed + 3 * number  # a separate stream for each question of each round
         losses = [_question(LOSS, one, rejected=one.candidates[-1].text) for one in some]
         critiques = _single(sampler(losses, 1, spoken, seed=own))
-        gradients = [
-            _question(GRADIENT, one, critique=text) for one, text in zip(some, critiques, strict=True)
-        ]
+        gradients = [_question(GRADIENT, one, critique=text) for one, text in zip(some, critiques, strict=True)]
         advice = _single(sampler(gradients, 1, spoken, seed=own + 1))
         updates = [_question(UPDATE, one, advice=text) for one, text in zip(some, advice, strict=True)]
         revisions = sampler(updates, search.width, sampling, seed=own + 2)

@@ -113,13 +113,8 @@ def nccl_handover(policy: Policy) -> NcclHandover:
             "--sync nccl sends every weight, and the model is an adapter: use --sync lora to send only the adapter."
         )
     try:
-        from vllm.distributed.weight_transfer import (  # type: ignore[import-not-found]
-            ParamMeta,
-            WeightTransferTrainerFactory,
-        )
-        from vllm.distributed.weight_transfer.nccl_engine import (  # type: ignore[import-not-found]
-            NCCLTrainerInitInfo,
-        )
+        from vllm.distributed.weight_transfer import ParamMeta, WeightTransferTrainerFactory  # type: ignore[import-not-found]
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo  # type: ignore[import-not-found]
     except ImportError as error:
         raise TutelageError(
             "--sync nccl sends weights with the trainer's side of vLLM 0.32, which cannot be imported here "
@@ -134,9 +129,7 @@ def nccl_handover(policy: Policy) -> NcclHandover:
             rank=0,
         )
         source = WeightSource(policy, ParamMeta)
-        sender: Sender = WeightTransferTrainerFactory.trainer_init(
-            info, client=Control(connection), source=source
-        )
+        sender: Sender = WeightTransferTrainerFactory.trainer_init(info, client=Control(connection), source=source)
         return sender
 
     return NcclHandover(meet)
@@ -152,10 +145,7 @@ class WeightSource:
 
     def metadata(self) -> list[Any]:
         """Name, type and shape of every tensor, in sending order."""
-        return [
-            self.describe(name, self.policy.dtype, tuple(tensor.shape))
-            for name, tensor in self._tensors().items()
-        ]
+        return [self.describe(name, self.policy.dtype, tuple(tensor.shape)) for name, tensor in self._tensors().items()]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in self._tensors().items():

@@ -66,9 +66,7 @@ def addresses(rollouts: str) -> tuple[str, ...]:
     return urls
 
 
-def connect(
-    urls: Sequence[str], *, key: str | None = None, retries: int = 3, wait: float = 1.0
-) -> list[RolloutServer]:
+def connect(urls: Sequence[str], *, key: str | None = None, retries: int = 3, wait: float = 1.0) -> list[RolloutServer]:
     """Connect to servers, all of one kind and release. `key` is TUTELAGE_ENDPOINT_KEY if omitted.
 
     Raises TutelageError for an address without a server, for a server without token ids, and for servers that
@@ -76,9 +74,7 @@ def connect(
     """
     key = os.environ.get(KEY, "") if key is None else key
     check_key(key, "the rollout servers")
-    servers = [
-        _found(Connection(url, Transport(f"The server {url}", key, TIMEOUT, retries, wait))) for url in urls
-    ]
+    servers = [_found(Connection(url, Transport(f"The server {url}", key, TIMEOUT, retries, wait))) for url in urls]
     for other in servers[1:]:
         for what, here, there in (
             ("runs", servers[0].release, other.release),
@@ -106,12 +102,7 @@ def _found(connection: Connection) -> RolloutServer:
     if base is None:
         raise TutelageError(f"The server {connection.url} lists no model at /v1/models.")
     return RolloutServer(
-        connection,
-        _api(connection, kind),
-        kind.handovers,
-        release,
-        str(base["id"]),
-        base.get("max_model_len"),
+        connection, _api(connection, kind), kind.handovers, release, str(base["id"]), base.get("max_model_len")
     )
 
 

@@ -70,9 +70,7 @@ class ServerGenerator:
         for server in self.fleet.live:
             place = f"the server {server.url} has {{}} (--max-model-len)"
             check_room(prompts, sampling.max_new_tokens, server.context, place)
-        ends = StopCondition(
-            self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop, torch.device("cpu")
-        )
+        ends = StopCondition(self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop, torch.device("cpu"))
         adapter = "" if self.weights is None else self.weights.adapter
         samples = n if sampling.temperature else 1  # greedy completions of a prompt are all equal
         seeds = [row_seed(seed, name, 0) % (2**31 - n) for name in prompts.ids]  # 32 bits, as servers expect

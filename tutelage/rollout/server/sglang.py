@@ -36,9 +36,7 @@ class SglangApi:
             params["stop"] = list(sampling.stop)
         body: dict[str, object] = {
             "input_ids": [list(request.tokens)] * request.n,
-            "sampling_params": [
-                params | {"sampling_seed": request.seed + number} for number in range(request.n)
-            ],
+            "sampling_params": [params | {"sampling_seed": request.seed + number} for number in range(request.n)],
             "return_logprob": [True] * request.n,
             "logprob_start_len": [-1] * request.n,
         }

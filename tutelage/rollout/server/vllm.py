@@ -94,9 +94,7 @@ def _generated(answer: Any) -> Iterator[TokenResponse]:
     for choice in answer["choices"]:
         content = choice["logprobs"]["content"]
         spans = choice.get("weight_versions")
-        labels = (
-            tuple(str(s["version"]) for s in spans for _ in range(s["start"], s["end"])) if spans else None
-        )
+        labels = tuple(str(s["version"]) for s in spans for _ in range(s["start"], s["end"])) if spans else None
         if [entry["token_id"] for entry in content] != choice["token_ids"]:
             raise ValueError("log-probabilities of other tokens")
         if labels is not None and len(labels) != len(choice["token_ids"]):

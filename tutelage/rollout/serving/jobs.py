@@ -268,9 +268,7 @@ def score(policy: Policy, jobs: Sequence[Scoring]) -> list[tuple[TokenLogp, ...]
         for number in numbers:
             job, end = jobs[number], start + len(jobs[number].prompt) - 1
             scores[number] = tuple(
-                TokenLogp(
-                    token, own[at], dict(zip(tokens[at][: job.top], values[at][: job.top], strict=True))
-                )
+                TokenLogp(token, own[at], dict(zip(tokens[at][: job.top], values[at][: job.top], strict=True)))
                 for token, at in zip(job.prompt[1:], range(start, end), strict=True)
             )
             start = end

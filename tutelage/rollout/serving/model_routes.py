@@ -36,9 +36,7 @@ def create_app(service: Service, *, body: int, updates: bool) -> Starlette:
         "/v1/chat/completions": read_chat,
         "/inference/v1/generate": read_generate,
     }
-    routes = [
-        Route(path, _answering(service, reader, body), methods=["POST"]) for path, reader in readers.items()
-    ]
+    routes = [Route(path, _answering(service, reader, body), methods=["POST"]) for path, reader in readers.items()]
     app = Starlette(
         routes=[
             *routes,
@@ -55,9 +53,7 @@ def create_app(service: Service, *, body: int, updates: bool) -> Starlette:
     return app
 
 
-def _answering(
-    service: Service, read: Reader, most: int
-) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _answering(service: Service, read: Reader, most: int) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     """Endpoint of a format."""
 
     async def answer(request: Request) -> Response:

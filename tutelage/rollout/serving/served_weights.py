@@ -49,9 +49,7 @@ class ServedWeights:
     def load_adapter(self, name: str, path: str) -> None:
         """Load an adapter, or replace the one of that name. Raises TutelageError if it does not fit the model."""
         if not is_adapter(path):
-            raise TutelageError(
-                f"{path!r} is not the folder of a LoRA adapter: it has no adapter_config.json."
-            )
+            raise TutelageError(f"{path!r} is not the folder of a LoRA adapter: it has no adapter_config.json.")
         try:
             _check_shapes(self.policy.model, path)
             self._load_adapter(name, path)
@@ -65,9 +63,7 @@ class ServedWeights:
         if not isinstance(model, PeftModel):
             wrapped = PeftModel.from_pretrained(model, path, adapter_name=name).eval()
             self.policy = Policy(replace(self.policy.backbone, model=wrapped))
-        elif name in model.peft_config and _shape(model.peft_config[name]) == _shape(
-            PeftConfig.from_pretrained(path)
-        ):
+        elif name in model.peft_config and _shape(model.peft_config[name]) == _shape(PeftConfig.from_pretrained(path)):
             set_peft_model_state_dict(model, load_peft_weights(path), adapter_name=name)
         else:
             if name in model.peft_config:

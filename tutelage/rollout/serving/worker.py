@@ -16,16 +16,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.engines.interface import Decoders
 from tutelage.models.policy import Policy
-from tutelage.rollout.serving.jobs import (
-    DecodingGroup,
-    Generation,
-    Job,
-    Line,
-    Scoring,
-    Ticket,
-    groups_of,
-    score,
-)
+from tutelage.rollout.serving.jobs import DecodingGroup, Generation, Job, Line, Scoring, Ticket, groups_of, score
 from tutelage.rollout.serving.served_weights import ServedWeights
 
 MOST_GROUPS = 32
@@ -227,9 +218,7 @@ class Worker:
             return
         assert self._decoders is not None
         try:
-            steps = self._decoders.step(
-                [group.decoder for group in groups], [group.tokens for group in groups]
-            )
+            steps = self._decoders.step([group.decoder for group in groups], [group.tokens for group in groups])
             for group, logits in zip(groups, steps, strict=True):
                 group.advance(logits)
         except Exception as error:

@@ -73,12 +73,7 @@ class NetworkCritic:
 
 
 def make_critic(
-    policy: Policy,
-    place: CriticPlace,
-    start: config.Model | None,
-    *,
-    seed: int,
-    checkpointing: bool = False,
+    policy: Policy, place: CriticPlace, start: config.Model | None, *, seed: int, checkpointing: bool = False
 ) -> TrunkCritic | NetworkCritic:
     """Create a critic for `policy`. `start` is the reward or language model that initialises a network; `checkpointing`
     recomputes its layers in the backward pass.
@@ -122,9 +117,7 @@ def _head(policy: Policy) -> nn.Linear:
     return head.to(policy.device)
 
 
-def critic_network(
-    start: config.Model, policy: Policy, *, seed: int, checkpointing: bool = False
-) -> ScalarModel:
+def critic_network(start: config.Model, policy: Policy, *, seed: int, checkpointing: bool = False) -> ScalarModel:
     """Critic network initialised from a reward model, or from a language model with a zero head.
 
     Raises TutelageError if its tokens differ from the policy's.

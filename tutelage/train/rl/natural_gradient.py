@@ -103,15 +103,11 @@ class Fisher:
         p = at.logits.detach().softmax(-1)
         curved = p * (moved - (p * moved).sum(-1, keepdim=True))
         keep = self._kept is not None
-        return flat(
-            torch.autograd.grad(at.logits, self.parameters, curved, retain_graph=keep, materialize_grads=True)
-        )
+        return flat(torch.autograd.grad(at.logits, self.parameters, curved, retain_graph=keep, materialize_grads=True))
 
 
 @torch.no_grad()
-def mean_kl(
-    policy: PolicyModel, rows: Rows, old: Tensor, new: Tensor, *, temperature: float, budget: Budget
-) -> float:
+def mean_kl(policy: PolicyModel, rows: Rows, old: Tensor, new: Tensor, *, temperature: float, budget: Budget) -> float:
     """Exact KL(old‖new) of the next-token distributions, averaged over the response tokens. Nats per token.
 
     `old` and `new` are parameter vectors Float[N]; the policy ends with the parameters `new`.
@@ -173,9 +169,7 @@ def _move_policy(setup: Setup, batch: Batch, state: RecipeState) -> UpdateResult
 
     def whole_step() -> Tensor:
         fisher = Fisher(policy, batch, temperature=temperature, budget=budget)
-        return natural_direction(
-            fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg
-        )
+        return natural_direction(fisher, g, max_kl=update.max_kl, damping=update.damping, iterations=update.cg)
 
     direction = budget.spend(whole_step)
     farthest = 0.0
@@ -221,9 +215,7 @@ def _objective(setup: Setup, batch: Batch, state: RecipeState) -> _Objective:
     for index in settings.budget.parts(policy.split, batch, terms.refuse_not_finite):
         part, part_weight = cut(batch, weight, index)
         scores = policy_scores(setup, part)
-        value = objective(
-            recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence
-        )
+        value = objective(recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence)
         if torch.is_grad_enabled():
             terms.note({"policy/objective": value}, named(part))
             policy.backward(-value)

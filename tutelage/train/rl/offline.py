@@ -38,12 +38,7 @@ class OfflineMixture:
     """
 
     def __init__(
-        self,
-        generator: Generator,
-        given: Mapping[str, OfflineCompletion],
-        drawn: float,
-        policy: Policy,
-        budget: Budget,
+        self, generator: Generator, given: Mapping[str, OfflineCompletion], drawn: float, policy: Policy, budget: Budget
     ) -> None:
         self.generator, self.given, self.drawn = generator, given, drawn
         self.policy, self.budget = policy, budget

@@ -17,9 +17,7 @@ from tutelage.train.supervised.fit import WeightedRows, imitate
 class PretrainingMix:
     """Adds `coef` · (negative log-likelihood of pretraining text) to the loss of every optimiser step."""
 
-    def __init__(
-        self, policy: Policy, rows: Sequence[EncodedRow], batch: int, coef: float, seed: int
-    ) -> None:
+    def __init__(self, policy: Policy, rows: Sequence[EncodedRow], batch: int, coef: float, seed: int) -> None:
         self.policy, self.coef = policy, coef
         self.order = Order(rows, batch, seed)
 

@@ -135,9 +135,7 @@ def collect(
     """
     seed = rollout_seed(settings.seed, step)
     wanted = prompts(step)
-    first = complete(
-        generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, scored_first=scored_first
-    )
+    first = complete(generator, wanted, recipe.samples, settings.sampling, reward, seed=seed, scored_first=scored_first)
     if not recipe.dynamic_sampling:
         return Collection(first, int(first.rollout.mask.sum()), {})
     rounds, live = [first], [_live(recipe, first, state, settings)]
@@ -159,9 +157,7 @@ def collect(
     return Collection(_joined(useful, len(wanted)) if useful else first, tokens, metrics)
 
 
-def _live(
-    recipe: Recipe, answers: ScoredCompletions, state: RecipeState, settings: RolloutSettings
-) -> Tensor:
+def _live(recipe: Recipe, answers: ScoredCompletions, state: RecipeState, settings: RolloutSettings) -> Tensor:
     """Prompts whose completions differ in their shaped score. Bool[P]"""
     limit = settings.sampling.max_new_tokens
     rows = live_rows(recipe, answers.scored(), state, max_length=limit)
@@ -184,11 +180,7 @@ def _joined(parts: Sequence[ScoredCompletions], wanted: int) -> ScoredCompletion
 
 
 def greedy_completions(
-    generator: Generator,
-    answers: ScoredCompletions,
-    recipe: Recipe,
-    settings: RolloutSettings,
-    reward: Reward,
+    generator: Generator, answers: ScoredCompletions, recipe: Recipe, settings: RolloutSettings, reward: Reward
 ) -> ScoredRollout | None:
     """Scored greedy completion of each prompt, for recipes with a greedy baseline."""
     if not needs_greedy(recipe):

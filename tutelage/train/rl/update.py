@@ -133,9 +133,7 @@ def minibatch_step(setup: Setup, rows: Batch, state: RecipeState, first: bool) -
         part, part_weight = cut(used, weight, index)
         with torch.set_grad_enabled(not warming):
             scores = policy_scores(setup, part, with_values=not warming)
-        value = objective(
-            recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence
-        )
+        value = objective(recipe, part, scores.logp, scores.entropy, part_weight, state, divergence=scores.divergence)
         losses, loss = {"policy/objective": value}, -value
         if scores.value is not None and recipe.critic is not None:
             losses["value/loss"] = critic_loss(recipe, part, scores.value, part_weight)
@@ -199,9 +197,7 @@ class _MinibatchTerms(LossTerms):
 def _kl_after(setup: Setup, batch: Batch) -> float:
     """KL(old‖policy) in nats per token, by k3; costs one forward pass."""
     settings = setup.settings
-    scores = score_rows(
-        setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget
-    )
+    scores = score_rows(setup.policy, batch, temperature=settings.sampling.temperature, budget=settings.budget)
     return float(masked_mean(kl_estimate(batch.logp, scores.logp, "k3"), batch.mask))
 
 

@@ -45,14 +45,7 @@ INCIDENTAL = (
 class Run:
     """Open run directory, locked against other processes until closed. Create with `Run.open`."""
 
-    def __init__(
-        self,
-        path: Path,
-        lock: IO[str],
-        checkpoints: CheckpointFolder,
-        ranks: Ranks,
-        resumes: bool,
-    ) -> None:
+    def __init__(self, path: Path, lock: IO[str], checkpoints: CheckpointFolder, ranks: Ranks, resumes: bool) -> None:
         self.path = path
         self.ranks = ranks
         """Ranks that compute the run; this process writes it."""
@@ -63,9 +56,7 @@ class Run:
         self.start = max(0, reached)
         """Step to resume after: the latest checkpoint when opened, or 0 for a new run."""
         last = math.inf if self.finished else reached
-        logged = [
-            step for row in read_lines(path / "metrics.jsonl") if isinstance(step := row.get("step"), int)
-        ]
+        logged = [step for row in read_lines(path / "metrics.jsonl") if isinstance(step := row.get("step"), int)]
         rows = keep_until(path / "metrics.jsonl", last)
         keep_until(path / "samples.jsonl", last)
         self._metrics = JsonLines(path / "metrics.jsonl")
@@ -219,8 +210,7 @@ def _lock(path: Path) -> IO[str]:
         holder = lock.read().strip() or "unknown"
         lock.close()
         raise TutelageError(
-            f"The folder {path} is in use by another process (pid {holder}): wait for it, "
-            "or choose another --out."
+            f"The folder {path} is in use by another process (pid {holder}): wait for it, or choose another --out."
         ) from None
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
@@ -235,8 +225,7 @@ def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> No
         others = sorted(file.name for file in path.iterdir() if not file.name.startswith("."))
         if others and not left:
             raise TutelageError(
-                f"The folder {path} holds other things than a run ({', '.join(others[:3])}): "
-                "choose another --out."
+                f"The folder {path} holds other things than a run ({', '.join(others[:3])}): choose another --out."
             )
         (path / SEEN).unlink(missing_ok=True)
         write_atomically(config, json_text(_description(settings) | ({"data": data} if data else {})))
@@ -244,9 +233,7 @@ def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> No
     if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
         raise TutelageError(f"The folder {path} holds a model, not a run: choose another --out.")
     stored = with_defaults(type(settings), read_mapping(config))
-    differing = [
-        one for one in difference(stored, settings) if not {one.key, one.key.split(".")[0]} & set(INCIDENTAL)
-    ]
+    differing = [one for one in difference(stored, settings) if not {one.key, one.key.split(".")[0]} & set(INCIDENTAL)]
     if differing:
         raise TutelageError(
             f"The folder {path} belongs to a run with other settings (stored against given): "
@@ -255,8 +242,7 @@ def _check_or_begin(path: Path, settings: object, data: str, resume: bool) -> No
         )
     if not resume and not (path / "summary.json").exists():
         raise TutelageError(
-            f"The folder {path} holds an unfinished run: add --resume to continue it, "
-            "or choose another --out."
+            f"The folder {path} holds an unfinished run: add --resume to continue it, or choose another --out."
         )
     began_with = json.loads(config.read_text(encoding="utf-8")).get("data", "none")
     if data and began_with != data:

@@ -30,9 +30,7 @@ class JsonLines:
         finite, odd = _finite(row)
         line = (json.dumps(finite, ensure_ascii=False, default=str) + "\n").encode("utf-8", errors="replace")
         for name, value in odd.items():
-            self._warn_once(
-                name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite."
-            )
+            self._warn_once(name, f"{name} is {value}; {self.path.name} holds null wherever it is not finite.")
         length = os.fstat(self._file.fileno()).st_size
         try:
             if self._file.write(line) != len(line):

@@ -98,9 +98,7 @@ class KeptTracker:
             self._warned = True
 
 
-def start_tracker(
-    name: str, path: Path, settings: Mapping[str, object], past: Past | None = None
-) -> KeptTracker:
+def start_tracker(name: str, path: Path, settings: Mapping[str, object], past: Past | None = None) -> KeptTracker:
     """Start the tracker `name` (wandb, tensorboard, trackio, mlflow, or a custom one as `module:NAME`) for the run in
     `path`.
 
@@ -124,9 +122,7 @@ def start_tracker(
     try:
         tracker = kind(path, settings, past)
     except ImportError as error:
-        raise TutelageError(
-            f'The tracker {name} is not installed: pip install "tutelage[{name}]".'
-        ) from error
+        raise TutelageError(f'The tracker {name} is not installed: pip install "tutelage[{name}]".') from error
     except Exception as error:
         raise TutelageError(f"The tracker {name} does not start: {error}") from error
     seen |= {name: replace(past, id=tracker.id)}
@@ -169,12 +165,7 @@ class _Wandb(_ServiceTracker):
         wandb: Any = importlib.import_module("wandb")  # an optional extra, without types
         self.id = past.id or secrets.token_hex(4)
         self._run = wandb.init(
-            project="tutelage",
-            name=path.name,
-            id=self.id,
-            dir=str(path),
-            config=dict(settings),
-            resume="allow",
+            project="tutelage", name=path.name, id=self.id, dir=str(path), config=dict(settings), resume="allow"
         )
 
 

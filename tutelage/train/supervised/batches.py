@@ -102,9 +102,7 @@ def encode_preferences(
             continue
         pairs.append(EncodedPair(better, worse, record))
     if not pairs:
-        raise TutelageError(
-            f"No preference fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
-        )
+        raise TutelageError(f"No preference fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}.")
     return pairs, cuts
 
 
@@ -188,9 +186,7 @@ class Order(Generic[T]):
         return [self.items[i] for i in self._epoch[1][start : start + self.batch]]
 
 
-def _groups(
-    items: Sequence[T], together: Callable[[T], Hashable] | None, largest: int
-) -> list[tuple[int, ...]]:
+def _groups(items: Sequence[T], together: Callable[[T], Hashable] | None, largest: int) -> list[tuple[int, ...]]:
     """Indices of items by group; ungrouped items are groups of one."""
     if together is None:
         return [(place,) for place in range(len(items))]
@@ -198,7 +194,5 @@ def _groups(
     for place, item in enumerate(items):
         groups.setdefault(together(item), []).append(place)
     return [
-        tuple(places[start : start + largest])
-        for places in groups.values()
-        for start in range(0, len(places), largest)
+        tuple(places[start : start + largest]) for places in groups.values() for start in range(0, len(places), largest)
     ]

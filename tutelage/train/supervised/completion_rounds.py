@@ -78,9 +78,7 @@ class OwnCompletions:
     def _sample(self, round: int) -> Iterator[dict[str, object]]:
         """New completions as lines of their file."""
         seed = self.seed + STREAMS_APART * round
-        answers = complete(
-            self.generator, self.prompts(round), self.samples, self.sampling, self.reward, seed=seed
-        )
+        answers = complete(self.generator, self.prompts(round), self.samples, self.sampling, self.reward, seed=seed)
         rollout = answers.rollout
         for row, text in enumerate(answers.texts):
             encoded = answers.prompts[row // self.samples]

@@ -103,9 +103,7 @@ def job_loop(
         extra_state=lambda step: {} if history is None else history.state(),
         checkpoints=settings.checkpoints,
         show=job.show,
-        monitor=Monitor(
-            look, "held_out/loss", history is not None, history.enough if history else lambda: False
-        ),
+        monitor=Monitor(look, "held_out/loss", history is not None, history.enough if history else lambda: False),
     )
 
 

@@ -93,7 +93,5 @@ def divide(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     held = round(share * count) if count > 1 else 0
     if count and held == count:
-        raise TutelageError(
-            f"--held-out {share:g} of {counted(count, 'row')} leaves none to train on: hold out fewer."
-        )
+        raise TutelageError(f"--held-out {share:g} of {counted(count, 'row')} leaves none to train on: hold out fewer.")
     return sorted(order[held:]), sorted(order[:held])

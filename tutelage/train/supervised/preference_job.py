@@ -165,9 +165,7 @@ def unrelated(rows: Sequence[EncodedRow], max_length: int) -> list[EncodedRow]:
     return others
 
 
-def mean_drift(
-    policy: Policy, rows: Sequence[EncodedRow], ref_logps: Sequence[float], budget: int | Budget
-) -> float:
+def mean_drift(policy: Policy, rows: Sequence[EncodedRow], ref_logps: Sequence[float], budget: int | Budget) -> float:
     """Mean of log π − log π_ref over completions unrelated to their prompts."""
     ratio = completion_logps(policy, rows, budget).double() - torch.tensor(ref_logps, dtype=torch.float64)
     return float(ratio.mean())

@@ -33,10 +33,7 @@ def prefer(
     loss = (pairs.weight * loss_of(chosen, rejected, pairs.p_chosen, pairs.margin)).sum()
     difference = (chosen - rejected).detach()
     right = torch.sign(difference) * torch.sign(pairs.p_chosen - 0.5)
-    return loss, {
-        "accuracy": (pairs.weight * (right + 1) / 2).sum(),
-        "margin": (pairs.weight * difference).sum(),
-    }
+    return loss, {"accuracy": (pairs.weight * (right + 1) / 2).sum(), "margin": (pairs.weight * difference).sum()}
 
 
 def reward_job(
@@ -68,9 +65,7 @@ def reward_job(
 
 
 @torch.no_grad()
-def pair_scores(
-    model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget
-) -> tuple[Tensor, Tensor]:
+def pair_scores(model: ScalarModel, pairs: Sequence[EncodedPair], budget: int | Budget) -> tuple[Tensor, Tensor]:
     """Scores of both sides of every pair, in order. Each Float[N]"""
     rows = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]
     scores = row_scores(model, rows, budget)

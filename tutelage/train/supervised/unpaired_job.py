@@ -56,9 +56,7 @@ def encode_unpaired(
     rows = encode_rows([(r.messages, r.completion) for r in records], tokenizer, max_length, cuts)
     encoded = [(row, record.label) for row, record in zip(rows, records, strict=True) if row is not None]
     if not encoded:
-        raise TutelageError(
-            f"No completion fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}."
-        )
+        raise TutelageError(f"No completion fits into {counted(max_length, 'token')}: {'; '.join(cuts.dropped[:3])}.")
     return encoded, cuts
 
 
@@ -70,8 +68,7 @@ def label(
     others = unrelated(rows, max_length)
     own, foreign = (completion_logps(reference, some, budget).tolist() for some in (rows, others))
     return [
-        LabelledCompletion(row, good, *rest)
-        for (row, good), *rest in zip(answers, own, others, foreign, strict=True)
+        LabelledCompletion(row, good, *rest) for (row, good), *rest in zip(answers, own, others, foreign, strict=True)
     ]
 
 

@@ -130,9 +130,7 @@ def kept(folder):
 
 def test_a_layer_keeps_its_activations_in_bfloat16(tiny_model):
     """x and h, heads, attention, gate and up in two bytes each; lse and the r of both norms in four."""
-    sizes, tokens = zip(
-        *(kept(tiny_model("llama", **tiny.MIXED, num_hidden_layers=n)) for n in (3, 4)), strict=True
-    )
+    sizes, tokens = zip(*(kept(tiny_model("llama", **tiny.MIXED, num_hidden_layers=n)) for n in (3, 4)), strict=True)
     hidden, heads, keys, width, inner = 64, 4, 2, 32, 96
     of_token = 2 * (2 * hidden + (2 * heads + 2 * keys) * width + 2 * inner) + 4 * (heads + 2)
     assert sizes[1] - sizes[0] == tokens[0] * of_token

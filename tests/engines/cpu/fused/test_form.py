@@ -76,9 +76,7 @@ def test_a_fused_model_is_saved_loaded_copied_and_adapted_as_any(tiny_model, tmp
     fuse(model)
     expected = model(TOKENS).logits
     model.save_pretrained(tmp_path)
-    assert torch.equal(
-        AutoModelForCausalLM.from_pretrained(tmp_path).base_model.norm.weight, model.model.norm.weight
-    )
+    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path).base_model.norm.weight, model.model.norm.weight)
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     other = loaded(tiny_model)

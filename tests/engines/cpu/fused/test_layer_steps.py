@@ -76,9 +76,7 @@ def test_gradients_of_the_first_step_equal_finite_differences(biased, normed, ra
 
     def step(x, norm, *tensors):
         epsilons = (1e-6, 1e-5, 1e-4)
-        return AttentionInputs.apply(
-            x, EXACT, None, width, epsilons, angle.cos(), angle.sin(), norm, scales, *tensors
-        )
+        return AttentionInputs.apply(x, EXACT, None, width, epsilons, angle.cos(), angle.sin(), norm, scales, *tensors)
 
     assert torch.autograd.gradcheck(step, (doubles(tokens, size), doubles(size), *products, *of_heads))
 
@@ -114,17 +112,13 @@ def test_log_probabilities_and_gradients_equal_those_of_the_original_layers(tiny
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * scale)
 
 
-@pytest.mark.parametrize(
-    "frozen", ["gate_proj", "down_proj", "q_proj", "o_proj", "layernorm", "embed_tokens"]
-)
+@pytest.mark.parametrize("frozen", ["gate_proj", "down_proj", "q_proj", "o_proj", "layernorm", "embed_tokens"])
 def test_frozen_weights_get_no_gradient_and_trained_ones_theirs(tiny_model, frozen):
     folder = tiny_model("llama")
     policy = policy_of(folder)
     for name, parameter in policy.model.named_parameters():
         parameter.requires_grad_(frozen not in name)
-    (_, wanted), (_, got) = (
-        gradients(p, batch()) for p in (as_transformers_has_them(policy, folder), policy)
-    )
+    (_, wanted), (_, got) = (gradients(p, batch()) for p in (as_transformers_has_them(policy, folder), policy))
     for a, b in zip(got, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 

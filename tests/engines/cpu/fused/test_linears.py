@@ -178,9 +178,7 @@ def test_an_adapter_costs_the_other_layers_nothing():
     ((found,), _), ((expected,), _) = with_adapter(x), without(x)
     others = torch.cat((torch.arange(OUTS[0]), torch.arange(OUTS[0] + OUTS[1], sum(OUTS))))
     torch.testing.assert_close(found[:, others], expected[:, others], rtol=2**-7, atol=1e-6)
-    assert (
-        error(found[:, OUTS[0] : OUTS[0] + OUTS[1]], expected[:, OUTS[0] : OUTS[0] + OUTS[1]].double()) > 0.1
-    )
+    assert error(found[:, OUTS[0] : OUTS[0] + OUTS[1]], expected[:, OUTS[0] : OUTS[0] + OUTS[1]].double()) > 0.1
 
 
 @needs_compiler

@@ -42,9 +42,7 @@ def test_the_fused_step_samples_the_tokens_of_the_model(tiny_model, family, lora
     own_forward, calls = trunk(policy.model).forward, []
     fused = policy.generate(PROMPTS, 3, settings, seed=4)
     monkeypatch.setattr(
-        trunk(policy.model),
-        "forward",
-        lambda *given, **more: (calls.append(1), own_forward(*given, **more))[1],
+        trunk(policy.model), "forward", lambda *given, **more: (calls.append(1), own_forward(*given, **more))[1]
     )
     assert torch.equal(policy.generate(PROMPTS, 3, settings, seed=4).response, fused.response)
     assert len(calls) == 1, "the model itself reads the prompts and nothing else"

@@ -48,36 +48,24 @@ def test_the_structs_of_both_languages_have_the_same_sizes():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (
-            struct_of("Matrix", SHORTER),
-            r"struct Matrix of 72 bytes, aligned to 8.* of 24 bytes, aligned to 8",
-        ),
-        (
-            struct_of("ThreadPool", PADDED),
-            r"struct ThreadPool of 24 bytes, aligned to 8.*24 bytes, aligned to 1",
-        ),
+        (struct_of("Matrix", SHORTER), r"struct Matrix of 72 bytes, aligned to 8.* of 24 bytes, aligned to 8"),
+        (struct_of("ThreadPool", PADDED), r"struct ThreadPool of 24 bytes, aligned to 8.*24 bytes, aligned to 1"),
         (struct_of("Unknown", SHORTER), r"struct Unknown of 0 bytes"),
     ],
     ids=["a field less", "another alignment", "only in Python"],
 )
 def test_a_struct_that_differs_is_refused(wrong, message, monkeypatch, caplog):
     monkeypatch.setattr(
-        bindings,
-        "STRUCTS",
-        [wrong if each.__name__ == wrong.__name__ else each for each in (*STRUCTS, wrong)],
+        bindings, "STRUCTS", [wrong if each.__name__ == wrong.__name__ else each for each in (*STRUCTS, wrong)]
     )
-    with pytest.raises(
-        TutelageError, match=rf"kernels-\w+\.so have a {message}.*Delete the file.*report"
-    ) as error:
+    with pytest.raises(TutelageError, match=rf"kernels-\w+\.so have a {message}.*Delete the file.*report") as error:
         bindings.library()
     assert not bindings.is_available()
     assert str(error.value) in caplog.text
 
 
 def test_every_struct_that_c_and_python_declare_is_compared():
-    in_python = {
-        name for name, x in vars(structs).items() if isinstance(x, type) and issubclass(x, ctypes.Structure)
-    }
+    in_python = {name for name, x in vars(structs).items() if isinstance(x, type) and issubclass(x, ctypes.Structure)}
     compared = {struct.__name__ for struct in STRUCTS}
     assert compared == in_python - {"Structure"} == declared("structs.hpp")
     listed = set(re.findall(r"^    LAYOUT\((\w+)\);", (NATIVE / "structs.cpp").read_text(), re.MULTILINE))

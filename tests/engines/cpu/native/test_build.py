@@ -171,9 +171,7 @@ def test_two_processes_may_compile_at_once(tmp_path):
     code = f"import runpy, pathlib; made = runpy.run_path({build.__file__!r}); "
     code += f"made['SOURCES'][:] = [pathlib.Path({str(source)!r})]; print(made['built']())"
     given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    both = [
-        subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)
-    ]
+    both = [subprocess.Popen([sys.executable, "-c", code], env=given, stdout=subprocess.PIPE) for _ in range(2)]
     found = {process.communicate()[0].decode().strip() for process in both}
     assert len(found) == 1
     assert [str(path) for path in (tmp_path / "tutelage").iterdir()] == [*found]

@@ -308,9 +308,7 @@ def test_without_a_compiler_the_error_names_what_is_missing(tiny_model, monkeypa
         Policy(load_backbone(config.Model(tiny_model("llama"), device="cpu", engine="cpu")))
 
 
-def test_without_a_compiler_another_decoder_runs_with_one_warning(
-    tiny_model, monkeypatch, never_built, caplog
-):
+def test_without_a_compiler_another_decoder_runs_with_one_warning(tiny_model, monkeypatch, never_built, caplog):
     monkeypatch.setenv("CXX", "no-such-compiler")
     policy = policy_of(tiny_model("llama"))
     for _ in range(2):
@@ -351,9 +349,7 @@ def check_products(tiny_model):
                 found = head(x)
             scale = float((rounded.abs() @ matrix.abs().T).detach().max())
             torch.testing.assert_close(found.double(), expected, rtol=0, atol=size * 2**-24 * scale)
-            assert torch.equal(found[:1], head(x[:1])), (
-                "the bits of a row do not depend on the rows beside it"
-            )
+            assert torch.equal(found[:1], head(x[:1])), "the bits of a row do not depend on the rows beside it"
 
 
 @needs_compiler
@@ -369,9 +365,7 @@ def test_products_on_other_processors(tiny_model, flag):
 
 
 @needs_compiler
-@pytest.mark.skipif(
-    "avx512_bf16" not in build._instruction_sets(), reason="the processor has no such products"
-)
+@pytest.mark.skipif("avx512_bf16" not in build._instruction_sets(), reason="the processor has no such products")
 def test_products_of_pairs_and_of_widened_numbers_agree(tiny_model):
     with compiled_with("-mno-avx512bf16"):
         check_products(tiny_model)

@@ -256,9 +256,7 @@ def test_mixed_kernels_on_other_processors(flag):
 
 def test_numbers_are_rounded_as_torch_rounds_them():
     """To the nearest, of two to the even one; infinities, NaN and subnormal numbers included."""
-    bits = torch.randint(
-        -(2**31), 2**31 - 1, (1 << 16,), generator=torch.Generator().manual_seed(0), dtype=torch.int64
-    )
+    bits = torch.randint(-(2**31), 2**31 - 1, (1 << 16,), generator=torch.Generator().manual_seed(0), dtype=torch.int64)
     special = torch.tensor([0x3F808000, 0x3F818000, 0x7F800000, 0x7F7FFFFF, 0x7F800001, 1, 0x00008000, 0])
     x = torch.cat((bits, special, special.neg(), special)).to(torch.int32).view(torch.float32)
     x = torch.cat((x, x.new_zeros(-len(x) % 16))).view(-1, 16)

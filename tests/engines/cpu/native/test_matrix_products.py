@@ -25,12 +25,7 @@ def by_columns(x):
 
 
 def check(rows, depth, columns):
-    a, b, bias, total = (
-        random(rows, depth),
-        random(depth, columns, seed=1),
-        random(columns),
-        random(rows, columns),
-    )
+    a, b, bias, total = (random(rows, depth), random(depth, columns, seed=1), random(columns), random(rows, columns))
     exact, scale = a.double() @ b.double(), 1e-6 * depth**0.5
     bits = None
     for left, right in product((a, by_columns(a)), (b, by_columns(b))):

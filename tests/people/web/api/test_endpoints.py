@@ -142,9 +142,7 @@ def test_the_lines_of_an_export_are_the_same_items_again(world: World) -> None:
         ([{"item": {}, "prompt": {}, "completions": []}], "row 1 is not a valid line of items.jsonl"),
     ],
 )
-def test_one_row_that_cannot_be_used_and_nothing_is_added(
-    world: World, rows: list[object], complaint: str
-) -> None:
+def test_one_row_that_cannot_be_used_and_nothing_is_added(world: World, rows: list[object], complaint: str) -> None:
     before = len(list_questions(world.store, world.study.id))
     response = program(world).post("/items", {"rows": rows})
     assert response.status_code == 400

@@ -62,8 +62,7 @@ def test_no_token_opens_a_page(world: World) -> None:
     for route in ROUTES:
         path = route.path.replace("{token}", "x").replace("{number}", "1").replace("{key:path}", "x")
         found, expected = (
-            world.client.request(route.method, path, headers=headers).status_code
-            for headers in (with_token, stranger)
+            world.client.request(route.method, path, headers=headers).status_code for headers in (with_token, stranger)
         )
         assert found == expected, route
         assert route.who == "anyone" or found == 401

@@ -27,9 +27,7 @@ def world(lite: Store) -> World:
 def say(
     browser: Browser, text: str = "Hello <b>you</b>", conversation: int | None = None, **more: Any
 ) -> httpx.Response:
-    return browser.json(
-        "/rate/messages", {"conversation": conversation, "text": text, "key": f"key of {text}", **more}
-    )
+    return browser.json("/rate/messages", {"conversation": conversation, "text": text, "key": f"key of {text}", **more})
 
 
 def heard(response: httpx.Response) -> list[dict[str, Any]]:
@@ -95,9 +93,7 @@ def test_nothing_is_said_before_consent(world: World) -> None:
         ({"conversation": 10**20}, "'conversation' must be a whole number"),
     ],
 )
-def test_a_message_that_cannot_be_is_refused_in_a_sentence(
-    world: World, data: dict[str, Any], sentence: str
-) -> None:
+def test_a_message_that_cannot_be_is_refused_in_a_sentence(world: World, data: dict[str, Any], sentence: str) -> None:
     response = say(world.rater(), **data)
     assert response.status_code == 400
     assert sentence in response.json()["error"]

@@ -130,9 +130,7 @@ def test_a_file_of_another_owner_is_out_of_reach(empty: World) -> None:
     assert "output_1" not in page.text
 
 
-def test_a_large_file_is_taken_and_a_larger_one_refused(
-    empty: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_is_taken_and_a_larger_one_refused(empty: World, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = empty.owner()
     large = json.dumps([{"prompt": "x" * 700_000}])
     assert owner.file("/owner/import/file?name=x.json", large.encode()).status_code == 200
@@ -165,11 +163,7 @@ LACKS = (
     "another one."
 )
 NO_TABLES: list[tuple[str, bytes, str]] = [
-    (
-        "a.csv",
-        b"prompt,a\n\xff,1\n",
-        "%(name)s is not UTF-8 (line %(line)s, byte %(byte)s); save it as UTF-8.",
-    ),
+    ("a.csv", b"prompt,a\n\xff,1\n", "%(name)s is not UTF-8 (line %(line)s, byte %(byte)s); save it as UTF-8."),
     ("a.json", DEEP.encode(), "%(name)s is nested too deeply to be a table."),
     ("a.json", b"1" * 5_000, "%(name)s is no valid JSON: a number in it has too many digits."),
     ("a.json", b"[1,\n,]", "%(name)s is no valid JSON from line %(line)s, character %(column)s on."),
@@ -185,18 +179,9 @@ NO_TABLES: list[tuple[str, bytes, str]] = [
     ),
     *(
         (name, content, "No row of %(name)s can be read; the first, %(where)s: %(reason)s.")
-        for name, content in (
-            ("a.jsonl", b"{"),
-            ("a.json", b"[1]"),
-            ("a.json", b"[[]]"),
-            ("a.csv", b"prompt,a\nx\n"),
-        )
+        for name, content in (("a.jsonl", b"{"), ("a.json", b"[1]"), ("a.json", b"[[]]"), ("a.csv", b"prompt,a\nx\n"))
     ),
-    (
-        "a.csv",
-        b'prompt,a\n"x,y\n',
-        "%(name)s is no valid CSV from line %(line)s on; look at its quotation marks.",
-    ),
+    ("a.csv", b'prompt,a\n"x,y\n', "%(name)s is no valid CSV from line %(line)s on; look at its quotation marks."),
     ("a.csv", b"x,x\n1,2\n", "%(name)s names a column twice in its header: %(names)s."),
     (
         "a.parquet",
@@ -208,11 +193,7 @@ NO_TABLES: list[tuple[str, bytes, str]] = [
     ("a.csv", b"prompt\n", "%(name)s holds no rows."),
     *(("a.csv", signature + b"....", sentence.message) for signature, sentence in SIGNATURES.items()),
     ("a.parquet", b"....", "%(name)s is not a Parquet file: it does not begin as one."),
-    (
-        "a.csv",
-        b"<html>",
-        "%(name)s is an HTML page (perhaps an error page saved by a download), not %(kind)s.",
-    ),
+    ("a.csv", b"<html>", "%(name)s is an HTML page (perhaps an error page saved by a download), not %(kind)s."),
     ("a.csv", b"a\x00b", "%(name)s is a binary file, not %(kind)s."),
 ]
 """Files that are no table: name, content, and the sentence that says why."""
@@ -247,14 +228,8 @@ def test_why_a_file_is_no_table_is_said_in_the_language(empty: World, language: 
 @pytest.mark.parametrize(
     ("language", "told"),
     [
-        (
-            "de",
-            "Keine Zeile von a.json lässt sich lesen; die erste, Datenzeile 1: eine Zahl statt eines Objekts.",
-        ),
-        (
-            "es",
-            "No se puede leer ninguna fila de a.json; la primera, fila 1: un número en lugar de un objeto.",
-        ),
+        ("de", "Keine Zeile von a.json lässt sich lesen; die erste, Datenzeile 1: eine Zahl statt eines Objekts."),
+        ("es", "No se puede leer ninguna fila de a.json; la primera, fila 1: un número en lugar de un objeto."),
         ("zh", "a.json 中没有任何一行可以读取；首先是第 1 行数据：一个数字，而不是对象。"),
         ("ar", "لا يمكن قراءة أي صف من a.json؛ أولها الصف 1: عدد بدلًا من كائن."),
     ],
@@ -274,9 +249,7 @@ def test_what_a_sentence_names_is_in_the_language_too(empty: World, language: st
         ("ar", ["خلية واحدة بدلًا من 3", "(السطر 3)", "خليتان بدلًا من 3", "(السطر 4)"]),
     ],
 )
-def test_rows_that_cannot_be_read_are_named_in_the_language(
-    empty: World, language: str, told: list[str]
-) -> None:
+def test_rows_that_cannot_be_read_are_named_in_the_language(empty: World, language: str, told: list[str]) -> None:
     owner = empty.owner()
     address = send(owner, "prompt,a,b\nSay,x,y\nSay\nSay,x\n") + "&prompt=prompt&a=a&b=b&choice=a&rater=b"
     page = owner.get(address, **{"accept-language": language}).text
@@ -286,18 +259,7 @@ def test_rows_that_cannot_be_read_are_named_in_the_language(
 
 @pytest.mark.parametrize(
     ("kind", "cells", "sentence"),
-    [
-        (
-            "ranking",
-            "rank_a,rank_b\n{}1,9\n",
-            RANKS,
-        ),
-        (
-            "likert",
-            "overall_a,overall_b\n{}1,99\n",
-            LACKS,
-        ),
-    ],
+    [("ranking", "rank_a,rank_b\n{}1,9\n", RANKS), ("likert", "overall_a,overall_b\n{}1,99\n", LACKS)],
 )
 def test_answers_that_do_not_fit_the_kind_of_question_are_refused_in_the_language(
     lite: Store, kind: str, cells: str, sentence: str

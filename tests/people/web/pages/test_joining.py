@@ -80,9 +80,7 @@ def test_an_invitation_for_owners_makes_owners(world: World) -> None:
 
 
 def test_the_cookie_is_out_of_reach_and_does_not_travel(world: World) -> None:
-    reply = world.nobody().form(
-        f"/join/{create_invite(world.store, world.study.id).secret}", {"name": "anna"}
-    )
+    reply = world.nobody().form(f"/join/{create_invite(world.store, world.study.id).secret}", {"name": "anna"})
     cookie = reply.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Lax" in cookie
@@ -275,15 +273,11 @@ def test_attempts_are_forgotten_after_a_while() -> None:
 def test_behind_a_proxy_everybody_is_counted_by_their_own_address(world: World) -> None:
     public = World(world.store, world.study, public_url="https://rate.example.org")
     for number in range(21):
-        status = public.client.get(
-            f"/join/w{number}", headers={"x-forwarded-for": "8.8.8.8, 1.1.1.1"}
-        ).status_code
+        status = public.client.get(f"/join/w{number}", headers={"x-forwarded-for": "8.8.8.8, 1.1.1.1"}).status_code
     assert status == 429
     assert public.client.get("/join/w", headers={"x-forwarded-for": "1.1.1.1, 2.2.2.2"}).status_code == 404
     for number in range(21):  # without a proxy the header is anybody's to write
-        forged = world.client.get(
-            f"/join/w{number}", headers={"x-forwarded-for": f"{number}.1.1.1"}
-        ).status_code
+        forged = world.client.get(f"/join/w{number}", headers={"x-forwarded-for": f"{number}.1.1.1"}).status_code
     assert forged == 429
 
 

@@ -58,9 +58,7 @@ def judged(lite: Store, monkeypatch: pytest.MonkeyPatch) -> World:
     work(lite, careful, lambda question: Answer(better(question).choice, 2, active_ms=20_000))
     spammer = add_rater(lite, study.id, "lefty")
     work(
-        lite,
-        [spammer.id],
-        lambda question: Answer("left", 3, active_ms=900, reason="=1+1 <script>", flags=("broken",)),
+        lite, [spammer.id], lambda question: Answer("left", 3, active_ms=900, reason="=1+1 <script>", flags=("broken",))
     )
     return World(lite, study)
 
@@ -202,9 +200,7 @@ def test_orders_and_pages_of_items(judged: World) -> None:
     ):
         assert owner.get(f"/owner/items?{query}").status_code == 200
     assert owner.get("/owner/items?by=added").text.count('href="/owner/items/') == 8
-    assert (
-        owner.get("/owner/items?by=added&page=2").text.count('href="/owner/items/') == 8
-    )  # there is one page
+    assert owner.get("/owner/items?by=added&page=2").text.count('href="/owner/items/') == 8  # there is one page
 
 
 def keys_on(page: str) -> set[str]:
@@ -258,9 +254,7 @@ def test_a_search_knows_what_was_answered_by_whom(judged: World) -> None:
     assert len(keys_on(owner.get(f"/owner/items?rater={lefty.id}").text)) == 8
     disagreed = keys_on(owner.get("/owner/items?state=disagreed").text)
     votes = list_votes(judged.store, judged.study.id)
-    assert disagreed == {
-        str(n) for n in range(8) if len({v.verdict for v in votes if v.item == f"ITEM-KEY/c{n}"}) > 1
-    }
+    assert disagreed == {str(n) for n in range(8) if len({v.verdict for v in votes if v.item == f"ITEM-KEY/c{n}"}) > 1}
 
 
 def test_many_items_are_changed_at_once_or_none(judged: World) -> None:
@@ -280,9 +274,7 @@ def test_many_items_are_changed_at_once_or_none(judged: World) -> None:
     assert list_questions(judged.store, judged.study.id) == before
     owner.form("/owner/items", {"action": "overlap", "item": some, "overlap": "5", "by": "added"})
     assert sorted(q.target for q in list_questions(judged.store, judged.study.id)) == [3] * 6 + [5] * 2
-    reply = owner.form(
-        "/owner/items", {"action": "exclude", "all": "yes", "text": "Question 3", "reason": "x"}
-    )
+    reply = owner.form("/owner/items", {"action": "exclude", "all": "yes", "text": "Question 3", "reason": "x"})
     assert reply.headers["location"] == "/owner/items?text=Question+3"
     assert [q.key for q in list_questions(judged.store, judged.study.id) if q.excluded] == ["ITEM-KEY/c3"]
     owner.form("/owner/items", {"action": "include", "all": "yes"})
@@ -348,9 +340,7 @@ def test_the_page_of_a_rater_lists_the_votes_with_what_was_asked(judged: World) 
     for number in range(8):
         assert f"Question {number}?" in rows
     assert "=1+1 &lt;script&gt;" in rows
-    assert (
-        "Question 3?" not in owner.get(f"/owner/raters/{lefty.id}?said=skipped").text.split('id="votes"')[1]
-    )
+    assert "Question 3?" not in owner.get(f"/owner/raters/{lefty.id}?said=skipped").text.split('id="votes"')[1]
     assert "Question 3?" in owner.get(f"/owner/raters/{lefty.id}?said=flagged").text.split('id="votes"')[1]
 
 
@@ -374,18 +364,10 @@ def test_mistakes_in_the_settings_are_told_beside_their_field_and_nothing_is_los
     assert "Known answers (40\u202f%) and questions asked again (30\u202f%)" in refused.text
     assert "gold_rate 0.4" not in refused.text
     assert 'name="overlap" type="number" min="1" max="100" required value="4"' in refused.text
-    for name, value in (
-        ("overlap", "0"),
-        ("lease_seconds", "9" * 30),
-        ("repeat_rate", "nan"),
-        ("policy", "x"),
-    ):
+    for name, value in (("overlap", "0"), ("lease_seconds", "9" * 30), ("repeat_rate", "nan"), ("policy", "x")):
         wrong = fields | {"repeat_rate": "0"} | {name: value}
         assert f'id="{name}-problem"' in owner.form("/owner/settings/plan", wrong).text
-    assert (
-        owner.form("/owner/settings/plan", fields | {"gold_rate": "5 %", "repeat_rate": "0"}).status_code
-        == 303
-    )
+    assert owner.form("/owner/settings/plan", fields | {"gold_rate": "5 %", "repeat_rate": "0"}).status_code == 303
     assert open_study(judged.store).plan.gold_rate == 0.05
     lost = owner.form("/owner/settings/question", {"question": "", "scale": "3", "guidelines": "My *rules*"})
     assert 'id="question-problem"' in lost.text
@@ -396,9 +378,7 @@ def test_no_address_fills_a_form(judged: World) -> None:
     owner = judged.owner()
     for path in ("settings?question=planted&guidelines=planted", "invitations?note=planted&names=planted"):
         page = owner.get(f"/owner/{path}").text
-        assert "planted" not in re.sub(
-            r'name="to" value="[^"]*"', "", page
-        )  # but the way back to this address
+        assert "planted" not in re.sub(r'name="to" value="[^"]*"', "", page)  # but the way back to this address
 
 
 def test_the_inbox_is_read_closed_and_opened_again(judged: World) -> None:
@@ -493,9 +473,7 @@ def test_a_rater_is_paused_and_limited(judged: World) -> None:
     rater = next(each for each in list_raters(judged.store, judged.study.id) if each.name == "berta")
     owner.form(f"/owner/raters/{rater.id}", {"state": "paused", "quota": "", "why": "a talk first"})
     assert "paused" in browser.next()["why"]
-    assert (
-        list_events(judged.store, judged.study.id, action="rater_paused")[0].detail["why"] == "a talk first"
-    )
+    assert list_events(judged.store, judged.study.id, action="rater_paused")[0].detail["why"] == "a talk first"
     owner.form(f"/owner/raters/{rater.id}", {"state": "active", "quota": "7"})
     assert get_rater(judged.store, rater.id).quota == 7
     assert owner.form(f"/owner/raters/{rater.id}", {"state": "active", "quota": "-1"}).status_code == 400
@@ -505,9 +483,7 @@ def test_a_rater_is_paused_and_limited(judged: World) -> None:
 
 def test_an_invitation_is_made_shown_once_and_withdrawn(judged: World) -> None:
     owner = judged.owner()
-    page = owner.form(
-        "/owner/invitations", {"role": "rater", "uses": "3", "days": "2", "note": "class <4b>"}
-    ).text
+    page = owner.form("/owner/invitations", {"role": "rater", "uses": "3", "days": "2", "note": "class <4b>"}).text
     link = page.split(f'value="{URL}/join/')[1].split('"')[0]
     assert judged.nobody().get(f"/join/{link}").status_code == 200
     listed = owner.get("/owner/invitations").text
@@ -526,9 +502,7 @@ def test_the_overview_tells_of_quotas_that_the_items_cannot_fill(lite: Store) ->
     owner, anna = site.owner(), add_rater(lite, site.study.id, "anna", quota=4)
     assert "The quotas of the raters" not in owner.get("/owner").text
     change_rater(lite, anna.id, state="active", quota=9)
-    assert (
-        "The quotas of the raters ask for 9 answers more, and the items take 4:" in owner.get("/owner").text
-    )
+    assert "The quotas of the raters ask for 9 answers more, and the items take 4:" in owner.get("/owner").text
 
 
 def test_a_personal_link_brings_a_rater_back(judged: World) -> None:
@@ -595,9 +569,7 @@ def test_a_list_with_a_name_that_is_none_makes_nobody(judged: World) -> None:
 
 def test_the_history_tells_who_did_what(judged: World) -> None:
     owner = judged.owner()
-    owner.form(
-        "/owner/exclusions", {"scope": "rater", "name": "lefty", "reason": "because <b>", "page": "/owner"}
-    )
+    owner.form("/owner/exclusions", {"scope": "rater", "name": "lefty", "reason": "because <b>", "page": "/owner"})
     page = owner.get("/owner/history").text
     assert "because &lt;b&gt;" in page
     assert "<b>" not in page.split("<tbody>")[1]
@@ -616,9 +588,7 @@ def archive(reply: Any) -> Mapping[str, Any]:
 
 def test_a_download_holds_the_preview_and_accounts_for_every_vote(judged: World) -> None:
     owner = judged.owner()
-    owner.form(
-        "/owner/exclusions", {"scope": "rater", "name": "lefty", "reason": "always left", "page": "/owner"}
-    )
+    owner.form("/owner/exclusions", {"scope": "rater", "name": "lefty", "reason": "always left", "page": "/owner"})
     page = owner.get("/owner/export").text
     assert "24 judgements = 16 used + 8 excluded" in page
     files = archive(owner.form("/owner/export", {"kinds": "human", "ties": "drop", "min_votes": "1"}))
@@ -633,9 +603,7 @@ def test_a_download_holds_the_preview_and_accounts_for_every_vote(judged: World)
     assert "8 preferences of 24 judgements" in owner.get("/owner/export").text
 
 
-def test_nothing_of_a_download_stays_behind(
-    judged: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_a_download_stays_behind(judged: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     archive(judged.owner().form("/owner/export", {"kinds": "human"}))
     assert list(tmp_path.iterdir()) == []
@@ -669,9 +637,7 @@ def test_versions_are_not_mixed_unasked(judged: World) -> None:
     assert json.loads(both["manifest.json"])["judgements"]["used"] == 25
 
 
-def test_a_large_study_is_exported_on_the_command_line(
-    judged: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_study_is_exported_on_the_command_line(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "TOO_MANY", 10)
     monkeypatch.setattr(exports, "FEW_ENOUGH", 5)
     page = judged.owner().get("/owner/export?preview=1").text

@@ -84,10 +84,7 @@ def test_a_change_of_mind_is_a_revision(world: World) -> None:
     browser.next()
     assert browser.answer(question, "both_bad").json()["revision"] == 2
     every = list_votes(world.store, world.study.id, every_revision=True)
-    assert [(vote.displayed["choice"], vote.latest) for vote in every] == [
-        ("left", False),
-        ("both_bad", True),
-    ]
+    assert [(vote.displayed["choice"], vote.latest) for vote in every] == [("left", False), ("both_bad", True)]
 
 
 def test_what_was_answered_can_be_looked_at_again(world: World) -> None:
@@ -152,9 +149,7 @@ def test_progress_is_told_with_the_quota(world: World) -> None:
     for answered in range(2):
         reply = browser.next()
         assert reply["progress"] == {"answered": answered, "quota": 2, "left": None, "practice": None}
-        browser.answer(reply["question"], "skip", reason="no idea") if answered else browser.answer(
-            reply["question"]
-        )
+        browser.answer(reply["question"], "skip", reason="no idea") if answered else browser.answer(reply["question"])
     assert browser.next()["question"] is not None  # what cannot be judged does not use up the quota
     reply = browser.answer(browser.next()["question"])
     assert reply.json()["progress"]["answered"] == 2
@@ -283,9 +278,7 @@ def test_a_form_that_is_too_large_or_broken_is_refused(world: World) -> None:
     large = world.client.post("/owner/settings/question", content=b"a" * (LONGEST_BODY + 1), headers=headers)
     assert large.status_code == 413
     for content in (b"\xff=1", b"&".join(b"a=1" for _ in range(1_000))):
-        assert (
-            world.client.post("/owner/settings/question", content=content, headers=headers).status_code == 400
-        )
+        assert world.client.post("/owner/settings/question", content=content, headers=headers).status_code == 400
 
 
 def test_every_flag_of_the_screen_is_accepted(world: World) -> None:
@@ -307,11 +300,7 @@ def test_practice_teaches_and_ends(lite: Store) -> None:
         assert question["training"]
         side = "left" if question["responses"][0]["text"].startswith("good") else "right"
         reply = browser.answer(question, side).json()
-        assert reply["feedback"] == {
-            "expected": side,
-            "right": True,
-            "html": "<p>Because <em>good</em> is good.</p>\n",
-        }
+        assert reply["feedback"] == {"expected": side, "right": True, "html": "<p>Because <em>good</em> is good.</p>\n"}
         assert reply["state"] == ("active" if number == 2 else "training")
     question = browser.next()["question"]
     assert not question["training"]

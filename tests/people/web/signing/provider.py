@@ -46,11 +46,7 @@ class StubProvider:
         asked = self.codes.pop(form.get("code", ""), None)
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-        if (
-            asked is None
-            or asked["code_challenge"] != challenge
-            or asked["redirect_uri"] != form["redirect_uri"]
-        ):
+        if asked is None or asked["code_challenge"] != challenge or asked["redirect_uri"] != form["redirect_uri"]:
             return 400, {"error": "invalid_grant"}
         now = int(time.time())
         claims = {

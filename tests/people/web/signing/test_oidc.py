@@ -74,9 +74,7 @@ def test_a_person_with_a_role_becomes_a_member_of_the_same_name_once(lite: Store
     assert base64.b64decode(sent["authorization"].removeprefix("Basic ")).decode() == f"{CLIENT}:{SECRET}"
 
 
-def test_the_role_follows_the_settings_and_a_removed_member_stays_out(
-    lite: Store, stub: StubProvider
-) -> None:
+def test_the_role_follows_the_settings_and_a_removed_member_stays_out(lite: Store, stub: StubProvider) -> None:
     study = make_study(lite)
     http = browser(lite, stub)
     signed_in(http, stub)

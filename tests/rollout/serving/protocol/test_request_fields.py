@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from tutelage.rollout.serving.protocol.bodies import (
-    ChatFields,
-    CompletionsFields,
-    GenerateFields,
-    MessageFields,
-)
+from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, GenerateFields, MessageFields
 from tutelage.rollout.serving.protocol.model import Limits
 from tutelage.rollout.serving.protocol.request_fields import RequestError, read_fields
 
@@ -74,9 +69,6 @@ def test_a_refusal_names_the_field_and_what_it_takes(
 
 
 def test_messages_may_have_more_than_is_read() -> None:
-    message = {
-        "role": "developer",
-        "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}],
-    }
+    message = {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}]}
     fields = read_fields(MessageFields, message | {"name": "x", "annotations": []})
     assert (fields.message.role, fields.message.content) == ("system", "Be kind.")

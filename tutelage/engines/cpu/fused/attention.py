@@ -44,11 +44,7 @@ class FusedAttention:
     o_proj: Callable[[Tensor], Tensor]
 
     def forward(
-        self,
-        hidden_states: States,
-        position_embeddings: Angles | None = None,
-        attention_mask: Mask = None,
-        **more: Any,
+        self, hidden_states: States, position_embeddings: Angles | None = None, attention_mask: Mask = None, **more: Any
     ) -> tuple[States, Lse]:
         """The output of the module, and the second result of the attention (see `Attention`)."""
         if position_embeddings is None or reads_cache(more) or not self.is_fused():
@@ -130,10 +126,7 @@ def rotated(
 
 
 def rotate(
-    x: Float[Tensor, "*tokens H w"],
-    cos: Float[Tensor, "... w"],
-    sin: Float[Tensor, "... w"],
-    direction: float,
+    x: Float[Tensor, "*tokens H w"], cos: Float[Tensor, "... w"], sin: Float[Tensor, "... w"], direction: float
 ) -> Float[Tensor, "*tokens H w"]:
     """The pairs (x[i], x[i + w/2]) rotated by their angles, in reverse if `direction` is −1. Without a gradient."""
     if elementwise.supports_rotation(x, cos):

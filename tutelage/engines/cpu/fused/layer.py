@@ -43,11 +43,7 @@ class FusedLayer:
     mlp: Any
 
     def forward(
-        self,
-        hidden_states: States,
-        attention_mask: Mask = None,
-        position_embeddings: Angles | None = None,
-        **more: Any,
+        self, hidden_states: States, attention_mask: Mask = None, position_embeddings: Angles | None = None, **more: Any
     ) -> Float[Tensor, "B t d"]:
         """States after the layer: of all T tokens, or of the t tokens in `ForwardPass.selection`."""
         layer, index = current().selection
@@ -145,9 +141,7 @@ class FusedLayer:
     def fits(module: nn.Module) -> bool:
         """Whether `module` may be tried: its parts must already be fused."""
         parts = dict(module.named_children())
-        return parts.keys() == KINDS.keys() and all(
-            isinstance(part, KINDS[name]) for name, part in parts.items()
-        )
+        return parts.keys() == KINDS.keys() and all(isinstance(part, KINDS[name]) for name, part in parts.items())
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:
@@ -178,7 +172,4 @@ def _norms_of(layer: Any) -> list[Any]:
 
 def _flat(products: Sequence[AdaptedLinear]) -> list[Any]:
     """The scales of linear layers as one tuple, then all their tensors."""
-    return [
-        tuple(product.scale for product in products),
-        *(x for product in products for x in product.tensors()),
-    ]
+    return [tuple(product.scale for product in products), *(x for product in products for x in product.tensors())]

@@ -134,9 +134,7 @@ class LayerOutputs(torch.autograd.Function):
         to_a, to_t = mix.to_input((operand,))
         to_mix = mix.to_tensors((operand,), a, of_mix, to_t, needs_grad[:1])
         if index is not None:
-            to_x, to_a = (
-                part.new_zeros(ctx.count, part.shape[1]).index_copy_(0, index, part) for part in (to_x, to_a)
-            )
+            to_x, to_a = (part.new_zeros(ctx.count, part.shape[1]).index_copy_(0, index, part) for part in (to_x, to_a))
         return to_x, to_a, *_NONE * 4, to_norm, None, *to_mix, *to_gate_and_up, *to_down
 
 

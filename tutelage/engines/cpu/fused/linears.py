@@ -104,11 +104,7 @@ class AdaptedLinear(NamedTuple):
         if self.lora_a is None or self.lora_b is None:
             return [*found, None, None]
         to_a = add_product(self.lora_a, (grad @ self.lora_b).mul_(self.scale), x) if a else None
-        return [
-            *found,
-            to_a,
-            add_product(self.lora_b, grad, (x @ self.lora_a.T).mul_(self.scale)) if b else None,
-        ]
+        return [*found, to_a, add_product(self.lora_b, grad, (x @ self.lora_a.T).mul_(self.scale)) if b else None]
 
 
 @dataclass(frozen=True)
@@ -197,9 +193,7 @@ class MixedLinears:
         to_x, to_t = both.split((self.lora_a.shape[1], len(self.lora_a)), 1)
         return torch.addmm(to_x, to_t, self.lora_a), to_t
 
-    def to_tensors(
-        self, grads: Outputs, x: Inputs, t: Inside, to_t: Inside, wanted: Wanted
-    ) -> TensorGradients:
+    def to_tensors(self, grads: Outputs, x: Inputs, t: Inside, to_t: Inside, wanted: Wanted) -> TensorGradients:
         """The gradients of W, b, A and B of each layer from the gradients of y and t."""
         (grad,) = grads
         sizes = [len(layer.weight) for layer in self.layers]

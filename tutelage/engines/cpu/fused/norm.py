@@ -38,12 +38,7 @@ class FusedNorm:
         """Whether `module` is a candidate for the trial."""
         weights = list(module.named_parameters())
         is_leaf = len(weights) == 1 and not any(module.children()) and not any(module.buffers())
-        return (
-            is_leaf
-            and weights[0][0] == "weight"
-            and weights[0][1].dim() == 1
-            and epsilon_of(module) is not None
-        )
+        return is_leaf and weights[0][0] == "weight" and weights[0][1].dim() == 1 and epsilon_of(module) is not None
 
     @staticmethod
     def trial(module: Any) -> list[Float[Tensor, "..."]]:
@@ -75,9 +70,7 @@ def scaled(x: Rows, r: Scale, weight: Weight) -> Rows:
     return elementwise.scaled_rows(x, r, weight) if elementwise.supports(x) else (x * r).mul_(weight)
 
 
-def rms_norm_gradients(
-    grad: Rows, x: Rows, weight: Weight, r: Scale, more: Rows | None = None
-) -> tuple[Rows, Weight]:
+def rms_norm_gradients(grad: Rows, x: Rows, weight: Weight, r: Scale, more: Rows | None = None) -> tuple[Rows, Weight]:
     """The gradients of x and w of RMSNorm from g = `grad`, the gradient of y. With n = x · r:
 
     ∂x = r · (g · w − n · mean(g · w · n)) + `more`        ∂w = Σ g · n

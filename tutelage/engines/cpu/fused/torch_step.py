@@ -37,9 +37,7 @@ class FusedStep:
         self.embed, self.angles, self.norm = stack.embed_tokens, stack.rotary_emb, _Norm(stack.norm)
         self.layers = [_Layer(layer, joint) for layer in stack.layers]
 
-    def __call__(
-        self, tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"], attend: Attend
-    ) -> Float[Tensor, "n d"]:
+    def __call__(self, tokens: Int[Tensor, " n"], positions: Int[Tensor, " n"], attend: Attend) -> Float[Tensor, "n d"]:
         """The last hidden states of tokens at positions."""
         x = self.embed(tokens)
         cos, sin = self.angles(x, positions[:, None])

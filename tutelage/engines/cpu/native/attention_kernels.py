@@ -50,9 +50,7 @@ class NativeKernels:
             return False
         return is_available() and self._floats(key) <= MOST_FLOATS
 
-    def forward(
-        self, query: Queries, key: Keys, value: Keys, scale: float
-    ) -> tuple[Queries, Float[Tensor, "N H"]]:
+    def forward(self, query: Queries, key: Keys, value: Keys, scale: float) -> tuple[Queries, Float[Tensor, "N H"]]:
         """The output, and the log-sum-exp of the scores `scale` · q · k of each query."""
         operands, is_half = self._as_computed(query, key, value)
         packed = self._sequences.struct(operands, scale)
@@ -128,9 +126,7 @@ class _Sequences:
         query, key, _ = tensors
         sizes = (query.shape[1], key.shape[1], query.shape[2], len(self.arrays[0]))
         arrays, pointers = ([x.data_ptr() for x in each] for each in (self.arrays, tensors))
-        return PackedSequence(
-            *sizes, self.longest, self.all_columns, self.prefix_tokens, *arrays, scale, *pointers
-        )
+        return PackedSequence(*sizes, self.longest, self.all_columns, self.prefix_tokens, *arrays, scale, *pointers)
 
 
 def _assign_accumulators(prefix: Sequence[int]) -> tuple[Tensor, Tensor]:

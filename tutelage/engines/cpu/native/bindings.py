@@ -1,19 +1,7 @@
 """Python bindings of the compiled library: function signatures, struct checks and the thread pool."""
 
 import logging
-from ctypes import (
-    CDLL,
-    POINTER,
-    Structure,
-    alignment,
-    byref,
-    c_char_p,
-    c_float,
-    c_int64,
-    c_void_p,
-    cast,
-    sizeof,
-)
+from ctypes import CDLL, POINTER, Structure, alignment, byref, c_char_p, c_float, c_int64, c_void_p, cast, sizeof
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,12 +40,7 @@ _TYPES: dict[str, Any] = {
     "l": POINTER(POINTER(StepLines)),
 }
 """Argument types: pointers to numbers, integers and floats, then pointers to structs."""
-SIZES = {
-    "step_workspace": "mlii",
-    "float_product_workspace": "F",
-    "packed_attention_workspace": "S",
-    "parts": "ii",
-}
+SIZES = {"step_workspace": "mlii", "float_product_workspace": "F", "packed_attention_workspace": "S", "parts": "ii"}
 """Functions that return a number, with their argument types."""
 KERNELS = {
     "step": "TmliApppp",
@@ -136,9 +119,7 @@ def is_available() -> bool:
     try:
         library()
     except TutelageError as error:
-        _log.warning(
-            "Decoding steps and attention are not compiled for this machine, which takes longer. %s", error
-        )
+        _log.warning("Decoding steps and attention are not compiled for this machine, which takes longer. %s", error)
         return False
     return True
 

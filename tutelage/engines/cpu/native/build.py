@@ -170,9 +170,7 @@ def _compiler() -> list[str]:
         if shutil.which(name):
             return command or [name]
     names = command[0] if command else ", ".join(COMPILERS)
-    raise TutelageError(
-        f"Compiling the kernels needs a C++ compiler, but none was found (tried {names}). {INSTEAD}"
-    )
+    raise TutelageError(f"Compiling the kernels needs a C++ compiler, but none was found (tried {names}). {INSTEAD}")
 
 
 def folder() -> Path:

@@ -104,8 +104,7 @@ class NativeWeights:
         layers = self._adapted(parts) or [AdaptedLinear(*matrix_of(part)) for part in parts]
         panels = panels_of_layers(layers, half=self.half, alternating=alternating, allocate=self.arena.take)
         merged = [
-            layer.weight.data_ptr() != _weight_of(part).data_ptr()
-            for layer, part in zip(layers, parts, strict=True)
+            layer.weight.data_ptr() != _weight_of(part).data_ptr() for layer, part in zip(layers, parts, strict=True)
         ]
         if isinstance(panels, PanelLinear) and not any(merged):
             self.panels[layers[0].weight.data_ptr()] = panels
@@ -167,11 +166,7 @@ class NativeStep:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        weights: NativeWeights,
-        cache: PromptCache,
-        recording: Recording | None = None,
+        self, model: nn.Module, weights: NativeWeights, cache: PromptCache, recording: Recording | None = None
     ) -> None:
         stack = trunk(model)
         self.embed, self.angles, self.layers = stack.embed_tokens, stack.rotary_emb, list(stack.layers)
@@ -217,9 +212,7 @@ class NativeStep:
         lines = recording.lines()
         self.held += lines
         places = (c_int64 * len(groups))(*(group.places for group in groups))
-        return ActivationBlocks(
-            (c_void_p * len(blocks))(*blocks), len(groups), places, *(x.data_ptr() for x in lines)
-        )
+        return ActivationBlocks((c_void_p * len(blocks))(*blocks), len(groups), places, *(x.data_ptr() for x in lines))
 
 
 def joint_states(

@@ -79,9 +79,7 @@ def mixed_added_norm(
     return _mixed_norm(x, more.contiguous(), weight, epsilon)
 
 
-def _mixed_norm(
-    x: Tensor, more: Tensor | None, weight: Tensor, epsilon: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _mixed_norm(x: Tensor, more: Tensor | None, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
     x, weight = x.contiguous(), weight.contiguous()
     h = x if more is None else torch.empty_like(x)
     y, r = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x))
@@ -160,9 +158,7 @@ def mixed_swiglu_gradients(pairs: Pairs, grad: Operand) -> tuple[Operand, Pairs]
 # Rotation -------------------------------------------------------------------------------------------------------------
 
 
-def rotate(
-    x: Float[Tensor, "*tokens H w"], cos: Angle, sin: Angle, direction: float
-) -> Float[Tensor, "*tokens H w"]:
+def rotate(x: Float[Tensor, "*tokens H w"], cos: Angle, sin: Angle, direction: float) -> Float[Tensor, "*tokens H w"]:
     """The pairs (x[i], x[i + w/2]) rotated by their angles, in reverse if `direction` is −1."""
     x, cos, sin = (each.contiguous() for each in (x, cos, sin))
     y = torch.empty_like(x)
@@ -261,8 +257,7 @@ def _agree_with_torch() -> bool:
     maximum, log_sum = softmax_in_place(logits)
     results += [back.squeeze(1), sum_of_squares(x), logits, maximum + log_sum]
     same = all(
-        torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-4)
-        for a, b in zip(results, expected, strict=True)
+        torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-4) for a, b in zip(results, expected, strict=True)
     )
     if not same:
         warn_disabled("The compiled element-wise kernels are not used: their results differ from torch's.")
@@ -275,8 +270,7 @@ def _mixed_agree_with_torch() -> bool:
     """Whether all `mixed` kernels agree with torch in double precision on a few rows, on this machine."""
     with torch.autocast("cpu", enabled=False):
         same = all(
-            torch.allclose(actual.double(), expected, rtol=2**-8, atol=1e-3)
-            for actual, expected in _mixed_trial()
+            torch.allclose(actual.double(), expected, rtol=2**-8, atol=1e-3) for actual, expected in _mixed_trial()
         )
     if not same:
         warn_disabled("The compiled kernels for bfloat16 are not used: their results differ from torch's.")
@@ -315,9 +309,5 @@ def _mixed_trial() -> list[tuple[Tensor, Tensor]]:
     expected.insert(-2, scale)
     expected += [more.bfloat16().double(), torch.cat((a * cos - b * sin, b * cos + a * sin), -1)]
     return list(
-        zip(
-            [*results, *turned.unbind(1), *normed.unbind(1)],
-            [each.detach() for each in expected],
-            strict=True,
-        )
+        zip([*results, *turned.unbind(1), *normed.unbind(1)], [each.detach() for each in expected], strict=True)
     )

@@ -78,9 +78,7 @@ def panel_floats(features: int, half: bool) -> int:
     return LANES * -(-features // TILE) * TILE // 2 if half else LANES * features
 
 
-def pack(
-    weight: Float[Tensor, "out in"], panels: Float32[Tensor, " panels"], step: int, *, half: bool = False
-) -> None:
+def pack(weight: Float[Tensor, "out in"], panels: Float32[Tensor, " panels"], step: int, *, half: bool = False) -> None:
     """Copy W into panels with a stride of `step` floats."""
     weight = weight.detach()
     if not half or weight.dtype != torch.bfloat16:
@@ -149,9 +147,7 @@ class PanelLinear(Panels):
     def __init__(self, *tensors: Any, **options: Any) -> None:
         super().__init__(*tensors, half=True, **options)
 
-    def __call__(
-        self, x: BFloat16[Tensor, "N in"]
-    ) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
+    def __call__(self, x: BFloat16[Tensor, "N in"]) -> tuple[BFloat16[Tensor, "N out"], BFloat16[Tensor, "N R"] | None]:
         """The rounded product, and t if there is an adapter."""
         y = x.new_empty(len(x), self.matrix.out)
         return y, self._compute(x, y, None)
@@ -200,9 +196,7 @@ def floats_of(sizes: Sequence[int], features: int, rank: int, *, half: bool = Tr
     return [whole, panels_of(rank) * panel_floats(features, half)] if rank else [whole]
 
 
-def _padded_columns(
-    adapter: tuple[Tensor, Tensor] | None, rank: int, sizes: Sequence[int]
-) -> Sequence[Tensor | None]:
+def _padded_columns(adapter: tuple[Tensor, Tensor] | None, rank: int, sizes: Sequence[int]) -> Sequence[Tensor | None]:
     """The columns s B of each weight, zero-padded to an even rank."""
     if adapter is None:
         return [None] * len(sizes)
@@ -219,13 +213,9 @@ def _floats_agree_with_torch() -> bool:
     wave = torch.arange(37.0 * 70).mul(0.7).sin()
     x, weight, bias = wave.view(37, 70), wave[: 70 * 37].view(70, 37), wave[:37]
     expected = x.double() @ weight.double() + bias.double()
-    results = [
-        multiply(a, b, bias=bias) for a, b in ((x, weight), (x.T.contiguous().T, weight.T.contiguous().T))
-    ]
+    results = [multiply(a, b, bias=bias) for a, b in ((x, weight), (x.T.contiguous().T, weight.T.contiguous().T))]
     results.append(torch.cat([multiply(row, weight, bias=bias) for row in x.split(1)]))
-    same = all(
-        torch.allclose(y.double(), expected, atol=1e-4) and torch.equal(y, results[0]) for y in results
-    )
+    same = all(torch.allclose(y.double(), expected, atol=1e-4) and torch.equal(y, results[0]) for y in results)
     if not same:
         warn_disabled("The compiled products in float32 are not used: their results differ from torch's.")
     return same

@@ -9,11 +9,7 @@ from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 class ThreadPool(Structure):
     """The threads of torch's OpenMP runtime: two functions of that runtime, or null, and the number of threads."""
 
-    _fields_ = [
-        ("parallel", c_void_p),
-        ("thread", c_void_p),
-        ("threads", c_int64),
-    ]
+    _fields_ = [("parallel", c_void_p), ("thread", c_void_p), ("threads", c_int64)]
 
 
 class Matrix(Structure):

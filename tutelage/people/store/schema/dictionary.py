@@ -148,10 +148,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "uses": "number of uses",
         "rater_id": "owner of a personal link; NULL for an invitation of new raters",
     },
-    "session": {
-        "device": "short description of the device; NULL before the first use",
-        "seen": "time of last use",
-    },
+    "session": {"device": "short description of the device; NULL before the first use", "seen": "time of last use"},
     "assignment": {
         "repeat": "1 if the rater sees the item for the second time",
         "chosen_by": "reason for the choice of the item: the policy, gold, repeat, owner, ...",

@@ -24,16 +24,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-from tutelage.people.store.schema.shared_columns import (
-    Key,
-    count,
-    id_,
-    metadata,
-    of_study,
-    one_of,
-    partial,
-    required,
-)
+from tutelage.people.store.schema.shared_columns import Key, count, id_, metadata, of_study, one_of, partial, required
 
 prompt = Table(
     "prompt",

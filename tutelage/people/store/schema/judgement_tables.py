@@ -18,15 +18,7 @@ from sqlalchemy import (
     literal_column,
 )
 
-from tutelage.people.store.schema.shared_columns import (
-    Key,
-    id_,
-    metadata,
-    of_study,
-    one_of,
-    partial,
-    required,
-)
+from tutelage.people.store.schema.shared_columns import Key, id_, metadata, of_study, one_of, partial, required
 
 assignment = Table(
     "assignment",

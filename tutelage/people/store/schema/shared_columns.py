@@ -2,16 +2,7 @@
 
 from collections.abc import Iterator
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
-    ColumnElement,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-)
+from sqlalchemy import BigInteger, CheckConstraint, Column, ColumnElement, ForeignKey, Index, Integer, MetaData
 from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()

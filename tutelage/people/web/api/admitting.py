@@ -36,9 +36,7 @@ _log = logging.getLogger("tutelage")
 class ApiRefusal(Exception):
     """An API error response: status, problem, location and remedy."""
 
-    def __init__(
-        self, status: int, what: str, where: str, instead: str = "", *, retry_after: int = 0
-    ) -> None:
+    def __init__(self, status: int, what: str, where: str, instead: str = "", *, retry_after: int = 0) -> None:
         super().__init__(what)
         self.status, self.what, self.where, self.instead = status, what, where, instead
         self.retry_after = retry_after
@@ -177,9 +175,7 @@ def _query(kind: type, request: Request) -> Any:
         where = f"'{name[:60]}' in the query"
         if name not in hints:
             names = ", ".join(hints) or "nothing"
-            raise ApiRefusal(
-                400, f"The parameter '{name[:60]}' is unknown.", where, f"Known parameters: {names}."
-            )
+            raise ApiRefusal(400, f"The parameter '{name[:60]}' is unknown.", where, f"Known parameters: {names}.")
         values = request.query_params.getlist(name)
         if any(get_origin(hint) is tuple for hint in (hints[name], *get_args(hints[name]))):
             parameters[name] = values
@@ -197,9 +193,7 @@ def _query(kind: type, request: Request) -> Any:
 async def _read(request: Request) -> bytes:
     kind = request.headers.get("content-type", "").split(";")[0].strip()
     if kind != "application/json":
-        raise ApiRefusal(
-            415, f"The body is '{kind[:60]}'.", "the header Content-Type", "Send application/json."
-        )
+        raise ApiRefusal(415, f"The body is '{kind[:60]}'.", "the header Content-Type", "Send application/json.")
     body = bytearray()
     try:
         async for chunk in request.stream():

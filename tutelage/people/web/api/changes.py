@@ -32,12 +32,7 @@ class Revocation:
 def operation_routes(operation: Operation[Any]) -> Iterator[ApiRoute]:
     """The routes of an operation. An amendment has one, which accepts any of its fields and returns the settings in
     force; a grant has three: create, list and revoke."""
-    path, name, about, right = (
-        f"/operations/{operation.name}",
-        operation.name,
-        operation.about,
-        operation.right,
-    )
+    path, name, about, right = (f"/operations/{operation.name}", operation.name, operation.about, operation.right)
     if right is None:
         return
     if isinstance(operation, Amendment):

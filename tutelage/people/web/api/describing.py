@@ -51,18 +51,14 @@ def describe(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     return plain
 
 
-def _operation(
-    route: ApiRoute, schemas: Mapping[Any, Mapping[str, Any]], query: Mapping[str, Any]
-) -> dict[str, Any]:
+def _operation(route: ApiRoute, schemas: Mapping[Any, Mapping[str, Any]], query: Mapping[str, Any]) -> dict[str, Any]:
     kind = JSON_LINES if route.lines else "application/json"
     refusal = {"application/json": {"schema": schemas[Refused]}}
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.about,
         "security": [] if route.right is None else [{"token": []}],
-        "responses": {
-            "200": {"description": _answered(route), "content": {kind: {"schema": schemas[route.result]}}}
-        }
+        "responses": {"200": {"description": _answered(route), "content": {kind: {"schema": schemas[route.result]}}}}
         | {
             status: {"description": about, "content": refusal}
             for status, about in REFUSALS.items()
@@ -73,10 +69,7 @@ def _operation(
         operation["description"] = f"Needs a token with the right `{route.right}`."
     parameters = [_parameter(name, schema) for name, schema in query.get("properties", {}).items()]
     if route.data is not None:
-        operation["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": schemas[route.data]}},
-        }
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schemas[route.data]}}}
         parameters += [_KEY] if route.keyed else []
     return operation | ({"parameters": parameters} if parameters else {})
 

@@ -90,9 +90,7 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
     selection = Selection(**sent_values(call.query))
     labelled = label_study(call.store, call.study.id, selection)
     manifest = describe(call.store, call.study, selection, labelled)
-    record_export(
-        call.store, call.study.id, labelled.snapshot, asdict(selection), manifest, actor=call.token.actor
-    )
+    record_export(call.store, call.study.id, labelled.snapshot, asdict(selection), manifest, actor=call.token.actor)
     return (preference_row(row, call.study.name) for row in labelled.rows)
 
 

@@ -54,9 +54,7 @@ def join(call: Call) -> Response:
     """Accept the invitation under a name."""
     _invite(call)
     try:
-        rater, session = accept_invite(
-            call.store, call.path["token"], call.text("name"), session_days=SESSION_DAYS
-        )
+        rater, session = accept_invite(call.store, call.path["token"], call.text("name"), session_days=SESSION_DAYS)
     except TutelageError as error:
         return _join_page(call, _invite(call), error)
     return signed_in(call, rater, session)
@@ -125,9 +123,7 @@ def welcome(call: Call) -> Response:
     text = consent_of(call.store, call.here.id, call.here.consent).text
     live = find_live_models(call.store, call.here.id) is not None
     points = standard_points(live=live)
-    return call.page(
-        "welcome.html", visit=visit_of(call.store, call.me.id), text=text, live=live, points=points
-    )
+    return call.page("welcome.html", visit=visit_of(call.store, call.me.id), text=text, live=live, points=points)
 
 
 def agree(call: Call) -> Response:
@@ -172,9 +168,7 @@ def _session_cookie(site: Site, session: str) -> str:
 def _invite(call: Call) -> Invite:
     invite = peek_invite(call.store, call.path["token"])
     if invite is None or invite.rater is not None or not call.site.holds(invite.study_id):
-        raise no_such_link(
-            call, Sentence("This invitation does not exist; ask whoever sent it for a new one.")
-        )
+        raise no_such_link(call, Sentence("This invitation does not exist; ask whoever sent it for a new one."))
     return invite
 
 
@@ -189,9 +183,7 @@ def _known(call: Call) -> tuple[Rater, Invite | None]:
         link = None
     if link is not None and link.rater is not None and not link.problem:
         return get_rater(call.store, link.rater), link
-    message = Sentence(
-        "This link was used already, has expired, or never existed; ask whoever sent it for a new one."
-    )
+    message = Sentence("This link was used already, has expired, or never existed; ask whoever sent it for a new one.")
     if link is None or link.rater is None:
         raise no_such_link(call, message)
     raise Refusal(404, message, study=study_of(call.store, link.study_id))

@@ -14,9 +14,7 @@ def choose(call: Call) -> Response:
         raise Refusal(
             400,
             Sentence(
-                "There is no language '%(code)s' here; choose %(known)s.",
-                code=code[:20],
-                known=", ".join(LANGUAGES),
+                "There is no language '%(code)s' here; choose %(known)s.", code=code[:20], known=", ".join(LANGUAGES)
             ),
         )
     ours = place.startswith("/") and not place.startswith(("//", "/\\"))

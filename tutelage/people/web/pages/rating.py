@@ -98,11 +98,7 @@ def receive(call: Call) -> Response:
         known=receipt.known,
         feedback=None
         if taught is None
-        else {
-            "expected": taught.expected,
-            "right": taught.right,
-            "html": render(taught.explanation, call.language),
-        },
+        else {"expected": taught.expected, "right": taught.right, "html": render(taught.explanation, call.language)},
     )
 
 
@@ -117,10 +113,7 @@ def recent(call: Call) -> Response:
     return JSONResponse(
         {
             "answers": [
-                {
-                    "question": question_data(each.assignment, call.language),
-                    "answer": answer_data(each.answer),
-                }
+                {"question": question_data(each.assignment, call.language), "answer": answer_data(each.answer)}
                 for each in answers
                 if each.assignment.version == call.here.version and not each.assignment.training
             ]
@@ -237,5 +230,5 @@ def _json(call: Call, **more: object) -> Response:
             "state": get_rater(call.store, call.me.id).state,
             "version": call.here.version,
             **more,
-        },
+        }
     )

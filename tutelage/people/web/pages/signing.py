@@ -65,10 +65,7 @@ def _study(call: Call) -> Study:
         return study_of(call.store, call.site.study_id)
     names = list_studies(call.store)
     if len(names) != 1:
-        raise Refusal(
-            404,
-            Sentence("This database holds several studies; serve the one to sign in to by its name."),
-        )
+        raise Refusal(404, Sentence("This database holds several studies; serve the one to sign in to by its name."))
     return open_study(call.store, names[0])
 
 

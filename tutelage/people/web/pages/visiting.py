@@ -17,9 +17,7 @@ def arrival(call: Call) -> Response:
     """The page of the platform's link. Viewing it uses nothing up."""
     study, recruitment, platform = _entry(call)
     visitor = _visitor(call, study, platform)
-    return call.page(
-        "enter.html", host=study, recruitment=recruitment, platform=platform, preview=visitor.preview
-    )
+    return call.page("enter.html", host=study, recruitment=recruitment, platform=platform, preview=visitor.preview)
 
 
 def take_in(call: Call) -> Response:
@@ -28,10 +26,7 @@ def take_in(call: Call) -> Response:
     visitor = _visitor(call, study, platform)
     if visitor.preview:
         raise Refusal(
-            400,
-            Sentence(
-                "Accept the task on %(platform)s first; then open the link again.", platform=platform.words
-            ),
+            400, Sentence("Accept the task on %(platform)s first; then open the link again.", platform=platform.words)
         )
     try:
         rater, session = enter(call.store, study.id, visitor, session_days=SESSION_DAYS)
@@ -53,9 +48,7 @@ def over(call: Call) -> Response:
 def _entry(call: Call) -> tuple[Study, Recruitment, Platform]:
     study_id = study_of_entry(call.store, call.path["token"])
     if study_id is None or not call.site.holds(study_id):
-        raise no_such_link(
-            call, Sentence("This link leads to no study; ask whoever sent it, or return the task.")
-        )
+        raise no_such_link(call, Sentence("This link leads to no study; ask whoever sent it, or return the task."))
     recruitment = recruitment_of(call.store, study_id)
     assert recruitment is not None, "the link is a part of it"
     return study_of(call.store, study_id), recruitment, find_platform(recruitment.platform)

@@ -73,21 +73,15 @@ class Provider:
     issuer: str
     client_id: str
     client_secret: str = field(default="", repr=False)
-    _known: dict[str, tuple[float, Mapping[str, Any]]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _known: dict[str, tuple[float, Mapping[str, Any]]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.issuer)
         local = parts.hostname in ("localhost", "127.0.0.1", "::1")
         if not parts.netloc or parts.scheme not in (("http", "https") if local else ("https",)):
-            raise TutelageError(
-                f"The issuer '{self.issuer}' is not an https URL; write it as https://id.example.org."
-            )
+            raise TutelageError(f"The issuer '{self.issuer}' is not an https URL; write it as https://id.example.org.")
         if not self.client_id:
-            raise TutelageError(
-                "The provider needs the client ID with which this server is registered there."
-            )
+            raise TutelageError("The provider needs the client ID with which this server is registered there.")
 
     def begin(self, redirect: str, study: str = "") -> tuple[str, Pending]:
         """The authorisation URL, which returns to `redirect`, and the state that the browser must keep. The state
@@ -115,9 +109,7 @@ class Provider:
         if not secrets.compare_digest(query.get("state", "").encode(), pending.state.encode()):
             raise SignInError(Sentence("This is not the sign-in that this browser began; begin once more."))
         if query.get("iss", self.issuer) != self.issuer:
-            raise SignInError(
-                Sentence("The answer comes from another provider than %(issuer)s.", issuer=self.issuer)
-            )
+            raise SignInError(Sentence("The answer comes from another provider than %(issuer)s.", issuer=self.issuer))
         if "code" not in query:
             reason = query.get("error_description") or query.get("error")
             detail = reason[:200] if reason else Sentence("it sent no code")
@@ -154,9 +146,7 @@ class Provider:
             return cached
         metadata = self._get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
         required = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        if metadata.get("issuer") != self.issuer or not all(
-            isinstance(metadata.get(name), str) for name in required
-        ):
+        if metadata.get("issuer") != self.issuer or not all(isinstance(metadata.get(name), str) for name in required):
             raise SignInError(
                 Sentence(
                     "%(issuer)s describes itself as %(other)s; give that as the issuer if it is the provider that you "
@@ -191,9 +181,7 @@ class Provider:
             with self._client(redirect) as client:
                 reply = client.fetch_token(endpoint, code=code, code_verifier=pending.verifier)
         except (httpx.HTTPError, OAuthError, ValueError) as error:
-            raise SignInError(
-                Sentence("The provider did not take the code: %(reason)s.", reason=str(error))
-            ) from error
+            raise SignInError(Sentence("The provider did not take the code: %(reason)s.", reason=str(error))) from error
         if not isinstance(reply.get("id_token"), str):
             raise SignInError(Sentence("The provider sent no identity token."))
         return str(reply["id_token"])

@@ -63,8 +63,7 @@ class MessageFields(Struct, frozen=True):
     """Turn of a conversation."""
 
     role: Annotated[
-        Literal["system", "developer", "user", "assistant"],
-        Meta(description="system, developer, user or assistant"),
+        Literal["system", "developer", "user", "assistant"], Meta(description="system, developer, user or assistant")
     ]
     content: Annotated[
         str | tuple[TextPart, ...],

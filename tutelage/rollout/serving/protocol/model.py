@@ -60,9 +60,7 @@ class Limits:
         """Raise RequestError for a token outside the vocabulary, in the field of this name."""
         wrong = next((token for token in ids if not 0 <= token < self.vocabulary), None)
         if wrong is not None:
-            raise refusal(
-                name, f"has the token {wrong}, but the model has the tokens 0 to {self.vocabulary - 1}"
-            )
+            raise refusal(name, f"has the token {wrong}, but the model has the tokens 0 to {self.vocabulary - 1}")
 
     def check_count(self, name: str, count: int, most: int) -> None:
         """Raise RequestError for too many entries in the field of this name."""
@@ -130,7 +128,5 @@ class ServedModel:
             return {token: self._text_of([token]) for token in tokens}
 
     def _text_of(self, tokens: list[int]) -> str:
-        text: str = self.tokenizer.decode(
-            tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text

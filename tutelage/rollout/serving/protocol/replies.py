@@ -9,14 +9,7 @@ from itertools import accumulate
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from tutelage.rollout.serving.jobs import (
-    CompletionPiece,
-    FinishReason,
-    Generation,
-    Scoring,
-    TokenLogp,
-    Version,
-)
+from tutelage.rollout.serving.jobs import CompletionPiece, FinishReason, Generation, Scoring, TokenLogp, Version
 from tutelage.rollout.serving.protocol.bodies import ChatFields, CompletionsFields, TextFields
 from tutelage.rollout.serving.protocol.model import ServedModel
 
@@ -135,9 +128,7 @@ class CompletionsReply(TextReply):
                 if self.fields.echo:
                     text = self.model.text_of(prompt) + text
                     tokens = [TokenLogp(prompt[0], 0.0, {}), *(scores[place] if scores else ()), *tokens]
-                choice = self._choice(
-                    len(choices), text, self._logprobs(tokens, int(self.fields.echo)), answer
-                )
+                choice = self._choice(len(choices), text, self._logprobs(tokens, int(self.fields.echo)), answer)
                 if self.fields.return_token_ids:
                     choice |= {"prompt_token_ids": prompt, "weight_versions": answer.weight_versions}
                 choices.append(choice)
@@ -158,9 +149,7 @@ class CompletionsReply(TextReply):
             return None
         ids = _mentioned(tokens)
         names = (
-            {id: f"token_id:{id}" for id in ids}
-            if self.fields.return_tokens_as_token_ids
-            else self.model.texts_of(ids)
+            {id: f"token_id:{id}" for id in ids} if self.fields.return_tokens_as_token_ids else self.model.texts_of(ids)
         )
         texts, scored, nulls = [names[token.token] for token in tokens], tokens[unscored:], [None] * unscored
         return {

@@ -61,9 +61,7 @@ class RequestError(TutelageError):
         self.status, self.param, self.code = status, param, code
 
 
-def error_body(
-    message: str, status: int, param: str | None = None, code: str | None = None
-) -> dict[str, Any]:
+def error_body(message: str, status: int, param: str | None = None, code: str | None = None) -> dict[str, Any]:
     """Body of an error."""
     kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -57,9 +57,7 @@ def read_chat(body: object, model: ServedModel) -> ChatReply:
         raise refusal("max_tokens", "is 0, which leaves nothing to answer")
     if top is not None and not fields.logprobs:
         raise refusal("top_logprobs", "is given without logprobs: set logprobs to true")
-    turns = [
-        read_fields(MessageFields, turn, section=f"messages[{i}]") for i, turn in enumerate(fields.messages)
-    ]
+    turns = [read_fields(MessageFields, turn, section=f"messages[{i}]") for i, turn in enumerate(fields.messages)]
     prompt = model.prompt_of_messages(tuple(turn.message for turn in turns))
     jobs = _generations(
         model,
@@ -88,12 +86,8 @@ def read_generate(body: object, model: ServedModel) -> GenerateReply:
         raise refusal("stream", "is not supported here: use /v1/completions")
     if tokens == 0:
         raise refusal("sampling_params.max_tokens", "is 0, which leaves nothing to answer")
-    jobs = _generations(
-        model, params, [prompt], tokens, name=fields.request_id, adapter=adapter, top=params.logprobs
-    )
-    return GenerateReply(
-        model=model, prompts=[prompt], generations=jobs, request_id=fields.request_id or uuid4().hex
-    )
+    jobs = _generations(model, params, [prompt], tokens, name=fields.request_id, adapter=adapter, top=params.logprobs)
+    return GenerateReply(model=model, prompts=[prompt], generations=jobs, request_id=fields.request_id or uuid4().hex)
 
 
 def _prompts(fields: CompletionsFields, model: ServedModel) -> list[tuple[int, ...]]:

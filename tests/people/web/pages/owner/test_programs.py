@@ -36,9 +36,7 @@ def test_a_token_is_shown_once_and_can_be_revoked(world: World) -> None:
     assert secret_in(made.text) not in page
     assert owner.form(f"{PAGE}/tokens/revoke", {"token": token.id}).headers["location"] == PAGE
     assert "this token was revoked" in owner.get(PAGE).text
-    assert (
-        owner.form(f"{PAGE}/tokens", {"name": "for ever", "rights": "export", "days": ""}).status_code == 200
-    )
+    assert owner.form(f"{PAGE}/tokens", {"name": "for ever", "rights": "export", "days": ""}).status_code == 200
     assert list_tokens(world.store, world.study.id)[0].expires is None
 
 

@@ -256,9 +256,7 @@ _table(
     *_bigints("created"),
     *_bigints("closed", nullable=True),
     *_texts("closed_by", nullable=True),
-    _one_of(
-        "kind", "flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement"
-    ),
+    _one_of("kind", "flag", "skip", "practice", "note", "reason", "disagreement", "model", "round", "agreement"),
     _index("notice_of_item", "item_id"),
     _index("notice_of_rater", "rater_id"),
     _index("notice_waiting", "study_id", "kind", "id", where="closed IS NULL"),
@@ -306,13 +304,7 @@ _table(
     *_bigints("created"),
     sa.UniqueConstraint("token_id", "idempotency_key"),
 )
-_table(
-    "alarm",
-    _key("study"),
-    *_reals("agreement"),
-    *_integers("low"),
-    sa.UniqueConstraint("study_id"),
-)
+_table("alarm", _key("study"), *_reals("agreement"), *_integers("low"), sa.UniqueConstraint("study_id"))
 _table(
     "webhook",
     _key("study"),

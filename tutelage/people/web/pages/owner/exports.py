@@ -35,10 +35,7 @@ FATES = {
     "used": (Sentence("used"), Sentence("in a preference below")),
     "outvoted": (Sentence("outvoted"), Sentence("equal or both bad, beside a pair that was decided")),
     "tied": (Sentence("tied"), Sentence("of pairs that most found equal")),
-    "both_bad": (
-        Sentence("both bad"),
-        Sentence("of pairs that most found bad; they become single bad responses"),
-    ),
+    "both_bad": (Sentence("both bad"), Sentence("of pairs that most found bad; they become single bad responses")),
     "too_few": (Sentence("too few"), Sentence("of pairs with fewer votes for a side than asked for")),
     "identical": (Sentence("identical"), Sentence("of pairs whose responses are the same text")),
     "adjudication": (
@@ -51,10 +48,7 @@ FATES = {
     "skipped": (Sentence("skipped"), Sentence("could not be judged")),
     "excluded": (Sentence("excluded"), Sentence("by an owner, with a reason")),
     "other_kind": (Sentence("other kind"), Sentence("by a kind of rater that is not chosen here")),
-    "other_version": (
-        Sentence("other version"),
-        Sentence("on a version of the question that is not chosen here"),
-    ),
+    "other_version": (Sentence("other version"), Sentence("on a version of the question that is not chosen here")),
     "superseded": (Sentence("superseded"), Sentence("changed later by the rater")),
 }
 """Names and explanations of the fates of judgements."""

@@ -176,8 +176,7 @@ def _guess(columns: Sequence[str]) -> Columns:
     """The columns with common names, ignoring case."""
     originals = {folded(name): name for name in columns}
     usual = {
-        field: next((originals[name] for name in names if name in originals), None)
-        for field, names in USUAL.items()
+        field: next((originals[name] for name in names if name in originals), None) for field, names in USUAL.items()
     }
     prompts = tuple(originals[name] for name in USUAL_PROMPTS if name in originals)[:1]
     default = Columns()
@@ -194,12 +193,7 @@ def _preview(call: Call, upload: Upload, table: Table, columns: Columns) -> Prev
     words = sorted(read.words.items(), key=lambda each: (-each[1], each[0]))
     listed = tuple((word, count, _means(columns, word)) for word, count in words[:WORDS])
     return Preview(
-        read,
-        len(raters - names),
-        len(raters),
-        listed,
-        len(words) - len(listed),
-        _command(call, upload, columns),
+        read, len(raters - names), len(raters), listed, len(words) - len(listed), _command(call, upload, columns)
     )
 
 

@@ -41,11 +41,7 @@ ORDERS = {
     "skipped": Sentence("most skipped first"),
 }
 """Orders of the list. The first is omitted for kinds whose votes have no two sides to count."""
-POOLS = {
-    "production": Sentence("ordinary"),
-    "gold": Sentence("known answer"),
-    "training": Sentence("practice"),
-}
+POOLS = {"production": Sentence("ordinary"), "gold": Sentence("known answer"), "training": Sentence("practice")}
 STATE_WORDS = {
     "open": Sentence("answers are wanted"),
     "done": Sentence("all answers are there"),
@@ -110,9 +106,7 @@ def _find(call: Call, query: ItemQuery, offset: int) -> Found:
     if query.order == "doubt":
         cached = call.site.keeper.whole(call.here)
         among = cached.value.statistics.doubtful if cached.value is not None else ()
-    return find_items(
-        call.store, call.here.id, query.filter, order=query.order, among=among, limit=PAGE, offset=offset
-    )
+    return find_items(call.store, call.here.id, query.filter, order=query.order, among=among, limit=PAGE, offset=offset)
 
 
 def _asked(call: Call) -> ItemQuery:
@@ -147,10 +141,7 @@ def change(call: Call) -> Response:
     try:
         if not 1 <= len(keys) <= MOST_AT_ONCE:
             raise FieldError(
-                "items",
-                Sentence(
-                    "Tick 1 to %(most)s items; these are %(count)s.", most=MOST_AT_ONCE, count=len(keys)
-                ),
+                "items", Sentence("Tick 1 to %(most)s items; these are %(count)s.", most=MOST_AT_ONCE, count=len(keys))
             )
         _act(call, tuple(dict.fromkeys(keys)))
     except TutelageError as error:

@@ -13,13 +13,7 @@ def standings(call: Call) -> Response:
     cached = call.site.keeper.whole(call.here)
     matches = () if cached.value is None else cached.value.survey.matches
     board = leaderboard(matches)
-    ends = [
-        abs(end)
-        for group in board.groups
-        for s in group
-        for end in (s.strength, s.low, s.high)
-        if end is not None
-    ]
+    ends = [abs(end) for group in board.groups for s in group for end in (s.strength, s.low, s.high) if end is not None]
     reach = min(max(ends, default=1.0), 6.0) or 1.0
     return call.page(
         "owner/models.html",

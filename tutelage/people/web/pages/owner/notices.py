@@ -10,14 +10,8 @@ KINDS = {
     "disagreement": (Sentence("Disagreements"), Sentence("all answers are there and decide nothing")),
     "model": (Sentence("Models"), Sentence("a model of the live conversations did not answer a rater")),
     "round": (Sentence("Rounds"), Sentence("every item of a round has all its answers")),
-    "agreement": (
-        Sentence("Agreement"),
-        Sentence("it fell below the bound that you set on the page Programs"),
-    ),
-    "reason": (
-        Sentence("Reasons"),
-        Sentence("why raters answered as they did; they are not counted among what waits"),
-    ),
+    "agreement": (Sentence("Agreement"), Sentence("it fell below the bound that you set on the page Programs")),
+    "reason": (Sentence("Reasons"), Sentence("why raters answered as they did; they are not counted among what waits")),
 }
 """The kinds of notices: name of the tab, and explanation."""
 SINGULAR = {

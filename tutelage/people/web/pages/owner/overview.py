@@ -47,9 +47,7 @@ def overview(call: Call) -> Response:
             "agreements": cached.value.agreements,
             "rounds": survey.rounds,
             "finish": projected_finish(survey.counts, statistics.per_day, call.store.now()),
-            "active": sum(
-                rater.seen is not None and rater.seen > call.store.now() - 900_000 for rater in raters
-            ),
+            "active": sum(rater.seen is not None and rater.seen > call.store.now() - 900_000 for rater in raters),
             "scales": [agreement_scale(agreement, call.reading, narrow=narrow) for narrow in (False, True)],
             "days": column_strip(
                 statistics.by_day, say(Sentence("Answers a day over the last two weeks"), call.reading)
@@ -63,9 +61,7 @@ def overview(call: Call) -> Response:
             "address": item_address,
             "shortage": find_shortage(call.store, call.here),
             "notice_kinds": KINDS,
-            "remarkable": [
-                rater for rater in raters if flags_of(statistics, rater) and rater.excluded is None
-            ],
+            "remarkable": [rater for rater in raters if flags_of(statistics, rater) and rater.excluded is None],
         }
     return call.page("owner/overview.html", **values)
 

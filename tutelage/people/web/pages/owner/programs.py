@@ -8,11 +8,7 @@ from tutelage.people.grants import RIGHTS, TOPICS
 from tutelage.people.languages import Sentence
 from tutelage.people.store.api_tokens import list_tokens
 from tutelage.people.store.occasions import alarm_of, set_alarm
-from tutelage.people.store.webhooks import (
-    OVERLAP_HOURS,
-    list_webhooks,
-    rotate_secret,
-)
+from tutelage.people.store.webhooks import OVERLAP_HOURS, list_webhooks, rotate_secret
 from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import form_page, number_in, share
 
@@ -72,9 +68,7 @@ def rotate(call: Call) -> Response:
     immediately."""
     hours = OVERLAP_HOURS if call.text("former") == "keep" else 0
     try:
-        secret = rotate_secret(
-            call.store, call.here.id, number_in(call, "webhook"), hours=hours, actor=call.me.name
-        )
+        secret = rotate_secret(call.store, call.here.id, number_in(call, "webhook"), hours=hours, actor=call.me.name)
     except TutelageError as error:
         raise Refusal(404, sentence(error)) from error
     return form(call, secret=(Sentence("The new secret of the webhook"), secret))

@@ -52,10 +52,7 @@ SAID: Mapping[str, tuple[Sentence, Callable[[Vote], bool]]] = {
     "skipped": (Sentence("skipped"), lambda vote: vote.verdict == "skip"),
     "flagged": (Sentence("flagged"), lambda vote: bool(vote.flags)),
     "reason": (Sentence("with a reason"), lambda vote: bool(vote.reason)),
-    "corrected": (
-        Sentence("with a better response or marks"),
-        lambda vote: bool(vote.correction or vote.spans),
-    ),
+    "corrected": (Sentence("with a better response or marks"), lambda vote: bool(vote.correction or vote.spans)),
     "known": (Sentence("known answers"), lambda vote: vote.pool == "gold"),
     "repeat": (Sentence("asked again"), lambda vote: vote.repeat),
     "excluded": (Sentence("excluded"), lambda vote: vote.excluded is not None),
@@ -90,9 +87,7 @@ def _detail(call: Call, rater: Rater, error: TutelageError | None = None, **more
         standings=STANDINGS,
         singular=SINGULAR,
         kept=cached,
-        preview=_preview(call, rater, everybody)
-        if previewing and rater.kind in crowd_kinds(everybody)
-        else None,
+        preview=_preview(call, rater, everybody) if previewing and rater.kind in crowd_kinds(everybody) else None,
         share_interval=share_interval,
         Interval=Interval,
         address=item_address,
@@ -113,14 +108,11 @@ def _votes(call: Call, rater: Rater) -> dict[str, object]:
     choice = call.text("said") if call.text("said") in SAID else ""
     fits = SAID[choice][1]
     votes = [vote for vote in list_votes(call.store, call.here.id, rater=rater.id) if fits(vote)][::-1]
-    page = page_of(
-        page_number(call), VOTES, len(votes), with_query(f"/owner/raters/{rater.id}", {"said": choice})
-    )
+    page = page_of(page_number(call), VOTES, len(votes), with_query(f"/owner/raters/{rater.id}", {"said": choice}))
     some = votes[page.first - 1 :][:VOTES]
     keys = tuple({vote.item for vote in some})
     contexts = {
-        question.key: question.messages[-1].content
-        for question in list_questions(call.store, call.here.id, keys=keys)
+        question.key: question.messages[-1].content for question in list_questions(call.store, call.here.id, keys=keys)
     }
     return {
         "votes": some,

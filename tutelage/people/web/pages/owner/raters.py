@@ -5,13 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
-from tutelage.people import (
-    Rater,
-    change_rater,
-    exclude_all,
-    include_all,
-    list_raters,
-)
+from tutelage.people import Rater, change_rater, exclude_all, include_all, list_raters
 from tutelage.people.languages import Sentence
 from tutelage.people.statistics.rater_statistics import RaterStatistics
 from tutelage.people.store.raters import folded

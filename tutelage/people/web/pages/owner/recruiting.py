@@ -30,9 +30,7 @@ def form(call: Call, error: TutelageError | None = None) -> Response:
         known=recruitment,
         platforms=PLATFORMS,
         entry=call.origin + entry_of(call.store, call.here.id) if recruitment is not None else "",
-        costs=()
-        if recruitment is None
-        else tuple(estimate(recruitment, work, seconds) for work in (whole, left)),
+        costs=() if recruitment is None else tuple(estimate(recruitment, work, seconds) for work in (whole, left)),
         measured=seconds is not None,
         states=Counter(visit.state for visit in list_visits(call.store, call.here.id)),
         place="recruiting",

@@ -21,8 +21,7 @@ POLICIES = {
 def form(call: Call, error: TutelageError | None = None) -> Response:
     """The current settings."""
     counts = {
-        event.detail.get("version"): event
-        for event in list_events(call.store, call.here.id, action="study_version")
+        event.detail.get("version"): event for event in list_events(call.store, call.here.id, action="study_version")
     }
     versions = list(enumerate(list_versions(call.store, call.here.id), 1))[::-1]
     return form_page(
