@@ -119,6 +119,7 @@ def test_a_launcher_that_is_told_to_stop_saves_first(given, tmp_path):
     _, told = process.communicate(timeout=300)
     assert process.returncode in (130, 143)
     assert told.count("everything is saved") == 1
+    assert "Traceback" not in told
     assert "--processes 2" in told
     saved = int(told.split("Stopped after step ")[1].split(";")[0])
     assert (tmp_path / "run" / "checkpoints" / f"step-{saved}").is_dir()

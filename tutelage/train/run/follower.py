@@ -41,6 +41,11 @@ class Follower(Run):
         """Whether the run was finished when opened."""
         return self._opening.finished
 
+    @property
+    def resume_command(self) -> str:
+        """Empty: rank 0 prints the command."""
+        return ""
+
     def latest(self) -> Path | None:
         """Newest checkpoint when the run was opened."""
         return self._opening.latest
