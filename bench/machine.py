@@ -36,11 +36,11 @@ def name_of(device: str) -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
     try:
-        told = dict(re.findall(r"^(model name|flags)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
-        name = told["model name"]
+        cpu = dict(re.findall(r"^(model name|flags)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
+        name = cpu["model name"]
     except (OSError, KeyError):
         return platform.processor() or platform.machine()
-    flags = told.get("flags", "").split()  # which x86 has alone
+    flags = cpu.get("flags", "").split()  # which x86 has alone
     return f"{name} without AVX-512" if flags and "avx512f" not in flags else name
 
 

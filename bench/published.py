@@ -67,14 +67,14 @@ def pretraining(
     """Tokens per second and GPU of pretraining with `--shard full`, `rows` windows for each A100."""
     work = Workload(llama(*LLAMA[model]), BatchShape(rows * gpus, 1, 0, length), half=True)
     cluster = Cluster(GPUS["a100-80"], gpus, network=25e9)
-    found = estimate(work, cluster, PlanSetting("full", checkpointing, rows * length))
+    cost = estimate(work, cluster, PlanSetting("full", checkpointing, rows * length))
     kept = "activations recomputed" if checkpointing else "activations kept"
     return Published(
         f"{model}, {rows} × {length:,} tokens, {kept}",
         f"{gpus} A100-80",
         "tokens/s/GPU",
         per_second,
-        rows * length / found.seconds,
+        rows * length / cost.seconds,
         source,
     )
 
@@ -93,9 +93,9 @@ def grpo_of_nemo() -> Published:
         has_reference=True,
     )
     cluster = Cluster(GPUS["h100"], 16)
-    found = estimate(work, cluster, PlanSetting("full", True, 16_384), cluster)
+    cost = estimate(work, cluster, PlanSetting("full", True, 16_384), cluster)
     return Published(
-        "GRPO, Llama 3.1 8B, 2,048 responses, 1,060 tokens a row", "16 H100", "s/step", 97.7, found.seconds, NEMO
+        "GRPO, Llama 3.1 8B, 2,048 responses, 1,060 tokens a row", "16 H100", "s/step", 97.7, cost.seconds, NEMO
     )
 
 

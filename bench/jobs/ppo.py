@@ -81,8 +81,8 @@ def trained(place: Place, judge: Any, critic: str | Path, *, steps: int, lr: flo
     model, tokenizer = load(place)
     reference, _ = load(place)
     value = AutoModelForSequenceClassification.from_pretrained(critic, num_labels=1)
-    asked = [json.loads(line)["prompt"] for line in Path(place.job / "prompts.jsonl").read_text().splitlines()]
-    ids = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True)["input_ids"]
+    prompts = [json.loads(line)["prompt"] for line in Path(place.job / "prompts.jsonl").read_text().splitlines()]
+    ids = tokenizer.apply_chat_template(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
     clock = StepClock()
     trainer = PPOTrainer(
         args=PPOConfig(

@@ -151,13 +151,13 @@ def _verdict(seen: Mapping[str, Change]) -> str:
     """Which losses lowered the chosen answers, by intervals that exclude 0."""
     lower = [loss for loss, change in seen.items() if change.chosen.high is not None and change.chosen.high < 0]
     higher = [loss for loss, change in seen.items() if change.chosen.low is not None and change.chosen.low > 0]
-    found = [f"Here {listed(lower) if lower else 'no loss'} lowered the chosen completions"]
+    sentences = [f"Here {listed(lower) if lower else 'no loss'} lowered the chosen completions"]
     if higher:
-        found.append(f"{listed(higher)} raised them")
+        sentences.append(f"{listed(higher)} raised them")
     rest = [loss for loss in seen if loss not in (*lower, *higher)]
     if rest:
-        found.append(f"for {listed(rest)} the interval contains 0")
-    return "; ".join(found) + "."
+        sentences.append(f"for {listed(rest)} the interval contains 0")
+    return "; ".join(sentences) + "."
 
 
 def figures(lines: Sequence[Line]) -> dict[str, str]:

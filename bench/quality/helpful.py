@@ -167,11 +167,11 @@ def section(lines: Sequence[Line]) -> str:
         f"{len(first.figures['differences'])} pairs of other prompts; seeds: {len({line.seed for line in lines})}. "
         "Intervals are over prompts; CPU seconds include loading, training and scoring of the test pairs."
     )
-    told = f"{CLAIM} The few pairs used here are far from that."
+    sentence = f"{CLAIM} The few pairs used here are far from that."
     if "difference" in seen:
-        told += f" Tutelage minus TRL, on the same pairs: {signed(seen['difference'], 3)}."
+        sentence += f" Tutelage minus TRL, on the same pairs: {signed(seen['difference'], 3)}."
     figure = "![Loss over the steps, ours and TRL's](results/helpful.svg)"
-    return "\n\n".join([TITLE, fill(told, 120), fill(made, 120), "\n".join(rows), figure])
+    return "\n\n".join([TITLE, fill(sentence, 120), fill(made, 120), "\n".join(rows), figure])
 
 
 def figures(lines: Sequence[Line]) -> dict[str, str]:

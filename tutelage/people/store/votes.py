@@ -271,13 +271,6 @@ def read_items(store: Store, study_id: int, after: int) -> Sequence[tuple[int, .
         return [tuple(row) for row in connection.execute(query)]
 
 
-def item_keys(store: Store, study_id: int, ids: Sequence[int]) -> dict[int, str]:
-    """Keys of the items with these ids."""
-    query = sa.select(_items.c.id, _items.c.key).where(_items.c.study_id == study_id, _items.c.id.in_(ids))
-    with store.read() as connection:
-        return {row.id: row.key for row in connection.execute(query)}
-
-
 def excluded_numbers(store: Store, study_id: int) -> tuple[frozenset[int], frozenset[int]]:
     """Ids of the excluded items and raters."""
     with store.read() as connection:
