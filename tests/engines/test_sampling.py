@@ -5,7 +5,10 @@ import pytest
 import scipy.stats
 import tiny
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiers import every_value
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -272,6 +275,56 @@ def test_a_nucleus_may_be_larger_than_the_first_candidates():
     kept = truncated(logits, config.Sampling(top_p=0.5)).isfinite().sum(-1)
     assert abs(int(kept[0]) - 500) <= 1  # 0.5 is reached with the 500th, or by rounding with the next
     assert kept.tolist() == [kept[0], 1, kept[0]]
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    vocabulary=st.sampled_from([5, 256, 257, 700]),
+    levels=st.integers(1, 300),
+    spread=st.floats(0, 6),
+    filters=st.builds(
+        dict,
+        top_p=st.floats(0.001, 0.999) | st.sampled_from([0.25, 0.5, 0.75]),
+        top_k=st.sampled_from([0, 3, 300]),
+        min_p=st.sampled_from([0.0, 0.2]),
+        temperature=st.sampled_from([0.7, 1.0]),
+    ),
+)
+def test_the_fixed_shape_keeps_and_samples_the_same(seed, vocabulary, levels, spread, filters):
+    """Logits with few levels, so that many are equal; some rows need more than the first candidates, others do not."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randint(levels, (6, vocabulary), generator=generator) * (spread / levels)
+    logits[1, :3] += 20.0
+    logits[2, 4:] = -torch.inf
+    asked = config.Sampling(**filters)
+    assert torch.equal(truncated(logits, asked, fixed_shape=True), truncated(logits, asked))
+    numbers = torch.rand(6, generator=generator, dtype=torch.float64)
+    for one, other in zip(draw(logits, asked, numbers, fixed_shape=True), draw(logits, asked, numbers), strict=True):
+        assert torch.equal(one, other)
+
+
+class NoWaits(TorchDispatchMode):
+    """Inside, operations for which the host would wait for a device are refused."""
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name = operation.__name__.partition(".")[0]
+        waits = name in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal")
+        assert not waits, f"the host waits in {name}"
+        places = args[1] if name.startswith(("index", "_index_put")) else ()
+        masks = [x for x in places if isinstance(x, torch.Tensor) and x.dtype == torch.bool]
+        assert not masks, f"a mask in {name}"
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("filters", [*FILTERS, {"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.5}], ids=str)
+def test_the_fixed_shape_never_waits_for_the_device(filters):
+    logits = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0)) * 0.1
+    numbers = torch.rand(4, dtype=torch.float64)
+    with NoWaits():
+        draw(logits, config.Sampling(**filters), numbers, fixed_shape=True)
+    if "top_p" in filters and "top_k" not in filters:
+        with pytest.raises(AssertionError, match="nonzero"), NoWaits():
+            draw(logits, config.Sampling(**filters), numbers)
 
 
 def test_random_streams_are_uniform_and_independent():

@@ -19,7 +19,7 @@ from tutelage.engines.network import Backbone
 from tutelage.engines.plain import PlainEngine
 
 VARIABLE = "TUTELAGE_ENGINE"
-"""Environment variable that overrides `auto`: auto, plain or cpu."""
+"""Environment variable that overrides `auto`: auto, plain, cpu or gpu."""
 
 
 LEAST_FEATURES = 512
@@ -52,13 +52,17 @@ class LayerProducts(NamedTuple):
 def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     """The engine set by `backbone.engine`, for a transformer on its device.
 
-    `auto` is the CPU engine on a CPU and the reference engine elsewhere; the environment variable `TUTELAGE_ENGINE`
+    `auto` is the CPU engine on a CPU, the GPU engine on CUDA and the reference engine elsewhere; the environment variable `TUTELAGE_ENGINE`
     overrides `auto`. `head` is the verified output head of a language model, None if only the hidden states of the
     transformer are used. Raises TutelageError if `--engine cpu` is set but the model is on another device or the
     kernels cannot be compiled, or if the environment variable has an invalid value.
     """
     name = backbone.engine if backbone.engine != "auto" else _from_environment()
     on_cpu = backbone.device.type == "cpu"
+    if name == "gpu" or (name == "auto" and backbone.device.type == "cuda"):
+        from tutelage.engines.gpu.gpu_engine import GpuEngine
+
+        return GpuEngine(backbone, head, insist=backbone.engine == "gpu")
     if name == "cpu" and not on_cpu:
         raise TutelageError(
             f"--engine cpu computes on a CPU, but the model is on {backbone.device}. Use --engine plain, or "
@@ -157,6 +161,6 @@ def resume_products(kept: Mapping[str, Any]) -> str:
 
 def _from_environment() -> config.EngineName:
     name = os.environ.get(VARIABLE, "auto")
-    if name not in ("auto", "plain", "cpu"):
-        raise TutelageError(f"{VARIABLE} is {name!r}; use auto, plain or cpu.")
+    if name not in ("auto", "plain", "cpu", "gpu"):
+        raise TutelageError(f"{VARIABLE} is {name!r}; use auto, plain, cpu or gpu.")
     return name  # type: ignore[return-value]  # mypy does not narrow a str to a Literal by membership

@@ -35,6 +35,8 @@ class Backbone:
     device: torch.device
     dtype: torch.dtype  # of the arithmetic; master weights are float32 when training
     engine: config.EngineName = "auto"
+    checkpointing: bool = False
+    """Whether the backward pass recomputes each layer."""
 
 
 def inner(model: nn.Module) -> Any:
@@ -143,8 +145,8 @@ def verified_head(model: nn.Module) -> Head:
 
 
 def checkpointed(backbone: Backbone) -> Backbone:
-    """The backbone with activation checkpointing, on the reference engine: a layer saves only its inputs and is
-    recomputed in the backward pass.
+    """The backbone with activation checkpointing, on the reference engine or that for a GPU: a layer saves only its
+    inputs and is recomputed in the backward pass.
 
     Memory per token falls from all activations to one hidden state per layer, at the cost of a second forward pass
     (Chen et al. 2016, arXiv 1604.06174). Gradients are unchanged.
@@ -155,7 +157,8 @@ def checkpointed(backbone: Backbone) -> Backbone:
         raise TutelageError("--activation-checkpointing requires the plain engine: omit --model.engine cpu.")
     for layer in layers(backbone.model):
         layer.forward = partial(_recomputed, layer.forward)
-    return replace(backbone, engine="plain")
+    engine = backbone.engine if backbone.engine == "gpu" or backbone.device.type == "cuda" else "plain"
+    return replace(backbone, engine=engine, checkpointing=True)
 
 
 def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -52,7 +52,7 @@ def sample(
         raise ValueError("sampling requires at least one prompt and one sample")
     limit = sampling.max_new_tokens
     check_room(prompts, limit, context_of(backbone.model), "the model has {}")
-    buffer = _RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
+    buffer = RolloutBuffer(backbone, prompts, n, sampling, end_ids, seed, kernels)
     count, batches = 0, prompt_batches(prompts, n, rows_at_once or _rows_at_once(backbone, limit))
     with phase("generate", n * len(prompts.tokens)) as generating:
         for batch, lines in batches:
@@ -117,7 +117,7 @@ def batches_of(
     yield PromptBatch(tuple(part), tuple(len(rows_of[each]) for each in part)), rows
 
 
-class _RolloutBuffer:
+class RolloutBuffer:
     """The tokens of all rows so far, with their log-probabilities and lengths."""
 
     def __init__(

@@ -48,11 +48,14 @@ def draw(
     sampling: config.Sampling,
     uniform: Float[Tensor, " B"],
     kernels: HeadKernels = PLAIN_KERNELS,
+    *,
+    fixed_shape: bool = False,
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
     """Sample one token per row, and return it with its log-probability. At temperature 0: the most likely token, with
     log-probability 0.
 
-    Log-probabilities are computed as in `token_scores`, with the same kernels.
+    Log-probabilities are computed as in `token_scores`, with the same kernels. With `fixed_shape` the same result is
+    computed without waiting for the device, so that it can be captured in a CUDA graph.
     """
     if sampling.temperature == 0:
         token = logits.argmax(-1)
@@ -60,7 +63,7 @@ def draw(
     logits = logits.float()
     if sampling.temperature != 1:
         logits = logits / sampling.temperature
-    logits = truncated(logits, sampling)
+    logits = truncated(logits, sampling, fixed_shape=fixed_shape)
     probabilities, maximum, log_sum = kernels.softmax_parts(logits.clone())
     token = inverse(probabilities, uniform)
     return token, (logits.gather(-1, token[:, None]).squeeze(-1) - maximum) - log_sum
@@ -95,33 +98,41 @@ def _search(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     return entry.squeeze(-1), fallen.squeeze(-1).clamp(0, 1)
 
 
-def truncated(logits: Float[Tensor, "B V"], sampling: config.Sampling) -> Float[Tensor, "B V"]:
-    """Logits with −inf for the tokens excluded by top-k, then top-p, then min-p."""
+def truncated(
+    logits: Float[Tensor, "B V"], sampling: config.Sampling, *, fixed_shape: bool = False
+) -> Float[Tensor, "B V"]:
+    """Logits with −inf for the tokens excluded by top-k, then top-p, then min-p. For `fixed_shape` see `draw`."""
     if 0 < sampling.top_k < logits.shape[-1]:
         least = logits.topk(sampling.top_k, -1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
     if sampling.top_p < 1:
-        logits = _nucleus(logits, sampling.top_p)
+        logits = _nucleus(logits, sampling.top_p, fixed_shape)
     if sampling.min_p > 0:
         least = logits.amax(-1, keepdim=True) + math.log(sampling.min_p)
         logits = logits.masked_fill(logits < least, -torch.inf)
     return logits
 
 
-def _nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """Keep the most likely tokens until their probabilities sum to `top_p`. Sorts the whole vocabulary only if
-    necessary."""
-    nucleus = torch.full_like(logits, -torch.inf)
+def _nucleus(logits: Tensor, top_p: float, fixed_shape: bool) -> Tensor:
+    """Keep the most likely tokens until their probabilities sum to `top_p`. Sorts the whole vocabulary of the rows for
+    which it is necessary; with `fixed_shape` of all rows, whose result is then ignored where the first tokens suffice,
+    since a longer sort may put equal logits in another order."""
+    vocabulary = logits.shape[-1]
     total = logits.logsumexp(-1, keepdim=True)
-    rows = torch.arange(len(logits), device=logits.device)
-    for size in (min(LIKELIEST, logits.shape[-1]), logits.shape[-1]):
-        highest, order = logits[rows].topk(size, -1)
-        reached = (highest - total[rows]).exp().cumsum(-1)
-        before = reached.roll(1, -1)
-        before[:, 0] = 0.0
-        inside = highest.masked_fill(before >= top_p, -torch.inf)
-        nucleus[rows] = torch.full_like(nucleus[rows], -torch.inf).scatter(-1, order, inside)
-        rows = rows[reached[:, -1] < top_p]
-        if len(rows) == 0:
-            break
+    nucleus, short = _likeliest(logits, total, top_p, min(LIKELIEST, vocabulary))
+    if vocabulary <= LIKELIEST:
+        return nucleus
+    if fixed_shape:
+        return torch.where(short[:, None], _likeliest(logits, total, top_p, vocabulary)[0], nucleus)
+    rows = short.nonzero().squeeze(-1)
+    if len(rows):
+        nucleus[rows] = _likeliest(logits[rows], total[rows], top_p, vocabulary)[0]
     return nucleus
+
+
+def _likeliest(logits: Tensor, total: Tensor, top_p: float, size: int) -> tuple[Tensor, Tensor]:
+    """The nucleus among the `size` most likely tokens, and whether their probabilities sum to less than `top_p`."""
+    highest, order = logits.topk(size, -1)
+    reached = (highest - total).exp().cumsum(-1)
+    inside = highest.masked_fill(pad(reached[:, :-1], (1, 0)) >= top_p, -torch.inf)
+    return torch.full_like(logits, -torch.inf).scatter(-1, order, inside), reached[:, -1] < top_p

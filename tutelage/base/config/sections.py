@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Protocol
 
 from tutelage.base.errors import TutelageError
 
-EngineName = Literal["auto", "plain", "cpu"]
+EngineName = Literal["auto", "plain", "cpu", "gpu"]
 DtypeName = Literal["auto", "float32", "bf16"]
 
 
@@ -24,8 +24,8 @@ class Model:
     device: str = "auto"
     """Device: auto (a GPU if there is one), cpu, cuda, cuda:1, mps, ..."""
     engine: EngineName = "auto"
-    """Engine: plain runs the modules of transformers on any device, cpu the compiled engine for float32 on a CPU; auto:
-    cpu on a CPU in float32, else plain."""
+    """Engine: plain runs the modules of transformers on any device, cpu is the compiled engine for CPUs, gpu that for one
+    NVIDIA GPU; auto: the engine of the device, plain on others."""
 
     def __post_init__(self) -> None:
         if not self.path:

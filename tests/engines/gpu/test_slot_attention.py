@@ -1,0 +1,98 @@
+"""Attention of one decoding step: the eager twin against one softmax over prompt and own tokens, and the kernels
+against the twin in Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from tutelage.base.errors import TutelageError
+from tutelage.engines.gpu import slot_attention
+from tutelage.engines.gpu.slot_attention import triton_kernels, write_own
+
+from . import decode_cases
+from .decode_cases import GROUPS, LENGTHS, PROMPTS, SHAPES, attention, indices, numbers, tensors
+
+needs_triton = pytest.mark.skipif(not find_spec("triton"), reason="needs Triton, which only CUDA builds of torch bring")
+
+
+def plainly(query, stored, places, scale):
+    """softmax(scale q Kᵀ) V in float64 of each slot and head, over its prompt's keys and its own; 0 without keys."""
+    prompt_k, prompt_v, own_k, own_v = stored
+    output = torch.zeros(query.shape, dtype=torch.float64)
+    prompt_of = {slot: group for group, (_, slots) in enumerate(GROUPS) for slot in slots}
+    for slot, length in enumerate(LENGTHS):
+        group = prompt_of.get(slot)
+        start = places.group_start[group] if group is not None else 0
+        end = start + PROMPTS[GROUPS[group][0]] if group is not None else 0
+        keys = torch.cat([prompt_k[start:end], own_k[slot, :length]]).double()
+        values = torch.cat([prompt_v[start:end], own_v[slot, :length]]).double()
+        for head in range(query.shape[1]):
+            kv = head * keys.shape[1] // query.shape[1]
+            if len(keys):
+                shares = (keys[:, kv] @ query[slot, head].double() * scale).softmax(0)
+                output[slot, head] = shares @ values[:, kv]
+    return output
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_twin_is_one_softmax_over_prompt_and_own_tokens(shape, dtype):
+    query, *stored = tensors(*shape, dtype)
+    got = attention(*shape, dtype)(query, *stored, indices(), 0.3)
+    assert got.dtype == dtype
+    expected = plainly(query, stored, indices(), 0.3)
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=1e-5 if dtype == torch.float32 else 2e-2)
+    assert not got[6].any(), "a slot without keys gets zeros"
+
+
+def test_the_twin_of_a_slot_does_not_depend_on_the_others():
+    decode_cases.assert_independent(attention(4, 2, 80), 4, 2, 80)
+
+
+def test_the_new_token_is_written_to_its_position_alone():
+    *_, own_k, own_v = tensors(4, 2, 80)
+    before = own_k.clone(), own_v.clone()
+    key, value = (numbers(len(LENGTHS), 2, 80, seed=seed, dtype=torch.float32) for seed in (4, 5))
+    write_own(own_k, own_v, key, value, indices().length)
+    for now, was, new in zip((own_k, own_v), before, (key, value), strict=True):
+        for slot, length in enumerate(LENGTHS):
+            if length:
+                was[slot, length - 1] = new[slot]
+        torch.testing.assert_close(now, was, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_missing_triton_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "tutelage.engines.gpu.slot_kernels", raising=False)
+    monkeypatch.delattr(sys.modules["tutelage.engines.gpu"], "slot_kernels", raising=False)
+    with pytest.raises(TutelageError, match="Triton"):
+        triton_kernels()
+
+
+@needs_triton
+def test_the_kernels_equal_their_twin_and_do_not_depend_on_other_slots():
+    """In a process of its own, since Triton reads the variable when it is imported."""
+    root = Path(slot_attention.__file__).parents[3]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, decode_cases.__file__], env=environment, check=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_captured_step_equals_the_twin_at_other_lengths():
+    """One graph, captured with empty slots, is played with these lengths."""
+    given = [x.cuda() for x in tensors(4, 2, 80)]
+    made, places = attention(4, 2, 80, device="cuda"), type(indices())(*(x.cuda() for x in indices()))
+    lengths, graph = places.length.clone(), torch.cuda.CUDAGraph()
+    places.length.zero_()
+    made(*given, places, 0.3)  # compiles the kernels
+    with torch.cuda.graph(graph):
+        got = made(*given, places, 0.3)
+    places.length.copy_(lengths)
+    graph.replay()
+    expected = attention(4, 2, 80)(*tensors(4, 2, 80), indices(), 0.3)
+    torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=1e-5)

@@ -1,0 +1,369 @@
+"""The engine for one GPU: compiled layers on packed rows, a head in chunks of the vocabulary, decoding in one graph.
+
+Rows with a common prompt are packed into one sequence without padding (see `span_attention`), layers are two compiled
+functions on plain tensors (see `transformer`), and the head never holds all logits (see `chunked_head`). Completions
+are sampled in fixed slots by one captured graph (see `slots`). All but the capture and the kernels of decoding runs on
+a CPU by the same code.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import embedding, pad
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.progress.phases import phase
+from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
+from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares, spread
+from tutelage.engines.gpu.chunked_head import head_scores
+from tutelage.engines.gpu.slots import STEPS, DecodingCopy, Model, Row, SlotQueue, Slots, SlotSizes
+from tutelage.engines.gpu.span_attention import Spans
+from tutelage.engines.gpu.transformer import (
+    EAGER,
+    Form,
+    Network,
+    Steps,
+    UnsupportedModel,
+    attention_inputs,
+    form_of,
+    forward,
+    layer_output,
+    network_of,
+    tensors,
+    with_tensors,
+)
+from tutelage.engines.interface import OnToken, PromptTokens, Reference
+from tutelage.engines.logprobs import Head, ValueHead
+from tutelage.engines.network import Backbone, attention_window, context_of, inner, run_trunk, trunk
+from tutelage.engines.packing import PackedRows, pack
+from tutelage.engines.plain import PlainEngine
+from tutelage.engines.sampling import RolloutBuffer, check_room
+
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+"""Tolerance of the trial of a model, relative to the largest state."""
+GRAPHS = 64
+"""Maximum graphs of a compiled function: adapters, gradients and precisions of several models in one process."""
+SLOTS = (16, 64, 256)
+"""Numbers of slots."""
+SHARE = 0.3
+"""Share of the available memory for keys and values."""
+_log = logging.getLogger(__name__)
+
+
+class GpuEngine(PlainEngine):
+    """An `Engine` for one GPU.
+
+    The reference engine computes models of another form, and rows beyond an attention window. With `insist`, a model of
+    another form raises TutelageError.
+    """
+
+    name = "gpu"
+
+    def __init__(self, backbone: Backbone, head: Head | None = None, *, insist: bool = False) -> None:
+        super().__init__(backbone, head)
+        self._insist = insist
+        self._form: Form | None = None
+        self._reach = -1.0  # longest row that the engine computes; −1 before the trial
+        self._copy: DecodingCopy | None = None
+        self._slots: Slots | None = None
+        self._steps = _compiled_steps() if self.device.type == "cuda" else EAGER
+        if self.dtype == torch.bfloat16:
+            round_frozen_matrices(backbone)
+
+    # Rows -------------------------------------------------------------------------------------------------------------
+
+    def states(self, rows: Rows) -> Float[Tensor, "M d"]:
+        """See `Engine.states`. Reads each distinct prompt once, without padding."""
+        network = self._network_for(rows)
+        if network is None or not (self.is_scalar or self.head.is_known):
+            return super().states(rows)
+        packed = pack(rows, with_last=False)
+        return self._packed_states(network, packed)[packed.before[rows.places]]
+
+    def last_states(self, rows: Rows) -> Float[Tensor, "B d"]:
+        """See `Engine.last_states`. Reads each distinct prompt and row once."""
+        first, same = distinct(rows)
+        if len(first) < len(rows):
+            return embedding(same, self.last_states(rows.rows(first)))
+        network = self._network_for(rows)
+        if network is None:
+            return super().last_states(rows)
+        packed = pack(rows, with_last=True)
+        return self._packed_states(network, packed)[packed.last]
+
+    def _packed_states(self, network: Network, packed: PackedRows) -> Float[Tensor, "N d"]:
+        """Last hidden states of a packed sequence and its padding."""
+        assert self._form is not None
+        spans = Spans.padded(packed.layout.sequence, packed.layout.prefix)
+        extra = len(spans.sequence) - len(packed.tokens)
+        tokens, positions = (pad(x, (0, extra)) for x in (packed.tokens, packed.positions))
+        return forward(
+            self._form,
+            network,
+            tokens,
+            *self._rotary(positions),
+            spans.attention(self._form.scaling, self._form.width),
+            self._steps,
+            checkpointing=self.backbone.checkpointing and torch.is_grad_enabled(),
+        )
+
+    def _rotary(self, positions: Int[Tensor, " N"]) -> tuple[Float[Tensor, "N w"], Float[Tensor, "N w"]]:
+        like = torch.zeros(1, device=self.device)
+        with torch.autocast(self.device.type, enabled=False):
+            cos, sin = trunk(self.model).rotary_emb(like, positions[None])
+        return cos[0], sin[0]
+
+    def score(
+        self,
+        rows: Rows,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        value_head: ValueHead | None = None,
+        reference: Callable[[], AbstractContextManager[Reference]] | None = None,
+        mixture: float = 1.0,
+    ) -> TokenScores:
+        """See `Engine.score`. The divergence KL(π‖reference) comes from the same chunks of logits."""
+        options: dict[str, Any] = {"temperature": temperature, "entropy": entropy}
+        if self.head.weight is None or self.head.module is not None or self._network_for(rows) is None:
+            return super().score(rows, value_head=value_head, reference=reference, mixture=mixture, **options)
+        states, apart = self.states(rows), None
+        beside = None
+        if reference is not None:
+            with reference() as other:
+                if mixture == 1.0 and other.head.weight is not None and other.head.module is None:
+                    beside = (self._operand(other.states(rows)), other.head)
+            if beside is None:
+                apart = self._divergence(rows, states, temperature, reference, mixture)
+        logp, entropies, same = head_scores(
+            self._operand(states), self.head, rows.response[rows.places], reference=beside, **options
+        )
+        apart = apart if beside is None else same
+        return TokenScores(
+            logp=spread(logp, rows.mask),
+            entropy=None if entropies is None else spread(entropies, rows.mask),
+            value=None if value_head is None else spread(value_head(states.float()).squeeze(-1), rows.mask),
+            divergence=None if apart is None else spread(apart, rows.mask),
+        )
+
+    def _operand(self, states: Tensor) -> Tensor:
+        return states.to(self.dtype)
+
+    def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
+        """See `Engine.logits`. Computed by the reference engine, whose operations are differentiable twice."""
+        return PlainEngine(self.backbone, None if self.is_scalar else self.head).logits(rows, temperature=temperature)
+
+    def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
+        """See `Engine.split`. Counts distinct prompts once and no padding."""
+        rows = batch.both() if isinstance(batch, Pairs) else batch
+        if len(rows) and self._reaches(int(rows.lengths().max())):
+            return by_shared_tokens(shares(batch), tokens)
+        return super().split(batch, tokens)
+
+    # Sampling ---------------------------------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        end_ids: Sequence[int],
+        seed: int,
+        scored_first: frozenset[str] = frozenset(),
+        rows_at_once: int | None = None,
+        on_token: OnToken | None = None,
+    ) -> Rollout:
+        """See `Engine.generate`. Rows are sampled in slots by a captured graph."""
+        more: dict[str, Any] = {"end_ids": end_ids, "seed": seed, "rows_at_once": rows_at_once}
+        if n < 1 or not prompts.tokens:
+            raise ValueError("sampling requires at least one prompt and one sample")
+        limit = sampling.max_new_tokens
+        check_room(prompts, limit, context_of(self.model), "the model has {}")
+        network = self._network(max(map(len, prompts.tokens)) + limit)
+        known = self.head.weight is not None and self.head.module is None
+        streamed = on_token is not None or sampling.stop
+        if network is None or not known or streamed:
+            return super().generate(prompts, n, sampling, on_token=on_token, **more)
+        assert self._form is not None
+        model = Model(self._form, network, self.head, self._rotary, self._steps)
+        return self._sampled(model, prompts, n, sampling, **more)
+
+    @torch.no_grad()
+    def _sampled(
+        self,
+        model: Model,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        end_ids: Sequence[int],
+        seed: int,
+        rows_at_once: int | None,
+    ) -> Rollout:
+        if self._copy is None or not self._copy.serves(model):
+            self._slots, self._copy = None, DecodingCopy(model)
+        self._copy.refresh()
+        buffer = RolloutBuffer(self.backbone, prompts, n, sampling, end_ids, seed, self.kernels)
+        unique = list(dict.fromkeys(prompts.tokens))
+        number = {prompt: index for index, prompt in enumerate(unique)}
+        rows = [Row(index, number[prompts.tokens[index // n]]) for index in range(n * len(prompts.tokens))]
+        rows.sort(key=lambda row: (row.prompt, row.number))
+        count = len(rows)
+        slots = self._slots_for(unique, count, sampling, end_ids, rows_at_once)
+        slots.uniforms[:count] = buffer.uniforms
+        for tensor, fill in ((slots.response, buffer.pad), (slots.logp, 0), (slots.length, 0), (slots.terminated, 0)):
+            tensor.fill_(fill)
+        queue = SlotQueue(slots, unique, slots.read(unique))
+        with phase("generate", count) as generating:
+            queue.fill(rows)
+            ended = 0
+            while ended < count:
+                for _ in range(STEPS):
+                    slots.run()
+                ended += queue.release(slots.active.tolist())
+                queue.fill(rows)
+                generating.advance(ended)
+        buffer.response, buffer.logp = slots.response[:count].clone(), slots.logp[:count].clone()
+        buffer.length, buffer.terminated = slots.length[:count].clone(), slots.terminated[:count].clone()
+        return buffer.rollout(prompts, n)
+
+    def _slots_for(
+        self,
+        prompts: Sequence[Sequence[int]],
+        rows: int,
+        sampling: config.Sampling,
+        end_ids: Sequence[int],
+        rows_at_once: int | None,
+    ) -> Slots:
+        """Slots that hold the prompts, of an earlier rollout if they fit. Fewer slots if memory ends."""
+        assert self._copy is not None
+        lengths = [len(prompt) for prompt in prompts]
+        most = min(rows, rows_at_once or SLOTS[-1])
+        chosen = next((count for count in SLOTS if count >= most), SLOTS[-1])
+        for count in sorted({chosen, *(fewer for fewer in SLOTS if fewer < chosen)}, reverse=True):
+            sizes = SlotSizes(
+                count,
+                sampling.max_new_tokens,
+                _rounded(sum(lengths), 1024),
+                _rounded(max(lengths), 128),
+                _rounded(rows, 16),
+            )
+            last = self._slots
+            if last and last.sizes.hold(sizes) and last.sampling == sampling and last.ends == tuple(end_ids):
+                return last
+            self._slots = None
+            try:
+                self._slots = Slots(self._copy.model, sizes, sampling, end_ids)
+                return self._slots
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                _log.warning("Sampling in %d slots at once exceeds the memory of the GPU; trying fewer.", count)
+        raise TutelageError(
+            f"Sampling needs keys and values of {sum(lengths)} prompt tokens and of {SLOTS[0]} completions of "
+            f"{sampling.max_new_tokens} tokens, which exceed the memory of the GPU. Use fewer prompts at once or a "
+            "smaller --sampling.max-new-tokens."
+        )
+
+    # The model --------------------------------------------------------------------------------------------------------
+
+    def _network_for(self, rows: Rows) -> Network | None:
+        return self._network(int(rows.lengths().max()) if len(rows) else 0)
+
+    def _network(self, longest: int) -> Network | None:
+        """The tensors of the model with its adapter; None if the reference engine must compute rows of that length."""
+        if not self._reaches(longest):
+            return None
+        with suppress(UnsupportedModel):
+            network = network_of(self.model)
+            # without gradients as tensors: a compiled step is another graph for parameters
+            return network if torch.is_grad_enabled() else with_tensors(network, (x.detach() for x in tensors(network)))
+        return None
+
+    def _reaches(self, longest: int) -> bool:
+        if self._reach < 0:
+            self._reach = self._try()
+        return longest <= self._reach
+
+    def _try(self) -> float:
+        """The longest row for which the engine agrees with the model; 0 if it does not."""
+        try:
+            self._form = self._agreeing_form()
+            return attention_window(self.model)
+        except UnsupportedModel as error:
+            reason = f"{type(inner(self.model)).__name__} is not computed by the gpu engine, since {error}"
+        if self._insist:
+            raise TutelageError(f"{reason}. Use --engine plain.")
+        _log.warning("%s; the reference engine computes it.", reason)
+        return 0
+
+    @torch.no_grad()
+    def _agreeing_form(self) -> Form:
+        """The form whose eager states agree with those of the model on two short sequences."""
+        vocabulary = int(inner(self.model).config.get_text_config().vocab_size)
+        tokens = (torch.arange(1, 17, device=self.device) * 7) % vocabulary
+        mask = torch.ones(1, 16, dtype=torch.bool, device=self.device)
+        network = network_of(self.model)
+        kind = next(self.model.parameters()).dtype
+        exact = torch.float32 if kind == torch.float32 else self.dtype
+        with torch.autocast(self.device.type, dtype=self.dtype, enabled=exact != torch.float32):
+            expected = run_trunk(self.model, tokens[None], mask)[0].float()
+        zeros = torch.zeros_like(tokens)
+        attention = Spans.padded(zeros, zeros)
+        extra = len(attention.sequence) - len(tokens)
+        errors = []
+        for offset in (0.0, 1.0):
+            form = form_of(self.model, exact, offset=offset)
+            angles = self._rotary(pad(torch.arange(len(tokens), device=self.device), (0, extra)))
+            states = forward(
+                form,
+                network,
+                pad(tokens, (0, extra)),
+                *angles,
+                attention.attention(form.scaling, form.width),
+                self._steps,
+            )[: len(tokens)]
+            errors.append(float((states - expected).abs().max() / expected.abs().max()))
+            if errors[-1] <= TOLERANCE[exact]:
+                return form_of(self.model, self.dtype, offset=offset)
+        raise UnsupportedModel(f"its states differ by {min(errors):.2g} of the largest")
+
+
+@cache
+def _compiled_steps() -> Steps:
+    """The steps of a layer, compiled once per process for any number of tokens."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, GRAPHS)
+    return Steps(_of_any_length(torch.compile(attention_inputs)), _of_any_length(torch.compile(layer_output)))
+
+
+def _of_any_length(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step whose graph takes any number of tokens: the first dimension of all tensors after the layer."""
+
+    def run(form: Form, layer: Any, *tensors: Tensor) -> Any:
+        for x in tensors:
+            torch._dynamo.maybe_mark_dynamic(x, 0)
+        return step(form, layer, *tensors)
+
+    return run
+
+
+def round_frozen_matrices(backbone: Backbone) -> None:
+    """Store frozen matrices in the dtype of the arithmetic, which rounds them anyway. Trained weights, norms and biases
+    remain float32."""
+    for weight in backbone.model.parameters():
+        if not weight.requires_grad and weight.dim() == 2 and weight.dtype == torch.float32:
+            weight.data = weight.data.to(backbone.dtype)
+
+
+def _rounded(number: int, unit: int) -> int:
+    """The smallest power of two times `unit` that is at least `number`."""
+    while unit < number:
+        unit *= 2
+    return unit

@@ -1,0 +1,297 @@
+"""Sampling of completions in a fixed number of slots, each step of which is one captured graph.
+
+A slot holds one row of the rollout: it begins by reading the last token of its prompt, samples one token a step, and
+takes the next row once its row has ended. Keys and values of a prompt exist once for all slots that continue it (see
+`slot_attention`). A step reads and writes device tensors of fixed shapes only, so that it is captured once and
+replayed; the CPU looks at the slots every `STEPS` steps. The uniform number of a row and a token comes from a table: a
+row depends neither on other slots nor on when it began, and its rounding depends on the number of slots alone.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import linear
+
+from tutelage.base import config
+from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, write_own
+from tutelage.engines.gpu.span_attention import Spans
+from tutelage.engines.gpu.transformer import Form, Network, Steps, embedded, forward, tensors, with_tensors
+from tutelage.engines.logprobs import Head
+from tutelage.engines.token_sampling import draw
+
+STEPS = 8
+"""Steps between two looks at the slots."""
+READ_AT_ONCE = 32_768
+"""Prompt tokens of a forward pass."""
+MEMBERS = 16
+"""Slots of a group, for which the keys of a prompt are read once."""
+Rotary = Callable[[Int[Tensor, " N"]], tuple[Float[Tensor, "N w"], Float[Tensor, "N w"]]]
+"""Cosines and sines of positions."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A transformer and its head as tensors."""
+
+    form: Form
+    network: Network
+    head: Head
+    rotary: Rotary
+    steps: Steps
+
+    def logits(self, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
+        """float32 logits, whose products have operands in the dtype of the form and sums that are not rounded."""
+        states, weight, bias = states.to(self.form.dtype), self.head.weight, self.head.bias
+        assert weight is not None
+        if states.is_cuda and states.dtype != torch.float32:
+            raw = torch.mm(states, weight.t(), out_dtype=torch.float32)
+        else:
+            raw = linear(states.float(), weight.float())
+        raw = (raw if bias is None else raw + bias) * self.head.scale
+        return raw if self.head.softcap is None else torch.tanh(raw / self.head.softcap) * self.head.softcap
+
+
+class DecodingCopy:
+    """The tensors of a model in the dtype of its products, at addresses that do not change.
+
+    Tensors that have the dtype already are not copied; `refresh` copies the others again.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.source = model
+        dtype, matrices = model.form.dtype, {}
+        for x in self._tensors():
+            if x.dim() == 2 and x.dtype != dtype and id(x) not in matrices:
+                matrices[id(x)] = torch.empty_like(x, dtype=dtype, requires_grad=False)
+        self._pairs = [(matrices[id(x)], x) for x in {id(x): x for x in self._tensors() if id(x) in matrices}.values()]
+        own = [matrices.get(id(x), x.detach()) for x in self._tensors()]
+        weight = own.pop() if model.head.weight is not None else None
+        head = Head(weight, model.head.bias, model.head.scale, model.head.softcap)
+        self.model = Model(model.form, with_tensors(model.network, iter(own)), head, model.rotary, model.steps)
+        self.addresses = self._addresses(model)
+
+    def _tensors(self) -> list[Tensor]:
+        weight = self.source.head.weight
+        return [*tensors(self.source.network), *([] if weight is None else [weight])]
+
+    @staticmethod
+    def _addresses(model: Model) -> list[int]:
+        return [x.data_ptr() for x in tensors(model.network)]
+
+    def serves(self, model: Model) -> bool:
+        """Whether `model` has the tensors of this copy, perhaps with other values."""
+        return model.form == self.source.form and self._addresses(model) == self.addresses
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copy the current values of the weights."""
+        if self._pairs:
+            torch._foreach_copy_([own for own, _ in self._pairs], [source for _, source in self._pairs])
+
+
+@dataclass(frozen=True)
+class SlotSizes:
+    """Sizes of the tensors of a step."""
+
+    slots: int
+    limit: int
+    """Maximum tokens of a completion."""
+    prompt_tokens: int
+    """Tokens of all prompts."""
+    longest: int
+    """Tokens of the longest prompt."""
+    rows: int
+
+    def hold(self, other: "SlotSizes") -> bool:
+        """Whether tensors of these sizes serve another rollout without a longer prompt table than twice its own."""
+        same = (self.slots, self.limit) == (other.slots, other.limit)
+        fits = self.prompt_tokens >= other.prompt_tokens and self.rows >= other.rows
+        return same and fits and other.longest <= self.longest <= 2 * other.longest
+
+
+class Slots:
+    """The tensors of a step, and the step. One more row than the rollout's receives what unused slots write."""
+
+    def __init__(self, model: Model, sizes: SlotSizes, sampling: config.Sampling, end_ids: Sequence[int]) -> None:
+        self.model, self.sizes, self.sampling = model, sizes, sampling
+        form, device = model.form, model.network.embedding.device
+        self.device = device
+        first = model.network.layers[0]
+        kv_heads, heads = (len(each.weight) // form.width for each in (first.key, first.query))
+        layers, count = len(model.network.layers), sizes.slots
+
+        def keys(*shape: int) -> Tensor:
+            return torch.zeros(layers, *shape, kv_heads, form.width, device=device, dtype=form.dtype)
+
+        def numbers(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(*shape, device=device, dtype=dtype)
+
+        self.prompt_key, self.prompt_value = keys(sizes.prompt_tokens), keys(sizes.prompt_tokens)
+        self.own_key, self.own_value = keys(count, sizes.limit), keys(count, sizes.limit)
+        int32 = torch.int32
+        self.indices = SlotIndices(
+            numbers(count, dtype=int32),
+            numbers(count, dtype=int32),
+            numbers(count, MEMBERS, dtype=int32) - 1,
+            numbers(count, dtype=int32),
+        )
+        self.attention = DecodeAttention(
+            count, heads, kv_heads, form.width, sizes.longest, sizes.limit, device, form.dtype
+        )
+        self.cos, self.sin = model.rotary(torch.arange(sizes.longest + sizes.limit, device=device))
+        self.ends = tuple(end_ids)
+        self.end_ids = torch.tensor(self.ends, dtype=torch.long, device=device)
+        self.token, self.position, self.row = numbers(count), numbers(count), numbers(count) + sizes.rows
+        self.active = numbers(count, dtype=torch.bool)
+        places = (sizes.rows + 1, sizes.limit)
+        self.uniforms = torch.zeros(places, device=device, dtype=torch.float64)
+        self.response = numbers(*places)
+        self.logp = torch.zeros(places, device=device)
+        self.length = numbers(sizes.rows + 1)
+        self.terminated = numbers(sizes.rows + 1, dtype=torch.bool)
+        self.run = self._captured() if device.type == "cuda" else self.step
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Sample one token in each active slot."""
+        form, network, steps = self.model.form, self.model.network, self.model.steps
+        length = self.indices.length
+        length += self.active
+        x = embedded(form, network, self.token)
+        cos, sin = self.cos[self.position], self.sin[self.position]
+        for number, layer in enumerate(network.layers):
+            query, key, value = steps.inputs(form, layer, x, cos, sin)
+            own_key, own_value = self.own_key[number], self.own_value[number]
+            write_own(own_key, own_value, key, value, length)
+            prompts = self.prompt_key[number], self.prompt_value[number]
+            attended = self.attention(query, *prompts, own_key, own_value, self.indices, form.scaling)
+            x = steps.output(form, layer, x, attended)
+        logits = self.model.logits(form.norm(x, network.norm))
+        place = (length.long() - 1).clamp(min=0)
+        row = torch.where(self.active, self.row, self.sizes.rows)
+        token, logp = draw(logits, self.sampling, self.uniforms[row, place], fixed_shape=True)
+        self.response[row, place] = token
+        self.logp[row, place] = logp
+        self.length[row] = place + 1
+        ended = (token[:, None] == self.end_ids).any(-1)
+        self.terminated[row] = ended
+        self.token.copy_(token)
+        self.position += self.active
+        self.active &= ~ended & (place + 1 < self.sizes.limit)
+
+    def _captured(self) -> Callable[[], None]:
+        """The step as a replay of its graph. Compiles what is compiled on first use; no slot is active meanwhile."""
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self.step()
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        return graph.replay
+
+    @torch.no_grad()
+    def read(self, prompts: Sequence[Sequence[int]]) -> list[int]:
+        """Read prompts, whose keys and values replace those of earlier ones. Returns where each begins."""
+        starts, parts, at = [], [[]], 0
+        for number, prompt in enumerate(prompts):
+            starts.append(at)
+            at += len(prompt)
+            if parts[-1] and at - starts[parts[-1][0]] > READ_AT_ONCE:
+                parts.append([])
+            parts[-1].append(number)
+        for part in parts:
+            self._read([prompts[number] for number in part], starts[part[0]])
+        return starts
+
+    def _read(self, prompts: Sequence[Sequence[int]], start: int) -> None:
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        number = torch.arange(len(prompts)).repeat_interleave(lengths)
+        position = torch.cat([torch.arange(length) for length in lengths.tolist()]).to(self.device)
+        tokens = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
+        spans = Spans.padded(*(number.to(self.device),) * 2)
+        extra = len(spans.sequence) - len(tokens)
+        tokens, position = (torch.nn.functional.pad(x, (0, extra)) for x in (tokens, position))
+        attend, span = (
+            spans.attention(self.model.form.scaling, self.model.form.width),
+            slice(start, start + int(lengths.sum())),
+        )
+
+        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            self.prompt_key[layer, span] = key[: span.stop - start]
+            self.prompt_value[layer, span] = value[: span.stop - start]
+            return attend(layer, query, key, value)
+
+        cos, sin = self.model.rotary(position)
+        forward(self.model.form, self.model.network, tokens, cos, sin, attention, self.model.steps)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a rollout to be sampled: its number, and the number of its prompt among the prompts that were read."""
+
+    number: int
+    prompt: int
+
+
+class SlotQueue:
+    """Assignment of rows to slots, on the CPU."""
+
+    def __init__(self, slots: Slots, prompts: Sequence[Sequence[int]], starts: Sequence[int]) -> None:
+        self.slots, self.prompts, self.starts = slots, prompts, starts
+        self.held: list[Row | None] = [None] * slots.sizes.slots
+
+    def fill(self, rows: list[Row]) -> None:
+        """Give rows from the front of `rows` to unused slots."""
+        changed = []
+        for slot, held in enumerate(self.held):
+            if held is None and rows:
+                self.held[slot] = rows.pop(0)
+                changed.append(slot)
+        if changed:
+            self._write(changed)
+
+    def release(self, active: Sequence[bool]) -> int:
+        """Free the slots whose rows have ended. Returns their number."""
+        ended = [slot for slot, held in enumerate(self.held) if held is not None and not active[slot]]
+        for slot in ended:
+            self.held[slot] = None
+        return len(ended)
+
+    def _write(self, changed: Sequence[int]) -> None:
+        slots, device = self.slots, self.slots.device
+        rows = [row for slot in changed if (row := self.held[slot]) is not None]
+        prompts = [self.prompts[row.prompt] for row in rows]
+        at = torch.tensor(changed, device=device)
+        slots.token[at] = torch.tensor([prompt[-1] for prompt in prompts], device=device)
+        slots.position[at] = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
+        slots.row[at] = torch.tensor([row.number for row in rows], device=device)
+        slots.indices.length[at] = 0
+        slots.active[at] = True
+        self._write_groups()
+
+    def _write_groups(self) -> None:
+        """Groups of up to `MEMBERS` slots with the same prompt. The prompt's last token is each slot's own."""
+        members: dict[int, list[int]] = {}
+        for slot, held in enumerate(self.held):
+            if held is not None:
+                members.setdefault(held.prompt, []).append(slot)
+        groups = [
+            (prompt, own[first : first + MEMBERS])
+            for prompt, own in members.items()
+            for first in range(0, len(own), MEMBERS)
+        ]
+        unused = self.slots.sizes.slots - len(groups)
+        starts = [self.starts[prompt] for prompt, _ in groups] + [0] * unused
+        lengths = [len(self.prompts[prompt]) - 1 for prompt, _ in groups] + [0] * unused
+        table = [own + [-1] * (MEMBERS - len(own)) for _, own in groups] + [[-1] * MEMBERS] * unused
+        indices = self.slots.indices
+        for tensor, values in zip(indices[:3], (starts, lengths, table), strict=True):
+            tensor.copy_(torch.tensor(values, dtype=torch.int32))
