@@ -1,6 +1,7 @@
 """`python -m bench [JOB ...]`: run jobs side by side, then write the table of everything measured so far.
 
-`python -m bench plan [JOB ...]` measures our side alone beside its plans, see `bench.planned`.
+`python -m bench plan [JOB ...]` measures our side alone beside its plans, see `bench.planned`. `python -m bench gpu`
+measures one GPU, see `bench.gpu.run`.
 """
 
 import argparse
@@ -25,6 +26,11 @@ from bench.table import write_table
 
 def main() -> None:
     """Measure the jobs that were asked for."""
+    if sys.argv[1:2] == ["gpu"]:
+        from bench.gpu.run import main as measure_gpu
+
+        measure_gpu(sys.argv[2:])
+        return
     asked = _arguments()
     world = world_of(asked.data)
     if asked.jobs[:1] == ["plan"]:

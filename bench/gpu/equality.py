@@ -1,0 +1,126 @@
+"""An engine on the card against the engine plain on the CPU in float32: small models of five families, full and LoRA.
+
+Rows are in float32 without TF32 (log-probabilities, entropy, gradients, sampled tokens) and in bf16 (the same errors,
+and the sampler against the trainer: first ratios and the divergence per token).
+"""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.gpu.random_models import FAMILIES, adapted, family_settings, policy, random_ids, random_model
+from tutelage.base import config
+from tutelage.core.batch import Rollout, Rows
+from tutelage.engines.interface import PromptTokens
+from tutelage.models.policy import Policy
+
+RANK = 4
+PROMPTS, SAMPLES = (5, 17, 40), 4
+NEAR = 0.02
+"""Distance from 1 within which a first ratio of bf16 is counted."""
+
+
+def measure(device: str, tiny: bool, subject: str) -> dict[str, float]:
+    """The largest errors over all families, and each family's own under `<family>.<full|lora>.`."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    told: dict[str, float] = {}
+    cases: list[dict[str, float]] = []
+    for family in FAMILIES:
+        for rank in (0, RANK):
+            case = _case(family, rank, device, tiny, subject)
+            cases.append(case)
+            told |= {f"{family}.{'lora' if rank else 'full'}.{name}": value for name, value in case.items()}
+    smallest = ("float32_equal_tokens", "bf16_ratios_near_1")
+    return {name: (min if name in smallest else max)(case[name] for case in cases) for name in cases[0]} | told
+
+
+def _case(family: str, rank: int, device: str, tiny: bool, subject: str) -> dict[str, float]:
+    """The errors of one model, full or with an adapter."""
+    model = random_model(family_settings(family, tiny), "cpu", torch.float32)
+    if rank:
+        model = adapted(model, rank)
+        _move_adapter(model)
+    expected = policy(copy.deepcopy(model), "plain", torch.float32, ends=True)
+    prompts = _prompts(expected.vocabulary)
+    sampling = config.Sampling(max_new_tokens=8 if tiny else 32)
+    rollout = expected.generate(prompts, SAMPLES, sampling, seed=3)
+    reference = _scores(expected, rollout)
+    told: dict[str, float] = {}
+    for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+        own = policy(_placed(model, device, dtype if subject != "plain" else torch.float32), subject, dtype, ends=True)
+        logp, entropy, gradients = _scores(own, rollout.to(device))
+        told[f"{name}_logp"] = float((logp - reference[0]).abs().max())
+        told[f"{name}_entropy"] = float((entropy - reference[1]).abs().max())
+        told[f"{name}_gradient"] = _relative(gradients, reference[2])
+        sampled = own.generate(prompts, SAMPLES, sampling, seed=3)
+        if dtype == torch.float32:
+            told["float32_equal_tokens"] = _equal_tokens(sampled, rollout)
+        else:
+            told |= _off_policy(own, sampled)
+    return told
+
+
+def _prompts(vocabulary: int) -> PromptTokens:
+    tokens = tuple(tuple(random_ids(vocabulary, length, seed=length).tolist()) for length in PROMPTS)
+    return PromptTokens(tokens, tuple(f"p{length}" for length in PROMPTS))
+
+
+def _placed(model: Any, device: str, frozen: torch.dtype) -> Any:
+    """A copy on the device; frozen weights get a dtype. The engine plain keeps them in float32."""
+    copied = copy.deepcopy(model).to(device)
+    for parameter in copied.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(frozen)
+    return copied
+
+
+@torch.no_grad()
+def _move_adapter(model: Any) -> None:
+    """Give an adapter an effect: new ones have none."""
+    numbers = torch.Generator().manual_seed(7)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.copy_(0.05 * torch.randn(parameter.shape, generator=numbers))
+
+
+def _scores(own: Policy, rows: Rows) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Log-probabilities, entropies and the gradient of their mean, in float32 on the CPU."""
+    scores = own.scores(rows, entropy=True)
+    assert scores.entropy is not None
+    count = rows.mask.sum()
+    own.backward(-(scores.logp.sum() + 0.1 * scores.entropy.sum()) / count)
+    gradients = [
+        p.grad.detach().float().cpu() if p.grad is not None else torch.zeros(p.shape) for p in own.parameters()
+    ]
+    for parameter in own.parameters():
+        parameter.grad = None
+    return scores.logp.detach().float().cpu(), scores.entropy.detach().float().cpu(), gradients
+
+
+def _relative(own: list[Tensor], expected: list[Tensor]) -> float:
+    """‖g − g₀‖ / ‖g₀‖ over all parameters."""
+    apart = sum(float((a - b).double().square().sum()) for a, b in zip(own, expected, strict=True))
+    whole = sum(float(b.double().square().sum()) for b in expected)
+    return float((apart / whole) ** 0.5)
+
+
+def _equal_tokens(own: Rollout, expected: Rollout) -> float:
+    """Share of rows whose tokens are all the same."""
+    a, b = own.to("cpu"), expected.to("cpu")
+    same = [x[m].tolist() == y[n].tolist() for x, m, y, n in zip(a.response, a.mask, b.response, b.mask, strict=True)]
+    return sum(same) / len(same)
+
+
+@torch.no_grad()
+def _off_policy(own: Policy, rollout: Rollout) -> dict[str, float]:
+    """Trainer against sampler on the sampler's rows, r = π_trainer / π_sampler: the mean of r − 1 − log r, and r."""
+    apart = (own.scores(rollout).logp - rollout.logp)[rollout.mask].double()
+    ratio = apart.exp()
+    return {
+        "bf16_kl": float((ratio - 1 - apart).mean().clamp(min=0.0)),
+        "bf16_ratios_near_1": float(((ratio - 1).abs() <= NEAR).double().mean()),
+        "bf16_largest_ratio": float(torch.maximum(ratio, 1 / ratio).max()),
+    }

@@ -1,0 +1,163 @@
+"""Parts of the measurement on a GPU, in the order of their worth, and the subjects that each compares."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, get_args
+
+from bench.gpu import card, decoding_rates, equality, policy_step, updates
+from tutelage.base import config
+
+Figures = Mapping[str, Any]
+ENGINES = ("plain", "gpu")
+
+
+@dataclass(frozen=True)
+class Part:
+    """`measure(device, tiny, subject)` gives figures, among them those of `columns`, which the table shows. A process
+    that takes more than `limit` seconds is ended."""
+
+    name: str
+    about: str
+    subjects: tuple[str, ...]
+    columns: tuple[str, ...]
+    measure: Callable[[str, bool, str], Figures]
+    limit: int = 60
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A part with one subject: one process, one line."""
+
+    part: Part
+    subject: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The name of the line."""
+        return self.part.name, self.subject
+
+
+def _kernel(module: str, device: str, tiny: bool, subject: str) -> Figures:
+    """The figures of a module that measures one kernel by `measure`."""
+    from importlib import import_module
+
+    measure = import_module(module).measure
+    if module.endswith("attention"):
+        return flat(measure(device))
+    rows, vocabulary, width = (32, 256, 16) if tiny else (16_384, 248_320, 2_048)
+    return flat(measure(rows, vocabulary, width, device))
+
+
+def flat(figures: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested figures under names with dots."""
+    told: dict[str, Any] = {}
+    for name, value in figures.items():
+        told |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return told
+
+
+_DECODING = tuple(
+    f"{load}_{name}"
+    for load in ("shared", "distinct")
+    for name in ("decoding", "end_to_end", "share_of_floor", "step_ms", "peak_gib")
+)
+_ERRORS = ("logp", "entropy", "gradient")
+_STEP = ("first_seconds", "step_seconds", "peak_gib")
+_DECODERS = (*ENGINES, "continuous", "generate")
+
+
+def _decoding(model: str, limit: int) -> Part:
+    about = f"Decoding, {model}, bf16, 64 rows, prompts of 512 tokens, completions of 256"
+    return Part(f"decoding-{model}", about, _DECODERS, _DECODING, partial(decoding_rates.measure, model), limit)
+
+
+PARTS = (
+    Part("card", "The card", ("card",), ("copy_tb_s", "bf16_tflop_s", "float32_tflop_s"), card.measure),
+    Part(
+        "equality",
+        "Largest differences from plain on a CPU in float32, five families, full and LoRA",
+        ENGINES,
+        (
+            *(f"float32_{name}" for name in _ERRORS),
+            "float32_equal_tokens",
+            *(f"bf16_{name}" for name in _ERRORS),
+            *("bf16_kl", "bf16_ratios_near_1", "bf16_largest_ratio"),
+        ),
+        equality.measure,
+        limit=90,
+    ),
+    _decoding("Qwen3-0.6B", limit=90),
+    Part(
+        "head",
+        "Head loss, 16,384 × 248,320 × 2,048, bf16, forwards and backwards",
+        ("kernels",),
+        (),
+        partial(_kernel, "bench.gpu_head"),
+    ),
+    Part("attention", "Attention of packed rows", ("kernels",), (), partial(_kernel, "bench.gpu_attention")),
+    Part(
+        "sft",
+        "SFT, Qwen3-0.6B, full, one document of 8,192 tokens",
+        ENGINES,
+        ("tokens_per_second", "mfu", *_STEP),
+        updates.sft,
+    ),
+    Part(
+        "grpo",
+        "GRPO, Qwen3-0.6B, full, 8 prompts of 512 tokens × 8 completions of 256",
+        ENGINES,
+        ("generate_seconds", "score_seconds", "update_seconds", "step_seconds", "peak_gib"),
+        policy_step.measure,
+        limit=90,
+    ),
+    Part(
+        "grpo-trl",
+        "GRPOTrainer, the same sizes",
+        ("trl-continuous", "trl"),
+        ("first_seconds", "step_seconds", "mean_length", "peak_gib"),
+        policy_step.trl,
+        limit=100,
+    ),
+    Part(
+        "lora",
+        "LoRA of rank 16, Qwen3-4B, one document of 16,384 tokens",
+        ENGINES,
+        ("tokens_per_second", "mfu", "mfu_frozen", *_STEP),
+        updates.lora,
+        limit=90,
+    ),
+    _decoding("Qwen3-4B", limit=100),
+    Part(
+        "dpo",
+        "DPO, Qwen2.5-0.5B, full, 8 pairs of completions of 512 tokens to prompts of 512",
+        ENGINES,
+        ("reference_seconds", *_STEP),
+        updates.preferences,
+    ),
+)
+
+
+def units(names: tuple[str, ...] = (), engines: tuple[str, ...] = ENGINES) -> list[Unit]:
+    """The parts whose names begin with one of `names` (all without), with their subjects in order of worth."""
+    unknown = [name for name in names if not any(part.name.startswith(name) for part in PARTS)]
+    if unknown:
+        raise ValueError(f"No part is called {unknown[0]!r}; there are {', '.join(part.name for part in PARTS)}.")
+    return [
+        Unit(part, subject)
+        for part in PARTS
+        for subject in part.subjects
+        if (not names or part.name.startswith(names)) and (subject not in ENGINES or subject in engines)
+    ]
+
+
+def obstacle(unit: Unit) -> str:
+    """Why a unit cannot be measured with this version of the package; empty if it can."""
+    if unit.subject in ENGINES and unit.subject not in get_args(config.EngineName):
+        return f"there is no engine {unit.subject} yet"
+    if unit.subject == "kernels" and find_spec(f"bench.gpu_{unit.part.name}") is None:
+        return f"there is no bench/gpu_{unit.part.name}.py yet"
+    if unit.subject.startswith("trl") and (find_spec("trl") is None or find_spec("datasets") is None):
+        return "TRL is not installed (see bench/gpu.txt)"
+    return ""
