@@ -4,7 +4,7 @@ bytes of step t = weights + keys and values of (distinct prompts · prompt + row
 floor = rows / mean over t of (bytes of step t / copy rate)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,8 @@ from tutelage.engines.interface import PromptTokens
 STEPS = {"plain": 33, "generate": 65, "continuous": 256, "gpu": 256}
 """Tokens that a subject decodes; the time of 256 is extrapolated from fewer by the time of a step."""
 LIMIT = 256
+TINY_CACHE = {"num_blocks": 64, "max_batch_tokens": 64, "block_size": 32}
+"""Settings of continuous batching for a rehearsal: by itself it takes most of the memory."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def measure(name: str, device: str, tiny: bool, subject: str) -> dict[str, float
     told: dict[str, float] = {"steps": float(steps), "copy_tb_s": rate / 1e12}
     for label, load in _loads(tiny).items():
         prompts = random_prompts(settings.vocab_size, load.prompts, load.length)
-        work = _work(model, subject, prompts, load)
+        work = _work(model, subject, prompts, load, TINY_CACHE if tiny else {})
         forget_peak(device)
         own = _rates(work, load.rows, steps, limit, device, runs=1 if subject in ("plain", "generate") else 3)
         own["floor"] = floor(model, load, limit, rate)
@@ -88,12 +90,14 @@ def _rates(
     }
 
 
-def _work(model: Any, subject: str, prompts: PromptTokens, load: Load) -> Callable[[int], object]:
+def _work(
+    model: Any, subject: str, prompts: PromptTokens, load: Load, cache: Mapping[str, int]
+) -> Callable[[int], object]:
     """The function that decodes a number of tokens for each row."""
     if subject == "generate":
         return partial(_generate, model, prompts, load)
     if subject == "continuous":
-        return partial(_generate_continuously, model, prompts, load)
+        return partial(_generate_continuously, model, prompts, load, cache)
     own = policy(model, subject)
 
     def decode(tokens: int) -> object:
@@ -115,10 +119,20 @@ def _generate(model: Any, prompts: PromptTokens, load: Load, tokens: int) -> Non
     assert made.shape == (load.rows, load.length + tokens)
 
 
-def _generate_continuously(model: Any, prompts: PromptTokens, load: Load, tokens: int) -> None:
-    """Continuous batching of transformers; each row is a request."""
+def _generate_continuously(
+    model: Any, prompts: PromptTokens, load: Load, cache: Mapping[str, int], tokens: int
+) -> None:
+    """Continuous batching of transformers; each row is a request. Its manager, with its graphs, stays."""
+    from transformers import ContinuousBatchingConfig
+
     inputs = [list(each) for each in prompts.tokens for _ in range(load.samples)]
-    made = model.generate_batch(inputs, generation_config=_sampling(tokens), progress_bar=False)
+    made = model.generate_batch(
+        inputs,
+        generation_config=_sampling(tokens),
+        continuous_batching_config=ContinuousBatchingConfig(**cache),
+        progress_bar=False,
+        persistent_manager=True,
+    )
     written = [len(output.generated_tokens) for output in made.values()]
     if written != [tokens] * load.rows:
         errors = {output.error for output in made.values()}

@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from bench.gpu.decoding_rates import TINY_CACHE
 from bench.gpu.random_models import SPECIAL, policy, random_model, random_prompts, settings_of, words
 from bench.gpu.stopwatch import forget_peak, peak_gib, synchronise
 from bench.gpu.updates import learner_of
@@ -114,6 +115,7 @@ def trl(device: str, tiny: bool, subject: str) -> dict[str, float]:
             temperature=1.0,
             learning_rate=1e-5,
             use_transformers_continuous_batching=subject == "trl-continuous",
+            transformers_continuous_batching_config=dict(TINY_CACHE) if tiny else None,
         )
         trainer = GRPOTrainer(
             model=model,

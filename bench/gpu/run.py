@@ -1,32 +1,27 @@
 """`python -m bench gpu`: measure the parts on this machine's GPU, each with each subject in a process of its own.
 
-A finished unit is a line of `gpu.jsonl`, written at once; a second call measures what is missing or failed. The parent
-imports the libraries once and never touches the device: its children are forks.
+A finished unit is a line of `gpu.jsonl`, written at once; a second call measures what is missing or failed.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.metadata import version
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.gpu import lines
 from bench.gpu.parts import ENGINES, PARTS, Unit, obstacle, units
-from bench.machine import name_of
-from bench.processes import KEPT, revision
+from bench.processes import KEPT, ROOT, revision
 
 LEAST = 15
 """Seconds that must be left for another unit to be started."""
-Work = Callable[[Unit, str, bool, float], dict[str, Any]]
-"""(unit, device, tiny, seconds) ↦ the figures or the error, and the name of the card."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -42,7 +37,11 @@ def main(words: Sequence[str]) -> None:
     except ValueError as error:
         sys.exit(str(error))
     device = asked.device or ("cpu" if asked.tiny else "cuda")
-    measure(chosen, out / "gpu.jsonl", device, asked.tiny, 60 * asked.minutes)
+    processes = Processes(out, device, asked.tiny)
+    try:
+        measure(chosen, out / "gpu.jsonl", asked.tiny, 60 * asked.minutes, processes)
+    finally:
+        processes.close()
     columns = {part.name: (part.about, part.columns) for part in PARTS}
     text = lines.markdown(lines.read(out / "gpu.jsonl"), columns)
     (out / "gpu.md").write_text(text)
@@ -64,31 +63,51 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(list(words))
 
 
-def measure(
-    chosen: Sequence[Unit], file: Path, device: str, tiny: bool, seconds: float, work: Work | None = None
-) -> None:
+class Work(Protocol):
+    """Where units are measured."""
+
+    def start(self, unit: Unit) -> None:
+        """Prepare a unit; called while the one before it is measured."""
+
+    def finish(self, unit: Unit, seconds: float) -> dict[str, Any]:
+        """Measure a started unit: its figures or its error, and the name of the card."""
+
+
+def measure(chosen: Sequence[Unit], file: Path, tiny: bool, seconds: float, work: Work) -> None:
     """Measure units until the time is over, except those of which `file` has figures."""
     deadline = time.monotonic() + seconds
+    open_units = list(_open(chosen, file))
+    for unit in open_units[:1]:
+        work.start(unit)
+    for unit, after in zip(open_units, [*open_units[1:], None], strict=True):
+        left = deadline - time.monotonic()
+        if left < LEAST:
+            print(f"{' '.join(unit.key)}: left out, {max(left, 0):.0f} s are left", flush=True)
+            continue
+        if after is not None:
+            work.start(after)
+        line = _line(unit, tiny, min(left, unit.part.limit), work)
+        lines.append(file, line)
+        print(json.dumps(line), flush=True)
+
+
+def _open(chosen: Sequence[Unit], file: Path) -> Iterator[Unit]:
+    """The units that can be measured and of which there are no figures."""
     done = {(line["part"], line["subject"]) for line in lines.read(file) if "figures" in line}
     for unit in chosen:
         name = " ".join(unit.key)
-        left = deadline - time.monotonic()
         if unit.key in done:
             print(f"{name}: measured before", flush=True)
         elif reason := obstacle(unit):
             print(f"{name}: left out, {reason}", flush=True)
-        elif left < LEAST:
-            print(f"{name}: left out, {max(left, 0):.0f} s are left", flush=True)
         else:
-            line = _line(unit, device, tiny, min(left, unit.part.limit), work or forked)
-            lines.append(file, line)
-            print(json.dumps(line), flush=True)
+            yield unit
 
 
-def _line(unit: Unit, device: str, tiny: bool, limit: float, work: Work) -> dict[str, Any]:
+def _line(unit: Unit, tiny: bool, limit: float, work: Work) -> dict[str, Any]:
     started = time.monotonic()
+    told = work.finish(unit, limit)
     part, subject = unit.key
-    told = work(unit, device, tiny, limit)
     return {
         "part": part,
         "subject": subject,
@@ -100,50 +119,52 @@ def _line(unit: Unit, device: str, tiny: bool, limit: float, work: Work) -> dict
     }
 
 
-def here(unit: Unit, device: str, tiny: bool, seconds: float) -> dict[str, Any]:
-    """A unit in this process, without a limit of time."""
-    told: dict[str, Any] = {"card": name_of(device)}
-    try:
-        return told | {"figures": dict(unit.part.measure(device, tiny, unit.subject))}
-    except Exception:
-        return told | {"error": "\n".join(traceback.format_exc().strip().splitlines()[-6:])}
+class Processes:
+    """A process for each unit. It imports the libraries while the unit before it is measured, then waits for a line of
+    input before it touches the device; when its time is over it is ended with all its children."""
+
+    def __init__(self, out: Path, device: str, tiny: bool) -> None:
+        self._out, self._device, self._tiny = out, device, tiny
+        self._started: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+        (out / "logs").mkdir(parents=True, exist_ok=True)
+
+    def start(self, unit: Unit) -> None:
+        """See `Work.start`."""
+        log = self._file(unit, "log")
+        command = [sys.executable, "-m", "bench.gpu.side", *unit.key, self._device, str(self._file(unit, "json"))]
+        with log.open("wb") as into:
+            self._started[unit.key] = subprocess.Popen(
+                [*command, *(["tiny"] if self._tiny else [])],
+                cwd=ROOT, stdin=subprocess.PIPE, stdout=into, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def finish(self, unit: Unit, seconds: float) -> dict[str, Any]:
+        """See `Work.finish`."""
+        process, file = self._started.pop(unit.key), self._file(unit, "json")
+        file.unlink(missing_ok=True)
+        failure = ""
+        try:
+            process.communicate(b"start\n", timeout=seconds)
+        except subprocess.TimeoutExpired:
+            failure = f"took more than {seconds:.0f} s"
+        _end(process)
+        told: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {"card": ""}
+        if "figures" not in told and "error" not in told:
+            last = self._file(unit, "log").read_text(errors="replace").strip().splitlines()[-3:]
+            told["error"] = "\n".join([*last, failure or f"the process ended with status {process.returncode}"])
+        return told
+
+    def close(self) -> None:
+        """End the processes that were started and never measured."""
+        for process in self._started.values():
+            _end(process)
+
+    def _file(self, unit: Unit, kind: str) -> Path:
+        return (self._out / "logs" / f"{'-'.join(unit.key)}.{kind}").resolve()
 
 
-def forked(unit: Unit, device: str, tiny: bool, seconds: float) -> dict[str, Any]:
-    """A unit in a fork of this process, which is ended with all its own children when its time is over."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(unit, device, tiny, sender))
-    child.start()
-    sender.close()
-    told: dict[str, Any] = {"card": ""}
-    try:
-        if receiver.poll(seconds):
-            told = receiver.recv()
-        else:
-            told["error"] = f"took more than {seconds:.0f} s"
-    except EOFError:
-        child.join(5)
-        told["error"] = f"the process ended with status {child.exitcode}"
-    finally:
-        _end(child.pid)
-        child.join()
-    return told
-
-
-def _child(unit: Unit, device: str, tiny: bool, sender: Connection) -> None:
-    os.setsid()
-    sender.send(here(unit, device, tiny, 0.0))
-    sender.close()
-    sys.stdout.flush()
-
-
-def _end(group: int | None) -> None:
-    """End a child that leads a group of processes, and the group."""
-    try:
-        if group is not None and os.getpgid(group) == group:
-            os.killpg(group, signal.SIGKILL)
-        elif group is not None:
-            os.kill(group, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a group, and the group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
