@@ -16,7 +16,7 @@ from bench.gpu.stopwatch import copy_rate, forget_peak, middle, once, peak_gib
 from tutelage.base import config
 from tutelage.engines.interface import PromptTokens
 
-STEPS = {"plain": 33, "generate": 65, "continuous": 256, "gpu": 256}
+STEPS = {"plain": 33, "generate": 65, "continuous": 65, "gpu": 256}
 """Tokens that a subject decodes; the time of 256 is extrapolated from fewer by the time of a step."""
 LIMIT = 256
 TINY_CACHE = {"num_blocks": 64, "max_batch_tokens": 64, "block_size": 32}
@@ -47,7 +47,7 @@ def measure(name: str, device: str, tiny: bool, subject: str) -> dict[str, float
         prompts = random_prompts(settings.vocab_size, load.prompts, load.length)
         work = _work(model, subject, prompts, load, TINY_CACHE if tiny else {})
         forget_peak(device)
-        own = _rates(work, load.rows, steps, limit, device, runs=1 if subject in ("plain", "generate") else 3)
+        own = _rates(work, load.rows, steps, limit, device, runs=3 if subject == "gpu" else 1)
         own["floor"] = floor(model, load, limit, rate)
         own["share_of_floor"] = own["decoding"] / own["floor"]
         own["peak_gib"] = peak_gib(device)
@@ -122,7 +122,8 @@ def _generate(model: Any, prompts: PromptTokens, load: Load, tokens: int) -> Non
 def _generate_continuously(
     model: Any, prompts: PromptTokens, load: Load, cache: Mapping[str, int], tokens: int
 ) -> None:
-    """Continuous batching of transformers; each row is a request. Its manager, with its graphs, stays."""
+    """Continuous batching of transformers; each row is a request. Its manager, with its graphs and with the keys and
+    values of prompts that it has read before, stays."""
     from transformers import ContinuousBatchingConfig
 
     inputs = [list(each) for each in prompts.tokens for _ in range(load.samples)]

@@ -86,7 +86,7 @@ PARTS = (
             *("bf16_kl", "bf16_ratios_near_1", "bf16_largest_ratio"),
         ),
         equality.measure,
-        limit=90,
+        limit=150,
     ),
     _decoding("Qwen3-0.6B", limit=90),
     Part(

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ from bench.gpu import lines
 from bench.gpu.parts import ENGINES, PARTS, Unit, obstacle, units
 from bench.processes import KEPT, ROOT, revision
 
-LEAST = 15
+LEAST = 20
 """Seconds that must be left for another unit to be started."""
 
 
@@ -37,9 +37,11 @@ def main(words: Sequence[str]) -> None:
     except ValueError as error:
         sys.exit(str(error))
     device = asked.device or ("cpu" if asked.tiny else "cuda")
+    libraries = {library: version(library) for library in ("torch", "transformers")}
+    common = libraries | {"revision": asked.revision or revision(), "tiny": asked.tiny}
     processes = Processes(out, device, asked.tiny)
     try:
-        measure(chosen, out / "gpu.jsonl", asked.tiny, 60 * asked.minutes, processes)
+        measure(chosen, out / "gpu.jsonl", common, 60 * asked.minutes, processes)
     finally:
         processes.close()
     columns = {part.name: (part.about, part.columns) for part in PARTS}
@@ -60,6 +62,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="a rehearsal with tiny shapes, on a CPU unless --device")
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--out", default=str(KEPT / "gpu"), help="folder of gpu.jsonl and of compiled kernels")
+    parser.add_argument("--revision", default="", help="the commit that is measured, where git cannot tell")
     return parser.parse_args(list(words))
 
 
@@ -73,22 +76,22 @@ class Work(Protocol):
         """Measure a started unit: its figures or its error, and the name of the card."""
 
 
-def measure(chosen: Sequence[Unit], file: Path, tiny: bool, seconds: float, work: Work) -> None:
-    """Measure units until the time is over, except those of which `file` has figures."""
+def measure(chosen: Sequence[Unit], file: Path, common: Mapping[str, Any], seconds: float, work: Work) -> None:
+    """Measure units until the time is over, except those of which `file` has figures. Lines begin with `common`."""
     deadline = time.monotonic() + seconds
     open_units = list(_open(chosen, file))
     for unit in open_units[:1]:
         work.start(unit)
-    for unit, after in zip(open_units, [*open_units[1:], None], strict=True):
+    for number, unit in enumerate(open_units, 1):
         left = deadline - time.monotonic()
         if left < LEAST:
             print(f"{' '.join(unit.key)}: left out, {max(left, 0):.0f} s are left", flush=True)
             continue
-        if after is not None:
+        for after in open_units[number : number + 1]:
             work.start(after)
-        line = _line(unit, tiny, min(left, unit.part.limit), work)
-        lines.append(file, line)
-        print(json.dumps(line), flush=True)
+        line = _line(unit, min(left, unit.part.limit), work)
+        lines.append(file, common | line)
+        print(json.dumps(common | line), flush=True)
 
 
 def _open(chosen: Sequence[Unit], file: Path) -> Iterator[Unit]:
@@ -104,19 +107,12 @@ def _open(chosen: Sequence[Unit], file: Path) -> Iterator[Unit]:
             yield unit
 
 
-def _line(unit: Unit, tiny: bool, limit: float, work: Work) -> dict[str, Any]:
+def _line(unit: Unit, limit: float, work: Work) -> dict[str, Any]:
+    """The part of a line that is of this unit alone."""
     started = time.monotonic()
     told = work.finish(unit, limit)
     part, subject = unit.key
-    return {
-        "part": part,
-        "subject": subject,
-        **{library: version(library) for library in ("torch", "transformers")},
-        "revision": revision(),
-        "tiny": tiny,
-        "seconds": round(time.monotonic() - started, 1),
-        **told,
-    }
+    return {"part": part, "subject": subject, "seconds": round(time.monotonic() - started, 1), **told}
 
 
 class Processes:
