@@ -52,8 +52,8 @@ class LayerProducts(NamedTuple):
 def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     """The engine set by `backbone.engine`, for a transformer on its device.
 
-    `auto` is the CPU engine on a CPU, the GPU engine on CUDA and the reference engine elsewhere; the environment variable `TUTELAGE_ENGINE`
-    overrides `auto`. `head` is the verified output head of a language model, None if only the hidden states of the
+    `auto` is the CPU engine on a CPU, the GPU engine on an NVIDIA GPU and the reference engine elsewhere; the
+    environment variable `TUTELAGE_ENGINE` overrides `auto`. `head` is the verified output head of a language model, None if only the hidden states of the
     transformer are used. Raises TutelageError if `--engine cpu` is set but the model is on another device or the
     kernels cannot be compiled, or if the environment variable has an invalid value.
     """

@@ -24,8 +24,8 @@ class Model:
     device: str = "auto"
     """Device: auto (a GPU if there is one), cpu, cuda, cuda:1, mps, ..."""
     engine: EngineName = "auto"
-    """Engine: plain runs the modules of transformers on any device, cpu is the compiled engine for CPUs, gpu that for one
-    NVIDIA GPU; auto: the engine of the device, plain on others."""
+    """Engine: plain runs the modules of transformers on any device, cpu is compiled for a CPU, gpu for one NVIDIA GPU;
+    auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
 
     def __post_init__(self) -> None:
         if not self.path:
