@@ -28,7 +28,7 @@ def outcome(unit: Unit, device: str, tiny: bool) -> dict[str, Any]:
     try:
         return {"figures": dict(unit.part.measure(device, tiny, unit.subject))}
     except Exception:
-        return {"error": "\n".join(traceback.format_exc().strip().splitlines()[-6:])}
+        return {"error": "\n".join(traceback.format_exc().strip().splitlines()[-14:])}
 
 
 if __name__ == "__main__":

@@ -53,9 +53,10 @@ def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
     """The engine set by `backbone.engine`, for a transformer on its device.
 
     `auto` is the CPU engine on a CPU, the GPU engine on an NVIDIA GPU and the reference engine elsewhere; the
-    environment variable `TUTELAGE_ENGINE` overrides `auto`. `head` is the verified output head of a language model, None if only the hidden states of the
-    transformer are used. Raises TutelageError if `--engine cpu` is set but the model is on another device or the
-    kernels cannot be compiled, or if the environment variable has an invalid value.
+    environment variable `TUTELAGE_ENGINE` overrides `auto`. `head` is the verified output head of a language model,
+    None if only the hidden states of the transformer are used. Raises TutelageError if `--engine cpu` is set but the
+    model is on another device or the kernels cannot be compiled, if `--engine gpu` is set and does not support the
+    model, or if the environment variable has an invalid value.
     """
     name = backbone.engine if backbone.engine != "auto" else _from_environment()
     on_cpu = backbone.device.type == "cpu"

@@ -73,7 +73,8 @@ class GpuEngine(PlainEngine):
         self._reach = -1.0  # longest row that the engine computes; −1 before the trial
         self._copy: DecodingCopy | None = None
         self._slots: Slots | None = None
-        self._steps = _compiled_steps() if self.device.type == "cuda" else EAGER
+        self.steps = compiled_steps() if self.device.type == "cuda" else EAGER
+        """The steps of a layer, compiled on a GPU."""
         if self.dtype == torch.bfloat16:
             round_frozen_matrices(backbone)
 
@@ -110,7 +111,7 @@ class GpuEngine(PlainEngine):
             tokens,
             *self._rotary(positions),
             spans.attention(self._form.scaling, self._form.width),
-            self._steps,
+            self.steps,
             checkpointing=self.backbone.checkpointing and torch.is_grad_enabled(),
         )
 
@@ -193,7 +194,7 @@ class GpuEngine(PlainEngine):
         if network is None or not known or streamed:
             return super().generate(prompts, n, sampling, on_token=on_token, **more)
         assert self._form is not None
-        model = Model(self._form, network, self.head, self._rotary, self._steps)
+        model = Model(self._form, network, self.head, self._rotary, self.steps)
         return self._sampled(model, prompts, n, sampling, **more)
 
     @torch.no_grad()
@@ -322,14 +323,8 @@ class GpuEngine(PlainEngine):
         for offset in (0.0, 1.0):
             form = form_of(self.model, exact, offset=offset)
             angles = self._rotary(pad(torch.arange(len(tokens), device=self.device), (0, extra)))
-            states = forward(
-                form,
-                network,
-                pad(tokens, (0, extra)),
-                *angles,
-                attention.attention(form.scaling, form.width),
-                self._steps,
-            )[: len(tokens)]
+            attend = attention.attention(form.scaling, form.width)
+            states = forward(form, network, pad(tokens, (0, extra)), *angles, attend, self.steps)[: len(tokens)]
             errors.append(float((states - expected).abs().max() / expected.abs().max()))
             if errors[-1] <= TOLERANCE[exact]:
                 return form_of(self.model, self.dtype, offset=offset)
@@ -337,7 +332,7 @@ class GpuEngine(PlainEngine):
 
 
 @cache
-def _compiled_steps() -> Steps:
+def compiled_steps() -> Steps:
     """The steps of a layer, compiled once per process for any number of tokens."""
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, GRAPHS)
     return Steps(_of_any_length(torch.compile(attention_inputs)), _of_any_length(torch.compile(layer_output)))

@@ -3,9 +3,9 @@
     h = norm(x)              q, k, v = rotated(W_q h), rotated(W_k h), W_v h          (first step)
     x ← x + W_o a            x ← x + W_down (act(W_gate h) · W_up h),  h = norm(x)    (second step, a = attention)
 
-The residual stream x, norms and rotations are float32; operands of products are in the dtype of the arithmetic. Adapters
-stay beside their matrices. Modules are only read for their tensors: a module, with or without PEFT, is never compiled,
-since each combination of adapter, gradient and mode would be another graph.
+The residual stream x, norms and rotations are float32; operands of products are in the dtype of the arithmetic.
+Adapters stay beside their matrices. Modules are only read for their tensors: a module, with or without PEFT, is never
+compiled, since each combination of adapter, gradient and mode would be another graph.
 """
 
 from collections.abc import Callable, Iterator
@@ -203,7 +203,7 @@ def form_of(model: nn.Module, dtype: torch.dtype, *, offset: float = 0.0) -> For
 
 
 def network_of(model: nn.Module) -> Network:
-    """The tensors of a model with its active adapters. Raises UnsupportedModel where its modules do not have the form."""
+    """The tensors of a model with its active adapters. Raises UnsupportedModel if its modules lack the form."""
     stack = _stack(model)
     return Network(_weight(stack.embed_tokens), tuple(map(_layer, stack.layers)), _weight(stack.norm))
 
