@@ -91,7 +91,7 @@ def _rates(
 
 
 def _work(
-    model: Any, subject: str, prompts: PromptTokens, load: Load, cache: Mapping[str, int]
+    model: Any, subject: str, prompts: PromptTokens, load: Load, cache: Mapping[str, Any]
 ) -> Callable[[int], object]:
     """The function that decodes a number of tokens for each row."""
     if subject == "generate":
@@ -120,7 +120,7 @@ def _generate(model: Any, prompts: PromptTokens, load: Load, tokens: int) -> Non
 
 
 def _generate_continuously(
-    model: Any, prompts: PromptTokens, load: Load, cache: Mapping[str, int], tokens: int
+    model: Any, prompts: PromptTokens, load: Load, cache: Mapping[str, Any], tokens: int
 ) -> None:
     """Continuous batching of transformers; each row is a request. Its manager, with its graphs and with the keys and
     values of prompts that it has read before, stays."""

@@ -51,17 +51,39 @@ def _versions(lines: Sequence[Line]) -> str:
 
 
 def _table(lines: Sequence[Line], names: Sequence[str]) -> str:
-    """Rows are subjects; a line without figures shows its error."""
-    names = names or list(dict.fromkeys(name for line in lines for name in line.get("figures", {})))
+    """Rows are subjects; a line without figures shows its error. Without names, rows are all figures."""
+    if not names:
+        return _list(lines)
     rows = [["", *(name.replace("_", " ") for name in names), "seconds"]]
     for line in lines:
         figures = line.get("figures", {})
         cells = [_cell(figures.get(name)) for name in names]
-        if "error" in line and names:
-            cells[0] = line["error"].strip().splitlines()[-1].replace("|", "¦")[:120]
+        if "error" in line:
+            cells[0] = _last(line)
         rows.append([line["subject"], *cells, _cell(line["seconds"])])
-    rows.insert(1, ["---", *["---:"] * (len(names) + 1)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return _grid(rows)
+
+
+def _list(lines: Sequence[Line]) -> str:
+    """All figures or errors of a part, one a row."""
+    rows = [["", "figure"]]
+    for line in lines:
+        figures = line.get("figures", {"error": _last(line)})
+        rows += [[name.replace("_", " "), _cell(value)] for name, value in figures.items()]
+    return _grid(rows)
+
+
+def _last(line: Line) -> str:
+    """The last line of an error, as a cell."""
+    texts = str(line.get("error", "")).strip().splitlines() or [""]
+    return texts[-1].replace("|", "¦")[:120]
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in Markdown, the first as the head."""
+    head, *body = rows
+    alignment = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, alignment, *body))
 
 
 def _cell(value: Any) -> str:

@@ -89,9 +89,9 @@ def measure(chosen: Sequence[Unit], file: Path, common: Mapping[str, Any], secon
             continue
         for after in open_units[number : number + 1]:
             work.start(after)
-        line = _line(unit, min(left, unit.part.limit), work)
-        lines.append(file, common | line)
-        print(json.dumps(common | line), flush=True)
+        line = {**common, **_line(unit, min(left, unit.part.limit), work)}
+        lines.append(file, line)
+        print(json.dumps(line), flush=True)
 
 
 def _open(chosen: Sequence[Unit], file: Path) -> Iterator[Unit]:

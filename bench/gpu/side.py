@@ -14,13 +14,13 @@ from bench.gpu.parts import Unit, units
 from bench.machine import name_of
 
 
-def main(part: str, subject: str, device: str, file: str, tiny: bool) -> None:
+def main(part: str, subject: str, device: str, file: str, tiny: str = "") -> None:
     """Write the name of the card, then the figures or the error."""
     unit = next(each for each in units() if each.key == (part, subject))
     sys.stdin.readline()
     told = {"card": name_of(device)}
     Path(file).write_text(json.dumps(told))
-    Path(file).write_text(json.dumps(told | outcome(unit, device, tiny)))
+    Path(file).write_text(json.dumps(told | outcome(unit, device, tiny == "tiny")))
 
 
 def outcome(unit: Unit, device: str, tiny: bool) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def outcome(unit: Unit, device: str, tiny: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], tiny=sys.argv[5:] == ["tiny"])
+    main(*sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of a peer may keep the process alive

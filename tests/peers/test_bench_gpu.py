@@ -108,9 +108,10 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 def test_the_table_shows_figures_and_errors(tmp_path: Path) -> None:
     file = tmp_path / "gpu.jsonl"
     measure(some("a", "b"), file, COMMON, 60.0, InPlace(failing=("b",)))
-    columns = {name: (f"Part {name}", ("seconds_each",)) for name in ("a", "b", "c")}
+    columns: dict[str, tuple[str, tuple[str, ...]]] = {name: (f"Part {name}", ("seconds_each",)) for name in "abc"}
     text = lines.markdown(lines.read(file), columns)
     assert "| card | 1 |" in text
+    assert "| seconds each | 1 |" in lines.markdown(lines.read(file), {"a": ("Part a", ())})
     assert "CUDA out of memory" in text
     assert "Part c" not in text
 
