@@ -27,10 +27,11 @@ settings.load_profile("quick")
 TESTS = Path(__file__).parent
 SLOW = """
     commands compatibility demo engines examples learn models rollout train
-    people/kinds people/store people/web/pages people/web/signing people/web/test_serving.py people/web/test_wheel.py
-    people/test_assignment.py people/test_live_conversation.py people/test_correction_data.py people/test_crowd.py
-    people/test_export.py people/test_faults.py people/test_vote_import.py people/test_load.py
-    people/test_training_data.py people/test_submission.py
+    people/kinds people/store people/web/pages people/web/test_identity.py people/web/test_openid_provider.py
+    people/web/test_serving.py people/web/test_wheel.py people/test_assignment.py
+    people/test_live_conversation.py people/test_correction_data.py people/test_crowd.py people/test_export.py
+    people/test_faults.py people/test_vote_import.py people/test_load.py people/test_training_data.py
+    people/test_submission.py
     report/test_faults_are_named.py report/test_metrics.py stats/test_copy_evidence.py stats/test_model_choice.py
     docs/test_reference.py test_docs_python.py test_import_time.py test_typechecks.py
 """

@@ -7,18 +7,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from people.web.provider import CLIENT, SECRET, StubProvider, provider
 from playwright.sync_api import Page, expect
 
 from tutelage.people import Answer, Plan, add_rater, list_votes, next_assignment, open_store, submit
 from tutelage.people.store.members import list_team
-from tutelage.people.web.signing.doors import Doors, Roles
-from tutelage.people.web.signing.oidc import Provider
+from tutelage.people.web.identity import Provider, Roles, SignInMethods
 
 from .sites import Site, is_narrow, press, shown
 from .test_accessibility import faults
 
 pytest.importorskip("authlib", reason="the extra oidc is not installed here")
-from people.web.signing.provider import CLIENT, SECRET, StubProvider, provider
 
 Visit = Callable[..., Page]
 ROLES = Roles(owners=("olga@example.org",), reviewers=("@example.org",))
@@ -38,10 +37,10 @@ def stub() -> Iterator[StubProvider]:
 def guarded(tmp_path: Path, stub: StubProvider) -> Iterator[Site]:
     """A site at which owners and reviewers sign in."""
     memory = Path("/dev/shm")
-    doors = Doors(Provider(stub.issuer, CLIENT, SECRET), None, ROLES)
+    sign_in = SignInMethods(Provider(stub.issuer, CLIENT, SECRET), None, ROLES)
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
         store = open_store(Path(folder) / "study.sqlite")
-        with Site(store, doors=doors) as running:
+        with Site(store, sign_in=sign_in) as running:
             yield running
         store.close()
 

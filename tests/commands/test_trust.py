@@ -15,7 +15,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.improve.settings import ImproveSettings
 from tutelage.commands.line import main
-from tutelage.commands.study_settings import RaterKind
+from tutelage.commands.study import RaterKind
 from tutelage.commands.trust import RECORD, keep_record, measure_first, weighed
 from tutelage.data.chat_endpoint import Endpoint, PaidEndpoint
 from tutelage.data.llm_judge import EndpointPairJudge

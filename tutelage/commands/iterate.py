@@ -56,7 +56,7 @@ class IterateSettings(EngineSettings):
 def main(settings: IterateSettings) -> int:
     """Open the next round of a study with questions about the new policy, and print the next steps."""
     from tutelage.commands.study_creation import make
-    from tutelage.commands.study_lineage import lineage_of
+    from tutelage.commands.study_data import lineage_of
     from tutelage.people import survey
 
     store, study = open_existing(CollectSettings(study=settings.study, db=settings.db, name=settings.name))

@@ -6,8 +6,8 @@ from pathlib import Path
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.runs import remark
+from tutelage.commands.study import study_address
 from tutelage.commands.study_data import EmptyStudyError, StudySnapshot, read_study
-from tutelage.commands.study_settings import study_address
 from tutelage.data.records import VOTED, Preference, Prompt, stable_id
 from tutelage.people import Selection
 from tutelage.rewards.composite import MeasuredReward

@@ -6,7 +6,7 @@ from starlette.routing import Mount
 
 from tutelage.people import add_rater, create_invite, find_rater, list_invites, list_votes, next_assignment
 from tutelage.people.grants import NewInvitation
-from tutelage.people.web.api.admitting import ROOT
+from tutelage.people.web.api.dispatch import ROOT
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.call import Route
 from tutelage.people.web.routes import ROUTES
@@ -81,7 +81,7 @@ def test_routes_let_in_whom_the_table_says(route: Route, world: World, role: str
 
 
 def test_no_address_is_beside_the_table(world: World) -> None:
-    """Those below `ROOT` are held against a table of their own, in `api/test_describing.py`."""
+    """Those below `ROOT` are held against a table of their own, in `api/test_table.py`."""
     served = [route for route in world.app.routes if not isinstance(route, Mount)]
     served = [route for route in served if not route.path.startswith(ROOT)]  # type: ignore[attr-defined]
     assert {(method, route.path) for route in served for method in route.methods - {"HEAD"}} == {  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from tutelage.people.store.studies import study_of
 from tutelage.people.validation import FieldError, check_ranges, number
 from tutelage.people.web import app
 from tutelage.people.web.api.changes import operation_routes
-from tutelage.people.web.api.describing import describe
+from tutelage.people.web.api.table import describe
 from tutelage.people.web.forms import amendment_route, creation_route, revocation_route
 
 from .conftest import World

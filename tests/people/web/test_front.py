@@ -13,7 +13,7 @@ from tutelage.people import Rater, Store, Study, add_rater, consent, create_invi
 from tutelage.people.web import Served, create_server
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.front import mount_of
-from tutelage.people.web.headers import HEADERS
+from tutelage.people.web.middleware import HEADERS
 from tutelage.people.web.routes import ROUTES
 from tutelage.people.web.site import cookie_name
 

@@ -9,7 +9,7 @@ from offenders import for_each
 from tutelage.people.kinds import KINDS
 from tutelage.people.web import words
 from tutelage.people.web.app import STATIC
-from tutelage.people.web.headers import HEADERS
+from tutelage.people.web.middleware import HEADERS
 from tutelage.people.web.templating import TEMPLATES
 
 from .conftest import World

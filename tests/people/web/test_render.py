@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from offenders import for_each
 
-from tutelage.people.web.maths import to_mathml
-from tutelage.people.web.render import LONGEST, plain, render, sanitise
+from tutelage.people.web.render import LONGEST, plain, render, sanitise, to_mathml
 
 TAGS = {
     "p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "hr", "br", "div", "table", "thead", "tbody",

@@ -33,7 +33,7 @@ from tutelage.people.store.turns import Turn
 from tutelage.people.web import create_app, streams
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.site import cookie_name
-from tutelage.people.web.streams import AnswerStream, AnswerStreams, _Answer
+from tutelage.people.web.streams import ResponseStream, ResponseStreams, _Response
 
 from .conftest import URL
 
@@ -60,7 +60,7 @@ def events(chunks: bytes) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
 
 
-async def everything(running: AnswerStreams, turn: Turn) -> list[dict[str, Any]]:
+async def everything(running: ResponseStreams, turn: Turn) -> list[dict[str, Any]]:
     """All events of a turn, as one page sees them."""
     return events(b"".join([chunk async for chunk in running.events(turn)]))
 
@@ -80,7 +80,7 @@ def sides(turn: Turn, one: object, two: object) -> list[object]:
 
 
 def show(store: Store, turn: Turn, models: Scripted) -> list[dict[str, Any]]:
-    return finished(everything(AnswerStreams(store, models), turn))
+    return finished(everything(ResponseStreams(store, models), turn))
 
 
 def test_pieces_go_out_as_they_come_and_the_turn_becomes_a_question(lite: Store) -> None:
@@ -108,7 +108,7 @@ def test_a_page_that_goes_away_loses_nothing_and_one_that_comes_sees_everything(
     models = Scripted.of(one=saying(*steps), two=saying("short"))
 
     async def scene() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        running = AnswerStreams(lite, models)
+        running = ResponseStreams(lite, models)
         first: AsyncGenerator[bytes] = running.events(turn)
         async for chunk in first:
             if b'"text"' in chunk:
@@ -180,10 +180,10 @@ def test_answers_that_end_while_news_go_out_are_told_before_the_question() -> No
 
     async def look() -> bytes:
         turn: Any = SimpleNamespace(turn=SimpleNamespace(order=(0, 1)))
-        stream = AnswerStream(turn, (_Answer("a"), _Answer("b")))
+        stream = ResponseStream(turn, (_Response("a"), _Response("b")))
         news = stream.events()
         found = await anext(news)
-        for answer in stream.answers:
+        for answer in stream.responses:
             answer.html = answer.text.upper()
         stream.over = True
         stream.tell()
@@ -255,7 +255,7 @@ def test_a_silent_connection_carries_signs_of_life(lite: Store, monkeypatch: pyt
     turn = said(lite)
 
     async def scene() -> list[bytes]:
-        running = AnswerStreams(lite, Scripted.of(one=saying(0.1, "late"), two=saying("fine")))
+        running = ResponseStreams(lite, Scripted.of(one=saying(0.1, "late"), two=saying("fine")))
         return [chunk async for chunk in running.events(turn)]
 
     assert finished(scene()).count(b":\n\n") >= 3

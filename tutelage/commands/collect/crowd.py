@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.commands.collect.models import ServedModels
+from tutelage.commands.collect.server import ServedModels
 from tutelage.commands.collect.settings import Simulate
 from tutelage.commands.study import open_existing
 from tutelage.data.worlds.world import World

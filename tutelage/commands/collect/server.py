@@ -1,21 +1,155 @@
-"""`tutelage collect serve`: serve one or several studies to browsers."""
+"""`tutelage collect serve`: serve one or several studies to browsers, and the models of their live conversations.
 
-from contextlib import ExitStack, closing
+The application for raters never runs models: `collect serve` starts a `tutelage serve` process for each folder, on a
+free port of this machine and with a secret key, restarts it with the next request if it has ended, and stops it in the
+end. The process also ends if `collect serve` is killed: it watches a pipe that only `collect serve` holds.
+"""
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack, aclosing, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutelage.base.config import EngineName
+from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
-from tutelage.commands.collect.models import ServedModels
 from tutelage.commands.collect.settings import Serve
-from tutelage.commands.study import CollectSettings, database, mail_server, operator, secret, study_name
-from tutelage.commands.study_settings import FILE
+from tutelage.commands.serve.settings import KEY as SERVE_KEY
+from tutelage.commands.serve.settings import PARENT as SERVE_PARENT
+from tutelage.commands.study import FILE, CollectSettings, database, mail_server, operator, secret, study_name
+from tutelage.data.chat_endpoint import KEY, Endpoint
+from tutelage.data.chat_stream import ChatStream, ReplyPiece
+from tutelage.data.records import Messages
+from tutelage.data.transport import Unanswered
+from tutelage.people.chat_models import SILENCE, ChatModel, EndpointModel, endpoint_of, is_address
 from tutelage.rollout.serving.asgi_server import listen, server, signals_handled
 
 if TYPE_CHECKING:
     from tutelage.people import Store, Study
     from tutelage.people.mail import MailServer
     from tutelage.people.notification import Channel
-    from tutelage.people.web.signing.doors import Doors
+    from tutelage.people.web.identity import SignInMethods
+
+
+ADDRESS = "address"
+"""Word before the address in the output of `tutelage serve`."""
+NAME = "model"
+"""Model name in requests to a served folder."""
+GRACE = 10.0
+"""Seconds that a process has to terminate."""
+
+
+@dataclass
+class ServedFolder:
+    """Model in a folder, behind a `tutelage serve` process that is started on demand."""
+
+    folder: str
+    engine: EngineName = "auto"
+    _key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    _process: "subprocess.Popen[str] | None" = field(default=None, init=False)
+    _url: str = field(default="", init=False)
+    _stream: ChatStream | None = field(default=None, init=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    async def pieces(self, messages: Messages, **options: object) -> AsyncGenerator[ReplyPiece]:
+        """See `ChatModel.pieces`."""
+        url = await asyncio.to_thread(self.start)
+        if self._stream is None or self._stream.endpoint.url != url:
+            self._stream = ChatStream(Endpoint(url, NAME, self._key, SILENCE))
+        async with aclosing(self._stream.pieces(messages, **options)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def start(self) -> str:
+        """Return the address of the server, starting it if it is not running. Raises Unanswered if it ends at once; its
+        error has been printed."""
+        with self._turn:
+            if self._process is not None and self._process.poll() is None:
+                return self._url
+            command = [
+                "serve", "--model", self.folder, "--model.engine", self.engine, "--name", NAME, "--port", "0",
+            ]  # fmt: skip
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tutelage", *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | {SERVE_KEY: self._key, SERVE_PARENT: "1"},
+            )
+            self._process, self._url = process, _address(process)
+            if not self._url:
+                raise Unanswered(f"`tutelage serve --model {self.folder}` ended with status {process.wait()}.")
+            return self._url
+
+    def close(self) -> None:
+        """Stop the process."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _address(process: "subprocess.Popen[str]") -> str:
+    """Return the address that a server prints once it listens, or "" if it ends before.
+
+    A thread reads later output, so that the server never blocks on the pipe.
+    """
+    assert process.stdout is not None, "it is a pipe"
+    for line in process.stdout:
+        word, _, url = line.strip().partition(" ")
+        if word == ADDRESS:
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            return url.strip()
+    return ""
+
+
+class ServedModels:
+    """Models of a study's live conversations, by name."""
+
+    def __init__(self, engine: EngineName = "auto") -> None:
+        self._engine = engine
+        self._key = os.environ.get(KEY, "")
+        self._known: dict[str, ChatModel] = {}
+
+    def __call__(self, name: str) -> ChatModel:
+        """Return the model with this name; a folder is served from the first request."""
+        if name not in self._known:
+            if is_address(name):
+                self._known[name] = EndpointModel(endpoint_of(name, self._key))
+            else:
+                self._known[name] = ServedFolder(name, self._engine)
+        return self._known[name]
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """Start the models that are folders, and wait for them. Raises TutelageError if one does not start."""
+        for name in dict.fromkeys(names):
+            model = self(name)
+            if isinstance(model, ServedFolder):
+                print(f"Starting {name} ...", flush=True)
+                try:
+                    model.start()
+                except Unanswered as error:
+                    raise TutelageError(
+                        f"The model {name} of the live conversations does not start: {error}"
+                    ) from error
+
+    def close(self) -> None:
+        """Stop the processes."""
+        for model in self._known.values():
+            if isinstance(model, ServedFolder):
+                model.close()
+
 
 OWNER = "owner"
 
@@ -26,7 +160,7 @@ def serve(settings: Serve) -> int:
     from tutelage.people.web import Served, create_app, create_server
     from tutelage.people.web.front import mount_of
 
-    doors = _doors(settings)
+    sign_in = _sign_in_methods(settings)
     mail = mail_server(settings.smtp, settings.mail_from or settings.mail_to)
     with ExitStack() as stack:
         opened, several = open_each(settings)
@@ -38,9 +172,9 @@ def serve(settings: Serve) -> int:
         models.prepare([name for each in live if each is not None for name in each.names])
         if several:
             served = [Served(store, study, models) for store, study in opened]
-            app: object = create_server(served, public_url=settings.public_url, doors=doors, mail=mail)
+            app: object = create_server(served, public_url=settings.public_url, sign_in=sign_in, mail=mail)
         else:
-            app = create_app(opened[0][0], public_url=settings.public_url, models=models, doors=doors, mail=mail)
+            app = create_app(opened[0][0], public_url=settings.public_url, models=models, sign_in=sign_in, mail=mail)
         base = settings.public_url.rstrip("/") or _local(settings.host, listening.getsockname()[1])
         for store, study in opened:
             url = base + (mount_of(study.name) if several else "")
@@ -117,10 +251,9 @@ def _watch(
         stack.enter_context(closing(each))
 
 
-def _doors(settings: Serve) -> "Doors":
+def _sign_in_methods(settings: Serve) -> "SignInMethods":
     """Return the sign-in methods other than links."""
-    from tutelage.people.web.signing.doors import Doors, Proxy, Roles
-    from tutelage.people.web.signing.oidc import Provider
+    from tutelage.people.web.identity import Provider, Proxy, Roles, SignInMethods
 
     provider = None
     if settings.oidc_issuer:
@@ -129,7 +262,7 @@ def _doors(settings: Serve) -> "Doors":
         provider = Provider(settings.oidc_issuer, settings.oidc_client, secret("TUTELAGE_OIDC_SECRET"))
     header = settings.proxy_user_header
     proxy = Proxy(header, settings.trusted_proxy) if header else None
-    return Doors(provider, proxy, Roles(settings.owners, settings.reviewers))
+    return SignInMethods(provider, proxy, Roles(settings.owners, settings.reviewers))
 
 
 def _channels(settings: Serve, mail: "MailServer | None") -> "list[Channel]":

@@ -13,7 +13,6 @@ from tutelage.base.errors import TutelageError
 from tutelage.commands.collect.connections import Token, Webhook
 from tutelage.commands.collect.erasure import Forget
 from tutelage.commands.collect.invites import Invite
-from tutelage.commands.collect.payments import Payments
 from tutelage.commands.collect.subcommands import SETTINGS
 from tutelage.commands.collect.transfer import Backup, Export, Import, Restore
 from tutelage.commands.serve.settings import PORT
@@ -209,6 +208,15 @@ class Serve(CollectSettings):
 @dataclass(frozen=True, kw_only=True)
 class Status(CollectSettings):
     """Print the progress of the study, the agreement of its raters, and conspicuous raters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payments(CollectSettings):
+    """Write time and counts of every visit as CSV, for payment. It contains names and platform identifiers of raters:
+    keep it apart from exports."""
+
+    out: Path | None = None
+    """File to write; it must not exist. By default the table is printed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,12 @@
-"""`tutelage collect status`: state of a study on the terminal."""
+"""`tutelage collect status` and `payments`: state of a study on the terminal, and the table for paying raters."""
 
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
 from tutelage.commands.collect.server import describe
-from tutelage.commands.collect.settings import Status
+from tutelage.commands.collect.settings import Payments, Status
 from tutelage.commands.study import open_existing
 
 if TYPE_CHECKING:
@@ -98,3 +99,22 @@ def _print_raters(console: "Console", raters: "list[Rater]", whole: "StudyStatis
         )
     console.print()
     console.print(table)
+
+
+def write_payments(settings: Payments) -> int:
+    """Write the table to a file, or print it."""
+    from tutelage.people.remuneration import payment_csv
+
+    store, study = open_existing(settings)
+    with closing(store):
+        text = payment_csv(store, study.id)
+    if settings.out is None:
+        print(text, end="")
+        return 0
+    try:
+        with settings.out.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise TutelageError(f"{settings.out} cannot be written: {error.strerror or error}.") from error
+    print(f"{settings.out}: {counted(text.count(chr(10)) - 1, 'row')}, with the identifiers of the platform")
+    return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutelage.commands.doctor.settings import DoctorSettings
-from tutelage.commands.study_settings import study_address
+from tutelage.commands.study import study_address
 
 if TYPE_CHECKING:
     from tutelage.commands.doctor.machine import Check

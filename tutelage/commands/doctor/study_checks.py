@@ -18,7 +18,7 @@ from tutelage.people.store.inbox import QUIET
 from tutelage.people.store.item_catalogue import ItemFilter, find_items
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.migrations import newest
-from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
+from tutelage.people.web.names import KINDS, SINGULAR
 
 MIGRATION = "The next command that opens it, such as `tutelage collect status`, makes a backup and migrates it."
 LITTLE_DISK = 1.0

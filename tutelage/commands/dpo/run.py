@@ -13,7 +13,7 @@ from tutelage.commands.dpo.settings import DpoSettings
 from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import DpoResult
 from tutelage.commands.runs import conclusion, open_training, remark, token_budget
-from tutelage.commands.study_settings import refuse_inert_study, study_address
+from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.commands.trust import Record
 from tutelage.core.preferences import Kto, PreferenceLoss
 from tutelage.data.formats import load_preferences, load_prompts, load_unpaired

@@ -7,7 +7,7 @@ from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings, RoundSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
 from tutelage.base.errors import TutelageError
-from tutelage.commands.study_settings import StudySettings, study_address
+from tutelage.commands.study import StudySettings, study_address
 
 
 @dataclass(frozen=True, kw_only=True)

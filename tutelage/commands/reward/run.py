@@ -13,8 +13,8 @@ from tutelage.commands.layout import lay_out
 from tutelage.commands.results import RewardResult
 from tutelage.commands.reward.settings import RewardSettings
 from tutelage.commands.runs import check_weights, finish_run, open_training, remark, remark_batch, token_budget
+from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.commands.study_data import StudySnapshot, read_study, record_study, vote_figures
-from tutelage.commands.study_settings import refuse_inert_study, study_address
 from tutelage.core.scoring_losses import SCORING_LOSSES, LearnedDavidson, ScoringLoss
 from tutelage.data.formats import load_demonstrations, load_preferences
 from tutelage.data.pairing import split_by_prompt

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
-from tutelage.commands.study_settings import StudySettings
+from tutelage.commands.study import StudySettings
 
 LossName: TypeAlias = Literal["soft", "bt", "margin", "scaled", "davidson"]
 

@@ -13,7 +13,7 @@ from tutelage.commands.layout import trained_policy
 from tutelage.commands.results import SftResult
 from tutelage.commands.runs import conclusion, open_training, remark, remark_batch, token_budget
 from tutelage.commands.sft.settings import SftSettings
-from tutelage.commands.study_settings import refuse_inert_study, study_address
+from tutelage.commands.study import refuse_inert_study, study_address
 from tutelage.core.rows import EncodedRow
 from tutelage.data.chat_tokens import encode
 from tutelage.data.formats import LoadedRecords, load_demonstrations

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from tutelage.base import config
 from tutelage.base.config.bases import BatchSettings
 from tutelage.base.config.bounds import a_share, above_zero, at_least
-from tutelage.commands.study_settings import StudySettings
+from tutelage.commands.study import StudySettings
 from tutelage.data.records import WRITTEN, StudyRows
 
 

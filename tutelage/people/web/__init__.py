@@ -1,14 +1,15 @@
 """The web application for raters and owners: `create_app(store)` for one study, `create_server` for several. It never
 imports torch.
 
-app.py         the ASGI application: routes, static files
-front.py       several studies on one server (prefix.py: sites below a path)
-signing/       sign-in without a link
+app.py         the ASGI application: routes, static files (middleware.py: headers, sites below a path)
+front.py       several studies on one server
 routes.py      table of routes with admitted roles
 call.py        requests: authentication, parsing, error responses
 auth.py        session cookies, origin checks, rate limits
+identity.py    sign-in methods other than links
+forms.py       form fields as values, and operations by form
 templating.py  Jinja environments per language (languages.py: choice of language)
-render.py      model-written text as safe HTML (maths.py: formulae)
+render.py      model-written text as safe HTML
 pages/         handlers of the routes
 api/           the HTTP API for programs
 client.py      HTTP client for one rater, for simulations and load tests

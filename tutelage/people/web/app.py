@@ -21,18 +21,17 @@ from tutelage.people.chat_models import Models, only_endpoints
 from tutelage.people.languages import Sentence, choose_language
 from tutelage.people.mail import MailServer
 from tutelage.people.statistics.cache import Keeper
-from tutelage.people.web.api import admitting
+from tutelage.people.web.api import dispatch
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import Attempts
 from tutelage.people.web.call import Refusal, answering, refused
 from tutelage.people.web.front import MountedStudy, Studies, mount_of
-from tutelage.people.web.headers import Headers
+from tutelage.people.web.identity import SignInMethods
 from tutelage.people.web.languages import wanted_languages
-from tutelage.people.web.prefix import Below
+from tutelage.people.web.middleware import Below, Headers
 from tutelage.people.web.routes import ROUTES
-from tutelage.people.web.signing.doors import Doors
 from tutelage.people.web.site import Site
-from tutelage.people.web.streams import AnswerStreams
+from tutelage.people.web.streams import ResponseStreams
 from tutelage.people.web.uploads import Uploads
 
 STATIC = Path(__file__).parent / "static"
@@ -43,17 +42,17 @@ def create_app(
     *,
     public_url: str = "",
     models: Models = only_endpoints,
-    doors: Doors | None = None,
+    sign_in: SignInMethods | None = None,
     mail: MailServer | None = None,
 ) -> Starlette:
     """The application of an open store, at the root. `public_url` is the URL that browsers use, including the path, if
-    there is a proxy in front; `models` looks up the models of live conversations; `doors` are sign-in methods other
+    there is a proxy in front; `models` looks up the models of live conversations; `sign_in` are sign-in methods other
     than links; `mail` lets owners send personal links by e-mail.
 
     Raises:
         TutelageError: the public URL is invalid.
     """
-    return _application(_site(store, public_url, models, doors, mail=mail))
+    return _application(_site(store, public_url, models, sign_in, mail=mail))
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,11 @@ class Served:
 
 
 def create_server(
-    served: Sequence[Served], *, public_url: str = "", doors: Doors | None = None, mail: MailServer | None = None
+    served: Sequence[Served],
+    *,
+    public_url: str = "",
+    sign_in: SignInMethods | None = None,
+    mail: MailServer | None = None,
 ) -> Studies:
     """The application of several studies, each below /s/NAME and open to its own members only, with a front page at the
     root.
@@ -79,15 +82,15 @@ def create_server(
         mount = mount_of(each.study.name)
         if any(other.site.mount == mount for other in mounted):
             raise TutelageError(f"Two studies would share the path {mount}; serve one of them on a separate server.")
-        site = _site(each.store, public_url, each.models, doors, mail=mail, mount=mount, study_id=each.study.id)
+        site = _site(each.store, public_url, each.models, sign_in, mail=mail, mount=mount, study_id=each.study.id)
         mounted.append(MountedStudy(site, _application(site)))
     return Studies(mounted, urlsplit(public_url).path.rstrip("/"), STATIC)
 
 
-def _site(store: Store, public_url: str, models: Models, doors: Doors | None, **more: Any) -> Site:
-    streams = AnswerStreams(store, models)
-    doors = doors or Doors()
-    return Site(store, public_url, Attempts(), Keeper(store), Uploads(), streams, doors=doors, **more)
+def _site(store: Store, public_url: str, models: Models, sign_in: SignInMethods | None, **more: Any) -> Site:
+    streams = ResponseStreams(store, models)
+    sign_in = sign_in or SignInMethods()
+    return Site(store, public_url, Attempts(), Keeper(store), Uploads(), streams, sign_in=sign_in, **more)
 
 
 def _application(site: Site) -> Starlette:
@@ -97,8 +100,8 @@ def _application(site: Site) -> Starlette:
     ]
     endpoints += [
         Endpoint(
-            admitting.ROOT + route.path,
-            admitting.answering(site, route),
+            dispatch.ROOT + route.path,
+            dispatch.answering(site, route),
             methods=[route.method],
             name=f"api {route.name}",
         )
@@ -118,7 +121,7 @@ def _http_error(site: Site) -> Any:
     async def handle(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if _is_api(site, request):
-            return admitting.unknown_address(error.status_code, request.method, request.url.path)
+            return dispatch.unknown_address(error.status_code, request.method, request.url.path)
         sentence = sentences.get(error.status_code, error.detail)
         return _refused(site, Refusal(error.status_code, sentence), request)
 
@@ -128,7 +131,7 @@ def _http_error(site: Site) -> Any:
 def _defect(site: Site) -> Any:
     async def handle(request: Request, error: Exception) -> Response:
         if _is_api(site, request):
-            return admitting.defect(request.method, request.url.path)
+            return dispatch.defect(request.method, request.url.path)
         sentence = Sentence(
             "Something went wrong in the server, and this request saved nothing. The server's log has more."
         )
@@ -138,7 +141,7 @@ def _defect(site: Site) -> Any:
 
 
 def _is_api(site: Site, request: Request) -> bool:
-    return request.url.path.removeprefix(site.root).startswith(f"{admitting.ROOT}/")
+    return request.url.path.removeprefix(site.root).startswith(f"{dispatch.ROOT}/")
 
 
 def _refused(site: Site, refusal: Refusal, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Authentication: session cookies, origin checks, and rate limits for invitation tokens.
+"""Authentication: session cookies and their devices, origin checks, and rate limits for invitation tokens.
 
 Requests that change state must come from a page of this site (checked by the Origin header) and, in a session, carry a
 CSRF token. The session cookie is HttpOnly and SameSite=Lax.
@@ -74,3 +74,34 @@ class Attempts:
                 times.popleft()
             if not times:
                 del self._failures[address]
+
+
+BROWSERS = (
+    ("Edg", "Edge"),
+    ("OPR/", "Opera"),
+    ("SamsungBrowser/", "Samsung Internet"),
+    ("Firefox/", "Firefox"),
+    ("FxiOS/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("CriOS/", "Chrome"),
+    ("Safari/", "Safari"),
+)
+SYSTEMS = (
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Android", "Android"),
+    ("CrOS", "ChromeOS"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
+"""Marks in the header and their names. The first match counts, because browsers also claim to be older ones."""
+
+
+def device_of(user_agent: str) -> str:
+    """Browser and system, "Firefox on Linux"; for other programs the first word of the header."""
+    browser = next((name for mark, name in BROWSERS if mark in user_agent), "")
+    system = next((name for mark, name in SYSTEMS if mark in user_agent), "")
+    first = "".join(letter for letter in user_agent.split("/")[0][:40] if letter.isprintable())
+    words = " on ".join(filter(None, (browser or (first if not system else "a browser"), system)))
+    return words or "unknown device"

@@ -18,13 +18,12 @@ from tutelage.people.store.members import Identity
 from tutelage.people.store.raters import DECIDING, Role
 from tutelage.people.store.sessions import use_session
 from tutelage.people.store.studies import study_of
-from tutelage.people.web.auth import csrf_matches, csrf_token, is_own_origin
-from tutelage.people.web.devices import device_of
+from tutelage.people.web.auth import csrf_matches, csrf_token, device_of, is_own_origin
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.menu import menu_of
-from tutelage.people.web.prefix import root_redirect
 from tutelage.people.web.problems import Problem
 from tutelage.people.web.site import Site
+from tutelage.people.web.templating import rooted
 from tutelage.people.web.uploads import LONGEST_UPLOAD
 
 LONGEST_BODY = 512 * 1024
@@ -125,6 +124,10 @@ class Call:
         """All values of a field of the form or the query string."""
         return self.fields.get(name) or self.query.get(name) or ()
 
+    def number(self, name: str) -> int:
+        """The record number in the path, in a form field or in the query; 0, which no record has, if invalid."""
+        return record_number(self.path.get(name) or self.text(name))
+
     def page(self, template: str, /, **values: object) -> Response:
         """Render a template with the rater, the study and the CSRF token. The language is one of its study's (`host`,
         or that of the session); owners' pages use any language that the reader prefers."""
@@ -158,6 +161,11 @@ class Route(NamedTuple):
     who: Who
     form: Form
     answer: Callable[[Call], Response]
+
+
+def record_number(text: str) -> int:
+    """The record number in a text; 0, which no record has, if invalid."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
 def see(address: str) -> Response:
@@ -222,7 +230,8 @@ def _respond(site: Site, route: Route, request: Request, body: bytes) -> Respons
         reads = route.who in ("owner", "reviewer") and call.rater is not None and call.rater.role in DECIDING
         language = call.reading if reads else call.language
         response = route.answer(_admit(call, route, request, body))
-        root_redirect(site.root, response.headers)
+        if "location" in response.headers:
+            response.headers["location"] = rooted(site.root, response.headers["location"])
         return response
     except Refusal as refusal:
         problem = refusal
@@ -257,7 +266,7 @@ def _known(site: Site, request: Request) -> Call:
     """The call before authorisation: session, study, cookies and languages."""
     session, device = request.cookies.get(site.cookie, ""), device_of(request.headers.get("user-agent", ""))
     rater, session_id = (session and use_session(site.store, session, device)) or (None, None)
-    if rater and not (site.holds(rater.study_id) and site.doors.still_admit(rater, request)):
+    if rater and not (site.holds(rater.study_id) and site.sign_in.still_admit(rater, request)):
         rater, session_id = None, None
     return Call(
         site=site,
@@ -266,7 +275,7 @@ def _known(site: Site, request: Request) -> Call:
         address=_address(site, request),
         origin=(site.origin or request.headers.get("origin") or f"http://{request.headers.get('host', '')}")
         + site.root,
-        visitor=site.doors.visitor(request) if rater is None else None,
+        visitor=site.sign_in.visitor(request) if rater is None else None,
         cookies=request.cookies,
         session=session if rater else "",
         at=request.url.path.removeprefix(site.root) + (f"?{request.url.query}" if request.url.query else ""),

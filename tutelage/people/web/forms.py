@@ -1,7 +1,7 @@
 """Forms: typed values of their fields, validation errors, and routes for operations."""
 
+import math
 from collections.abc import Callable
-from math import isfinite
 from typing import Any, get_origin
 
 from starlette.responses import Response
@@ -80,18 +80,12 @@ def revocation_route(operation: Grant[Any], path: str, field: str, back: str) ->
 
     def revoke(call: Call) -> Response:
         try:
-            operation.end(call.store, call.here.id, number_in(call, field), call.me.name)
+            operation.end(call.store, call.here.id, call.number(field), call.me.name)
         except TutelageError as error:
             raise Refusal(404, sentence(error)) from error
         return see(back)
 
     return Route("POST", path, "owner", "form", revoke)
-
-
-def number_in(call: Call, field: str) -> int:
-    """The record number in a field; 0, which no record has, if invalid."""
-    text = call.text(field)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
 def read_settings(call: Call, operation: Operation[Any]) -> Any:
@@ -148,11 +142,8 @@ def number(call: Call, name: str, what: Sentence, least: float, most: float) -> 
         FieldError: it is not a number between `least` and `most`.
     """
     text = call.text(name)
-    try:
-        value = float(text.replace(",", "."))
-    except ValueError:
-        value = float("nan")
-    if not isfinite(value) or not least <= value <= most:
+    value = _decimal(text)
+    if not least <= value <= most:
         raise FieldError(name, NO_NUMBER.about(what=what, given=text[:50], least=float(least), most=float(most)))
     return value
 
@@ -164,11 +155,8 @@ def share(call: Call, name: str, what: Sentence, most: float) -> float:
         FieldError: it is not a number between 0 and `most`.
     """
     text = call.text(name)
-    try:
-        value = float(text.removesuffix("%").replace(",", ".")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = float("nan")
-    if not isfinite(value) or not 0 <= value <= most:
+    value = _decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 <= value <= most:
         raise FieldError(
             name,
             Sentence(
@@ -179,6 +167,14 @@ def share(call: Call, name: str, what: Sentence, most: float) -> float:
             ),
         )
     return value
+
+
+def _decimal(text: str) -> float:
+    """The number in a text, with a decimal point or comma; NaN if there is none."""
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        return math.nan
 
 
 def reason_of(call: Call, field: str = "reason") -> str:

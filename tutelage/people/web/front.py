@@ -20,12 +20,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tutelage.people import Unavailable, list_studies
 from tutelage.people.languages import Sentence, choose_language, say
-from tutelage.people.web.headers import Headers
+from tutelage.people.web.identity import study_of_state
 from tutelage.people.web.languages import wanted_languages
 from tutelage.people.web.membership import member_study
-from tutelage.people.web.pages.signing import CALLBACK
-from tutelage.people.web.prefix import Below, below
-from tutelage.people.web.signing.oidc import study_of_state
+from tutelage.people.web.middleware import Below, Headers, below
+from tutelage.people.web.pages.sign_in import CALLBACK
 from tutelage.people.web.site import Site
 from tutelage.people.web.templating import templates
 

@@ -16,6 +16,7 @@ from tutelage.people.store.raters import DECIDING
 from tutelage.people.store.sessions import session_owner, use_session
 from tutelage.people.store.studies import Study, study_of
 from tutelage.people.web.auth import cookie_header
+from tutelage.people.web.call import record_number
 from tutelage.people.web.site import Site
 
 
@@ -36,7 +37,7 @@ def forget_member(site: Site, response: Response) -> None:
 def member_study(site: Site, cookies: Mapping[str, str]) -> Study | None:
     """The study of a site, if this browser has an owner's or reviewer's session in it."""
     number, _, code = cookies.get(_name(site), "").partition(".")
-    if site.study_id is None or not (number.isascii() and number.isdecimal() and len(number) < 16):
+    if site.study_id is None or not record_number(number):
         return None
     study = study_of(site.store, site.study_id)
     if not hmac.compare_digest(code.encode(), _code(study, int(number)).encode()):

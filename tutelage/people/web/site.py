@@ -14,8 +14,8 @@ from tutelage.people.languages import ENGLISH
 from tutelage.people.mail import MailServer
 from tutelage.people.statistics.cache import Keeper
 from tutelage.people.web.auth import Attempts
-from tutelage.people.web.signing.doors import Doors
-from tutelage.people.web.streams import AnswerStreams
+from tutelage.people.web.identity import SignInMethods
+from tutelage.people.web.streams import ResponseStreams
 from tutelage.people.web.templating import templates
 from tutelage.people.web.uploads import Uploads
 
@@ -31,18 +31,18 @@ def cookie_name(store: Store, *, secure: bool, root: str = "") -> str:
 class Site:
     """One running application. `public_url` is the URL that browsers use, if there is a proxy in front. On a server
     with several studies, `mount` is the path of this one and `study_id` its number, and only its own members are
-    admitted; `study_id` is None if the server serves all studies of a database. `doors` are sign-in methods other than
-    links; `mail` is the server for sending personal links, if any."""
+    admitted; `study_id` is None if the server serves all studies of a database. `sign_in` are sign-in methods other
+    than links; `mail` is the server for sending personal links, if any."""
 
     store: Store
     public_url: str
     attempts: Attempts
     keeper: Keeper
     uploads: Uploads
-    streams: AnswerStreams
+    streams: ResponseStreams
     mount: str = ""
     study_id: int | None = None
-    doors: Doors = field(default_factory=Doors)
+    sign_in: SignInMethods = field(default_factory=SignInMethods)
     mail: MailServer | None = None
 
     def __post_init__(self) -> None:

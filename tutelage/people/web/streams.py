@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Answer:
+class _Response:
     """A partial response; `begun` counts its restarts."""
 
     text: str = ""
@@ -68,11 +68,11 @@ class _Seen:
 
 
 @dataclass
-class AnswerStream:
+class ResponseStream:
     """The responses of one turn while they are written, with messages in the rater's language."""
 
     opened: OpenTurn
-    answers: tuple[_Answer, ...]
+    responses: tuple[_Response, ...]
     language: str = ENGLISH
     failed: str = ""
     over: bool = False
@@ -85,14 +85,14 @@ class AnswerStream:
 
     async def events(self) -> AsyncGenerator[bytes]:
         """Past and future events, until both responses are complete or one has failed."""
-        changed, seen = asyncio.Event(), [_Seen() for _ in self.answers]
+        changed, seen = asyncio.Event(), [_Seen() for _ in self.responses]
         self._listeners.add(changed)
         try:
             while True:
                 changed.clear()
                 over = self.over  # read first: the last events may arrive while these are sent
                 for side, model in enumerate(self.opened.turn.order):
-                    for data in _news(self.answers[model], seen[side]):
+                    for data in _news(self.responses[model], seen[side]):
                         yield _event({"side": side, **data})
                 if over:
                     yield _event({"failed": say(self.failed, self.language)} if self.failed else {"ready": True})
@@ -105,18 +105,18 @@ class AnswerStream:
             self._listeners.discard(changed)
 
 
-def _news(answer: _Answer, seen: _Seen) -> list[dict[str, object]]:
+def _news(response: _Response, seen: _Seen) -> list[dict[str, object]]:
     """The events that a listener has not received; marks them as received."""
     news: list[dict[str, object]] = []
-    if answer.html is not None:
+    if response.html is not None:
         if not seen.complete:
-            news.append({"html": answer.html})
+            news.append({"html": response.html})
         seen.complete = True
-    elif seen.begun != answer.begun:
-        news.append({"whole": answer.text})
-    elif len(answer.text) > seen.length:
-        news.append({"text": answer.text[seen.length :]})
-    seen.begun, seen.length = answer.begun, len(answer.text)
+    elif seen.begun != response.begun:
+        news.append({"whole": response.text})
+    elif len(response.text) > seen.length:
+        news.append({"text": response.text[seen.length :]})
+    seen.begun, seen.length = response.begun, len(response.text)
     return news
 
 
@@ -124,12 +124,12 @@ def _event(data: Mapping[str, object]) -> bytes:
     return f"data: {json.dumps(data)}\n\n".encode()
 
 
-class AnswerStreams:
+class ResponseStreams:
     """All responses being written. Used by one event loop."""
 
     def __init__(self, store: Store, models: Models) -> None:
         self._store, self._models = store, models
-        self._running: dict[int, AnswerStream] = {}
+        self._running: dict[int, ResponseStream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def events(self, turn: Turn, language: str = ENGLISH) -> AsyncGenerator[bytes]:
@@ -137,23 +137,23 @@ class AnswerStreams:
         stream = self._running.get(turn.id)
         if stream is None:
             try:
-                opened, answers = await run_in_threadpool(self._known, turn, language)
+                opened, responses = await run_in_threadpool(self._known, turn, language)
             except Unavailable:
                 return  # without a final event, so that the page reconnects
-            stream = self._running.get(turn.id) or self._begin(opened, answers, language)
+            stream = self._running.get(turn.id) or self._begin(opened, responses, language)
         async with aclosing(stream.events()) as events:
             async for event in events:
                 yield event
 
-    def _known(self, turn: Turn, language: str) -> tuple[OpenTurn, tuple[_Answer, ...]]:
+    def _known(self, turn: Turn, language: str) -> tuple[OpenTurn, tuple[_Response, ...]]:
         """The turn in the database, and its responses so far."""
         opened = open_turn(self._store, turn.id, turn.rater_id)
         return opened, tuple(
-            _Answer() if text is None else _Answer(text, html=render(text, language)) for text in opened.texts
+            _Response() if text is None else _Response(text, html=render(text, language)) for text in opened.texts
         )
 
-    def _begin(self, opened: OpenTurn, answers: tuple[_Answer, ...], language: str) -> AnswerStream:
-        stream = AnswerStream(opened, answers, language, over=opened.complete)
+    def _begin(self, opened: OpenTurn, responses: tuple[_Response, ...], language: str) -> ResponseStream:
+        stream = ResponseStream(opened, responses, language, over=opened.complete)
         if not stream.over:
             self._running[opened.turn.id] = stream
             task = asyncio.create_task(self._write_both(stream))
@@ -161,7 +161,7 @@ class AnswerStreams:
             task.add_done_callback(self._tasks.discard)
         return stream
 
-    async def _write_both(self, stream: AnswerStream) -> None:
+    async def _write_both(self, stream: ResponseStream) -> None:
         missing = [place for place, text in enumerate(stream.opened.texts) if text is None]
         try:
             await asyncio.gather(*(self._write(stream, place) for place in missing))
@@ -170,7 +170,7 @@ class AnswerStreams:
             del self._running[stream.opened.turn.id]
             stream.tell()
 
-    async def _write(self, stream: AnswerStream, place: int) -> None:
+    async def _write(self, stream: ResponseStream, place: int) -> None:
         """Ask a model, store its response and show it, or report why there is none."""
         try:
             finished = await self._ask(stream, place)
@@ -180,17 +180,17 @@ class AnswerStreams:
         except TutelageError as error:
             await self._give_up(stream, place, SILENT, str(error))
         except Exception as error:
-            _log.exception("an answer failed")
+            _log.exception("a response failed")
             await self._give_up(stream, place, SILENT, repr(error))
 
-    async def _ask(self, stream: AnswerStream, place: int) -> bool:
+    async def _ask(self, stream: ResponseStream, place: int) -> bool:
         """Ask the model, retrying other errors than HTTP refusals. Returns whether the response is complete."""
-        answer, live = stream.answers[place], stream.opened.live
+        response, live = stream.responses[place], stream.opened.live
         for attempt in range(ATTEMPTS):
             try:
                 seed = stream.opened.seed + 2 * attempt + place
                 ended = await self._listen(stream, place, dict(live.sampling) | {"seed": seed})
-                if answer.text.strip():
+                if response.text.strip():
                     return ended != "length"
                 raise TutelageError(f"The model {live.names[place]} gave an empty answer.")
             except HttpRefusal:
@@ -199,28 +199,28 @@ class AnswerStreams:
                 if attempt == ATTEMPTS - 1:
                     raise
             await asyncio.sleep(WAIT * 2**attempt)
-            answer.text = ""
-            answer.begun += 1
+            response.text = ""
+            response.begun += 1
             stream.tell()
         raise AssertionError("the last attempt returns or raises")
 
-    async def _listen(self, stream: AnswerStream, place: int, options: Mapping[str, object]) -> str:
+    async def _listen(self, stream: ResponseStream, place: int, options: Mapping[str, object]) -> str:
         """Append the model's text to the response as it arrives. Returns why it ended."""
-        answer = stream.answers[place]
+        response = stream.responses[place]
         model = self._models(stream.opened.live.names[place])
         async with aclosing(model.pieces(stream.opened.turn.messages, **options)) as pieces:
             async for piece in pieces:
-                answer.text += piece.text
+                response.text += piece.text
                 stream.tell()
                 if piece.ended:
                     return piece.ended
-                if len(answer.text) > LONGEST:
+                if len(response.text) > LONGEST:
                     return "length"
         return ""
 
-    async def _keep(self, stream: AnswerStream, place: int, finished: bool) -> None:
-        answer, opened = stream.answers[place], stream.opened
-        text = storable(answer.text.strip())
+    async def _keep(self, stream: ResponseStream, place: int, finished: bool) -> None:
+        response, opened = stream.responses[place], stream.opened
+        text = storable(response.text.strip())
         for attempt in range(ATTEMPTS):
             try:
                 await run_in_threadpool(
@@ -231,10 +231,10 @@ class AnswerStreams:
                 if attempt == ATTEMPTS - 1:
                     raise
             await asyncio.sleep(WAIT * 2**attempt)
-        answer.html = await run_in_threadpool(render, text, stream.language)
+        response.html = await run_in_threadpool(render, text, stream.language)
         stream.tell()
 
-    async def _give_up(self, stream: AnswerStream, place: int, sentence: str, why: str) -> None:
+    async def _give_up(self, stream: ResponseStream, place: int, sentence: str, why: str) -> None:
         stream.failed = stream.failed or sentence
         name = stream.opened.live.names[place]
         _log.warning("The model %s did not answer a turn: %s", name, why)

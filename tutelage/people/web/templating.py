@@ -1,21 +1,47 @@
-"""Jinja environments per language, with translations and formats of numbers and dates."""
+"""Jinja environments per language, with translations and formats of numbers and dates.
+
+Templates and redirects are written for a site at the root. `Rooted` adds the prefix to the addresses of a template when
+it is loaded, `rooted` to a redirect; scripts derive it from their own address.
+"""
 
 import json
+import re
 from functools import cache, partial
 from pathlib import Path
 from urllib.parse import quote
 
 import jinja2
+from jinja2.ext import Extension
 from markupsafe import Markup
 
 from tutelage.base.version import __version__
 from tutelage.people.kinds import KINDS
 from tutelage.people.languages import LANGUAGES, catalogue, say
-from tutelage.people.web.prefix import Rooted
 from tutelage.people.web.render import render
 from tutelage.people.web.words import filters
 
 TEMPLATES = Path(__file__).parent / "templates"
+_FIXED = re.compile(r'\b(href|src|action|formaction)="/(?!/)')
+_COMPUTED = re.compile(r'\b(href|src|action|formaction)="\{\{ ([^{}]+?) \}\}')
+
+
+class Rooted(Extension):
+    """Jinja extension that prefixes addresses: `href="/owner"` becomes `href="{{ root }}/owner"`, and expressions pass
+    through the filter `rooted`. `root` is a global of the environment."""
+
+    def __init__(self, environment: jinja2.Environment) -> None:
+        super().__init__(environment)
+        environment.globals["root"] = ""
+        environment.filters["rooted"] = lambda address: rooted(str(environment.globals["root"]), str(address))
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        source = _COMPUTED.sub(r'\1="{{ (\2) | rooted }}', source)
+        return _FIXED.sub(r'\1="{{ root }}/', source)
+
+
+def rooted(root: str, address: str) -> str:
+    """The address below the root if it belongs to this site, otherwise unchanged."""
+    return root + address if address.startswith("/") and not address.startswith("//") else address
 
 
 @cache

@@ -9,7 +9,7 @@ from babel.numbers import format_decimal
 
 from tutelage.people.answers import FLAGS
 from tutelage.people.languages import ENGLISH, LANGUAGES, Sentence, catalogue, counted, say
-from tutelage.people.web.actions import ACTIONS, DETAILS, subject_of
+from tutelage.people.web.names import ACTIONS, DETAILS, subject_of
 from tutelage.people.web.render import plain
 
 NOUNS: Mapping[str, Callable[[int], Sentence]] = {

@@ -8,9 +8,8 @@ import jsonschema
 
 from tutelage.people.grants import RIGHTS, NewToken
 from tutelage.people.store.api_tokens import create_token
-from tutelage.people.web.api.admitting import ROOT, ApiRoute
-from tutelage.people.web.api.describing import describe
-from tutelage.people.web.api.table import API_ROUTES
+from tutelage.people.web.api.dispatch import ROOT, ApiRoute
+from tutelage.people.web.api.table import API_ROUTES, describe
 
 from ..conftest import World
 

@@ -4,7 +4,7 @@ import pytest
 
 from tutelage.people import list_events
 from tutelage.people.operations import AMENDMENTS, GRANTS, INVITE, PLAN, RECRUIT, TOKEN
-from tutelage.people.web.api.admitting import ROOT
+from tutelage.people.web.api.dispatch import ROOT
 
 from ..conftest import World
 from .programs import BODIES, DESCRIPTION, program

@@ -20,7 +20,7 @@ from tutelage.people import (
 from tutelage.people.export import preference_row
 from tutelage.people.store.events import list_exports
 from tutelage.people.store.votes import vote_row
-from tutelage.people.web.api import admitting
+from tutelage.people.web.api import dispatch
 
 from ...worlds import raters_of, work
 from ..conftest import World, add_known
@@ -170,7 +170,7 @@ def test_bodies_that_make_no_sense_are_refused(world: World, monkeypatch: pytest
     assert asks.post("/items", content=b'{"rows": [1]}').json()["error"]["where"] == "$.rows[0] in the body"
     assert asks.post("/items", {}, content_type="text/plain").status_code == 415
     assert asks.post("/items", {"rows": ROWS}, idempotency_key="k" * 201).status_code == 400
-    monkeypatch.setattr(admitting, "LONGEST_BODY", 1_000)
+    monkeypatch.setattr(dispatch, "LONGEST_BODY", 1_000)
     assert asks.post("/items", {"rows": ROWS * 20}).status_code == 413
 
 

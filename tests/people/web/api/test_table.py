@@ -1,17 +1,21 @@
-"""Who may use the API: every route with every kind of token, and cookies and tokens apart."""
+"""Every address of the API with every kind of token, cookies and tokens apart; and the description:
+valid OpenAPI 3.1, and about the addresses that are served."""
+
+from typing import get_type_hints
 
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tutelage.people import create_study
 from tutelage.people.grants import RIGHTS, NewToken
 from tutelage.people.store.api_tokens import create_token, list_tokens, revoke_token
-from tutelage.people.web.api.admitting import ROOT, ApiRoute
+from tutelage.people.web.api.dispatch import ROOT, ApiRoute
 from tutelage.people.web.api.table import API_ROUTES
 from tutelage.people.web.auth import csrf_token
 from tutelage.people.web.routes import ROUTES
 
 from ..conftest import World
-from .programs import Program, program
+from .programs import DESCRIPTION, Program, program
 
 WITH_TOKEN = [route for route in API_ROUTES if route.right is not None]
 
@@ -86,3 +90,30 @@ def test_addresses_beside_the_table_are_refused_as_json(world: World) -> None:
         response = world.client.request(method, ROOT + path)
         assert response.status_code == status
         assert "openapi.json" in response.json()["error"]["instead"]
+
+
+def test_the_description_is_valid() -> None:
+    OpenAPIV31SpecValidator(DESCRIPTION).validate()
+
+
+def test_what_is_served_is_the_description_of_what_is_served(world: World) -> None:
+    served = Program(world).get("/openapi.json").json()
+    assert served == DESCRIPTION
+    described = {(method.upper(), path) for path, each in served["paths"].items() for method in each}
+    assert described == {(route.method, ROOT + route.path) for route in API_ROUTES}
+    found = {
+        (method, route.path)
+        for route in world.app.routes
+        if getattr(route, "path", "").startswith(ROOT)
+        for method in route.methods - {"HEAD"}  # type: ignore[attr-defined]
+    }
+    assert described == found
+
+
+def test_each_right_and_each_part_of_a_query_is_described() -> None:
+    for route in API_ROUTES:
+        told = DESCRIPTION["paths"][ROOT + route.path][route.method.lower()]
+        assert bool(told["security"]) == (route.right is not None)
+        assert route.right is None or f"`{route.right}`" in told["description"]
+        asked = {each["name"] for each in told.get("parameters", ()) if each["in"] == "query"}
+        assert asked == set(get_type_hints(route.query))

@@ -9,7 +9,7 @@ from msgspec import Meta, UnsetType
 
 from tutelage.people.operations import Amendment, Grant, MissingSettings, Operation, Parameter
 from tutelage.people.validation import FieldError
-from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, ApiRoute
+from tutelage.people.web.api.dispatch import ApiCall, ApiRefusal, ApiRoute
 
 
 @dataclass(frozen=True)

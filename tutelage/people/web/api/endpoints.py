@@ -27,8 +27,8 @@ from tutelage.people.store.engine import several
 from tutelage.people.store.events import record_export, record_reading
 from tutelage.people.store.item_catalogue import ItemFilter, Question, items_after
 from tutelage.people.store.votes import vote_row
-from tutelage.people.web.api.admitting import ApiCall, ApiRefusal, Reply
 from tutelage.people.web.api.changes import sent_values
+from tutelage.people.web.api.dispatch import ApiCall, ApiRefusal, Reply
 from tutelage.people.web.pages.owner.exports import TOO_MANY
 
 
@@ -38,7 +38,7 @@ def overview(call: ApiCall) -> Overview:
 
 
 def agreement(call: ApiCall) -> AgreementFigures:
-    """Rater agreement from the cached statistics, with their age."""
+    """How often two raters choose the same side, from the cached statistics, with their age."""
     cached = call.site.keeper.whole(call.study)
     if cached.value is None:
         raise ApiRefusal(
@@ -62,14 +62,14 @@ def items(call: ApiCall) -> ItemPage:
 
 
 def add(call: ApiCall) -> Reply:
-    """Add rows as items, all or none."""
+    """Add rows as items, all or none. Rows that are in the study already are counted and change nothing."""
     new: NewRows = call.data
     added, again = add_rows(call.store, call.token, new, call.body, call.key)
     return Reply(added, {"idempotent-replayed": "true"} if again else {})
 
 
 def raters(call: ApiCall) -> RaterPage:
-    """A page of raters, in the order they joined."""
+    """A page of raters with their figures, in the order they joined."""
     query: PageQuery = call.query
     after = _after(query)
     everybody = [each for each in list_raters(call.store, call.study.id) if each.role == "rater"]
@@ -79,7 +79,7 @@ def raters(call: ApiCall) -> RaterPage:
 
 
 def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
-    """The preferences derived from the current votes. The export is recorded in the study."""
+    """The preferences derived from the current votes, one per line. The export is recorded in the study."""
     if study_overview(call.store, call.study).judgements >= TOO_MANY:
         raise ApiRefusal(
             409,
@@ -95,7 +95,8 @@ def preferences(call: ApiCall) -> Iterable[Mapping[str, object]]:
 
 
 def votes(call: ApiCall) -> Iterable[Mapping[str, object]]:
-    """All revisions of all judgements by raters of the given kinds. The access is recorded in the audit trail."""
+    """All revisions of all judgements by raters of the given kinds, one per line. The access is recorded in the
+    audit trail."""
     query: VoteQuery = call.query
     every = list_votes(call.store, call.study.id, every_revision=True)
     rows = [vote for vote in every if vote.rater_kind in query.kinds]

@@ -1,13 +1,15 @@
-"""The rater's page, and its JSON endpoints for questions and answers.
+"""The rater's page, and its JSON endpoints for questions, votes and live conversations.
 
-The data for raters is built here field by field: the texts, and nothing about their origin.
+The data for raters is built here field by field: the texts, and nothing about their origin, nor which model of a live
+conversation is on which side.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from tutelage.base.errors import TutelageError
 from tutelage.data.records import Messages
 from tutelage.people import (
     Answer,
@@ -25,14 +27,15 @@ from tutelage.people import (
 from tutelage.people.answers import FLAGS, correction_from, correction_row, displayed, span_rows, spans_from
 from tutelage.people.kinds.kind import Kind
 from tutelage.people.languages import Sentence, say
-from tutelage.people.live_conversation import Talk, next_step
+from tutelage.people.live_conversation import Talk, end_conversation, next_step, open_turn
+from tutelage.people.live_conversation import say as say_in
 from tutelage.people.rater_progress import rater_progress
 from tutelage.people.remuneration import finish
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import DECIDING
 from tutelage.people.web import values
-from tutelage.people.web.call import Call, Refusal, see
-from tutelage.people.web.pages.joining import must_agree
+from tutelage.people.web.call import Call, Refusal, see, sentence
+from tutelage.people.web.pages.participation import must_agree
 from tutelage.people.web.render import render
 
 SKIP_REASONS = (
@@ -232,3 +235,50 @@ def _json(call: Call, **more: object) -> Response:
             **more,
         }
     )
+
+
+def send(call: Call) -> Response:
+    """Store a message and return its turn."""
+    refuse_strangers(call)
+    turn = say_in(
+        call.store,
+        call.me.id,
+        values.optional_integer(call.data, "conversation"),
+        values.text(call.data, "text"),
+        values.text(call.data, "key"),
+    )
+    return JSONResponse(
+        {
+            "turn": turn.id,
+            "conversation": turn.conversation_id,
+            "number": turn.number,
+            "messages": messages_data(turn.messages, call.language),
+        }
+    )
+
+
+def listen(call: Call) -> Response:
+    """The responses to a turn as server-sent events (see `streams`)."""
+    refuse_strangers(call)
+    try:
+        opened = open_turn(call.store, _number(call), call.me.id)
+    except TutelageError as error:
+        raise Refusal(404, sentence(error)) from error
+    return StreamingResponse(
+        call.site.streams.events(opened.turn, call.language),
+        media_type="text/event-stream",
+        headers={"x-accel-buffering": "no"},  # keeps proxies from buffering the stream
+    )
+
+
+def end(call: Call) -> Response:
+    """End the conversation early."""
+    refuse_strangers(call)
+    end_conversation(call.store, call.me.id, _number(call))
+    return JSONResponse({"ended": True})
+
+
+def _number(call: Call) -> int:
+    if not call.number("number"):
+        raise Refusal(404, Sentence("There is no such conversation."))
+    return call.number("number")

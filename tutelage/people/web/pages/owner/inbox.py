@@ -7,9 +7,9 @@ from starlette.responses import Response
 
 from tutelage.people import close_notices, list_notices, reopen_notice
 from tutelage.people.languages import Sentence
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, record_number, see
+from tutelage.people.web.names import KINDS, SINGULAR
 from tutelage.people.web.pages.owner.items import item_address
-from tutelage.people.web.pages.owner.notices import KINDS, SINGULAR
 from tutelage.people.web.paging import Page, page_number
 
 PAGE = 30
@@ -42,7 +42,7 @@ def close(call: Call) -> Response:
     if call.text("all"):
         close_notices(call.store, call.here.id, kind=kind, actor=call.me.name)
     else:
-        numbers = [int(each) for each in call.fields.get("notice", ()) if _is_number(each)]
+        numbers = [record_number(each) for each in call.fields.get("notice", ())]
         close_notices(call.store, call.here.id, numbers, actor=call.me.name)
     page = call.text("page")
     return see(page if page.startswith("/owner/") and "\\" not in page else _address(kind, False))
@@ -50,19 +50,14 @@ def close(call: Call) -> Response:
 
 def reopen(call: Call) -> Response:
     """Reopen a notice."""
-    number = call.text("notice")
-    if not _is_number(number):
+    if not call.number("notice"):
         raise Refusal(404, Sentence("There is no such notice."))
-    reopen_notice(call.store, call.here.id, int(number), actor=call.me.name)
+    reopen_notice(call.store, call.here.id, call.number("notice"), actor=call.me.name)
     return see(_address(_kind(call), True))
 
 
 def _kind(call: Call) -> str | None:
     return call.text("kind") if call.text("kind") in KINDS else None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 16
 
 
 def _address(kind: str | None, closed: bool) -> str:

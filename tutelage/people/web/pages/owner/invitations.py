@@ -12,7 +12,7 @@ from tutelage.people.languages import Sentence
 from tutelage.people.operations import INVITE
 from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, Refusal, see, sentence
-from tutelage.people.web.forms import form_page, number_in, whole_number
+from tutelage.people.web.forms import form_page, whole_number
 
 MOST_DAYS = 365
 MOST_NAMES = 1_000
@@ -32,9 +32,9 @@ def table(call: Call, error: TutelageError | None = None, secret: str = "") -> R
 
 def withdraw(call: Call) -> Response:
     """Withdraw an invitation, or the personal link of the rater named in the form."""
-    rater = number_in(call, "rater") if call.text("rater") else None
+    rater = call.number("rater") if call.text("rater") else None
     try:
-        revoke_invite(call.store, call.here.id, number_in(call, "invite"), rater=rater, actor=call.me.name)
+        revoke_invite(call.store, call.here.id, call.number("invite"), rater=rater, actor=call.me.name)
     except TutelageError as error:
         raise Refusal(404, sentence(error)) from error
     return see("/owner/invitations" if rater is None else f"/owner/raters/{rater}")

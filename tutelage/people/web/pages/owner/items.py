@@ -1,8 +1,10 @@
 """The list of items with filters and bulk actions, and the page of one item with every vote as it was displayed."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from urllib.parse import quote, unquote
 
 from starlette.responses import Response
@@ -10,6 +12,7 @@ from starlette.responses import Response
 from tutelage.base.errors import TutelageError
 from tutelage.people import (
     Question,
+    Vote,
     exclude_all,
     include_all,
     list_notices,
@@ -18,14 +21,14 @@ from tutelage.people import (
     list_votes,
     set_overlap,
 )
-from tutelage.people.answers import FLAGS, LETTERS
+from tutelage.people.answers import FLAGS, LETTERS, Span
+from tutelage.people.differences import TextPiece, word_differences
 from tutelage.people.languages import Sentence, say
 from tutelage.people.store.item_catalogue import STATES, Found, ItemFilter, find_items, find_keys
 from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.forms import form_page, reason_of, whole_number
-from tutelage.people.web.marks import corrected_pieces, marked_responses
-from tutelage.people.web.pages.owner.notices import SINGULAR
+from tutelage.people.web.names import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
 from tutelage.report.figures import Svg, parts_strip
 
@@ -210,3 +213,38 @@ def counts_bar(question: Question, language: str) -> Svg:
     label = say(Sentence("A %(a)s, equal %(tie)s, B %(b)s, both bad %(both_bad)s", **verdicts), language)
     parts = [("a", counts["a"]), ("tie", counts["tie"]), ("b", counts["b"]), ("bad", counts["both_bad"])]
     return parts_strip(parts, label)
+
+
+@dataclass(frozen=True)
+class MarkedPart:
+    """A piece of text between span boundaries, with the number of covering spans by category."""
+
+    text: str
+    categories: Mapping[str, int]
+
+
+def marked_parts(text: str, spans: Sequence[Span]) -> tuple[MarkedPart, ...]:
+    """The text cut at all span boundaries; the parts concatenate to the text."""
+    ends = {0, len(text), *(min(end, len(text)) for span in spans for end in (span.start, span.end))}
+    cuts = sorted(ends)
+    return tuple(
+        MarkedPart(text[low:high], Counter(s.category for s in spans if s.start < high and low < s.end))
+        for low, high in pairwise(cuts)
+    )
+
+
+def marked_responses(question: Question, votes: Sequence[Vote]) -> tuple[tuple[MarkedPart, ...], ...]:
+    """The marked parts of each response, from the current votes; empty for a response without marks."""
+    spans = [span for vote in votes if vote.latest and vote.excluded is None for span in vote.spans]
+    return tuple(
+        marked_parts(text, mine) if (mine := [span for span in spans if span.response == index]) else ()
+        for index, text in enumerate(question.texts)
+    )
+
+
+def corrected_pieces(question: Question, vote: Vote) -> tuple[TextPiece, ...]:
+    """The rater's changes to the response as a diff; a text written from scratch is all insertion."""
+    if vote.correction is None:
+        return ()
+    before = "" if vote.correction.response is None else question.texts[vote.correction.response]
+    return word_differences(before, vote.correction.text)

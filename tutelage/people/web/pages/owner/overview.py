@@ -13,8 +13,8 @@ from tutelage.people.store.item_catalogue import ItemFilter, find_items
 from tutelage.people.store.survey import Counts
 from tutelage.people.web.call import Call
 from tutelage.people.web.drawings import agreement_scale, share_interval
+from tutelage.people.web.names import KINDS
 from tutelage.people.web.pages.owner.items import counts_bar, item_address
-from tutelage.people.web.pages.owner.notices import KINDS
 from tutelage.report.figures import column_strip
 from tutelage.stats.intervals import Interval, wilson
 

@@ -10,7 +10,7 @@ from tutelage.people.store.api_tokens import list_tokens
 from tutelage.people.store.occasions import alarm_of, set_alarm
 from tutelage.people.store.webhooks import OVERLAP_HOURS, list_webhooks, rotate_secret
 from tutelage.people.web.call import Call, Refusal, see, sentence
-from tutelage.people.web.forms import form_page, number_in, share
+from tutelage.people.web.forms import form_page, share
 
 MEANINGS = {
     "read": Sentence("how far the study is, its items and raters in numbers"),
@@ -68,7 +68,7 @@ def rotate(call: Call) -> Response:
     immediately."""
     hours = OVERLAP_HOURS if call.text("former") == "keep" else 0
     try:
-        secret = rotate_secret(call.store, call.here.id, number_in(call, "webhook"), hours=hours, actor=call.me.name)
+        secret = rotate_secret(call.store, call.here.id, call.number("webhook"), hours=hours, actor=call.me.name)
     except TutelageError as error:
         raise Refusal(404, sentence(error)) from error
     return form(call, secret=(Sentence("The new secret of the webhook"), secret))
@@ -76,7 +76,7 @@ def rotate(call: Call) -> Response:
 
 def test_webhook(call: Call) -> Response:
     """Send a message of type `test` to a webhook, and report whether it arrived."""
-    number = number_in(call, "webhook")
+    number = call.number("webhook")
     try:
         problem = send_test(call.store, call.here.id, number)
     except TutelageError as error:

@@ -31,8 +31,8 @@ from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.drawings import share_interval
 from tutelage.people.web.forms import form_page, reason_of, whole_number
+from tutelage.people.web.names import SINGULAR
 from tutelage.people.web.pages.owner.items import item_address, item_of_address, item_page
-from tutelage.people.web.pages.owner.notices import SINGULAR
 from tutelage.people.web.paging import page_number, page_of, with_query
 from tutelage.stats.intervals import Interval
 
@@ -229,9 +229,8 @@ def _not_left_out(call: Call, scope: Scope, name: str, error: TutelageError) -> 
 
 
 def _rater(call: Call) -> Rater:
-    number = call.path["number"]
     for rater in list_raters(call.store, call.here.id):
-        if str(rater.id) == number:
+        if rater.id == call.number("number"):
             return rater
     raise Refusal(404, Sentence("There is no such rater in this study."))
 

@@ -1,12 +1,19 @@
-"""The settings page: the question, which is versioned, and the distribution of work, which is not."""
+"""The settings of a study: the question and the consent page, which are versioned; the distribution of work and
+recruiting, which are not."""
+
+from collections import Counter
 
 from starlette.responses import Response
 
 from tutelage.base.errors import TutelageError
 from tutelage.people import Presentation, list_events, present, set_languages, set_state
 from tutelage.people.languages import LANGUAGES, Sentence, Share
+from tutelage.people.recruitment import PLATFORMS, estimate
+from tutelage.people.remuneration import payment_csv
+from tutelage.people.store.consents import list_consents, present_consent
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.studies import list_versions
+from tutelage.people.store.visits import entry_of, list_visits, recruitment_of, work_in
 from tutelage.people.validation import FieldError
 from tutelage.people.web.call import Call, see
 from tutelage.people.web.forms import form_page, lines_of
@@ -79,3 +86,40 @@ def state(call: Call) -> Response:
     """Open, pause or close the study."""
     set_state(call.store, call.here.id, call.text("state"), actor=call.me.name)  # type: ignore[arg-type]  # it checks
     return see("/owner/settings")
+
+
+def payment_table(call: Call) -> Response:
+    """Time and counts of every visit, with the platform's identifiers."""
+    headers = {"content-disposition": 'attachment; filename="payments.csv"'}
+    text = payment_csv(call.store, call.here.id)
+    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def recruiting_form(call: Call, error: TutelageError | None = None) -> Response:
+    """The current settings, the link and the cost estimate."""
+    recruitment = recruitment_of(call.store, call.here.id)
+    whole, left, seconds = work_in(call.store, call.here.id)
+    return form_page(
+        call,
+        "owner/recruiting.html",
+        error,
+        known=recruitment,
+        platforms=PLATFORMS,
+        entry=call.origin + entry_of(call.store, call.here.id) if recruitment is not None else "",
+        costs=() if recruitment is None else tuple(estimate(recruitment, work, seconds) for work in (whole, left)),
+        measured=seconds is not None,
+        states=Counter(visit.state for visit in list_visits(call.store, call.here.id)),
+        place="recruiting",
+    )
+
+
+def consent_form(call: Call, error: TutelageError | None = None) -> Response:
+    """The current text, the form for a new version, and all versions."""
+    return form_page(
+        call,
+        "owner/consent.html",
+        error,
+        present=present_consent(call.store, call.here.id),
+        versions=list(enumerate(list_consents(call.store, call.here.id), 1))[::-1],
+        place="consent",
+    )

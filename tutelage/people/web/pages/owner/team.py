@@ -1,4 +1,4 @@
-"""The list of owners and reviewers, with withdrawal and restoration of access."""
+"""The list of owners and reviewers, with withdrawal and restoration of access, and the user's own sessions."""
 
 from starlette.responses import Response
 
@@ -35,9 +35,8 @@ def change(call: Call) -> Response:
 
 
 def _member(call: Call) -> Rater:
-    number = call.text("member")
     for member in list_team(call.store, call.here.id):
-        if str(member.id) == number:
+        if member.id == call.number("member"):
             return member
     raise Refusal(404, Sentence("There is no such owner or reviewer in this study."))
 
@@ -49,3 +48,22 @@ def _table(call: Call, error: TutelageError | None = None) -> Response:
         if member.forgotten is None
     ]
     return form_page(call, "owner/team.html", error, team=team, place="team")
+
+
+def own_sessions(call: Call) -> Response:
+    """The user's own sessions; the current one is marked."""
+    mine = list_sessions(call.store, call.me.id)
+    return call.page("owner/sessions.html", sessions=mine, present=call.session_id, place="sessions")
+
+
+def end_own_sessions(call: Call) -> Response:
+    """End one of the user's own sessions, or all but the current one."""
+    if call.text("others"):
+        end_sessions(call.store, call.me.id, keep=call.session_id, actor=call.me.name)
+        return see("/owner/sessions")
+    number = call.text("session")
+    mine = [each.id for each in list_sessions(call.store, call.me.id) if str(each.id) == number]
+    if not mine:
+        raise Refusal(404, Sentence("You have no such session; it may be over already."))
+    end_sessions(call.store, call.me.id, only=mine[0], actor=call.me.name)
+    return see("/" if mine[0] == call.session_id else "/owner/sessions")

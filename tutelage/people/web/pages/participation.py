@@ -1,4 +1,4 @@
-"""Invitations, consent, sign-out and personal links."""
+"""Arrival by an invitation, a personal link or a recruiting platform; consent; sign-out, and return to the platform."""
 
 from starlette.responses import Response
 
@@ -17,6 +17,7 @@ from tutelage.people import (
     start_session,
 )
 from tutelage.people.languages import LANGUAGES, Sentence, counted
+from tutelage.people.recruitment import Platform, Recruitment, Visitor, find_platform
 from tutelage.people.remuneration import finish
 from tutelage.people.store import consents
 from tutelage.people.store.access import PERSONAL_DAYS
@@ -24,9 +25,9 @@ from tutelage.people.store.consents import consent_of, standard_points
 from tutelage.people.store.live_models import find_live_models
 from tutelage.people.store.raters import DECIDING
 from tutelage.people.store.studies import Study, study_of
-from tutelage.people.store.visits import end_visit, visit_of
+from tutelage.people.store.visits import NotAdmitted, end_visit, enter, recruitment_of, study_of_entry, visit_of
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
-from tutelage.people.web.call import Call, Refusal, see
+from tutelage.people.web.call import Call, Refusal, see, sentence
 from tutelage.people.web.forms import form_page
 from tutelage.people.web.membership import announce_member, forget_member
 from tutelage.people.web.site import Site
@@ -41,7 +42,7 @@ def home(call: Call) -> Response:
     if call.rater is None and call.visitor is not None:
         return see("/sign-in")
     if call.rater is None:
-        return call.page("home.html", signs_in=call.site.doors.provider is not None)
+        return call.page("home.html", signs_in=call.site.sign_in.provider is not None)
     return see(_place_of(call.me, call.here))
 
 
@@ -203,3 +204,51 @@ def no_such_link(call: Call, told: str) -> Refusal:
         count=wait,
     )
     return Refusal(429, much, retry_after=wait)
+
+
+def arrival(call: Call) -> Response:
+    """The page of the platform's link. Viewing it uses nothing up."""
+    study, recruitment, platform = _entry(call)
+    visitor = _visitor(call, study, platform)
+    return call.page("enter.html", host=study, recruitment=recruitment, platform=platform, preview=visitor.preview)
+
+
+def take_in(call: Call) -> Response:
+    """Admit a platform's participant, as a new rater or as the existing one with the same identifier."""
+    study, _, platform = _entry(call)
+    visitor = _visitor(call, study, platform)
+    if visitor.preview:
+        raise Refusal(
+            400, Sentence("Accept the task on %(platform)s first; then open the link again.", platform=platform.words)
+        )
+    try:
+        rater, session = enter(call.store, study.id, visitor, session_days=SESSION_DAYS)
+    except NotAdmitted as error:
+        raise Refusal(409, sentence(error), study=study) from error
+    visit = visit_of(call.store, rater.id)
+    ended = visit is not None and visit.state != "active"
+    return signed_in(call, rater, session, "/finish" if ended else "")
+
+
+def over(call: Call) -> Response:
+    """The end of a visit: the completion code and the return link, or the number of missing answers."""
+    ending = finish(call.store, call.me.id)
+    if ending is None:
+        return see("/rate")
+    return call.page("finish.html", told=ending)
+
+
+def _entry(call: Call) -> tuple[Study, Recruitment, Platform]:
+    study_id = study_of_entry(call.store, call.path["token"])
+    if study_id is None or not call.site.holds(study_id):
+        raise no_such_link(call, Sentence("This link leads to no study; ask whoever sent it, or return the task."))
+    recruitment = recruitment_of(call.store, study_id)
+    assert recruitment is not None, "the link is a part of it"
+    return study_of(call.store, study_id), recruitment, find_platform(recruitment.platform)
+
+
+def _visitor(call: Call, study: Study, platform: Platform) -> Visitor:
+    try:
+        return platform.visitor(lambda name: call.query.get(name, ("",))[-1].strip())
+    except TutelageError as error:
+        raise Refusal(400, sentence(error), study=study) from error

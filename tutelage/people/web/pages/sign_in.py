@@ -9,8 +9,8 @@ from tutelage.people.store.members import Identity, sign_in
 from tutelage.people.store.studies import Study, open_study, study_of
 from tutelage.people.web.auth import SESSION_DAYS, cookie_header
 from tutelage.people.web.call import Call, Refusal, see, sentence
-from tutelage.people.web.pages.joining import signed_in
-from tutelage.people.web.signing.oidc import Pending, SignInError
+from tutelage.people.web.identity import Pending, SignInError
+from tutelage.people.web.pages.participation import signed_in
 
 CALLBACK = "/sign-in/callback"
 COOKIE = "tutelage_signing"
@@ -21,7 +21,7 @@ def begin(call: Call) -> Response:
     """Sign in a user identified by a trusted proxy; redirect others to the provider."""
     if call.visitor is not None:
         return _enter(call, call.visitor)
-    provider = call.site.doors.provider
+    provider = call.site.sign_in.provider
     if provider is None:
         raise Refusal(404, Sentence("Nobody signs in here but by a personal link or an invitation."))
     try:
@@ -35,7 +35,7 @@ def begin(call: Call) -> Response:
 
 def come_back(call: Call) -> Response:
     """The callback from the provider: start a session for the identified person, if they have a role."""
-    provider = call.site.doors.provider
+    provider = call.site.sign_in.provider
     if provider is None:
         raise Refusal(404, Sentence("There is no such page."))
     query = {name: values[-1] for name, values in call.query.items()}
@@ -49,7 +49,7 @@ def come_back(call: Call) -> Response:
 
 
 def _enter(call: Call, person: Identity) -> Response:
-    role = call.site.doors.roles.role_of(person.contact)
+    role = call.site.sign_in.roles.role_of(person.contact)
     if role is None:
         raise Refusal(403, Sentence("%(who)s has no role in this study; ask its owner.", who=person.contact))
     study = _study(call)

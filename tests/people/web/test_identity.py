@@ -8,9 +8,9 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Store
 from tutelage.people.store.members import list_team
 from tutelage.people.web import create_app
-from tutelage.people.web.signing.doors import Doors, Proxy, Roles
+from tutelage.people.web.identity import Proxy, Roles, SignInMethods
 
-from ..conftest import URL, make_study
+from .conftest import URL, make_study
 
 ROLES = Roles(owners=("olga",), reviewers=("rita@example.org",))
 USER = "x-forwarded-user"
@@ -18,8 +18,8 @@ USER = "x-forwarded-user"
 
 def browser(store: Store, host: str = "10.0.0.7") -> TestClient:
     """A browser whose requests come from this address."""
-    doors = Doors(None, Proxy("X-Forwarded-User", ("10.0.0.0/24", "::1")), ROLES)
-    return TestClient(create_app(store, doors=doors), URL, follow_redirects=False, client=(host, 1))
+    sign_in = SignInMethods(None, Proxy("X-Forwarded-User", ("10.0.0.0/24", "::1")), ROLES)
+    return TestClient(create_app(store, sign_in=sign_in), URL, follow_redirects=False, client=(host, 1))
 
 
 def test_whom_the_proxy_names_is_signed_in_as_long_as_it_says_so(lite: Store) -> None:

@@ -1,13 +1,20 @@
-"""The rater's choice of language."""
+"""Pages without a session: the health check for monitoring, and the choice of language."""
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
+from tutelage.people import list_studies
 from tutelage.people.languages import LANGUAGES, Sentence
 from tutelage.people.web.call import Call, Refusal, see
 from tutelage.people.web.languages import language_cookie
 
 
-def choose(call: Call) -> Response:
+def health(call: Call) -> Response:
+    """Report whether the database is readable; status 503 if not. Reveals nothing about studies."""
+    list_studies(call.store)
+    return JSONResponse({"status": "ok"})
+
+
+def choose_language(call: Call) -> Response:
     """Save the language in a cookie and redirect to the page it was chosen on."""
     code, place = call.text("language"), call.text("to")
     if code not in LANGUAGES:

@@ -3,7 +3,8 @@
 import jinja2
 import pytest
 
-from tutelage.people.web.prefix import Rooted, below, rooted
+from tutelage.people.web.middleware import below
+from tutelage.people.web.templating import Rooted, rooted
 
 
 def rendered(source: str, root: str, **values: object) -> str:

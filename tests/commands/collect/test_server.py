@@ -18,8 +18,8 @@ from scripted_chat import finished
 from served import Served, serving
 
 from tutelage.base.errors import TutelageError
-from tutelage.commands.collect import models
-from tutelage.commands.collect.models import ServedFolder, ServedModels
+from tutelage.commands.collect import server
+from tutelage.commands.collect.server import ServedFolder, ServedModels
 from tutelage.commands.serve.settings import PARENT as PARENT_KEY
 from tutelage.data.records import user
 from tutelage.data.transport import Unanswered
@@ -47,7 +47,7 @@ def started(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     program, log = tmp_path / "python", tmp_path / "started.jsonl"
     program.write_text(PROGRAM.format(python=sys.executable, log=str(log), url=served.url))
     program.chmod(program.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setattr(models, "sys", SimpleNamespace(executable=str(program)))
+    monkeypatch.setattr(server, "sys", SimpleNamespace(executable=str(program)))
     return Started(log)
 
 
@@ -112,9 +112,9 @@ def test_a_model_that_does_not_start_is_told_before_anybody_is_let_in(started: S
 PARENT = """
 import sys
 from types import SimpleNamespace
-from tutelage.commands.collect import models
-models.sys = SimpleNamespace(executable=sys.argv[1])
-print(models.ServedFolder("folder").start(), flush=True)
+from tutelage.commands.collect import server
+server.sys = SimpleNamespace(executable=sys.argv[1])
+print(server.ServedFolder("folder").start(), flush=True)
 sys.stdin.read()
 """
 CHILD = """#!{python}

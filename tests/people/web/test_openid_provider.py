@@ -14,11 +14,10 @@ from tutelage.base.errors import TutelageError
 from tutelage.people import Store, list_events, list_raters, rater_of_session
 from tutelage.people.store.members import list_team, remove_member
 from tutelage.people.web import Served, create_app, create_server
-from tutelage.people.web.signing.doors import Doors, Roles
-from tutelage.people.web.signing.oidc import Provider
+from tutelage.people.web.identity import Provider, Roles, SignInMethods
 from tutelage.people.web.site import cookie_name
 
-from ..conftest import URL, make_study
+from .conftest import URL, make_study
 from .provider import CLIENT, SECRET, StubProvider, provider
 
 pytest.importorskip("authlib", reason="the extra oidc is not installed here")
@@ -37,13 +36,13 @@ def stub(running: StubProvider) -> StubProvider:
     return running
 
 
-def doors(stub: StubProvider, **roles: tuple[str, ...]) -> Doors:
+def sign_in(stub: StubProvider, **roles: tuple[str, ...]) -> SignInMethods:
     found = Roles(**roles) if roles else Roles(owners=("olga@example.org",), reviewers=("@example.org",))
-    return Doors(Provider(stub.issuer, CLIENT, SECRET), None, found)
+    return SignInMethods(Provider(stub.issuer, CLIENT, SECRET), None, found)
 
 
 def browser(store: Store, stub: StubProvider, **roles: tuple[str, ...]) -> TestClient:
-    return TestClient(create_app(store, doors=doors(stub, **roles)), URL, follow_redirects=False)
+    return TestClient(create_app(store, sign_in=sign_in(stub, **roles)), URL, follow_redirects=False)
 
 
 def signed_in(http: TestClient, stub: StubProvider, root: str = "") -> httpx.Response:
@@ -171,7 +170,7 @@ def test_an_answer_of_another_provider_is_refused(lite: Store, stub: StubProvide
 
 def test_signing_in_to_a_study_among_several_stays_there(lite: Store, stub: StubProvider) -> None:
     studies = [make_study(lite), make_study(lite, name="other")]
-    server = create_server([Served(lite, study) for study in studies], doors=doors(stub))
+    server = create_server([Served(lite, study) for study in studies], sign_in=sign_in(stub))
     http = TestClient(server, URL, follow_redirects=False)
     reply = signed_in(http, stub, "/s/other")
     assert reply.headers["location"] == "/s/other/owner"
@@ -192,12 +191,12 @@ def test_a_provider_without_encryption_is_refused(issuer: str) -> None:
 
 def test_a_provider_that_is_gone_or_another_is_a_sentence(lite: Store, stub: StubProvider) -> None:
     make_study(lite)
-    gone = Doors(Provider("http://127.0.0.1:9", CLIENT), None, Roles())
-    reply = TestClient(create_app(lite, doors=gone), URL).get("/sign-in")
+    gone = SignInMethods(Provider("http://127.0.0.1:9", CLIENT), None, Roles())
+    reply = TestClient(create_app(lite, sign_in=gone), URL).get("/sign-in")
     assert reply.status_code == 502
     assert "cannot be asked" in reply.text
-    other = Doors(Provider(stub.issuer + "/", CLIENT), None, Roles())
-    reply = TestClient(create_app(lite, doors=other), URL).get("/sign-in")
+    other = SignInMethods(Provider(stub.issuer + "/", CLIENT), None, Roles())
+    reply = TestClient(create_app(lite, sign_in=other), URL).get("/sign-in")
     assert "describes itself as" in reply.text
     assert SECRET not in repr(Provider(stub.issuer, CLIENT, SECRET))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutelage.people.web.devices import device_of
+from tutelage.people.web.auth import device_of
 
 
 @pytest.mark.parametrize(

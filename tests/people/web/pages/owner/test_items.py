@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tutelage.people.answers import Span
-from tutelage.people.web.marks import MarkedPart, marked_parts
+from tutelage.people.web.pages.owner.items import MarkedPart, marked_parts
 
 SPANS = st.lists(st.builds(Span, st.just(0), st.integers(0, 12), st.integers(0, 12), st.sampled_from("xy")))
 

@@ -1,4 +1,5 @@
-"""Security headers of every response."""
+"""Middleware: security headers of every response, and sites below a path (one of several studies at /s/NAME, or a whole
+server behind a proxy at /rating)."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -38,3 +39,23 @@ class Headers:
             await send(message)
 
         await self.app(scope, receive, with_headers)
+
+
+class Below:
+    """An application mounted below a path. Accepts requests with the path or, from a proxy that strips it, without."""
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self.app, self.path = app, path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = below(scope, self.path) or scope
+        await self.app(scope, receive, send)
+
+
+def below(scope: Scope, path: str) -> Scope | None:
+    """The scope with `root_path` set for an application at the path; None if the request is outside it."""
+    whole = scope.get("root_path", "") + path
+    if scope["path"] == whole:
+        return {**scope, "path": f"{whole}/", "root_path": whole}
+    return {**scope, "root_path": whole} if scope["path"].startswith(f"{whole}/") else None
