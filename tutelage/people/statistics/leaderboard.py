@@ -28,7 +28,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Groups of models that are compared directly or through others. `nu` is the tie parameter; `both_bad` counts votes
+    """Groups of models that are compared directly or indirectly. `nu` is the tie parameter; `both_bad` counts votes
     left out. `needed` estimates the number of further votes to separate neighbours whose difference is not yet
     significant."""
 
