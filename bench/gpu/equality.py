@@ -6,6 +6,9 @@ and the sampler against the trainer: first ratios and the divergence per token).
 """
 
 import copy
+import json
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +20,7 @@ from tutelage.core.batch import Rollout, Rows
 from tutelage.engines.gpu.gpu_engine import GpuEngine
 from tutelage.engines.gpu.transformer import EAGER
 from tutelage.engines.interface import PromptTokens
+from tutelage.models.backbone import load_backbone
 from tutelage.models.policy import Policy
 
 COMPILED = "qwen3"
@@ -68,6 +72,33 @@ def _case(family: str, rank: int, device: str, tiny: bool, subject: str) -> dict
         else:
             told |= _off_policy(own, sampled)
     return told
+
+
+def trained(device: str, tiny: bool, subject: str) -> dict[str, float]:
+    """Sampler against trainer in bf16 on the trained model of `model_folder`: its distributions are far from uniform.
+
+    The trainer's log-probabilities are also compared with those of plain in float32 on the CPU.
+    """
+    folder = model_folder()
+    told: dict[str, float] = {}
+    texts = json.loads((folder / "prompts.json").read_text())[: 2 if tiny else None]
+    for rank in (0, RANK):
+        own = Policy(load_backbone(config.Model(str(folder), "bf16", device, subject), config.Lora(rank=rank)))  # type: ignore[arg-type]
+        tokens = tuple(tuple(own.tokenizer.encode(text)) for text in texts)
+        prompts = PromptTokens(tokens, tuple(f"p{number}" for number in range(len(tokens))))
+        rollout = own.generate(prompts, SAMPLES, config.Sampling(max_new_tokens=8 if tiny else 64), seed=3)
+        exact = Policy(load_backbone(config.Model(str(folder), "float32", "cpu", "plain"), config.Lora()))
+        with torch.no_grad():
+            apart = own.scores(rollout).logp.cpu() - exact.scores(rollout.to("cpu")).logp
+        figures = _off_policy(own, rollout) | {"bf16_logp": float(apart.abs().max())}
+        figures |= {"tokens": float(rollout.mask.sum()), "mean_length": float(rollout.mask.sum(1).float().mean())}
+        told |= {f"{'lora' if rank else 'full'}_{name}": value for name, value in figures.items()}
+    return told
+
+
+def model_folder() -> Path:
+    """The folder of a trained model with prompts.json, a list of texts: `TUTELAGE_GPU_MODEL`, by default `.trained`."""
+    return Path(os.environ.get("TUTELAGE_GPU_MODEL", ".trained"))
 
 
 def _prompts(vocabulary: int) -> PromptTokens:

@@ -88,6 +88,17 @@ PARTS = (
         equality.measure,
         limit=150,
     ),
+    Part(
+        "trained",
+        "Sampler against trainer in bf16 on a trained model, full and LoRA",
+        ENGINES,
+        tuple(
+            f"{kind}_bf16_{name}"
+            for kind in ("full", "lora")
+            for name in ("kl", "ratios_near_1", "largest_ratio", "logp")
+        ),
+        equality.trained,
+    ),
     _decoding("Qwen3-0.6B", limit=90),
     Part(
         "head",
@@ -156,6 +167,8 @@ def obstacle(unit: Unit) -> str:
     """Why a unit cannot be measured with this version of the package; empty if it can."""
     if unit.subject in ENGINES and unit.subject not in get_args(config.EngineName):
         return f"there is no engine {unit.subject} yet"
+    if unit.part.name == "trained" and not equality.model_folder().is_dir():
+        return f"there is no trained model in {equality.model_folder()} (TUTELAGE_GPU_MODEL)"
     if unit.subject == "kernels" and find_spec(f"bench.gpu_{unit.part.name}") is None:
         return f"there is no bench/gpu_{unit.part.name}.py yet"
     if unit.subject.startswith("trl") and (find_spec("trl") is None or find_spec("datasets") is None):

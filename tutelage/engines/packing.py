@@ -83,6 +83,7 @@ class Layout:
     sequence: Int[Tensor, " M"]  # the number of the prefix, the suffix or the lone sequence of each token
     prefix: Int[Tensor, " M"]  # the number of the prefix that a suffix continues; a token's own sequence elsewhere
     common: CommonTokens | None = None  # None if the sequences are the packed sequence
+    count: int = 0  # number S of sequences
 
     def spread(self, x: Shaped[Tensor, "N ..."]) -> Shaped[Tensor, "M ..."]:
         """See `CommonTokens.spread`; `x` itself if no token is common."""
@@ -218,6 +219,7 @@ def layout_of(
         (*_buckets(lone, at, False, device), *_buckets(suffixes, at, True, device)),
         torch.arange(len(sequence), device=device).repeat_interleave(counts),
         continued.repeat_interleave(counts),
+        count=len(sequence),
     )
 
 

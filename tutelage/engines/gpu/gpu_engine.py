@@ -22,6 +22,7 @@ from tutelage.base.errors import TutelageError
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares, spread
+from tutelage.engines.device_memory import available_memory
 from tutelage.engines.gpu.chunked_head import head_scores
 from tutelage.engines.gpu.slots import STEPS, DecodingCopy, Model, Row, SlotQueue, Slots, SlotSizes
 from tutelage.engines.gpu.span_attention import Spans
@@ -32,12 +33,12 @@ from tutelage.engines.gpu.transformer import (
     Steps,
     UnsupportedModel,
     attention_inputs,
+    detached,
     form_of,
     forward,
     layer_output,
     network_of,
     tensors,
-    with_tensors,
 )
 from tutelage.engines.interface import OnToken, PromptTokens, Reference
 from tutelage.engines.logprobs import Head, ValueHead
@@ -52,8 +53,8 @@ GRAPHS = 64
 """Maximum graphs of a compiled function: adapters, gradients and precisions of several models in one process."""
 SLOTS = (16, 64, 256)
 """Numbers of slots."""
-SHARE = 0.3
-"""Share of the available memory for keys and values."""
+JOINT = 0.25
+"""Share of the available memory that a copy of the weights with joint matrices may take."""
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +103,8 @@ class GpuEngine(PlainEngine):
     def _packed_states(self, network: Network, packed: PackedRows) -> Float[Tensor, "N d"]:
         """Last hidden states of a packed sequence and its padding."""
         assert self._form is not None
-        spans = Spans.padded(packed.layout.sequence, packed.layout.prefix)
+        layout = packed.layout
+        spans = Spans.padded(layout.sequence, layout.prefix, is_one=layout.count == 1)
         extra = len(spans.sequence) - len(packed.tokens)
         tokens, positions = (pad(x, (0, extra)) for x in (packed.tokens, packed.positions))
         return forward(
@@ -210,7 +212,9 @@ class GpuEngine(PlainEngine):
         rows_at_once: int | None,
     ) -> Rollout:
         if self._copy is None or not self._copy.serves(model):
-            self._slots, self._copy = None, DecodingCopy(model)
+            size = sum(x.numel() * x.element_size() for x in tensors(model.network))
+            room = JOINT * available_memory(self.device) > size
+            self._slots, self._copy = None, DecodingCopy(model, joint=room)
         self._copy.refresh()
         buffer = RolloutBuffer(self.backbone, prompts, n, sampling, end_ids, seed, self.kernels)
         unique = list(dict.fromkeys(prompts.tokens))
@@ -285,7 +289,7 @@ class GpuEngine(PlainEngine):
         with suppress(UnsupportedModel):
             network = network_of(self.model)
             # without gradients as tensors: a compiled step is another graph for parameters
-            return network if torch.is_grad_enabled() else with_tensors(network, (x.detach() for x in tensors(network)))
+            return network if torch.is_grad_enabled() else detached(network)
         return None
 
     def _reaches(self, longest: int) -> bool:

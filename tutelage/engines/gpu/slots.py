@@ -7,9 +7,10 @@ replayed; the CPU looks at the slots every `STEPS` steps. The uniform number of 
 row depends neither on other slots nor on when it began, and its rounding depends on the number of slots alone.
 """
 
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,8 +20,8 @@ from torch.nn.functional import linear
 from tutelage.base import config
 from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, write_own
 from tutelage.engines.gpu.span_attention import Spans
-from tutelage.engines.gpu.transformer import Form, Network, Steps, embedded, forward, tensors, with_tensors
-from tutelage.engines.logprobs import Head
+from tutelage.engines.gpu.transformer import Form, Layer, Linear, Network, Steps, embedded, forward, tensors
+from tutelage.engines.logprobs import PLAIN_KERNELS, Head
 from tutelage.engines.token_sampling import draw
 
 STEPS = 8
@@ -31,7 +32,6 @@ MEMBERS = 16
 """Slots of a group, for which the keys of a prompt are read once."""
 Rotary = Callable[[Int[Tensor, " N"]], tuple[Float[Tensor, "N w"], Float[Tensor, "N w"]]]
 """Cosines and sines of positions."""
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,28 +56,93 @@ class Model:
         return raw if self.head.softcap is None else torch.tanh(raw / self.head.softcap) * self.head.softcap
 
 
+def softmax_parts(
+    logits: Float[Tensor, "n V"],
+) -> tuple[Float[Tensor, "n V"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """See `engines.logprobs.softmax_parts`; in operations that are compiled into few kernels."""
+    maximum = logits.amax(-1)
+    shares = (logits - maximum[:, None]).exp()
+    total = shares.sum(-1)
+    return shares / total[:, None], maximum, total.log()
+
+
+KERNELS = replace(PLAIN_KERNELS, softmax_parts=softmax_parts)
+
+
+@cache
+def compiled_draw() -> Any:
+    """`draw`, compiled once per process."""
+    return torch.compile(draw)
+
+
 class DecodingCopy:
     """The tensors of a model in the dtype of its products, at addresses that do not change.
 
-    Tensors that have the dtype already are not copied; `refresh` copies the others again.
+    Matrices with a common input are one matrix with all their rows, if `joint` or if they have another dtype and are
+    copied anyway. `refresh` copies the current values.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.source = model
-        dtype, matrices = model.form.dtype, {}
-        for x in self._tensors():
-            if x.dim() == 2 and x.dtype != dtype and id(x) not in matrices:
-                matrices[id(x)] = torch.empty_like(x, dtype=dtype, requires_grad=False)
-        self._pairs = [(matrices[id(x)], x) for x in {id(x): x for x in self._tensors() if id(x) in matrices}.values()]
-        own = [matrices.get(id(x), x.detach()) for x in self._tensors()]
-        weight = own.pop() if model.head.weight is not None else None
+    def __init__(self, model: Model, *, joint: bool) -> None:
+        self.source, self.joint = model, joint
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+        self._copies: dict[int, Tensor] = {}
+        network = model.network
+        layers = tuple(map(self._layer, network.layers))
+        weight = None if model.head.weight is None else self._copy(model.head.weight)
         head = Head(weight, model.head.bias, model.head.scale, model.head.softcap)
-        self.model = Model(model.form, with_tensors(model.network, iter(own)), head, model.rotary, model.steps)
+        copied = Network(self._copy(network.embedding), layers, network.norm.detach())
+        self.model = Model(model.form, copied, head, model.rotary, model.steps)
         self.addresses = self._addresses(model)
 
-    def _tensors(self) -> list[Tensor]:
-        weight = self.source.head.weight
-        return [*tensors(self.source.network), *([] if weight is None else [weight])]
+    def _layer(self, layer: Layer) -> Layer:
+        return layer._replace(
+            heads=self._joined(layer.heads),
+            gates=self._joined(layer.gates),
+            output=self._linear(layer.output),
+            down=self._linear(layer.down),
+        )
+
+    def _joined(self, parts: tuple[Linear, ...]) -> tuple[Linear, ...]:
+        """One matrix with the rows of all parts; adapters are stacked, with B as blocks on a diagonal."""
+        dtype, scales = self.source.form.dtype, {part.scale for part in parts if part.lora_a is not None}
+        copied = self.joint or all(part.weight.dtype != dtype for part in parts)
+        adapters = [part for part in parts if part.lora_a is not None]
+        biases = [part for part in parts if part.bias is not None]
+        if not copied or len(scales) > 1 or len(biases) not in (0, len(parts)) or len(adapters) not in (0, len(parts)):
+            return tuple(map(self._linear, parts))
+        weight = self._stacked([part.weight for part in parts])
+        bias = self._stacked([part.bias for part in parts if part.bias is not None]) if biases else None
+        if not adapters:
+            return (Linear(weight, bias),)
+        downs = [part.lora_a for part in parts if part.lora_a is not None]
+        ups = [part.lora_b for part in parts if part.lora_b is not None]
+        blocks = weight.new_zeros(len(weight), sum(map(len, downs)))
+        row = column = 0
+        for up in ups:
+            self._pairs.append((blocks[row : row + len(up), column : column + up.shape[1]], up))
+            row, column = row + len(up), column + up.shape[1]
+        return (Linear(weight, bias, self._stacked(downs), blocks, parts[0].scale),)
+
+    def _stacked(self, parts: Sequence[Tensor]) -> Tensor:
+        whole = parts[0].new_empty(sum(map(len, parts)), *parts[0].shape[1:], dtype=self.source.form.dtype)
+        row = 0
+        for part in parts:
+            self._pairs.append((whole[row : row + len(part)], part))
+            row += len(part)
+        return whole
+
+    def _linear(self, part: Linear) -> Linear:
+        return Linear(*(self._copy(x) if isinstance(x, Tensor) else x for x in part))
+
+    def _copy(self, x: Tensor) -> Tensor:
+        """A copy in the dtype of products; `x` itself if it has that dtype."""
+        dtype = self.source.form.dtype
+        if x.dtype == dtype:
+            return x.detach()
+        if id(x) not in self._copies:
+            self._copies[id(x)] = torch.empty_like(x, dtype=dtype, requires_grad=False)
+            self._pairs.append((self._copies[id(x)], x))
+        return self._copies[id(x)]
 
     @staticmethod
     def _addresses(model: Model) -> list[int]:
@@ -121,8 +186,7 @@ class Slots:
         self.model, self.sizes, self.sampling = model, sizes, sampling
         form, device = model.form, model.network.embedding.device
         self.device = device
-        first = model.network.layers[0]
-        kv_heads, heads = (len(each.weight) // form.width for each in (first.key, first.query))
+        heads, kv_heads = form.heads, form.kv_heads
         layers, count = len(model.network.layers), sizes.slots
 
         def keys(*shape: int) -> Tensor:
@@ -154,6 +218,7 @@ class Slots:
         self.logp = torch.zeros(places, device=device)
         self.length = numbers(sizes.rows + 1)
         self.terminated = numbers(sizes.rows + 1, dtype=torch.bool)
+        self.draw = compiled_draw() if device.type == "cuda" else draw
         self.run = self._captured() if device.type == "cuda" else self.step
 
     @torch.no_grad()
@@ -174,7 +239,7 @@ class Slots:
         logits = self.model.logits(form.norm(x, network.norm))
         place = (length.long() - 1).clamp(min=0)
         row = torch.where(self.active, self.row, self.sizes.rows)
-        token, logp = draw(logits, self.sampling, self.uniforms[row, place], fixed_shape=True)
+        token, logp = self.draw(logits, self.sampling, self.uniforms[row, place], KERNELS, fixed_shape=True)
         self.response[row, place] = token
         self.logp[row, place] = logp
         self.length[row] = place + 1

@@ -31,21 +31,25 @@ class Spans:
 
     sequence: Int[Tensor, " N"]
     prefix: Int[Tensor, " N"]
+    is_one: bool = False
+    """Whether the tokens are one sequence, which needs no mask but the causal one: padding after it is not seen."""
 
     @classmethod
-    def padded(cls, sequence: Int[Tensor, " n"], prefix: Int[Tensor, " n"]) -> "Spans":
+    def padded(cls, sequence: Int[Tensor, " n"], prefix: Int[Tensor, " n"], *, is_one: bool = False) -> "Spans":
         """Spans of n tokens and of padding, which is one more sequence."""
         last = sequence.amax() + 1
         extra = -len(sequence) % BLOCK
         places = torch.arange(len(sequence) + extra, device=sequence.device)
         within = places < len(sequence)
-        return cls(*(pad(x, (0, extra)).where(within, last) for x in (sequence, prefix)))
+        return cls(*(pad(x, (0, extra)).where(within, last) for x in (sequence, prefix)), is_one)
 
     def attention(self, scaling: float, width: int) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
         """The attention of each layer, in heads of w = `width` features.
 
         (index, query [N, H, w], key [N, K, w], value [N, K, w]) ↦ [N, H, w]
         """
+        if self.is_one:
+            return lambda _, *tensors: _over_heads(scaled_dot_product_attention, tensors, scaling, is_causal=True)
         if self.sequence.device.type != "cuda" or width < NARROWEST:
             visible = dense_mask(self)
             return lambda _, *tensors: _over_heads(scaled_dot_product_attention, tensors, scaling, attn_mask=visible)

@@ -8,7 +8,7 @@ Adapters stay beside their matrices. Modules are only read for their tensors: a 
 compiled, since each combination of adapter, gradient and mode would be another graph.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -49,15 +49,14 @@ class Layer(NamedTuple):
     """The tensors of one layer."""
 
     attention_norm: Float[Tensor, " d"]
-    query: Linear
-    key: Linear
-    value: Linear
+    heads: tuple[Linear, ...]
+    """Queries, keys and values: three matrices, or one with their rows."""
     query_norm: Float[Tensor, " w"] | None
     key_norm: Float[Tensor, " w"] | None
     output: Linear
     gate_norm: Float[Tensor, " d"]
-    gate: Linear
-    up: Linear
+    gates: tuple[Linear, ...]
+    """Gate and up: two matrices, or one with their rows."""
     down: Linear
 
 
@@ -77,6 +76,8 @@ class Form:
     """Dtype of the operands of products."""
     width: int
     """Features of an attention head."""
+    heads: int
+    kv_heads: int
     epsilon: float
     offset: float
     """Added to the weights of norms: 1 in Gemma."""
@@ -97,7 +98,8 @@ def attention_inputs(
 ) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]:
     """The first step: rotated queries, rotated keys, and values."""
     h = form.norm(x, layer.attention_norm).to(form.dtype)
-    query, key, value = (each(h).unflatten(-1, (-1, form.width)) for each in (layer.query, layer.key, layer.value))
+    sizes = (form.heads * form.width, *(form.kv_heads * form.width,) * 2)
+    query, key, value = (x.unflatten(-1, (-1, form.width)) for x in _products(layer.heads, h, sizes))
     if layer.query_norm is not None and layer.key_norm is not None:
         query, key = form.norm(query, layer.query_norm), form.norm(key, layer.key_norm)
     return _rotated(query, cos, sin).to(form.dtype), _rotated(key, cos, sin).to(form.dtype), value
@@ -109,8 +111,15 @@ def layer_output(
     """The second step: the residual stream after the layer."""
     x = x + form.residual_scale * layer.output(attended.flatten(-2)).float()
     h = form.norm(x, layer.gate_norm).to(form.dtype)
-    gated = (_activated(form.activation, layer.gate(h).float()) * layer.up(h).float()).to(form.dtype)
+    width = len(layer.gates[-1].weight) // (3 - len(layer.gates))
+    gate, up = _products(layer.gates, h, (width, width))
+    gated = (_activated(form.activation, gate.float()) * up.float()).to(form.dtype)
     return x + form.residual_scale * layer.down(gated).float()
+
+
+def _products(layers: Sequence[Linear], x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    """The products of several matrices, or of one with all their rows. Tensors of `sizes` features"""
+    return [layer(x) for layer in layers] if len(layers) == len(sizes) else layers[0](x).split(sizes, -1)
 
 
 def _activated(name: str, x: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
@@ -193,6 +202,8 @@ def form_of(model: nn.Module, dtype: torch.dtype, *, offset: float = 0.0) -> For
     return Form(
         dtype=dtype,
         width=int(attention.head_dim),
+        heads=len(_matrix(attention.q_proj)) // int(attention.head_dim),
+        kv_heads=len(_matrix(attention.k_proj)) // int(attention.head_dim),
         epsilon=_epsilon(first.input_layernorm),
         offset=offset,
         activation=activation,
@@ -225,15 +236,12 @@ def _layer(layer: Any) -> Layer:
     _check_parts(gate, GATE_PARTS)
     return Layer(
         attention_norm=_weight(layer.input_layernorm),
-        query=_linear(attention.q_proj),
-        key=_linear(attention.k_proj),
-        value=_linear(attention.v_proj),
+        heads=(_linear(attention.q_proj), _linear(attention.k_proj), _linear(attention.v_proj)),
         query_norm=_weight(attention.q_norm) if norms else None,
         key_norm=_weight(attention.k_norm) if norms else None,
         output=_linear(attention.o_proj),
         gate_norm=_weight(layer.post_attention_layernorm),
-        gate=_linear(gate.gate_proj),
-        up=_linear(gate.up_proj),
+        gates=(_linear(gate.gate_proj), _linear(gate.up_proj)),
         down=_linear(gate.down_proj),
     )
 
@@ -251,6 +259,10 @@ def _weight(module: Any) -> Tensor:
     if set(parameters) != {"weight"} or module._forward_hooks or module._forward_pre_hooks:
         raise UnsupportedModel(f"its {type(module).__name__} has more than a weight")
     return parameters["weight"]
+
+
+def _matrix(module: nn.Module) -> Tensor:
+    return _linear(module).weight
 
 
 def _linear(module: nn.Module) -> Linear:
@@ -281,26 +293,29 @@ def _epsilon(norm: Any) -> float:
     raise UnsupportedModel(f"its {type(norm).__name__} has no epsilon")
 
 
+def linears(layer: Layer) -> Iterator[Linear]:
+    """All matrices of a layer."""
+    yield from (*layer.heads, layer.output, *layer.gates, layer.down)
+
+
 def tensors(network: Network) -> Iterator[Tensor]:
     """All tensors of a network, in a fixed order."""
-    yield network.embedding
+    yield from (network.embedding, network.norm)
     for layer in network.layers:
-        for part in layer:
-            if isinstance(part, Linear):
-                yield from (x for x in part if isinstance(x, Tensor))
-            elif part is not None:
-                yield part
-    yield network.norm
+        yield from (x for linear in linears(layer) for x in linear if isinstance(x, Tensor))
+        norms = (layer.attention_norm, layer.query_norm, layer.key_norm, layer.gate_norm)
+        yield from (x for x in norms if x is not None)
 
 
-def with_tensors(network: Network, replacements: Iterator[Tensor]) -> Network:
-    """The network with all tensors replaced, in the order of `tensors`."""
+def detached(network: Network) -> Network:
+    """The network with its parameters as tensors without gradients."""
 
-    def part(x: Any) -> Any:
-        if isinstance(x, Linear):
-            return Linear(*(next(replacements) if isinstance(each, Tensor) else each for each in x))
-        return None if x is None else next(replacements)
+    def linear(x: Linear) -> Linear:
+        return Linear(*(each.detach() if isinstance(each, Tensor) else each for each in x))
 
-    first = next(replacements)
-    layers = tuple(Layer(*map(part, layer)) for layer in network.layers)
-    return Network(first, layers, next(replacements))
+    def layer(x: Layer) -> Layer:
+        x = Layer(*(each.detach() if isinstance(each, Tensor) else each for each in x))
+        heads, gates = tuple(map(linear, x.heads)), tuple(map(linear, x.gates))
+        return x._replace(heads=heads, output=linear(x.output), gates=gates, down=linear(x.down))
+
+    return Network(network.embedding.detach(), tuple(map(layer, network.layers)), network.norm.detach())
