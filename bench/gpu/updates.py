@@ -44,14 +44,12 @@ def sft(device: str, tiny: bool, subject: str) -> dict[str, float]:
 def lora(device: str, tiny: bool, subject: str) -> dict[str, float]:
     """LoRA of rank 16 on all linear layers of Qwen3-4B, one document of 16,384 tokens.
 
-    The engine plain keeps frozen weights in float32, as `load_backbone` does, and recomputes each layer; others get
-    them in bf16, and choose for themselves what they recompute.
+    Layers are recomputed in the backward pass. The engine plain keeps frozen weights in float32, as `load_backbone`
+    does; others get them in bf16.
     """
     frozen = torch.float32 if subject == "plain" else torch.bfloat16
     model = random_model(settings_of("Qwen3-4B", tiny), device, frozen)
-    own = policy(adapted(model, 4 if tiny else 16), subject)
-    if subject == "plain":
-        own = _recomputed(own)
+    own = _recomputed(policy(adapted(model, 4 if tiny else 16), subject))
     return _documents(own, 1, 32 if tiny else 16_384, device)
 
 
@@ -104,13 +102,11 @@ def preferences(device: str, tiny: bool, subject: str) -> dict[str, float]:
     """Full DPO of Qwen2.5-0.5B on 8 pairs of completions of 512 tokens to prompts of 512 tokens.
 
     The reference is the policy before its first step; it scores the pairs first, and no copy of it is kept. Parts have
-    at most 4,096 tokens.
+    at most 4,096 tokens, and layers are recomputed in the backward pass.
     """
     count, length, tokens = (2, 8, 64) if tiny else (8, 512, 4_096)
     model = random_model(settings_of("Qwen2.5-0.5B", tiny), device, torch.float32)
-    own = policy(model, subject)
-    if subject == "plain":
-        own = _recomputed(own)
+    own = _recomputed(policy(model, subject))
     both = random_rows(own.vocabulary, 2 * count, length, length, device, of_each=2)
     side = torch.arange(0, 2 * count, 2, device=device)
     ones = torch.ones(count, device=device)

@@ -45,7 +45,7 @@ from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, attention_window, context_of, inner, run_trunk, trunk
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.plain import PlainEngine
-from tutelage.engines.sampling import RolloutBuffer, check_room
+from tutelage.engines.sampling import RolloutBuffer, StopCondition, check_room
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 """Tolerance of the trial of a model, relative to the largest state."""
@@ -192,12 +192,12 @@ class GpuEngine(PlainEngine):
         check_room(prompts, limit, context_of(self.model), "the model has {}")
         network = self._network(max(map(len, prompts.tokens)) + limit)
         known = self.head.weight is not None and self.head.module is None
-        streamed = on_token is not None or sampling.stop
-        if network is None or not known or streamed:
+        crowded = on_token is not None and n * len(prompts.tokens) > SLOTS[-1]  # a step would not be one of all rows
+        if network is None or not known or crowded:
             return super().generate(prompts, n, sampling, on_token=on_token, **more)
         assert self._form is not None
         model = Model(self._form, network, self.head, self._rotary, self.steps)
-        return self._sampled(model, prompts, n, sampling, **more)
+        return self._sampled(model, prompts, n, sampling, on_token=on_token, **more)
 
     @torch.no_grad()
     def _sampled(
@@ -210,6 +210,7 @@ class GpuEngine(PlainEngine):
         end_ids: Sequence[int],
         seed: int,
         rows_at_once: int | None,
+        on_token: OnToken | None,
     ) -> Rollout:
         if self._copy is None or not self._copy.serves(model):
             size = sum(x.numel() * x.element_size() for x in tensors(model.network))
@@ -222,17 +223,24 @@ class GpuEngine(PlainEngine):
         rows = [Row(index, number[prompts.tokens[index // n]]) for index in range(n * len(prompts.tokens))]
         rows.sort(key=lambda row: (row.prompt, row.number))
         count = len(rows)
-        slots = self._slots_for(unique, count, sampling, end_ids, rows_at_once)
+        least = count if on_token else 1
+        slots = self._slots_for(unique, count, sampling, end_ids, rows_at_once, least)
+        stop = StopCondition(self.backbone.tokenizer, end_ids, sampling.stop, torch.device("cpu"))
         slots.uniforms[:count] = buffer.uniforms
         for tensor, fill in ((slots.response, buffer.pad), (slots.logp, 0), (slots.length, 0), (slots.terminated, 0)):
             tensor.fill_(fill)
         queue = SlotQueue(slots, unique, slots.read(unique))
         with phase("generate", count) as generating:
             queue.fill(rows)
-            ended = 0
+            ended = step = 0
             while ended < count:
-                for _ in range(STEPS):
+                for _ in range(1 if on_token else STEPS):
                     slots.run()
+                if on_token is not None:
+                    on_token(slots.response[:count, step])
+                    step += 1
+                if stop.stop:
+                    queue.cut(stop, buffer.pad)
                 ended += queue.release(slots.active.tolist())
                 queue.fill(rows)
                 generating.advance(ended)
@@ -247,13 +255,14 @@ class GpuEngine(PlainEngine):
         sampling: config.Sampling,
         end_ids: Sequence[int],
         rows_at_once: int | None,
+        least: int,
     ) -> Slots:
-        """Slots that hold the prompts, of an earlier rollout if they fit. Fewer slots if memory ends."""
+        """At least `least` slots that hold the prompts; fewer than usual if memory ends. Reuses those of the last rollout."""
         assert self._copy is not None
         lengths = [len(prompt) for prompt in prompts]
-        most = min(rows, rows_at_once or SLOTS[-1])
+        most = max(least, min(rows, rows_at_once or SLOTS[-1]))
         chosen = next((count for count in SLOTS if count >= most), SLOTS[-1])
-        for count in sorted({chosen, *(fewer for fewer in SLOTS if fewer < chosen)}, reverse=True):
+        for count in sorted({chosen, *(fewer for fewer in SLOTS if least <= fewer < chosen)}, reverse=True):
             sizes = SlotSizes(
                 count,
                 sampling.max_new_tokens,

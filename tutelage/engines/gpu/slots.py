@@ -22,6 +22,7 @@ from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, wr
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import Form, Layer, Linear, Network, Steps, embedded, forward, tensors
 from tutelage.engines.logprobs import PLAIN_KERNELS, Head
+from tutelage.engines.sampling import StopCondition
 from tutelage.engines.token_sampling import draw
 
 STEPS = 8
@@ -312,13 +313,14 @@ class SlotQueue:
     def __init__(self, slots: Slots, prompts: Sequence[Sequence[int]], starts: Sequence[int]) -> None:
         self.slots, self.prompts, self.starts = slots, prompts, starts
         self.held: list[Row | None] = [None] * slots.sizes.slots
+        self.looked = [0] * slots.sizes.slots  # tokens of each held row that were searched for stop strings
 
     def fill(self, rows: list[Row]) -> None:
         """Give rows from the front of `rows` to unused slots."""
         changed = []
         for slot, held in enumerate(self.held):
             if held is None and rows:
-                self.held[slot] = rows.pop(0)
+                self.held[slot], self.looked[slot] = rows.pop(0), 0
                 changed.append(slot)
         if changed:
             self._write(changed)
@@ -329,6 +331,25 @@ class SlotQueue:
         for slot in ended:
             self.held[slot] = None
         return len(ended)
+
+    def cut(self, condition: StopCondition, pad: int) -> None:
+        """End the rows in whose new tokens a stop string was completed, at the token that completed it."""
+        slots = self.slots
+        response, length = slots.response.cpu(), slots.length.tolist()
+        for slot, held in enumerate(self.held):
+            if held is None:
+                continue
+            row = torch.tensor([held.number])
+            count = length[held.number]
+            steps = range(self.looked[slot] + 1, count + 1)
+            self.looked[slot] = count
+            end = next((step for step in steps if condition.reached(response, row, step)), None)
+            if end is not None:
+                slots.response[held.number, end:] = pad
+                slots.logp[held.number, end:] = 0.0
+                slots.length[held.number] = end
+                slots.terminated[held.number] = True
+                slots.active[slot] = False
 
     def _write(self, changed: Sequence[int]) -> None:
         slots, device = self.slots, self.slots.device
