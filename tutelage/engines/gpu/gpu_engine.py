@@ -257,7 +257,7 @@ class GpuEngine(PlainEngine):
         rows_at_once: int | None,
         least: int,
     ) -> Slots:
-        """At least `least` slots that hold the prompts; fewer than usual if memory ends. Reuses those of the last rollout."""
+        """At least `least` slots that hold the prompts: those of the last rollout if they fit; fewer if memory ends."""
         assert self._copy is not None
         lengths = [len(prompt) for prompt in prompts]
         most = max(least, min(rows, rows_at_once or SLOTS[-1]))
