@@ -1,12 +1,16 @@
-"""What `auto` takes: precision by the device, the processor, the engine and the size of the model."""
+"""What `auto` takes: an engine by the device, precision by the device, the engine and the size of the model."""
+
+from dataclasses import replace
 
 import pytest
 import torch
+from cards import pretend
 from compilers import needs_compiler
 
 from tutelage.base import config
+from tutelage.base.errors import TutelageError
 from tutelage.engines import choose
-from tutelage.engines.choose import LEAST_FEATURES, choose_dtype
+from tutelage.engines.choose import LEAST_FEATURES, choose_dtype, engine_name, processor_engine
 from tutelage.engines.cpu.native import build, matrix_products
 from tutelage.models.backbone import load_backbone
 
@@ -60,3 +64,46 @@ def test_a_model_says_what_auto_took(tiny_model, monkeypatch, caplog, least):
     assert {weight.dtype for weight in trained.model.parameters()} == {torch.float32}
     read = load_backbone(config.Model(folder, device="cpu", dtype="auto"))
     assert {weight.dtype for weight in read.model.parameters()} == {trained.dtype}
+
+
+@pytest.fixture
+def unset(monkeypatch):
+    monkeypatch.delenv(choose.VARIABLE, raising=False)
+
+
+@pytest.mark.usefixtures("unset")
+@pytest.mark.parametrize("cannot", [{}, {"capability": (7, 5)}, {"cuda": None}])
+def test_auto_is_the_engine_of_the_device_that_can(monkeypatch, tmp_path, cannot):
+    pretend(monkeypatch, tmp_path, **cannot)
+    assert engine_name("auto", CPU) == "cpu"
+    assert engine_name("auto", GPU) == ("plain" if cannot else "gpu")
+    assert engine_name("auto", torch.device("mps")) == "plain"
+    for name in ("plain", "cpu", "gpu"):
+        assert engine_name(name, GPU) == name
+    monkeypatch.setenv(choose.VARIABLE, "plain")
+    assert engine_name("auto", GPU) == engine_name("auto", CPU) == "plain"
+
+
+@pytest.mark.usefixtures("unset")
+def test_a_gpu_that_the_engine_cannot_use_falls_back_with_one_warning_or_is_refused(
+    monkeypatch, tmp_path, tiny_model, caplog
+):
+    loaded = load_backbone(config.Model(tiny_model("llama"), device="cpu", engine="plain"))
+    pretend(monkeypatch, tmp_path, capability=(7, 5))
+    choose._warn_of_reference_engine.cache_clear()
+    there = replace(loaded, device=torch.device("cuda", 0), engine="auto")
+    assert [choose.engine_for(there).name for _ in range(2)] == ["plain", "plain"]
+    assert caplog.text.count("compute capability 8.0") == 1
+    with pytest.raises(TutelageError, match="--engine gpu cannot compute on cuda:0.*capability 8.0"):
+        choose.engine_for(replace(there, engine="gpu"))
+    assert choose.engine_for(replace(loaded, engine="gpu")).name == "gpu", "on a CPU by the same code"
+
+
+@pytest.mark.usefixtures("multiplying", "unset")
+@pytest.mark.parametrize("name", ["plain", "gpu"])
+def test_the_kernels_of_the_cpu_engine_are_for_that_engine_alone(monkeypatch, name):
+    assert choose_dtype("auto", CPU, name, LEAST_FEATURES) == torch.float32
+    monkeypatch.setenv(choose.VARIABLE, name)
+    assert choose_dtype("auto", CPU, "auto", LEAST_FEATURES) == torch.float32
+    assert processor_engine().name == name
+    assert choose.layer_products(CPU, torch.float32).output is torch.nn.functional.linear

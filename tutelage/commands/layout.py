@@ -48,8 +48,8 @@ def lay_out(
             f"--shard {shard} divides a model among several processes, but there is one: add --processes N, or "
             "omit --shard."
         )
-    if model.engine == "cpu":
-        raise TutelageError(f"--shard {shard} needs the plain engine: omit --model.engine cpu.")
+    if model.engine not in ("auto", "plain"):
+        raise TutelageError(f"--shard {shard} needs the plain engine: omit --model.engine {model.engine}.")
     in_shards = _on_each_machine(run.ranks) if shard == "hybrid" else run.ranks.size
     return _in_shards(Passes(run.ranks, in_shards), model, load, with_reference=with_reference)
 

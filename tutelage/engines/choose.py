@@ -1,10 +1,11 @@
 """Selection of the engine and the precision of a transformer."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.engines.gpu.requirements import obstacle
 from tutelage.engines.interface import Engine
 from tutelage.engines.logprobs import Head
 from tutelage.engines.network import Backbone
@@ -20,7 +22,7 @@ from tutelage.engines.plain import PlainEngine
 
 VARIABLE = "TUTELAGE_ENGINE"
 """Environment variable that overrides `auto`: auto, plain, cpu or gpu."""
-
+_log = logging.getLogger(__name__)
 
 LEAST_FEATURES = 512
 """Smallest hidden size for which `auto` selects bf16 on a CPU; see docs/explanation/numerics.md."""
@@ -28,8 +30,8 @@ LEAST_FEATURES = 512
 
 @dataclass(frozen=True)
 class ProcessorEngine:
-    """The engine that `auto` selects on this machine's CPU. `kernels` is the path of its compiled kernels: None for the
-    reference engine, or if they cannot be compiled, with the reason in `missing`."""
+    """The engine that `auto` selects on this machine's CPU. `kernels` is the path of its compiled kernels: None for another
+    engine, or if they cannot be compiled, with the reason in `missing`."""
 
     name: config.EngineName
     kernels: Path | None = None
@@ -49,31 +51,53 @@ class LayerProducts(NamedTuple):
     """(G, x, into): Gᵀ x"""
 
 
-def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
-    """The engine set by `backbone.engine`, for a transformer on its device.
+def engine_name(setting: config.EngineName, device: torch.device) -> config.EngineName:
+    """The engine of a setting on a device: plain, cpu or gpu.
 
-    `auto` is the CPU engine on a CPU, the GPU engine on an NVIDIA GPU and the reference engine elsewhere; the
-    environment variable `TUTELAGE_ENGINE` overrides `auto`. `head` is the verified output head of a language model,
-    None if only the hidden states of the transformer are used. Raises TutelageError if `--engine cpu` is set but the
-    model is on another device or the kernels cannot be compiled, if `--engine gpu` is set and does not support the
-    model, or if the environment variable has an invalid value.
+    `auto` is the CPU engine on a CPU, the GPU engine on an NVIDIA GPU that meets its requirements, and the reference
+    engine elsewhere; the environment variable `TUTELAGE_ENGINE` overrides `auto`. Raises TutelageError if the
+    environment variable has an invalid value.
     """
-    name = backbone.engine if backbone.engine != "auto" else _from_environment()
-    on_cpu = backbone.device.type == "cpu"
-    if name == "gpu" or (name == "auto" and backbone.device.type == "cuda"):
+    name = setting if setting != "auto" else _from_environment()
+    if name != "auto":
+        return name
+    if device.type == "cpu":
+        return "cpu"
+    return "plain" if obstacle(device) else "gpu"
+
+
+def engine_for(backbone: Backbone, head: Head | None = None) -> Engine:
+    """The engine of `backbone.engine` (see `engine_name`) for a transformer on its device.
+
+    `head` is the verified output head of a language model, None if only the hidden states of the transformer are used.
+    Raises TutelageError if `--engine cpu` is set but the model is on another device or the kernels cannot be compiled,
+    if `--engine gpu` is set and supports neither the device nor the model, or if the environment variable has an
+    invalid value.
+    """
+    name, device = engine_name(backbone.engine, backbone.device), backbone.device
+    if name == "gpu":
+        if reason := obstacle(device):
+            raise TutelageError(f"--engine gpu cannot compute on {device}: {reason}. Use --engine plain.")
         from tutelage.engines.gpu.gpu_engine import GpuEngine
 
         return GpuEngine(backbone, head, insist=backbone.engine == "gpu")
-    if name == "cpu" and not on_cpu:
+    if name == "cpu" and device.type != "cpu":
         raise TutelageError(
-            f"--engine cpu computes on a CPU, but the model is on {backbone.device}. Use --engine plain, or "
-            "--model.device cpu."
+            f"--engine cpu computes on a CPU, but the model is on {device}. Use --engine plain, or --model.device cpu."
         )
-    if name == "plain" or not on_cpu:
+    if name == "plain":
+        if device.type == "cuda" and backbone.engine == _from_environment() == "auto":
+            _warn_of_reference_engine(str(device), obstacle(device))
         return PlainEngine(backbone, head)
     from tutelage.engines.cpu.cpu_engine import CpuEngine
 
     return CpuEngine(backbone, head, insist=backbone.engine == "cpu")
+
+
+@cache
+def _warn_of_reference_engine(device: str, reason: str) -> None:
+    """Warn once per device that `auto` is not the GPU engine there."""
+    _log.warning("The reference engine computes on %s, more slowly: %s.", device, reason)
 
 
 def choose_dtype(name: config.DtypeName, device: torch.device, engine: config.EngineName, hidden: int) -> torch.dtype:
@@ -88,13 +112,11 @@ def choose_dtype(name: config.DtypeName, device: torch.device, engine: config.En
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     if device.type != "cpu" or hidden < LEAST_FEATURES:
         return torch.float32
-    return torch.bfloat16 if _multiplies_bf16(engine, hidden) else torch.float32
+    return torch.bfloat16 if engine_name(engine, device) == "cpu" and _multiplies_bf16(hidden) else torch.float32
 
 
-def _multiplies_bf16(engine: config.EngineName, hidden: int) -> bool:
-    """Whether the engine's bf16 products are faster than its float32 products on this machine."""
-    if (engine if engine != "auto" else _from_environment()) == "plain":
-        return False
+def _multiplies_bf16(hidden: int) -> bool:
+    """Whether the CPU engine's bf16 products are faster than its float32 products on this machine."""
     from tutelage.engines.cpu.native import matrix_products
     from tutelage.engines.cpu.native.build import multiplies_bf16
 
@@ -108,8 +130,8 @@ def processor_engine() -> ProcessorEngine:
 
     Raises TutelageError if the environment variable has an invalid value.
     """
-    if _from_environment() == "plain":
-        return ProcessorEngine("plain")
+    if (name := engine_name("auto", torch.device("cpu"))) != "cpu":
+        return ProcessorEngine(name)
     from tutelage.engines.cpu.native.bindings import library
     from tutelage.engines.cpu.native.build import built
     from tutelage.engines.cpu.products import products
@@ -124,7 +146,7 @@ def processor_engine() -> ProcessorEngine:
 def layer_products(device: torch.device, dtype: torch.dtype) -> LayerProducts:
     """The products of a linear layer and its gradients, as the default engine of a device computes them in that
     precision."""
-    if device.type != "cpu" or dtype != torch.float32 or _from_environment() == "plain":
+    if dtype != torch.float32 or device.type != "cpu" or engine_name("auto", device) != "cpu":
         return LayerProducts(
             torch.nn.functional.linear,
             lambda grad, weight, into: torch.mm(grad, weight, out=into),

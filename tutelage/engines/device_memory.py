@@ -17,3 +17,9 @@ def available_memory(device: torch.device) -> float:
         return 1024.0 * int(entries["MemAvailable"].split()[0])
     except (OSError, KeyError, ValueError):
         return float("inf")
+
+
+def memory_of_other_programs(device: torch.device) -> float:
+    """Bytes of a GPU that other programs hold, the libraries of this one included."""
+    free, total = torch.cuda.mem_get_info(device)
+    return float(total - free - torch.cuda.memory_reserved(device))

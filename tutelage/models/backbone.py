@@ -6,6 +6,7 @@ save them, so every folder loads with plain `from_pretrained`.
 
 import json
 import logging
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,13 @@ from transformers.utils import logging as transformers_logging
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.engines.choose import choose_dtype
+from tutelage.engines.device_memory import available_memory, memory_of_other_programs
+from tutelage.engines.gpu.requirements import missing_gpu
 from tutelage.engines.network import Backbone, checkpointed, inner
+from tutelage.engines.plans.hardware import GIB
 from tutelage.models.gguf_reader import model_folder
 from tutelage.models.merging import merge, tied_layers
 from tutelage.models.model_files import (
@@ -37,6 +42,8 @@ from tutelage.models.model_files import (
     without_warnings,
 )
 
+FOREIGN = 0.2
+"""Share of a GPU's memory held by other programs above which a warning is given."""
 _log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()
 transformers_logging.set_verbosity_error()  # relevant warnings are checked and raised below
@@ -50,15 +57,31 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise TutelageError(f"There is no device called {name!r}; use auto, cpu, cuda or cuda:N.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise TutelageError(f"Device {name!r} was requested, but torch finds no GPU. Use --model.device cpu.")
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
+        raise TutelageError(f"Device {name!r} was requested, but {missing_gpu()}. Use --model.device cpu.")
+    if (count := torch.cuda.device_count()) <= (device.index or 0):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        of_these = "" if visible is None else f", with CUDA_VISIBLE_DEVICES set to {visible!r}"
+        raise TutelageError(
+            f"Device {name!r} was requested, but torch finds {counted(count, 'GPU')}, numbered from 0{of_these}."
+        )
     return device
 
 
 def pick_dtype(settings: config.Model, device: torch.device, model: nn.Module) -> torch.dtype:
-    """The dtype in which `model` computes on its device. Logs the choice of `auto`."""
+    """The dtype in which `model` computes on its device. Logs the choice of `auto`.
+
+    Raises TutelageError if bf16 is set on a GPU without it.
+    """
     hidden = int(inner(model).config.get_text_config().hidden_size)
     dtype = choose_dtype(settings.dtype, device, settings.engine, hidden)
+    if dtype == torch.bfloat16 and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
+        raise TutelageError(
+            f"{torch.cuda.get_device_name(device)} does not multiply bf16, which begins with compute capability 8.0: use "
+            "--model.dtype float32 or auto."
+        )
     if settings.dtype == "auto" and dtype == torch.bfloat16:
         _tell_of_bf16(settings.path)
     return dtype
@@ -120,8 +143,37 @@ def load_backbone(
     # a few hundred tokens.
     for weight in model.parameters():
         weight.data = weight.data.to(torch.float32 if lora is not None else dtype)
-    loaded = Backbone(model.to(device), tokenizer, device, dtype, settings.engine)
+    loaded = Backbone(to_device(model, device), tokenizer, device, dtype, settings.engine)
     return checkpointed(loaded) if checkpointing else loaded
+
+
+def to_device(model: Any, device: torch.device) -> Any:
+    """Move a model to a device. Warns if other programs hold much of a GPU; raises TutelageError if it has no room."""
+    if device.type != "cuda":
+        return model.to(device)
+    _warn_of_other_programs(device)
+    try:
+        return model.to(device)
+    except torch.OutOfMemoryError as error:
+        size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        raise TutelageError(
+            f"The weights of the model take {size / GIB:.1f} GiB, and {device} has {available_memory(device) / GIB:.1f} "
+            "GiB free. End other programs on the GPU (nvidia-smi lists them), or use a smaller model, --model.dtype "
+            "bf16, or --model.device cpu."
+        ) from error
+
+
+@cache
+def _warn_of_other_programs(device: torch.device) -> None:
+    """Warn once, before the first model is loaded, if other programs hold more than `FOREIGN` of a GPU."""
+    held, total = memory_of_other_programs(device), torch.cuda.get_device_properties(device).total_memory
+    if held > FOREIGN * total:
+        _log.warning(
+            "Other programs hold %.1f of the %.1f GiB of %s: micro-batches are sized by what is free now.",
+            held / GIB,
+            total / GIB,
+            device,
+        )
 
 
 def load_whole(path: str) -> PreTrainedModel:

@@ -5,6 +5,8 @@ import shutil
 from contextlib import closing
 
 import pytest
+import torch
+from cards import pretend
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
@@ -23,7 +25,7 @@ def by_subject(*given):
 
 def test_every_part_of_the_machine_is_named_once():
     checks = check_machine()
-    subjects = [check.subject for check in checks if check.subject != "GPU"]
+    subjects = [check.subject for check in checks]
     assert len(set(subjects)) == len(subjects)
     assert {"tutelage", "libraries", "CPU", "engine", "memory", "disk", "database"} <= set(subjects)
     assert all(check.advice for check in checks if check.state != "ok")
@@ -58,6 +60,40 @@ def test_an_engine_that_does_not_exist_is_a_fault(monkeypatch):
 def test_the_reference_engine_is_named_with_its_cause(monkeypatch):
     monkeypatch.setenv("TUTELAGE_ENGINE", "plain")
     assert by_subject()["engine"].found == "plain on the CPU (TUTELAGE_ENGINE is plain)"
+
+
+@pytest.mark.parametrize(
+    ("variable", "changes", "state", "word"),
+    [
+        ("auto", {}, "ok", "gpu on cuda:0 (Triton 3.7)"),
+        ("auto", {"capability": (7, 5)}, "warning", "plain on cuda:0"),
+        ("plain", {}, "ok", "TUTELAGE_ENGINE is plain"),
+        ("cpu", {}, "fault", "none on cuda:0"),
+        ("gpu", {"capability": (7, 5)}, "fault", "none on cuda:0"),
+    ],
+)
+def test_the_engine_of_each_gpu_is_named_with_its_cause(monkeypatch, tmp_path, variable, changes, state, word):
+    monkeypatch.setenv("TUTELAGE_ENGINE", variable)
+    pretend(monkeypatch, tmp_path, count=2, **changes)
+    found = by_subject()
+    assert (found["engine 0"].state, found["engine 1"].state) == (state, state)
+    assert word in found["engine 0"].found
+    assert ("8.0" in found["engine 0"].advice) == bool(changes)
+    assert "compute capability" in found["GPU 0"].found
+
+
+@pytest.mark.parametrize(("free", "state"), [(79, "ok"), (40, "warning")])
+def test_a_gpu_that_others_use_is_told(monkeypatch, tmp_path, free, state):
+    pretend(monkeypatch, tmp_path, free=free)
+    gpu = by_subject()["GPU 0"]
+    assert (gpu.state, f"{free} of 80 GiB free" in gpu.found) == (state, True)
+
+
+def test_why_there_is_no_gpu_is_told(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "CUDA_VISIBLE_DEVICES" in by_subject()["GPU"].found
 
 
 @pytest.mark.parametrize(("free", "state"), [(100.0, "ok"), (1.0, "warning")])

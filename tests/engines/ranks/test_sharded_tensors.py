@@ -80,7 +80,8 @@ def refusal(tmp_path, counts, shard="hybrid", engine="auto", **changes):
 
 def test_layouts_that_cannot_be(tmp_path):
     assert "add --processes N" in refusal(tmp_path, [1])
-    assert "needs the plain engine" in refusal(tmp_path, [2], shard="full", engine="cpu")
+    for engine in ("cpu", "gpu"):
+        assert f"omit --model.engine {engine}" in refusal(tmp_path, [2], shard="full", engine=engine)
     assert "use --shard full" in refusal(tmp_path, [4])
     assert "but each has one" in refusal(tmp_path, [1, 1])
     assert "there are 2 on one and 3 on another" in refusal(tmp_path, [2, 3])

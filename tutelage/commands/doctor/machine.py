@@ -6,10 +6,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tutelage.base import extras
 from tutelage.base.errors import TutelageError
@@ -19,10 +19,15 @@ from tutelage.commands.serve.settings import PORT
 from tutelage.people.store.database import sqlite_version
 from tutelage.rollout.serving.asgi_server import listen
 
+if TYPE_CHECKING:
+    import torch
+
 State: TypeAlias = Literal["ok", "warning", "fault"]
 GIB = 2.0**30
 LITTLE_MEMORY, LITTLE_DISK = 3.0, 5.0
 """GiB below which a warning is given: the demonstration needs 1 GiB, a LoRA run of 135 million parameters about 3."""
+HELD = 0.2
+"""Share of a GPU's memory held by other programs above which a warning is given."""
 
 BUSY = 2.0
 """Load per core, averaged over a minute, above which a warning is given. At 4, two threads took 16 s for a step of the
@@ -86,14 +91,31 @@ def _devices() -> Iterator[Check]:
     else:
         yield Check("CPU", cpu)
     if not torch.cuda.is_available():
-        yield Check("GPU", "none that torch can use; models run on the CPU")
+        from tutelage.engines.gpu.requirements import missing_gpu
+
+        yield Check("GPU", f"none: {missing_gpu()}; models run on the CPU")
         return
     for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        yield Check("GPU", f"{properties.name}, {properties.total_memory / GIB:,.0f} GiB")
+        yield _gpu(torch.device("cuda", index))
+
+
+def _gpu(device: "torch.device") -> Check:
+    """The check of a GPU: its compute capability, and its memory, of which other programs may hold much."""
+    import torch
+
+    from tutelage.engines.device_memory import memory_of_other_programs
+
+    properties = torch.cuda.get_device_properties(device)
+    total, held = properties.total_memory / GIB, memory_of_other_programs(device) / GIB
+    capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
+    text = f"{properties.name}, compute capability {capability}, {total - held:,.0f} of {total:,.0f} GiB free"
+    advice = "Other programs hold the rest; nvidia-smi lists them."
+    return Check.warning(f"GPU {device.index}", text, advice, when=held > HELD * total)
 
 
 def _engine() -> Iterator[Check]:
+    import torch
+
     from tutelage.engines.choose import VARIABLE, processor_engine
 
     try:
@@ -104,12 +126,30 @@ def _engine() -> Iterator[Check]:
     text = f"{engine.name} on the CPU"
     if engine.missing:
         yield Check.warning("engine", f"{text}, without compiled kernels, which is slower", engine.missing)
-        return
-    why = f"kernels {engine.kernels}" if engine.kernels else f"{VARIABLE} is {engine.name}"
-    yield Check("engine", f"{text} ({why})")
+    else:
+        why = f"kernels {engine.kernels}" if engine.kernels else f"{VARIABLE} is {engine.name}"
+        yield Check("engine", f"{text} ({why})")
     if engine.products:
         libraries = ", ".join(f"{kind} {library}" for kind, library in engine.products.items())
         yield Check("products", f"float32: {libraries}")
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        yield _engine_on_gpu(torch.device("cuda", index))
+
+
+def _engine_on_gpu(device: "torch.device") -> Check:
+    """The check of the engine that `auto` selects on a GPU."""
+    from tutelage.engines.choose import VARIABLE, engine_name
+    from tutelage.engines.gpu.requirements import obstacle
+
+    name, reason, subject = engine_name("auto", device), obstacle(device), f"engine {device.index}"
+    if name == "gpu" and not reason:
+        return Check(subject, f"gpu on {device} (Triton {import_module('triton').__version__})")
+    if name == "plain" and not reason:
+        return Check(subject, f"plain on {device} ({VARIABLE} is plain)")
+    if name == "plain":
+        return Check.warning(subject, f"plain on {device}, which is slower", f"{reason[:1].upper()}{reason[1:]}.")
+    why = reason if name == "gpu" else "it is for CPUs"
+    return Check(subject, f"none on {device}", "fault", f"{VARIABLE} is {name}, which cannot compute there: {why}.")
 
 
 def _memory() -> Iterator[Check]:

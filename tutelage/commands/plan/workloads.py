@@ -190,7 +190,9 @@ def _run(settings: _WeightSettings, work: Workload, steps: int | None, *notes: s
 
 
 def _half(model: config.Model, shape: Transformer) -> bool:
-    """Whether matrix products are in bf16 on the device of the settings on this machine."""
+    """Whether matrix products are in bf16, on the device of the settings on this machine if they leave it open."""
+    if model.dtype != "auto":
+        return model.dtype == "bf16"
     return choose_dtype(model.dtype, pick_device(model.device), model.engine, shape.hidden) == torch.bfloat16
 
 

@@ -49,7 +49,10 @@ def is_restart() -> bool:
 
 @cache
 def join() -> "Ranks":
-    """The ranks given by the environment, or a single one. The first call initialises communication."""
+    """The ranks given by the environment, or a single one. The first call initialises communication.
+
+    Raises TutelageError if the machine has GPUs, but fewer than ranks.
+    """
     from tutelage.engines.ranks.ranks import ALONE, Ranks
 
     if world_size() == 1:
@@ -59,6 +62,11 @@ def join() -> "Ranks":
 
     backend = "gloo"
     if torch.cuda.is_available():
+        if ranks_on_this_machine() > torch.cuda.device_count():
+            raise TutelageError(
+                f"{ranks_on_this_machine()} processes need a GPU each, but torch finds {torch.cuda.device_count()}: "
+                "start fewer (--processes), or hide the GPUs from runs on the CPU (CUDA_VISIBLE_DEVICES=)."
+            )
         torch.cuda.set_device(rank_on_this_machine())
         backend = "cpu:gloo,cuda:nccl"
     if not dist.is_initialized():

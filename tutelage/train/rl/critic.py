@@ -122,12 +122,13 @@ def critic_network(start: config.Model, policy: Policy, *, seed: int, checkpoint
 
     Raises TutelageError if its tokens differ from the policy's.
     """
-    if checkpointing:
-        start = replace(start, engine="plain")
+    unrounded = replace(
+        start, engine="plain"
+    )  # the GPU engine rounds weights that are frozen, as those of a merged one
     if is_reward_model(start.path):
-        critic = load_reward_model(start)
+        critic = load_reward_model(unrounded)
     else:
-        critic = new_reward_model(start, config.Lora(rank=0), seed=seed)
+        critic = new_reward_model(unrounded, config.Lora(rank=0), seed=seed)
         nn.init.zeros_(critic.head.weight)
     if not same_vocabulary(policy.tokenizer, critic.tokenizer):
         raise TutelageError(
