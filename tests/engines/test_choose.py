@@ -94,7 +94,7 @@ def test_a_gpu_that_the_engine_cannot_use_falls_back_with_one_warning_or_is_refu
     there = replace(loaded, device=torch.device("cuda", 0), engine="auto")
     assert [choose.engine_for(there).name for _ in range(2)] == ["plain", "plain"]
     assert caplog.text.count("compute capability 8.0") == 1
-    with pytest.raises(TutelageError, match="--engine gpu cannot compute on cuda:0.*capability 8.0"):
+    with pytest.raises(TutelageError, match=r"--engine gpu cannot compute on cuda:0.*capability 8.0"):
         choose.engine_for(replace(there, engine="gpu"))
     assert choose.engine_for(replace(loaded, engine="gpu")).name == "gpu", "on a CPU by the same code"
 

@@ -23,7 +23,7 @@ def test_a_gpu_that_is_not_there_is_refused_with_the_cause(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert pick_device("auto").type == "cpu"
-    with pytest.raises(TutelageError, match="CUDA_VISIBLE_DEVICES set to ''.*--model.device cpu"):
+    with pytest.raises(TutelageError, match=r"CUDA_VISIBLE_DEVICES set to ''.*--model.device cpu"):
         pick_device("cuda")
 
 

@@ -30,8 +30,8 @@ LEAST_FEATURES = 512
 
 @dataclass(frozen=True)
 class ProcessorEngine:
-    """The engine that `auto` selects on this machine's CPU. `kernels` is the path of its compiled kernels: None for another
-    engine, or if they cannot be compiled, with the reason in `missing`."""
+    """The engine that `auto` selects on this machine's CPU. `kernels` is the path of its compiled kernels: None for
+    another engine, or if they cannot be compiled, with the reason in `missing`."""
 
     name: config.EngineName
     kernels: Path | None = None

@@ -79,8 +79,8 @@ def pick_dtype(settings: config.Model, device: torch.device, model: nn.Module) -
     dtype = choose_dtype(settings.dtype, device, settings.engine, hidden)
     if dtype == torch.bfloat16 and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
         raise TutelageError(
-            f"{torch.cuda.get_device_name(device)} does not multiply bf16, which begins with compute capability 8.0: use "
-            "--model.dtype float32 or auto."
+            f"{torch.cuda.get_device_name(device)} does not multiply bf16, which requires compute capability 8.0: "
+            "use --model.dtype float32 or auto."
         )
     if settings.dtype == "auto" and dtype == torch.bfloat16:
         _tell_of_bf16(settings.path)
@@ -155,11 +155,10 @@ def to_device(model: Any, device: torch.device) -> Any:
     try:
         return model.to(device)
     except torch.OutOfMemoryError as error:
-        size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        size = sum(weight.numel() * weight.element_size() for weight in model.parameters()) / GIB
         raise TutelageError(
-            f"The weights of the model take {size / GIB:.1f} GiB, and {device} has {available_memory(device) / GIB:.1f} "
-            "GiB free. End other programs on the GPU (nvidia-smi lists them), or use a smaller model, --model.dtype "
-            "bf16, or --model.device cpu."
+            f"The weights of the model take {size:.1f} GiB, and {device} has {available_memory(device) / GIB:.1f} GiB "
+            "free. End other programs on the GPU (nvidia-smi lists them), or use a smaller model or --model.device cpu."
         ) from error
 
 

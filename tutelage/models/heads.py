@@ -165,9 +165,8 @@ def load_reward_model(settings: config.Model) -> ScalarModel:
     dtype = loading.pick_dtype(settings, device, model)
     tokenizer = loading.load_tokenizer(path)
     check_vocabulary(model, tokenizer, path)
-    loaded = _checked(
-        ScalarModel(Backbone(loading.to_device(model, device), tokenizer, device, dtype, settings.engine))
-    )
+    model = loading.to_device(model, device)
+    loaded = _checked(ScalarModel(Backbone(model, tokenizer, device, dtype, settings.engine)))
     _check_fingerprint(loaded, Path(path))
     return loaded
 

@@ -1,6 +1,7 @@
 """The on-policy loop on a transformer: its first step, independence of the budget, learning."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -31,7 +32,7 @@ from tutelage.models.budget import Budget
 from tutelage.rewards.function import FunctionReward
 from tutelage.train.learner import NotFinite
 from tutelage.train.rl.batch_scores import score_rows, value_rows
-from tutelage.train.rl.critic import make_critic
+from tutelage.train.rl.critic import critic_network, make_critic
 from tutelage.train.rl.pretraining_mix import PretrainingMix
 from tutelage.train.supervised.fit import WeightedRows, imitate
 from tutelage.train.supervised.language import mean_loss
@@ -354,6 +355,18 @@ def test_a_critic_network_starts_as_the_reward_model_and_as_nothing_without_one(
     assert all(p.requires_grad for p in like_reward.model.model.parameters())
     like_nothing = make_critic(policy, "network", whole(tiny_model("llama")), seed=0)
     assert not value_rows(policy, like_nothing, rows, Budget(100)).any()
+
+
+def test_a_critic_network_with_checkpointing_keeps_its_engine_and_its_weights(tiny_model, tmp_path):
+    from tutelage.models.heads import load_reward_model, new_reward_model
+
+    policy = policy_of(tiny_model("llama"))
+    new_reward_model(whole(tiny_model("llama")), config.Lora(), seed=3).save(tmp_path / "reward")
+    start = replace(whole(str(tmp_path / "reward")), dtype="bf16", engine="gpu")
+    exact = load_reward_model(replace(start, dtype="float32", engine="plain")).model.state_dict()
+    critic = critic_network(start, policy, seed=0, checkpointing=True)
+    assert critic.engine.name == "gpu"
+    assert all(torch.equal(weight, exact[name]) for name, weight in critic.model.state_dict().items())
 
 
 @pytest.mark.parametrize("budget", [40, 100_000])

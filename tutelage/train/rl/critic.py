@@ -122,13 +122,11 @@ def critic_network(start: config.Model, policy: Policy, *, seed: int, checkpoint
 
     Raises TutelageError if its tokens differ from the policy's.
     """
-    unrounded = replace(
-        start, engine="plain"
-    )  # the GPU engine rounds weights that are frozen, as those of a merged one
+    loading = replace(start, engine="plain")  # an engine may prepare weights for inference; the critic's is set below
     if is_reward_model(start.path):
-        critic = load_reward_model(unrounded)
+        critic = load_reward_model(loading)
     else:
-        critic = new_reward_model(unrounded, config.Lora(rank=0), seed=seed)
+        critic = new_reward_model(loading, config.Lora(rank=0), seed=seed)
         nn.init.zeros_(critic.head.weight)
     if not same_vocabulary(policy.tokenizer, critic.tokenizer):
         raise TutelageError(
