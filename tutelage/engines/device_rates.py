@@ -9,6 +9,7 @@ import torch
 from tutelage.base.nouns import counted
 from tutelage.engines.choose import layer_products
 from tutelage.engines.device_memory import available_memory
+from tutelage.engines.gpu.requirements import obstacle
 from tutelage.engines.plans.hardware import GPUS, Device
 
 Clock = Callable[[], float]
@@ -50,6 +51,7 @@ def this_device(device: torch.device, hidden: int, feed_forward: int, clock: Clo
         matrix_share=0.9 if gpu else CPU_SHARE,
         memory_share=1.0,
         is_gpu=gpu,
+        gpu_engine=gpu and not obstacle(device),
     )
 
 

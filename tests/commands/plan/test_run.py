@@ -11,9 +11,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import tutelage as tt
 from tutelage.base.errors import TutelageError
-from tutelage.commands.plan.run import IN_STEPS
+from tutelage.commands.plan.run import GPU_FAMILIES, IN_STEPS
+from tutelage.engines import choose
 from tutelage.engines.cpu.fused import fuse
 from tutelage.engines.cpu.fused.arithmetic import MIXED
+from tutelage.engines.gpu.gpu_engine import GpuEngine
+from tutelage.engines.network import Backbone
 from tutelage.models.outline import outline
 
 
@@ -24,6 +27,11 @@ def bare(tmp_path_factory):
     made = Path(tiny.save("llama", tmp_path_factory.mktemp("whole")))
     (folder / "config.json").write_text((made / "config.json").read_text())
     return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    monkeypatch.delenv(choose.VARIABLE, raising=False)
 
 
 def settings(model: str, **changes) -> tt.ImproveSettings:
@@ -72,6 +80,30 @@ def test_the_plain_engine_computes_prompts_for_every_row(bare):
     plain = tt.plan(tt.ImproveSettings(model=model, recipe="grpo", **named), where).plan.work
     assert not plain.batch.shared
     assert not plain.keeps
+
+
+@pytest.mark.parametrize("family", GPU_FAMILIES)
+def test_the_families_that_the_gpu_engine_computes(family):
+    """Those of a plan, which tries no model."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
+    more = {"head_dim": 16, "num_hidden_layers": 2, "vocab_size": 50, "pad_token_id": 0}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes, **more)).eval()
+    GpuEngine(Backbone(model, None, torch.device("cpu"), torch.float32, "gpu"), insist=True)._try()
+
+
+def test_the_engine_of_a_plan_on_gpus_is_that_of_the_run(bare, tmp_path):
+    def work(model: str = bare, gpu: str = "h100", **changes):
+        named = {"prompts": "no", "reward": ("own:reward",), "out": Path("no"), "recipe": "grpo"}
+        where = tt.PlanSettings(gpu=gpu, prompt_tokens=20, response_tokens=8)
+        found = tt.plan(tt.ImproveSettings(model=tt.Model(model, dtype="bf16", **changes), **named), where)
+        return found.plan.work, "engine plain is counted" in "".join(found.notes)
+
+    for changes, fused in (({}, True), ({"engine": "gpu"}, True), ({"engine": "plain"}, False)):
+        assert (work(**changes)[0].fused, work(**changes)[1]) == (fused, False)
+    assert not work(gpu="mi300x")[0].fused
+    other = work(tiny.save("gemma2", tmp_path))
+    assert (other[0].fused, other[1]) == (False, True)
+    assert work(device="cuda:1")[0].half, "a device that this machine does not have"
 
 
 @needs_compiler

@@ -8,6 +8,7 @@ import pytest
 
 from bench.plan import FIXED, HERE, MEMORY, TIME, compare
 from bench.published import CASES, Published
+from bench.sizes import table
 
 OTHERS = 1.35
 """Largest factor between plan and step for a job on which nothing was fitted."""
@@ -59,3 +60,9 @@ def test_every_job_of_set_lengths_was_measured() -> None:
 def test_published_memory_and_pretraining(case: "type[Published]") -> None:
     """Within 15 %. The last case, GRPO of another system, is not held to that: see docs/scale.md."""
     assert case().ratio == pytest.approx(1.0, abs=0.15)
+
+
+def test_the_sizes_of_the_page_are_planned() -> None:
+    """`python -m bench.sizes` prints the rows."""
+    page = (HERE.parent / "docs" / "scale.md").read_text()
+    assert [row for row in table() if row not in page] == []

@@ -1,5 +1,6 @@
 """Memory of a rank: published figures, and laws of sharding."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -126,3 +127,38 @@ def test_activations_of_sampling_are_kept_of_the_first_minibatch():
         found = memory(odd, cluster(), PlanSetting(tokens=tokens)).activations
         other = SMALL.kept(half=False) * pass_tokens(odd.batch, tokens, 2)
         assert found == max(other, SMALL.recorded(half=False) * recorded_tokens(odd, odd.batch))
+
+
+def test_the_gpu_engine_holds_frozen_weights_in_bf16_and_casts_one_layer_at_a_time():
+    work = on_policy(half=True, fused=True, casts_layers=True)
+    whole, adapter = (memory(replace(work, lora=rank), cluster(), PlanSetting(tokens=256)) for rank in (0, 8))
+    assert (whole.weights, adapter.weights) == (4 * SMALL.parameters, 2 * SMALL.parameters)
+    assert (whole.reference, adapter.reference) == (2 * SMALL.parameters, 0)
+    assert (whole.copies, adapter.copies) == (2 * SMALL.head, 0)
+    assert (whole.decoding, adapter.decoding) == (2 * SMALL.parameters, 0), "a copy of trained weights"
+    exact = memory(replace(work, half=False), cluster(), PlanSetting(tokens=256))
+    assert (exact.weights, exact.copies, exact.decoding) == (4 * SMALL.parameters, 0, 0)
+
+
+def test_the_head_of_the_gpu_engine_is_bounded_for_any_number_of_tokens():
+    wide = replace(SMALL, vocabulary=200_000)
+    work = on_policy(model=wide, half=True, fused=True, batch=BatchShape(64, 1, 10, 4000))
+    found = [memory(work, cluster(), PlanSetting(tokens=tokens)).logits for tokens in (256, 8192, 65_536)]
+    assert found[0] < found[1] == found[2] == 6 * 2**27
+
+
+@pytest.mark.parametrize(("prompts", "memory_of_device", "rows"), [(4, 8e9, 16), (100, 8e9, 256), (100, 3e8, 64)])
+def test_slots_hold_all_rows_or_what_memory_allows(prompts, memory_of_device, rows):
+    work = on_policy(half=True, fused=True, batch=BatchShape(prompts, 4, 100, 50), sampling=SamplingLoad(500))
+    found = memory(work, cluster(memory=memory_of_device, runtime=0.0), PlanSetting(tokens=256))
+    assert found.rows == rows
+    table = 2 ** math.ceil(math.log2(max(1024, 100 * prompts)))
+    assert found.kv_cache == 2 * SMALL.key_values * (table + rows * 500)
+
+
+def test_a_sharded_model_holds_what_plain_holds():
+    plain, own = (
+        memory(on_policy(half=True, fused=kind, casts_layers=kind), cluster(4), PlanSetting("full", tokens=256))
+        for kind in (False, True)
+    )
+    assert plain == own

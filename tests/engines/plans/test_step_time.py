@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tutelage.engines.plans.rank_memory import PlanSetting, memory
-from tutelage.engines.plans.step_time import StepPhase, phases
+from tutelage.engines.plans.step_time import CACHE_SHARE, DRAW, GRAPH_OVERHEAD, StepPhase, phases
 from tutelage.engines.plans.workload import BatchShape, SamplingLoad, Workload
 
 from .sizes import SMALL, cluster, on_policy
@@ -100,3 +100,45 @@ def test_activations_of_sampling_save_the_first_minibatch_its_forward_pass():
         without, kept = (found(replace(work, keeps=keeps))["update"] for keeps in (False, True))
         forward = work.model.forward(work.batch.tokens, work.batch.pairs, 0)
         assert without.operations - kept.operations == pytest.approx(forward / updates)
+
+
+def fused(**changes) -> Workload:
+    """The step of reinforcement learning on the GPU engine."""
+    return on_policy(half=True, fused=True, casts_layers=True, **changes)
+
+
+@pytest.mark.parametrize(("samples", "prompts"), [(1, 128), (8, 16), (32, 8)])
+def test_a_graph_reads_weights_in_bf16_and_each_prompt_once_per_group_of_16(samples, prompts):
+    """128 rows run in each step; a prompt with 32 completions is in two groups."""
+    work = fused(batch=BatchShape(128 / samples, samples, 100, 50))
+    phase = found(work)["decode"]
+    cached = 2 * SMALL.key_values * (prompts * 100 + 128 * 25)
+    streamed = 2 * (SMALL.matrices + SMALL.head) + 128 * DRAW * SMALL.vocabulary
+    assert phase.traffic == pytest.approx(50 * (streamed + cached))
+    assert phase.reading == pytest.approx(50 * (streamed + cached / CACHE_SHARE) / cluster().device.reading)
+    assert phase.overhead == pytest.approx(50 * SMALL.layers * GRAPH_OVERHEAD)
+
+
+def test_slots_take_the_next_row_where_batches_wait_for_their_longest():
+    """1,024 rows of 50 tokens with a limit of 200 in 256 slots: as many steps as one batch of the longest."""
+    work = fused(batch=BatchShape(128, 8, 100, 50), sampling=SamplingLoad(200))
+    steps = found(work)["decode"].overhead / (SMALL.layers * GRAPH_OVERHEAD)
+    assert steps == pytest.approx(200)
+    twice = replace(work, batch=replace(work.batch, prompts=256))
+    assert found(twice)["decode"].overhead == pytest.approx(2 * 200 * SMALL.layers * GRAPH_OVERHEAD)
+
+
+def test_the_gpu_engine_computes_its_head_once_more_and_rounds_what_it_trains():
+    work = fused(sampling=None, reference=0.0)
+    whole = SMALL.forward(work.batch.tokens, work.batch.pairs, work.batch.scored)
+    head = 2 * SMALL.head * work.batch.scored
+    assert found(work)["update"].operations == pytest.approx(3 * whole + head)
+    plain, own = (found(replace(work, fused=kind, lora=4))["update"].traffic for kind in (False, True))
+    assert own < plain - 5 * SMALL.parameters, "frozen weights are in bf16"
+
+
+def test_a_sharded_model_is_computed_by_plain():
+    batch = BatchShape(64, 4, 100, 50)
+    setting = PlanSetting("full", tokens=1024)
+    plain = on_policy(half=True, batch=replace(batch, shared=batch.packs))
+    assert found(fused(batch=batch), setting, count=4) == found(plain, setting, count=4)

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.commands.plan.settings import PlanSettings
 from tutelage.commands.plan.workloads import Lengths, PlannedRun, run_of
+from tutelage.engines.choose import engine_name
 from tutelage.engines.device_rates import this_device
 from tutelage.engines.plans.estimate import (
     SERVERS,
@@ -19,7 +22,7 @@ from tutelage.engines.plans.estimate import (
     setting_flags,
 )
 from tutelage.engines.plans.estimate import plan as plan_of
-from tutelage.engines.plans.hardware import GIB, Cluster, gpu_named
+from tutelage.engines.plans.hardware import GIB, Cluster, Device, gpu_named
 from tutelage.engines.plans.rank_memory import saving
 from tutelage.engines.plans.workload import Workload
 from tutelage.models.backbone import pick_device
@@ -28,6 +31,8 @@ ELSEWHERE = "the servers of --rollouts are not counted; --servers counts GPUs th
 COPIES = 5.0
 """Bytes per weight of the CPU engine's padded panels for decoding in float32. In bf16 they take, and decoding reads,
 half as much."""
+GPU_FAMILIES = ("llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "granite", "seed_oss")
+"""Families whose layers the GPU engine computes. A run tries each model; a plan reads no weights."""
 IN_STEPS = ("llama", "qwen2", "qwen3")
 """Families whose layers the CPU engine computes in steps, which round the weights of a product to bf16 on the fly."""
 
@@ -97,7 +102,7 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
     if getattr(settings, "rollouts", "") and not where.servers:
         run = replace(run, work=replace(run.work, sampling=None), notes=(*run.notes, ELSEWHERE))
     cluster, servers = _clusters(run, where)
-    work = _on(run, cluster)
+    work = workload_on(run, cluster.device)
     estimated = plan_of(work, cluster, tokens=run.tokens_at_once, servers=servers)
     result = PlanResult(estimated, run.steps, tuple(_notes(run, estimated)), where.price)
     if estimated.choice is not None:
@@ -132,11 +137,12 @@ def _clusters(run: PlannedRun, where: PlanSettings) -> tuple[Cluster, Cluster | 
     return trainers, replace(trainers, count=where.servers) if where.servers else None
 
 
-def _on(run: PlannedRun, cluster: Cluster) -> Workload:
-    """Adapt the workload to the engine of the device."""
-    work, compiled = run.work, not cluster.device.is_gpu and run.model.engine != "plain"
+def workload_on(run: PlannedRun, device: Device) -> Workload:
+    """The workload of a run on the engine that computes it on a device."""
+    work, engine = run.work, _engine(run, device)
+    compiled = engine == "cpu"
     is_exact = compiled and work.half and work.model.family in IN_STEPS
-    shared = compiled or (cluster.device.is_gpu and _packs(work))
+    shared = engine != "plain" or (device.is_gpu and work.batch.packs)
     work = replace(work, batch=replace(work.batch, shared=shared))
     if compiled and work.sampling:
         half = 0.5 if work.half else 1.0
@@ -146,14 +152,17 @@ def _on(run: PlannedRun, cluster: Cluster) -> Workload:
         keeps=compiled and work.model.family == "llama",
         rescorings=0.0 if is_exact else work.rescorings,
         selects=compiled,
-        casts_layers=compiled and work.model.family in IN_STEPS,
+        casts_layers=engine == "gpu" or (compiled and work.model.family in IN_STEPS),
+        fused=engine == "gpu",
     )
 
 
-def _packs(work: Workload) -> bool:
-    """Whether the plain engine packs the responses of a prompt on a GPU: if that saves 30 % of the tokens."""
-    batch = replace(work.batch, shared=True)
-    return batch.tokens <= 0.7 * replace(batch, shared=False).tokens
+def _engine(run: PlannedRun, device: Device) -> config.EngineName:
+    """The engine of a run on a device, which for a GPU of the table does not depend on this machine."""
+    if not device.is_gpu:
+        return engine_name(run.model.engine, torch.device("cpu"))
+    fused = device.gpu_engine and run.model.engine in ("auto", "gpu") and run.work.model.family in GPU_FAMILIES
+    return "gpu" if fused else "plain"
 
 
 def _notes(run: PlannedRun, plan: RunPlan) -> Iterator[str]:
@@ -163,6 +172,9 @@ def _notes(run: PlannedRun, plan: RunPlan) -> Iterator[str]:
         yield "responses are counted at full length; --response-tokens gives their mean"
     if not work.batch.shared:
         yield "rows are counted without padding"
+    device = plan.cluster.device
+    if device.gpu_engine and run.model.engine in ("auto", "gpu") and not work.fused:
+        yield f"the engine gpu may not support models of the family {work.model.family}: the engine plain is counted"
     if plan.servers:
         yield "training and serving devices wait for each other, as with --staleness 0"
     if choice is not None and choice.setting.sharding != "none":

@@ -37,6 +37,8 @@ class Device:
     step_overhead: float = 8e-4
     """Kernel launch overhead of transformers' modules, in seconds per layer and decoded token."""
     is_gpu: bool = True
+    gpu_engine: bool = False
+    """Whether the engine `gpu` computes on it: see `engines.gpu.requirements`."""
 
     def rate(self, *, half: bool) -> float:
         """Achieved operations per second of large products."""
@@ -50,7 +52,8 @@ class Device:
 
 def _gpu(name: str, memory: float, bf16: float, float32: float, read: float, link: float, source: str) -> Device:
     """A GPU by its data sheet: GB, TFLOP/s dense, TFLOP/s, GB/s, GB/s in one direction."""
-    return Device(name, memory * GB, bf16 * 1e12, float32 * 1e12, read * GB, link * GB, source=source)
+    rates = bf16 * 1e12, float32 * 1e12, read * GB, link * GB
+    return Device(name, memory * GB, *rates, source=source, gpu_engine=source.startswith("NVIDIA"))
 
 
 GPUS = {

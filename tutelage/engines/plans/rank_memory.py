@@ -7,7 +7,9 @@ from typing import Literal
 from tutelage.engines.plans.hardware import Cluster
 from tutelage.engines.plans.token_budget import (
     CHUNK_ELEMENTS,
+    HEAD_ELEMENTS,
     KEPT_ELEMENTS,
+    SLOTS,
     bytes_per_token,
     group_tokens,
     rows_at_once,
@@ -35,6 +37,10 @@ class PlanSetting:
     def is_available(self, work: Workload) -> bool:
         """Whether a run supports it; other settings are estimated for comparison only."""
         return self.sharding == "none" or (work.trains and work.can_shard)
+
+    def on_engine(self, work: Workload) -> Workload:
+        """The workload on the engine of this setting: a sharded model is computed by the plain one."""
+        return work if self.sharding == "none" else work.on_shards()
 
     def shards(self, cluster: Cluster) -> int:
         """Number of ranks that share one copy of the weights."""
@@ -88,15 +94,17 @@ class Memory:
 
 def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bool = True) -> Memory:
     """The memory of one rank. `serves`: whether the training ranks also generate the completions."""
+    work = setting.on_engine(work)
     shards, arithmetic = setting.shards(cluster), 2 if work.half else 4
-    model, stored = work.model, 4 if work.trains else arithmetic
+    frozen = arithmetic if work.fused else 4
+    model, stored = work.model, (frozen if work.lora else 4) if work.trains else arithmetic
     critic = 16 * work.critic.parameters if work.critic else 0
     teacher = work.teacher.parameters if work.teacher else 0
     fixed = Memory(
         weights=stored * model.parameters / shards,
         gradients=4 * work.trainable / shards,
         moments=8 * work.trainable / shards,
-        reference=(4 * model.parameters * (work.has_reference and not work.lora) + arithmetic * teacher) / shards,
+        reference=(frozen * model.parameters * (work.has_reference and not work.lora) + arithmetic * teacher) / shards,
         critic=critic / shards,
         rewards=sum(arithmetic * reward.parameters for reward in work.rewards) / shards,
         copies=_copies(work, shards),
@@ -110,14 +118,9 @@ def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bo
     if work.sampling is not None:
         if serves:
             gathered = 4.0 * model.parameters if shards > 1 else 0.0
-            decoding = work.sampling.copies * model.parameters + gathered
-        rows = rows_at_once(
-            cluster.device.memory - fixed.held - decoding,
-            layers=model.layers,
-            hidden=model.hidden,
-            limit=work.sampling.limit,
-            itemsize=arithmetic,
-        )
+            rounded = 2.0 * (work.fused and work.half and not work.lora)
+            decoding = (work.sampling.copies + rounded) * model.parameters + gathered
+        rows = _rows(work, share, cluster.device.memory - fixed.held - decoding)
     return replace(
         fixed,
         activations=activations,
@@ -127,6 +130,18 @@ def memory(work: Workload, cluster: Cluster, setting: PlanSetting, *, serves: bo
         tokens=tokens,
         rows=rows,
     )
+
+
+def _rows(work: Workload, share: BatchShape, free: float) -> int:
+    """Completions sampled at once: on the GPU engine the slots for all, or as many as memory holds."""
+    assert work.sampling is not None
+    model, limit = work.model, work.sampling.limit
+    if not work.fused:
+        itemsize = 2 if work.half else 4
+        return rows_at_once(free, layers=model.layers, hidden=model.hidden, limit=limit, itemsize=itemsize)
+    enough = next((count for count in SLOTS if count >= share.rows), SLOTS[-1])
+    fitting = [count for count in SLOTS if count <= enough and _kv_cache(work, share, count) <= free]
+    return max(fitting, default=SLOTS[0])
 
 
 def saving(work: Workload) -> float:
@@ -158,13 +173,14 @@ def recorded_tokens(work: Workload, share: BatchShape) -> float:
 
 
 def _copies(work: Workload, shards: int) -> float:
-    """Bytes of autocast's bf16 copy, of one layer or head if the engine casts one at a time. For a sharded model, two
+    """Bytes of autocast's bf16 copy, of one layer or head if the engine casts one at a time, none of frozen weights on
+    the GPU engine. For a sharded model, two
     gathered layers in the dtype of the arithmetic, and the weights outside of layers in float32 with such a copy. A
     teacher's head is resident beside the policy's; its layers are not."""
     model, half = work.model, work.half
     if shards == 1:
         cast = max(model.largest_layer, model.head) if work.casts_layers else model.parameters
-        return 2.0 * cast * (half and work.trains)
+        return 2.0 * cast * (half and work.trains and not (work.fused and work.lora))
     models = [model, *([work.teacher] if work.teacher else [])]
     outside = sum(max(0, one.parameters - one.layers * one.largest_layer) for one in models)
     layer = max(one.largest_layer for one in models)
@@ -199,14 +215,16 @@ def _group(work: Workload) -> int:
 
 def _activations(work: Workload, share: BatchShape, together: float, setting: PlanSetting) -> tuple[float, float]:
     """Bytes of the activations of one pass and of its logits: the saved ones or one chunk, and the gradient of a
-    chunk."""
+    chunk. The GPU engine saves none, and the gradient has the dtype of the arithmetic."""
     model = work.model
     scored = 0.0 if work.is_scalar else together * share.scored / share.tokens
     all_logits = scored * model.vocabulary
-    chunk = min(CHUNK_ELEMENTS, all_logits)
+    chunk = min(HEAD_ELEMENTS if work.fused else CHUNK_ELEMENTS, all_logits)
     if not work.trains:
         return together * model.kept(half=work.half) / model.layers, 4 * chunk
     logits = 4 * (chunk + (all_logits if all_logits <= KEPT_ELEMENTS else chunk))
+    if work.fused:
+        logits = (4 + (2 if work.half else 4)) * chunk
     recorded, activations = recorded_tokens(work, share), 0.0
     if recorded < share.tokens:
         activations = together * model.kept(half=work.half, checkpointing=setting.checkpointing)
@@ -214,10 +232,17 @@ def _activations(work: Workload, share: BatchShape, together: float, setting: Pl
 
 
 def _kv_cache(work: Workload, share: BatchShape, rows: int) -> float:
-    """Bytes of keys and values of the rows sampled together, at maximum length; shared prompts count once."""
+    """Bytes of keys and values of the rows sampled together, at maximum length; shared prompts count once.
+
+    The GPU engine holds all prompts of a rollout, with room for the next power of two of tokens.
+    """
     if work.sampling is None:
         return 0.0
+    each = work.model.key_values * (2.0 if work.half else 4.0)
+    if work.fused:
+        prompt_tokens = 2.0 ** math.ceil(math.log2(max(1024.0, share.prompts * share.prompt)))
+        return (prompt_tokens + rows * work.sampling.limit) * each
     prompts = share.prompts if share.shared else share.rows
     positions = prompts * share.prompt + share.rows * work.sampling.limit
     together = min(1.0, rows / share.rows)
-    return together * positions * work.model.key_values * (2.0 if work.half else 4.0)
+    return together * positions * each

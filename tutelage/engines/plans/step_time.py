@@ -1,17 +1,26 @@
 """Operations, bytes and seconds of a step, by phase."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tutelage.engines.plans.hardware import Cluster
 from tutelage.engines.plans.rank_memory import Memory, PlanSetting, pass_tokens, recorded_tokens
-from tutelage.engines.plans.token_budget import KEPT_ELEMENTS
+from tutelage.engines.plans.token_budget import GROUP, KEPT_ELEMENTS
 from tutelage.engines.plans.workload import BatchShape, Transformer, Workload
 
 FORWARD, BACKWARD = 3.0, 6.0
 """Reads and writes per activation byte in element-wise work, measured on two CPUs."""
 LOGITS_FORWARD, LOGITS_BACKWARD = 16.0, 16.0
 """Bytes read and written per logit in a forward and a backward pass."""
+FUSED_FORWARD, FUSED_BACKWARD = 2.0, 4.0
+"""The same of the GPU engine, whose layers are compiled. Assumed: each activation and each gradient is written once and
+read once."""
+FUSED_LOGITS_FORWARD, FUSED_LOGITS_BACKWARD = 8.0, 14.0
+"""The same per logit of the GPU engine: a float32 product written and read in each pass, and in the backward pass a
+gradient in bf16 written once and read twice. Assumed."""
+CACHE_SHARE = 0.56
+"""Bandwidth of its decoding attention relative to copies; measured on an H200 (copies: 4.30 TB/s, .90 of the data
+sheet)."""
 DRAW = 80.0
 """Bytes read and written to sample a token, per vocabulary entry."""
 ADAM = 28.0
@@ -19,7 +28,8 @@ ADAM = 28.0
 STEP_SECONDS = 2e-3
 """Seconds per decoded token outside the layers on a CPU: masks, random streams, finished rows."""
 GRAPH_OVERHEAD = 2e-5
-"""Seconds per layer and decoded token of a server with CUDA graphs."""
+"""Seconds per layer and decoded token in a CUDA graph, of a server or of the GPU engine: the kernels of a layer follow
+one another without launches from the CPU, but each takes microseconds. Assumed."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,7 @@ def phases(
     work: Workload, cluster: Cluster, setting: PlanSetting, held: Memory, servers: Cluster | None = None
 ) -> tuple[StepPhase, ...]:
     """The phases of one step on each rank; `servers` are other devices that generate the completions."""
+    work = setting.on_engine(work)
     share = work.batch.share(cluster.count)
     steps = []
     if work.sampling:
@@ -107,31 +118,53 @@ def _sampled(
         work,
         cluster,
         rounds * model.forward(prompt.tokens, prompt.pairs, share.prompts),
-        rounds * FORWARD * prompt.tokens * model.kept(half=work.half),
+        rounds * (FUSED_FORWARD if work.fused else FORWARD) * prompt.tokens * model.kept(half=work.half),
         sent=gathered,
         waiting=gathered / cluster.link(shards) if shards > 1 else 0.0,
     )
+    if work.fused:
+        return [prefill, _decoded_in_slots(work, share, cluster, held)]
     batches = math.ceil(share.rows / held.rows)
     rounds, together = rounds * batches, share.share(batches)
-    operations, traffic = _decoding(work, together, sampling.weights, 2.0 if work.half else 4.0)
+    rows = together.scored / sampling.limit  # average number of unfinished rows
+    prompts = together.prompts if together.shared else rows
+    operations, traffic, cached = _decoding(work, together, rows, prompts, sampling.weights, 2.0 if work.half else 4.0)
+    operations, traffic = sampling.limit * operations, sampling.limit * (traffic + cached)
     device, steps = cluster.device, rounds * sampling.limit
     overhead = steps * (model.layers * device.step_overhead if device.is_gpu else STEP_SECONDS)
     return [prefill, _phase("decode", work, cluster, rounds * operations, rounds * traffic, overhead=overhead)]
 
 
-def _decoding(work: Workload, share: BatchShape, weights: float, cached: float) -> tuple[float, float]:
-    """Operations and bytes of decoding: every step reads all weights, and the keys and values of all rows."""
+def _decoded_in_slots(work: Workload, share: BatchShape, cluster: Cluster, held: Memory) -> StepPhase:
+    """Decoding by the captured graph of the GPU engine: a slot takes the next row once its row has ended, and the keys
+    and values of a prompt are read once per group of slots."""
     assert work.sampling is not None
-    model, steps = work.model, work.sampling.limit
-    rows = share.scored / steps  # average number of unfinished rows
+    steps = work.sampling.rounds * max(work.sampling.limit, share.scored / held.rows)
+    rows = work.sampling.rounds * share.scored / steps
+    prompts, each = rows / min(share.samples, GROUP), 2.0 if work.half else 4.0
+    operations, streamed, cached = _decoding(work, share, rows, prompts, each, each)
+    phase = _phase(
+        "decode",
+        work,
+        cluster,
+        steps * operations,
+        steps * (streamed + cached),
+        overhead=steps * work.model.layers * GRAPH_OVERHEAD,
+    )
+    return replace(phase, reading=steps * (streamed + cached / CACHE_SHARE) / cluster.device.reading)
+
+
+def _decoding(
+    work: Workload, share: BatchShape, rows: float, prompts: float, weights: float, cached: float
+) -> tuple[float, float, float]:
+    """Operations, bytes of weights and logits, and bytes of keys and values of a decoding step of so many rows, which
+    reads the keys and values of so many prompts."""
+    model = work.model
     pairs = rows * (share.prompt + share.response / 2)
-    prompts = share.prompts if share.shared else rows
     positions = prompts * share.prompt + rows * share.response / 2
     operations = 2 * (model.matrices + model.head) * rows + 4 * model.layers * model.attention * pairs
-    traffic = (
-        weights * (model.matrices + model.head) + cached * model.key_values * positions + DRAW * rows * model.vocabulary
-    )
-    return steps * operations, steps * traffic
+    streamed = weights * (model.matrices + model.head) + DRAW * rows * model.vocabulary
+    return operations, streamed, cached * model.key_values * positions
 
 
 def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
@@ -142,14 +175,16 @@ def _served(work: Workload, servers: Cluster) -> list[StepPhase]:
     replicas = max(1, servers.count // across)
     share, half = work.batch.share(replicas), work.sampling.rounds / across
     prompt = BatchShape(share.prompts, 1, 0, share.prompt)
-    operations, traffic = _decoding(work, share, 2.0, 2.0)
+    steps = work.sampling.limit
+    rows = share.scored / steps
+    operations, streamed, cached = _decoding(work, share, rows, share.prompts if share.shared else rows, 2.0, 2.0)
     result = []
-    for name, done, moved, steps in (
+    for name, done, moved, times in (
         ("prefill (server)", model.forward(prompt.tokens, prompt.pairs, share.rows), 2.0 * model.matrices, 1),
-        ("decode (server)", operations, traffic, work.sampling.limit),
+        ("decode (server)", steps * operations, steps * (streamed + cached), steps),
     ):
         products, reading = half * done / device.rate(half=True), half * moved / device.reading
-        overhead = work.sampling.rounds * steps * model.layers * GRAPH_OVERHEAD
+        overhead = work.sampling.rounds * times * model.layers * GRAPH_OVERHEAD
         result.append(StepPhase(name, half * done, half * moved, 0.0, products, reading, overhead))
     return result
 
@@ -168,8 +203,9 @@ def _scoring(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanS
         forward = model.forward(share.tokens, share.pairs, share.scored * logits)
         is_scalar = work.is_scalar or id(model) in judges
         operations += times * (forward - _unread(work, model, share, is_scalar=is_scalar))
-        element_wise = FORWARD * share.tokens * model.kept(half=work.half)
-        traffic += times * (element_wise + LOGITS_FORWARD * share.scored * model.vocabulary * logits)
+        element_wise = (FUSED_FORWARD if work.fused else FORWARD) * share.tokens * model.kept(half=work.half)
+        each = FUSED_LOGITS_FORWARD if work.fused else LOGITS_FORWARD
+        traffic += times * (element_wise + each * share.scored * model.vocabulary * logits)
         weights += times * model.parameters
     shards = setting.shards(cluster)
     sent = (2.0 if work.half else 4.0) * weights * (shards - 1) / shards
@@ -196,7 +232,8 @@ def _update(work: Workload, share: BatchShape, cluster: Cluster, setting: PlanSe
         operations, traffic = operations + more[0], traffic + more[1]
         trained, gathered = trained + work.critic.parameters, gathered + work.critic.parameters
     passes = parts * work.updates
-    casts = 6.0 * gathered / shards * passes if work.half else 0.0
+    rounded = trained if work.fused else gathered / shards
+    casts = 6.0 * rounded * passes if work.half else 0.0
     traffic += work.updates * ADAM * trained / shards + casts
     compute = _phase("update", work, cluster, operations, traffic)
     if ranks == 1:
@@ -221,19 +258,23 @@ def _training(
 
     A backward pass costs two forward passes, or one if only adapters are trained, since weight gradients are not
     needed. Activation checkpointing adds a forward pass; the head is recomputed if a pass has more logits than are
-    saved.
+    saved, and always by the GPU engine.
     """
     trunk = model.forward(share.tokens, share.pairs, 0)
     trunk -= _unread(work, model, share, is_scalar=work.is_scalar)
     head = 2 * model.head * share.scored * heads
     frozen = bool(work.lora) and model is work.model
     scored = pass_tokens(share, held.tokens, work.minibatches) * share.scored / share.tokens
-    chunked = heads and scored * model.vocabulary > KEPT_ELEMENTS
+    chunked = heads and (work.fused or scored * model.vocabulary > KEPT_ELEMENTS)
     spared = recorded_tokens(work, share) / share.tokens if model is work.model else 0.0
     times = (2 if frozen else 3) + setting.checkpointing - spared
     operations = times * trunk + ((2 if frozen else 3) + chunked) * head
     if frozen:
         operations += 6 * work.lora * model.adapter * share.tokens
-    element_wise = (FORWARD * (1 + setting.checkpointing - spared) + BACKWARD) * model.kept(half=work.half)
-    logits = (LOGITS_FORWARD * (1 + chunked) + LOGITS_BACKWARD) * model.vocabulary * heads
+    forward, backward = (FUSED_FORWARD, FUSED_BACKWARD) if work.fused else (FORWARD, BACKWARD)
+    element_wise = (forward * (1 + setting.checkpointing - spared) + backward) * model.kept(half=work.half)
+    each = LOGITS_FORWARD * (1 + chunked) + LOGITS_BACKWARD
+    if work.fused:
+        each = FUSED_LOGITS_FORWARD + FUSED_LOGITS_BACKWARD
+    logits = each * model.vocabulary * heads
     return work.epochs * operations, work.epochs * (share.tokens * element_wise + share.scored * logits)

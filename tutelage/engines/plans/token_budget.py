@@ -35,6 +35,12 @@ KEPT_ELEMENTS = 2 * CHUNK_ELEMENTS
 
 KV_BYTES = 1 << 29
 """Bytes for keys and values of the completions sampled at once."""
+SLOTS = (16, 64, 256)
+"""Completions that the GPU engine samples at once, which is the number of slots of its captured graph."""
+GROUP = 16
+"""Slots for which its decoding reads a prompt's keys and values once."""
+HEAD_ELEMENTS = 1 << 27
+"""Logits that its head computes at once, 512 MiB of float32, and recomputes in the backward pass."""
 FEWEST_ROWS, MOST_ROWS = 64, 1024
 """Bounds on the rows of a decoding step: with fewer, linear layers are bound by reading weights; more were no faster on
 a small model."""
