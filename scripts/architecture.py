@@ -71,7 +71,7 @@ PACKAGES = (
     ),
     Package("engines.plans", "the bill of a run beforehand: memory, operations, time, cost as closed forms", "", ""),
     Package("engines.ranks", "the processes that compute one run together", "", "torch"),
-    Package("engines", "how a transformer computes: `plain` is the reference, `cpu` the fast one", "core data base"),
+    Package("engines", "how a transformer computes: the reference `plain`, the fast `cpu` and `gpu`", "core data base"),
     Package("models", "policies and reward models: loading, adapters, heads, saving", "engines core data base"),
     Package("rewards", "rewards of completions: models, functions, rules, judges", "models engines core data base"),
     Package(

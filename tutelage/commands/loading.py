@@ -27,7 +27,7 @@ def load_policy(
     Args:
         model: folder of a transformers model or of an adapter, a hub name, or the settings of a model.
         device: device of a model given by folder or name: auto (a GPU if there is one), cpu, cuda, ...
-        engine: engine of a model given by folder or name: plain, cpu, or auto.
+        engine: engine of a model given by folder or name: plain, cpu, gpu, or auto.
         trainable: keep every weight trainable; by default the policy only samples and scores.
         lora: adapters to train instead of the weights.
         seed: seed of new adapters.
@@ -47,7 +47,7 @@ def load_reward_model(
     Args:
         model: folder of a reward model, its hub name, or the settings of a model.
         device: device of a model given by folder or name: auto (a GPU if there is one), cpu, cuda, ...
-        engine: engine of a model given by folder or name: plain, cpu, or auto.
+        engine: engine of a model given by folder or name: plain, cpu, gpu, or auto.
 
     Raises:
         TutelageError: the model does not exist or is not a reward model.

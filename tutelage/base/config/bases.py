@@ -44,7 +44,7 @@ class MemorySettings:
 
     activation_checkpointing: bool = False
     """Keep one hidden state per layer and token, and recompute each layer in the backward pass: much less memory, about
-    a third more time. Uses the plain engine."""
+    a third more time. On a CPU it uses the plain engine."""
 
     def check_memory(self) -> None:
         """Raise TutelageError if `tokens_at_once` is below 1."""
@@ -57,8 +57,8 @@ class EngineSettings:
     """Engine that computes models."""
 
     engine: EngineName = "auto"
-    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; auto: cpu on a CPU, else plain.
-    """
+    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
+    auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
 
 
 @dataclass(frozen=True, kw_only=True)

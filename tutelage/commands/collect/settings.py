@@ -50,8 +50,8 @@ class Init(CollectSettings):
     seed: int = 0
     """Random seed of sampling."""
     engine: config.EngineName = "auto"
-    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; auto: cpu on a CPU, else
-    plain."""
+    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
+    auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     limit: int | None = None
     """Maximum number of prompts or existing pairs."""
     round: int = 1
@@ -183,7 +183,7 @@ class Serve(CollectSettings):
     """Language of these mails: en, de, es, zh or ar; by default that of the study."""
     engine: config.EngineName = "auto"
     """Engine for models of live conversations that are folders: plain, the modules of transformers; cpu, kernels
-    compiled for this CPU; auto: cpu on a CPU, else plain."""
+    compiled for this CPU; gpu, compiled for an NVIDIA GPU; auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     smtp: str = ""
     """Mail server: smtp://user@mail.example.org:587; its password is read from TUTELAGE_SMTP_PASSWORD."""
 
@@ -261,8 +261,8 @@ class Judge(CollectSettings):
     reward: str = ""
     """Reward model (folder) or module:function of prompts and answers, instead of an endpoint."""
     engine: config.EngineName = "auto"
-    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; auto: cpu on a CPU, else
-    plain."""
+    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
+    auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     tie: float = 0.0
     """Maximum score difference of a tie."""
     step: float = 1.0
@@ -292,8 +292,8 @@ class Next(CollectSettings):
     """Reward models (folders) or module:function: one is uncertain about pairs with close scores, several about pairs
     on which they disagree."""
     engine: config.EngineName = "auto"
-    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; auto: cpu on a CPU, else
-    plain."""
+    """Engine: plain, the modules of transformers; cpu, kernels compiled for this CPU; gpu, compiled for an NVIDIA GPU;
+    auto: cpu on a CPU, gpu on an NVIDIA GPU, else plain."""
     new: str = ""
     """The newer model, as named in the study; by default the policy of the last round."""
     old: str = ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-TORCH = (2, 8)
+TORCH = "2.8"
 """Oldest version of torch: its `torch.mm` returns float32 for operands in bf16 (`out_dtype`)."""
 CAPABILITY = (8, 0)
 """Lowest compute capability: that of Triton (https://github.com/triton-lang/triton, Compatibility). All such GPUs
@@ -25,7 +25,7 @@ def obstacle(device: torch.device) -> str:
     if device.type != "cuda" or torch.version.cuda is None:
         return "the engine is for NVIDIA GPUs"
     if torch.__version__ < TORCH:
-        return f"the engine needs torch {'.'.join(map(str, TORCH))}, and {torch.__version__} is installed"
+        return f"the engine needs torch {TORCH}, and {torch.__version__} is installed"
     capability = torch.cuda.get_device_capability(device)
     if capability < CAPABILITY:
         least, own = (".".join(map(str, each)) for each in (CAPABILITY, capability))
