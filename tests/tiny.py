@@ -15,10 +15,14 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
     Gemma3TextConfig,
+    GemmaConfig,
     GPT2Config,
+    GraniteConfig,
     LlamaConfig,
+    MistralConfig,
     OPTConfig,
     PreTrainedTokenizerFast,
+    Qwen2Config,
     Qwen3Config,
 )
 
@@ -121,6 +125,26 @@ FAMILIES = {
 
 EVERY = tuple(FAMILIES)
 """All families, for parametrize."""
+
+GROUPED = ROTARY | {"num_key_value_heads": 2}
+FAMILIES |= {
+    "mistral": Family(MistralConfig, GROUPED | {"sliding_window": None, "tie_word_embeddings": False}, {"pad": END}),
+    "qwen2": Family(Qwen2Config, GROUPED | {"tie_word_embeddings": True}, {"chat": True}),
+    "gemma": Family(GemmaConfig, GROUPED | {"num_key_value_heads": 1}, {"start": True}),
+    "granite": Family(
+        GraniteConfig,
+        GROUPED
+        | {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.4,
+            "logits_scaling": 2.0,
+            "tie_word_embeddings": True,
+        },
+        {"pad": END},
+    ),
+}
+"""With relatives of the llama and of Gemma, which differ for the engine for a GPU."""
 
 MIXED = {"hidden_size": 64, "head_dim": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96}
 """Sizes of layers that the CPU engine computes in two steps with products in bfloat16."""

@@ -153,5 +153,5 @@ def test_the_environment_replaces_auto_and_nothing_else(tiny_model, monkeypatch)
     monkeypatch.setenv("TUTELAGE_ENGINE", "plain")
     assert [name_of(engine) for engine in ("auto", "plain", "cpu")] == ["plain", "plain", "cpu"]
     monkeypatch.setenv("TUTELAGE_ENGINE", "fast")
-    with pytest.raises(TutelageError, match=r"TUTELAGE_ENGINE is 'fast'.*auto, plain or cpu"):
+    with pytest.raises(TutelageError, match=r"TUTELAGE_ENGINE is 'fast'.*auto, plain, cpu or gpu"):
         name_of("auto")

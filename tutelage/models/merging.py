@@ -5,6 +5,7 @@ valid only for the adapted layer, which is untied first. Merged and saved models
 a few tokens.
 """
 
+import copy
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +40,10 @@ def merge(model: PeftModel, tokenizer: Any) -> Any:
     """Merge the active adapters of `model` into its weights. Returns the transformers model; `model` is consumed.
 
     Adapted layers with tied weights are untied; if embedding and head are, `tie_word_embeddings` becomes false in the
-    configuration. Raises TutelageError if the outputs of the merged model differ.
+    configuration. Weights of several dtypes, such as a bf16 model with a float32 adapter, become the widest of them.
+    Raises TutelageError if the outputs of the merged model differ.
     """
+    _widen(model)
     trained = output_of(model, tokenizer)
     _untie(model)
     whole: Any = model.merge_and_unload()
@@ -50,12 +53,23 @@ def merge(model: PeftModel, tokenizer: Any) -> Any:
 
 @torch.no_grad()
 def output_of(model: nn.Module, tokenizer: Any) -> Output:
-    """The output of a model on a few tokens, by its own forward pass in the dtype of its weights. On the CPU."""
+    """The output of a model on a few tokens, by its own forward pass in the dtype of its weights, or of a copy if they
+    have several. On the CPU."""
+    if len({weight.dtype for weight in model.parameters()}) > 1:
+        model = copy.deepcopy(model)
+        _widen(model)
     tokens = _tokens(model, tokenizer)
     row = torch.tensor([tokens], device=next(model.parameters()).device)
     logits = model(input_ids=row, attention_mask=torch.ones_like(row)).logits.float().cpu()
-    epsilon = max(torch.finfo(weight.dtype).eps for weight in model.parameters())
-    return Output(tokens, logits if logits.dim() == 2 else logits[0].log_softmax(-1), epsilon)
+    values = logits if logits.dim() == 2 else logits[0].log_softmax(-1)
+    return Output(tokens, values, torch.finfo(next(model.parameters()).dtype).eps)
+
+
+def _widen(model: nn.Module) -> None:
+    """Give all weights the widest of their dtypes."""
+    widest = max((weight.dtype for weight in model.parameters()), key=lambda dtype: dtype.itemsize)
+    for weight in model.parameters():
+        weight.data = weight.data.to(widest)
 
 
 def refuse_difference(trained: Output, other: Output, tokenizer: Any, what: str) -> None:

@@ -8,7 +8,7 @@ a CPU by the same code.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -61,8 +61,8 @@ _log = logging.getLogger(__name__)
 class GpuEngine(PlainEngine):
     """An `Engine` for one GPU.
 
-    The reference engine computes models of another form, and rows beyond an attention window. With `insist`, a model of
-    another form raises TutelageError.
+    The reference engine computes models of another form, and rows beyond an attention window, with one warning for each
+    reason. With `insist`, they raise TutelageError.
     """
 
     name = "gpu"
@@ -74,10 +74,9 @@ class GpuEngine(PlainEngine):
         self._reach = -1.0  # longest row that the engine computes; −1 before the trial
         self._copy: DecodingCopy | None = None
         self._slots: Slots | None = None
+        self._reasons: set[str] = set()  # of warnings
         self.steps = compiled_steps() if self.device.type == "cuda" else EAGER
         """The steps of a layer, compiled on a GPU."""
-        if self.dtype == torch.bfloat16:
-            round_frozen_matrices(backbone)
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
@@ -227,8 +226,9 @@ class GpuEngine(PlainEngine):
         slots = self._slots_for(unique, count, sampling, end_ids, rows_at_once, least)
         stop = StopCondition(self.backbone.tokenizer, end_ids, sampling.stop, torch.device("cpu"))
         slots.uniforms[:count] = buffer.uniforms
-        for tensor, fill in ((slots.response, buffer.pad), (slots.logp, 0), (slots.length, 0), (slots.terminated, 0)):
-            tensor.fill_(fill)
+        slots.response.fill_(buffer.pad)
+        for tensor in (slots.logp, slots.length, slots.terminated, slots.active):
+            tensor.zero_()
         queue = SlotQueue(slots, unique, slots.read(unique))
         with phase("generate", count) as generating:
             queue.fill(rows)
@@ -294,12 +294,26 @@ class GpuEngine(PlainEngine):
     def _network(self, longest: int) -> Network | None:
         """The tensors of the model with its adapter; None if the reference engine must compute rows of that length."""
         if not self._reaches(longest):
+            if self._form is not None:
+                self._refuse(f"a row has {longest} tokens and its attention window {int(self._reach)}")
             return None
-        with suppress(UnsupportedModel):
+        try:
             network = network_of(self.model)
-            # without gradients as tensors: a compiled step is another graph for parameters
-            return network if torch.is_grad_enabled() else detached(network)
-        return None
+        except UnsupportedModel as error:
+            self._refuse(str(error))
+            return None
+        # without gradients as tensors: a compiled step is another graph for parameters
+        return network if torch.is_grad_enabled() else detached(network)
+
+    def _refuse(self, reason: str) -> None:
+        """Warn once that the reference engine computes the model; raise TutelageError if this one must."""
+        sentence = f"{type(inner(self.model)).__name__} is not computed by the gpu engine, since {reason}"
+        if self._insist:
+            raise TutelageError(f"{sentence}. Use --engine plain.")
+        kind = reason.translate(str.maketrans("", "", "0123456789"))
+        if kind not in self._reasons:
+            self._reasons.add(kind)
+            _log.warning("%s; the reference engine computes it.", sentence)
 
     def _reaches(self, longest: int) -> bool:
         if self._reach < 0:
@@ -307,16 +321,16 @@ class GpuEngine(PlainEngine):
         return longest <= self._reach
 
     def _try(self) -> float:
-        """The longest row for which the engine agrees with the model; 0 if it does not."""
+        """The longest row for which the engine agrees with the model; 0 if it does not. Rounds the frozen matrices of a
+        model with which it agrees."""
         try:
             self._form = self._agreeing_form()
-            return attention_window(self.model)
         except UnsupportedModel as error:
-            reason = f"{type(inner(self.model)).__name__} is not computed by the gpu engine, since {error}"
-        if self._insist:
-            raise TutelageError(f"{reason}. Use --engine plain.")
-        _log.warning("%s; the reference engine computes it.", reason)
-        return 0
+            self._refuse(str(error))
+            return 0
+        if self.dtype == torch.bfloat16:
+            round_frozen_matrices(self.backbone)
+        return attention_window(self.model)
 
     @torch.no_grad()
     def _agreeing_form(self) -> Form:
@@ -325,6 +339,8 @@ class GpuEngine(PlainEngine):
         tokens = (torch.arange(1, 17, device=self.device) * 7) % vocabulary
         mask = torch.ones(1, 16, dtype=torch.bool, device=self.device)
         network = network_of(self.model)
+        if not self.is_scalar and (self.head.weight is None or self.head.module is not None):
+            raise UnsupportedModel("its head is more than a matrix")
         kind = next(self.model.parameters()).dtype
         exact = torch.float32 if kind == torch.float32 else self.dtype
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=exact != torch.float32):
