@@ -4,7 +4,8 @@
 # make test    style, types and tests; the browser tests get a Chromium if they can (ENGINE=plain for the reference engine)
 # make test-long  what no change needs to wait for: every recipe and setting, crowds, experiments, many examples of each law
 # make check-js  types of the web application's scripts, with TypeScript by npx, which needs Node.js and the network
-# make test-vllm  rollouts of a real vLLM on the processor, in an environment of its own (3.5 GB; VLLM_PYTHON for one that is there)
+# make test-vllm  rollouts of a real vLLM on the CPU, as a server and in process, in an environment of its own (3.5 GB;
+#              VLLM_PYTHON for one that is there)
 # make test-trackers  runs with the real wandb, trackio and MLflow, which write into files, in an environment of its own
 # make bench   Tutelage beside its peers, in environments of their own (JOB=sft for some, ARGS="--data pairs.jsonl")
 # make bench-vllm  decoding beside vLLM's CPU build, in the environment of test-vllm
@@ -79,7 +80,7 @@ test-vllm: environment $(if $(VLLM_PYTHON),,.vllm/.ready)
 # Its CPU build asks for packages of the CUDA build, which cannot be imported beside it.
 .vllm/.ready: tests/real_vllm/requirements.txt
 	$(PYTHON) -m venv .vllm
-	.vllm/bin/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu $(PIP_ARGS) -r $<
+	.vllm/bin/python -m pip install --quiet $$($(PYTHON) scripts/torch_index.py --cpu $(PIP_ARGS)) $(PIP_ARGS) -r $<
 	.vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 

@@ -4,7 +4,8 @@
 
 On Linux PyPI's torch is the build for CUDA. A machine without a GPU takes the build of PyTorch's own index instead, if
 that index can be reached, and else what pip finds by itself. What is going to happen is said on stderr, with its size.
-Words of the command line are options that pip gets anyway: an index among them settles the matter.
+Words of the command line are options that pip gets anyway: an index among them settles the matter. `--cpu`, which pip
+does not get, asks for the build for CPUs on a machine with a GPU too.
 """
 
 import shutil
@@ -24,10 +25,13 @@ def option(given: list[str]) -> tuple[str, str]:
     """The option for pip, empty where pip needs none, and a sentence about the choice, empty where there is none."""
     if sys.platform != "linux" or any("index" in word or "find-links" in word for word in given):
         return "", ""
-    if has_gpu():
+    only_cpu = "--cpu" in given
+    if has_gpu() and not only_cpu:
         return "", f"torch: the build for CUDA, about {CUDA}, since there is a GPU."
     if is_reachable():
         return (f"--extra-index-url={INDEX}", f"torch: the build for CPUs, about {PROCESSORS}, from {INDEX}.")
+    if only_cpu:
+        return "", f"torch: {INDEX} cannot be reached, so the build for CPUs has to be where pip looks otherwise."
     return "", (
         f"torch: there is no GPU, but {INDEX} cannot be reached, so pip takes the build that it finds itself. On PyPI "
         f"that is the one for CUDA, about {CUDA}; PIP_ARGS='--extra-index-url=...' names another index."

@@ -42,6 +42,15 @@ def test_an_index_that_cannot_be_reached_changes_nothing_and_is_told(script, mon
     assert (option, "cannot be reached" in sentence, "3 GB" in sentence) == ("", True, True)
 
 
+def test_the_build_for_cpus_can_be_asked_for_beside_a_gpu(script, monkeypatch):
+    monkeypatch.setattr(script, "has_gpu", lambda: True)
+    assert script.option(["--cpu"])[0] == OPTION
+    assert script.option(["--cpu", "--no-index"]) == ("", "")
+    monkeypatch.setattr(script, "is_reachable", lambda: False)
+    option, sentence = script.option(["--cpu"])
+    assert (option, "cannot be reached" in sentence, "CUDA" in sentence) == ("", True, False)
+
+
 @pytest.mark.parametrize("words", [["--index-url", "https://mine"], ["--extra-index-url=x"], ["--no-index"]])
 def test_an_index_of_the_user_settles_it(script, words):
     assert script.option(words) == ("", "")

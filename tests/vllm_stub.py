@@ -2,13 +2,18 @@
 said), and wrongly where a test tells it to. It computes with a policy of its own, loaded from the folders that it is
 given, so weights arrive only by a handover."""
 
+import copy
+import sys
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from tutelage.base import config
 from tutelage.engines.interface import PromptTokens
@@ -147,3 +152,80 @@ class VllmStub:
 def completed(tokens: list[int], logp: list[float]) -> dict[str, Any]:
     """A choice of /v1/completions."""
     return {"token_ids": tokens, "text": "", "logprobs": {"token_logprobs": logp}}
+
+
+class SamplingParams(dict):
+    """Of vLLM."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(settings)
+
+
+class LlmStub:
+    """`vllm.LLM`: a folder without weights, which arrive as tensors; asleep, it computes nothing. `deaf` is a fault of
+    `VllmStub`, and `broken` makes every handover fail."""
+
+    deaf = broken = False
+
+    def __init__(self, folder: str, **settings: Any) -> None:
+        self.settings, self.asleep, self.calls = settings, False, []
+        with torch.random.fork_rng(), TemporaryDirectory() as place:
+            AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).save_pretrained(place)
+            AutoTokenizer.from_pretrained(folder).save_pretrained(place)
+            self.stub = VllmStub(place)
+        self.model_config = SimpleNamespace(max_model_len=self.stub.context)
+        torch.manual_seed(0)  # as vLLM does in its own process
+
+    def collective_rpc(self, method: str, kwargs: dict[str, Any]) -> None:
+        """New weights, as a list of named tensors."""
+        assert (method, self.asleep) == ("reload_weights", False)
+        self.calls.append("load")
+        if self.broken:
+            raise RuntimeError("out of memory")
+        model = copy.deepcopy(self.stub.policy.model)
+        own = dict(model.named_parameters())
+        for name, tensor in kwargs["weights_iterator"]:
+            own.pop(name).data.copy_(tensor)
+        assert not own
+        if not self.deaf:
+            self.stub.policy = Policy(replace(self.stub.policy.backbone, model=model))
+
+    def reset_prefix_cache(self) -> None:
+        """Nothing is cached."""
+        self.calls.append("reset")
+
+    def generate(self, prompts: list[dict], params: list[SamplingParams], use_tqdm: bool) -> list[SimpleNamespace]:
+        """The responses of each prompt."""
+        assert not self.asleep
+        assert not use_tqdm
+        self.calls.append("generate")
+        asked = [
+            {"model": self.stub.name, "token_ids": prompt["prompt_token_ids"], "sampling_params": param}
+            for prompt, param in zip(prompts, params, strict=True)
+        ]
+        return [SimpleNamespace(outputs=[_output(c) for c in self.stub.tokens(GENERATE, a)["choices"]]) for a in asked]
+
+    def sleep(self, level: int) -> None:
+        """Free the memory."""
+        assert level == 1
+        self.asleep = True
+        self.calls.append("sleep")
+
+    def wake_up(self) -> None:
+        """Take the memory again."""
+        self.asleep = False
+        self.calls.append("wake")
+
+
+def _output(choice: dict[str, Any]) -> SimpleNamespace:
+    content = choice["logprobs"]["content"]
+    logprobs = [{one["token_id"]: SimpleNamespace(logprob=one["logprob"])} for one in content]
+    return SimpleNamespace(token_ids=choice["token_ids"], logprobs=logprobs, finish_reason=choice["finish_reason"])
+
+
+def install_llm(monkeypatch, **faults: bool) -> type[LlmStub]:
+    """Let `import vllm` find the stub, with its faults."""
+    module, kind = ModuleType("vllm"), type("LLM", (LlmStub,), faults)
+    module.LLM, module.SamplingParams = kind, SamplingParams
+    monkeypatch.setitem(sys.modules, "vllm", module)
+    return kind

@@ -1,5 +1,6 @@
 """Workflows whose answers come from servers."""
 
+import os
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,11 +12,13 @@ from safetensors.torch import load_file
 from served import serving
 from tiers import long_except
 from tiny_commands import files, improve_settings, model, read_jsonl
-from vllm_stub import VllmStub
+from vllm_stub import VllmStub, install_llm
 
 import tutelage as tt
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.commands.generators import fixed_generator
+from tutelage.engines.ranks.ranks import Ranks
 from tutelage.rollout.generator import RolloutError
 
 
@@ -80,6 +83,31 @@ def test_answers_of_servers_for_other_commands(tiny_model, tmp_path, data, serve
     assert stub.label == "default", "no weights are handed over for answers of a fixed model"
 
 
+@pytest.mark.parametrize("rank", long_except([2], [0, 2]))
+def test_rollouts_of_vllm_in_this_process(tiny_model, tmp_path, data, monkeypatch, rank):
+    """A run that trains on them, and an evaluation of a fixed model with them."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    install_llm(monkeypatch)
+    base = tiny_model("llama")
+    trained = tt.improve(settings_of(base, data, tmp_path / "run", lora=config.Lora(rank=rank), rollouts="vllm"))
+    assert trained.metrics["step"] == 3
+    assert not (tmp_path / "run" / "weights").exists()
+    settings = {"model": model(base), "prompts": data["prompts"], "rollouts": "vllm", "quiet": True}
+    settings |= {"sampling": config.Sampling(max_new_tokens=6), "out": tmp_path / "evaluate", "against": base}
+    assert abs(tt.evaluate(tt.EvaluateSettings(**settings)).figures["kl"]) < 1e-3
+
+
+def test_what_vllm_in_this_process_cannot_do_is_refused(tiny_model, tmp_path, data):
+    with pytest.raises(TutelageError, match="one process, and this run has 2"):
+        fixed_generator("vllm", None, config.Sampling(), Ranks(size=2))
+    lora = config.Lora(rank=2, targets="q_proj,lm_head")
+    settings = settings_of(tiny_model("qwen3"), data, tmp_path / "run", lora=lora, rollouts="vllm")
+    with pytest.raises(TutelageError, match=r"--rollouts vllm .* lm_head \(--lora\.targets\)"):
+        tt.improve(settings)
+    with pytest.raises(TutelageError, match="sample loads none"):
+        tt.SampleSettings(model=model("m"), prompts="p", out=tmp_path, rollouts="vllm")
+
+
 def test_whole_models_are_not_handed_over_to_servers_that_tie_what_has_an_adapter(tiny_model, tmp_path, data, serve):
     base, lora = tiny_model("qwen3"), config.Lora(rank=2, targets="q_proj,lm_head")
     settings = settings_of(base, data, tmp_path / "run", lora=lora, rollouts=serve(VllmStub(base)), sync="disk")
@@ -117,6 +145,8 @@ def test_every_round_of_own_answers_comes_from_the_newest_weights(tiny_model, tm
     [
         ({"sync": "disk"}, "there are none"),
         ({"sync_folder": "x"}, "there are none"),
+        ({"sync": "disk", "rollouts": "vllm"}, "there are none"),
+        ({"staleness": 1, "rollouts": "vllm"}, "there are none"),
         ({"sync": "lora", "rollouts": "http://a"}, "sends an adapter, but --lora.rank is 0"),
         ({"sync": "nccl", "rollouts": "http://a", "lora": config.Lora(rank=2)}, "use --sync lora"),
         ({"sync": "nccl", "rollouts": "http://a", "sync_folder": "x"}, "writes no folder"),

@@ -1,18 +1,22 @@
-"""GRPO on rollouts of a real vLLM, by either handover: the probabilities, tokens and learning of a local run.
+"""GRPO on rollouts of a real vLLM, by each handover: the probabilities, tokens and learning of a local run.
 
 make test-vllm
 """
 
 import copy
+import json
+import os
+import subprocess
+import sysconfig
 from itertools import count
+from pathlib import Path
 
 import pytest
-import torch
-from tiny_training import World, letters, policy_of, recipe_of
+from tiny_training import policy_of
 
 from real_vllm import running
+from real_vllm.runs import FREE, GREEDY, PROMPTS, STEPS, farthest, same_tokens, world
 from tutelage.base import config
-from tutelage.engines.interface import PromptTokens
 from tutelage.rollout.local import LocalGenerator
 from tutelage.rollout.server.probe import Probe
 from tutelage.rollout.server.rollout_servers import connect
@@ -21,10 +25,7 @@ from tutelage.rollout.server.weight_sync import WeightSync
 
 pytestmark = pytest.mark.skipif(not running.PYTHON, reason="needs TUTELAGE_VLLM_PYTHON: make test-vllm")
 
-STEPS = 5
-GREEDY = config.Sampling(temperature=0.0, max_new_tokens=16)
-FREE = config.Sampling(temperature=0.7, max_new_tokens=16)
-PROMPTS = PromptTokens(((5, 6, 7, 40, 50), (8,), (9, 10, 11)), ("a", "b", "c"))
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -36,22 +37,31 @@ def server(tmp_path_factory):
         yield folder, connect([url])[0]
 
 
-def world(folder, rank):
-    policy = policy_of(folder, rank=rank)
-    recipe = recipe_of("samples=8", "shaping.missing_end=none", name="grpo")
-    reward = letters("abcdefghijklmnopqrstuvwxyz")
-    return World(policy, recipe, steps=STEPS, lr=1e-2, reward=reward, tokens=16, temperature=0.7)
+@pytest.fixture(scope="module")
+def served(server):
+    """Sampled tokens of the server before any handover, with their log-probabilities."""
+    folder, found = server
+    return ServerGenerator([found], policy_of(folder)).generate(PROMPTS, 4, FREE, seed=3)
 
 
-def farthest(policy, rollout, temperature):
-    """The largest difference of a log-probability between the rollout and the policy, in nats."""
-    with torch.no_grad():
-        ours = policy.scores(rollout, temperature=temperature).logp
-    return float((rollout.logp - ours)[rollout.mask].abs().max())
-
-
-def same_tokens(one, other):
-    return torch.equal(one.mask, other.mask) and torch.equal(one.response[one.mask], other.response[other.mask])
+@pytest.mark.parametrize("rank", [0, 4])
+def test_five_steps_on_rollouts_of_vllm_in_the_process(server, served, rank):
+    """Tokens are the server's before training. After each step log-probabilities and greedy tokens are the policy's,
+    the same seed gives the same tokens, and the engine sleeps while the policy learns."""
+    paths = [str(ROOT), str(ROOT / "tests"), sysconfig.get_path("purelib")]
+    program = [running.PYTHON, str(ROOT / "tests/real_vllm/colocation.py"), server[0], str(rank), *paths]
+    ended = subprocess.run(
+        program, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    )
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["tokens"] == served.response[served.mask].tolist()
+    assert found["logp"] == pytest.approx(served.logp[served.mask].tolist(), abs=1e-4)
+    print(f"\nin process, rank {rank}: log-probabilities differ by at most {max(found['apart']):.1e} nats")
+    print(f"in process, rank {rank}: score by step {' '.join(f'{x:.3f}' for x in found['scores'])}")
+    assert max(found["apart"]) < 1e-4
+    for name in ("asleep", "repeated", "greedy"):
+        assert found[name] == [True] * STEPS, name
+    assert found["scores"][-1] > found["scores"][0] + 0.05
 
 
 # by adapter first: a handover by disk takes the place of the model that adapters stand beside

@@ -1,10 +1,10 @@
-"""Generators of completions: the policy in this process, or servers."""
+"""Generators of completions: the policy or vLLM in this process, or servers."""
 
 import copy
 from pathlib import Path
 
 from tutelage.base import config
-from tutelage.base.config.bases import RolloutServers
+from tutelage.base.config.bases import COLOCATED, RolloutServers
 from tutelage.base.errors import TutelageError
 from tutelage.commands.runs import remark
 from tutelage.engines.ranks.ranks import Ranks
@@ -12,6 +12,7 @@ from tutelage.engines.sampling import TextVocabulary
 from tutelage.models.merging import tied_layers
 from tutelage.models.policy import Policy
 from tutelage.rollout import server
+from tutelage.rollout.colocated import ColocatedGenerator
 from tutelage.rollout.distributed import dealt_generator, shared_generator
 from tutelage.rollout.generator import Generator
 from tutelage.rollout.local import LocalGenerator
@@ -34,6 +35,8 @@ def training_generator(
     """
     if not settings.rollouts:
         return dealt_generator(LocalGenerator(policy), run.ranks, policy.gathered)
+    if settings.rollouts == COLOCATED:
+        return _colocated_generator(policy, sampling, run.ranks)
     return shared_generator(
         lambda: _trained_elsewhere(settings, policy, sampling, run.path, ahead), run.ranks, policy.gathered_to_save
     )
@@ -45,11 +48,8 @@ def _trained_elsewhere(
     """Return the generator that queries the servers and sends them the weights of the policy."""
     staleness = ahead.staleness
     servers, how = _servers(settings.rollouts), settings.sync_by
-    if how == "disk" and (tied := tied_layers(policy.model)):
-        raise TutelageError(
-            f"--sync disk sends a whole model with a separate matrix for {' and '.join(tied)} (--lora.targets), "
-            "which the servers' model shares with another layer. Use --sync lora, or other targets."
-        )
+    if how == "disk":
+        _refuse_untied(policy, "--sync disk", "Use --sync lora, or other targets.")
     save = policy.save if how == "lora" else policy.save_whole
     folder = Path(settings.sync_folder) if settings.sync_folder else out / WEIGHTS
     probe = server.Probe(policy, sampling.temperature)
@@ -67,10 +67,36 @@ def _trained_elsewhere(
     return ahead.of(server.ServerGenerator(servers, vocabulary, weights, device=policy.device))
 
 
+def _colocated_generator(policy: Policy, sampling: config.Sampling, ranks: Ranks) -> Generator:
+    """Return the generator on vLLM in this process. Raises TutelageError if there are other ranks, or if vLLM cannot
+    serve the policy."""
+    if ranks.size > 1:
+        raise TutelageError(
+            f"--rollouts vllm is an engine for one process, and this run has {ranks.size}: give addresses of servers."
+        )
+    _refuse_untied(policy, "--rollouts vllm", "Use other targets.")
+    generator = ColocatedGenerator(policy, sampling.temperature or 1.0)
+    remark("Completions come from vLLM in this process.")
+    return generator
+
+
+def _refuse_untied(policy: Policy, option: str, instead: str) -> None:
+    """Refuse a transfer of whole models in which a merged adapter separates tied weights."""
+    if tied := tied_layers(policy.model):
+        raise TutelageError(
+            f"{option} sends a whole model with a separate matrix for {' and '.join(tied)} (--lora.targets), which "
+            f"the other model shares with another layer. {instead}"
+        )
+
+
 def fixed_generator(rollouts: str, policy: Policy, sampling: config.Sampling, ranks: Ranks) -> Generator:
     """Return the generator of a fixed policy. Raises TutelageError if a server has other weights."""
     if not rollouts:
         return dealt_generator(LocalGenerator(policy), ranks)
+    if rollouts == COLOCATED:
+        generator = _colocated_generator(policy, sampling, ranks)
+        generator.sync(0)
+        return generator
     return shared_generator(lambda: _fixed_elsewhere(rollouts, policy, sampling), ranks)
 
 

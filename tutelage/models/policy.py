@@ -1,15 +1,17 @@
 """A causal language model as a policy: from tokens to log-probabilities of the completion."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
+from transformers.core_model_loading import revert_weight_conversion
 
 from tutelage.base import config
 from tutelage.core.batch import Rollout, Rows, TokenScores
@@ -189,13 +191,23 @@ class Policy(EngineModel):
 
     def save_whole(self, folder: Path) -> None:
         """Write the policy as a full model, with adapters merged into a copy of the weights."""
+        if isinstance(self.model, PeftModel):
+            check_saved(self.model, folder)
+        save_model(self._whole(), self.tokenizer, folder)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Weights of the full model under the names of its files, tied ones once, with adapters merged into a copy."""
+        model = self._whole()
+        held = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        tensors: Mapping[str, Tensor] = revert_weight_conversion(model, held)
+        return tensors
+
+    def _whole(self) -> Any:
         if not isinstance(self.model, PeftModel):
-            save_model(self.model, self.tokenizer, folder)
-            return
-        check_saved(self.model, folder)
+            return self.model
         copied = copy.deepcopy(self.model)
         copied.set_adapter("default")
-        save_model(merge(copied, self.tokenizer), self.tokenizer, folder)
+        return merge(copied, self.tokenizer)
 
     def verify(self, folder: Path) -> None:
         """Raise TutelageError if the full model in a folder, as loaded by transformers, differs from this policy."""

@@ -8,6 +8,8 @@ from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.config.sections import POLICY_EPS, Checkpoints, EngineName, Lora, Optimiser, Sampling
 from tutelage.base.errors import TutelageError
 
+COLOCATED = "vllm"
+"""Value of --rollouts for vLLM in this process."""
 SyncName = Literal["lora", "disk", "nccl"]
 """How servers receive new weights: as an adapter, as a whole model in a folder, or from GPU to GPU."""
 
@@ -92,8 +94,13 @@ class AnswerServers:
 
     rollouts: str = ""
     """Addresses of vLLM or SGLang servers that generate the completions, separated by commas, such as
-    http://localhost:8000; by default they are generated in this process. If the servers need a key, it is read from
-    TUTELAGE_ENDPOINT_KEY."""
+    http://localhost:8000; or vllm, for vLLM in this process, on the device of the model; by default the engine
+    generates them. If the servers need a key, it is read from TUTELAGE_ENDPOINT_KEY."""
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether servers generate the completions, instead of this process."""
+        return self.rollouts not in ("", COLOCATED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +127,7 @@ class RolloutServers(AnswerServers):
 
     def check_servers(self) -> None:
         """Raise TutelageError for settings that contradict each other or have no effect."""
-        if not self.rollouts and (self.sync != "auto" or self.sync_folder):
+        if not self.has_servers and (self.sync != "auto" or self.sync_folder):
             raise TutelageError(
                 "--sync and --sync-folder set how the servers of --rollouts receive weights, and there are none: "
                 "omit them."

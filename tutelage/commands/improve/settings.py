@@ -89,7 +89,7 @@ class ImproveSettings(RecipeSettings, TrustSettings):
 
 def _refuse_inert_mismatch(settings: ImproveSettings) -> None:
     """Refuse corrections and caps that have no effect."""
-    if settings.staleness and not settings.rollouts:
+    if settings.staleness and not settings.has_servers:
         raise TutelageError(
             "--staleness needs the servers of --rollouts to generate ahead, and there are none: omit it."
         )

@@ -99,7 +99,7 @@ def plan(settings: object, where: PlanSettings | None = None) -> PlanResult:
     if where.gpu:
         settings = _on_gpus(settings)
     run = run_of(settings, Lengths(where.prompt_tokens, where.response_tokens))
-    if getattr(settings, "rollouts", "") and not where.servers:
+    if getattr(settings, "has_servers", False) and not where.servers:
         run = replace(run, work=replace(run.work, sampling=None), notes=(*run.notes, ELSEWHERE))
     cluster, servers = _clusters(run, where)
     work = workload_on(run, cluster.device)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tutelage.base import config
-from tutelage.base.config.bases import AnswerServers
+from tutelage.base.config.bases import COLOCATED, AnswerServers
 from tutelage.base.config.bounds import a_seed, at_least
 from tutelage.base.errors import TutelageError
 from tutelage.rollout.inference.search_settings import SearchSettings
@@ -50,6 +50,11 @@ class SampleSettings(AnswerServers):
         chosen = self.best_of or self.test_time.rounds
         if self.endpoint and self.rollouts:
             raise TutelageError("--endpoint provides chat completions and --rollouts token ids: give one of the two.")
+        if self.rollouts == COLOCATED:
+            raise TutelageError(
+                "--rollouts vllm receives the weights of a model in this process, and sample loads none with "
+                "--rollouts: omit it, or give addresses of servers."
+            )
         if self.pairs and self.n < 2:
             raise TutelageError("--pairs needs two completions per prompt: set --n 2 or more.")
         if max(self.n, self.best_of, self.test_time.rounds) > 1 and self.sampling.temperature == 0:

@@ -9,11 +9,11 @@
     POST /update_weight_version
     POST /resume
 
-vLLM is imported on creation of the handover, and nowhere else in the package.
+vLLM is imported on creation of the handover.
 """
 
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 import torch
 from peft import PeftModel
 from torch import Tensor
-from transformers.core_model_loading import revert_weight_conversion
 
 from tutelage.base.errors import TutelageError
 from tutelage.models.policy import Policy
@@ -145,18 +144,12 @@ class WeightSource:
 
     def metadata(self) -> list[Any]:
         """Name, type and shape of every tensor, in sending order."""
-        return [self.describe(name, self.policy.dtype, tuple(tensor.shape)) for name, tensor in self._tensors().items()]
+        dtype = self.policy.dtype
+        return [self.describe(name, dtype, tuple(tensor.shape)) for name, tensor in self.policy.weights().items()]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in self._tensors().items():
+        for name, tensor in self.policy.weights().items():
             yield name, tensor.to(self.policy.device, self.policy.dtype)
-
-    def _tensors(self) -> Mapping[str, Tensor]:
-        """Named tensors; tied ones once, as in files."""
-        model = self.policy.model
-        held = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        tensors: Mapping[str, Tensor] = revert_weight_conversion(model, held)
-        return tensors
 
 
 def own_address(url: str) -> str:

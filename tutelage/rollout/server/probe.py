@@ -5,7 +5,8 @@ reported log-probabilities thus exceed those of p by −log p(K) ≥ 0, and p(K)
 tokens kept at every position. A setting is reported only if it explains all positions.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +18,7 @@ from tutelage.data.records import Prompt, user
 from tutelage.engines.interface import PromptTokens
 from tutelage.models.policy import Policy
 from tutelage.rollout.generator import RolloutError, SampledCompletion, assemble, encode_prompts
-from tutelage.rollout.server.api import TokenRequest
+from tutelage.rollout.server.api import TokenRequest, TokenResponse
 from tutelage.rollout.server.rollout_servers import RolloutServer
 
 TOLERANCE = 1e-3
@@ -67,22 +68,29 @@ class Probe:
 
     def check(self, server: RolloutServer, adapter: str = "") -> None:
         """Raise RolloutError, with the cause, if the server and the policy disagree about the server's tokens."""
-        rollout = self._answers(server, adapter)
+
+        def generate(request: TokenRequest) -> list[TokenResponse]:
+            return server.api.generate(server.connection, replace(request, model=server.model, adapter=adapter))
+
+        self.compare(f"The server {server.url}", generate)
+
+    def compare(self, sampler: str, generate: Callable[[TokenRequest], list[TokenResponse]]) -> None:
+        """`check` of any sampler; `sampler` is the subject of the message."""
+        rollout = self._rollout(generate)
         with torch.no_grad():
             ours = self.policy.scores(rollout, temperature=self.temperature).logp
         nats = float((rollout.logp - ours)[rollout.mask].abs().max())
         if nats > self.tolerance:
             raise RolloutError(
-                f"The server {server.url} gives its tokens log-probabilities that are up to {nats:.2g} nats from the "
+                f"{sampler} gives its tokens log-probabilities that are up to {nats:.2g} nats from the "
                 f"policy's, where {self.tolerance:g} is allowed. {self._cause(rollout)}"
             )
 
-    def _answers(self, server: RolloutServer, adapter: str) -> Rollout:
+    def _rollout(self, generate: Callable[[TokenRequest], list[TokenResponse]]) -> Rollout:
         prompt = encode_prompts([Prompt("probe", user(QUESTION))], self.policy.tokenizer)[0].tokens[-TOKENS:]
         sampling = config.Sampling(temperature=self.temperature, max_new_tokens=TOKENS)
-        request = TokenRequest(prompt, 2, 0, sampling, self.policy.end_ids, server.model, adapter)
-        found = server.api.generate(server.connection, request)
-        responses = [SampledCompletion(one.tokens, one.logp, one.stopped, "") for one in found]
+        request = TokenRequest(prompt, 2, 0, sampling, self.policy.end_ids, "")
+        responses = [SampledCompletion(one.tokens, one.logp, one.stopped, "") for one in generate(request)]
         return assemble(PromptTokens((prompt,), ("probe",)), responses, pad=0, device=self.policy.device)
 
     @torch.no_grad()

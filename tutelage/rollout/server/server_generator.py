@@ -72,12 +72,7 @@ class ServerGenerator:
             check_room(prompts, sampling.max_new_tokens, server.context, place)
         ends = StopCondition(self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop, torch.device("cpu"))
         adapter = "" if self.weights is None else self.weights.adapter
-        samples = n if sampling.temperature else 1  # greedy completions of a prompt are all equal
-        seeds = [row_seed(seed, name, 0) % (2**31 - n) for name in prompts.ids]  # 32 bits, as servers expect
-        requests = [
-            TokenRequest(tokens, samples, own, sampling, tuple(self.vocabulary.end_ids), "", adapter)
-            for tokens, own in zip(prompts.tokens, seeds, strict=True)
-        ]
+        requests = token_requests(prompts, n, sampling, seed, self.vocabulary, adapter)
         pool = ThreadPoolExecutor(max(1, min(len(requests), self.fleet.width)))
         try:
             with phase("generate", len(requests)) as generating:
@@ -85,9 +80,9 @@ class ServerGenerator:
         finally:
             pool.shutdown(cancel_futures=True)
         responses = [
-            self._response(server, one, request, ends)
+            completion(one, request, self.vocabulary, ends, self._versions(server, one, request))
             for request, (server, group) in zip(requests, answers, strict=True)
-            for one in group * (n // samples)
+            for one in group * (n // request.n)
         ]
         return assemble(prompts, responses, pad=pad_token_id(self.vocabulary.tokenizer), device=self.device)
 
@@ -110,16 +105,33 @@ class ServerGenerator:
             )
         return tuple(versions[label] for label in response.labels)
 
-    def _response(
-        self, server: RolloutServer, response: TokenResponse, request: TokenRequest, ends: StopCondition
-    ) -> SampledCompletion:
-        """Completion up to its end."""
-        sampling, version = request.sampling, self._versions(server, response, request)
-        length, ended = _end(response, ends, sampling.max_new_tokens)
-        tokens = response.tokens[:length]
-        logp = response.logp[:length] if sampling.temperature else (0.0,) * length
-        text = text_of(tokens, self.vocabulary.tokenizer, self.vocabulary.end_ids, sampling.stop)
-        return SampledCompletion(tokens, logp, ended, text, None if version is None else version[:length])
+
+def token_requests(
+    prompts: PromptTokens, n: int, sampling: config.Sampling, seed: int, vocabulary: TextVocabulary, adapter: str = ""
+) -> list[TokenRequest]:
+    """Request of each prompt, for `n` completions, or for one if they are greedy and therefore equal."""
+    samples = n if sampling.temperature else 1
+    seeds = [row_seed(seed, name, 0) % (2**31 - n) for name in prompts.ids]  # 32 bits, as servers expect
+    return [
+        TokenRequest(tokens, samples, own, sampling, tuple(vocabulary.end_ids), "", adapter)
+        for tokens, own in zip(prompts.tokens, seeds, strict=True)
+    ]
+
+
+def completion(
+    response: TokenResponse,
+    request: TokenRequest,
+    vocabulary: TextVocabulary,
+    ends: StopCondition,
+    version: tuple[int, ...] | None,
+) -> SampledCompletion:
+    """Completion up to its end; `version` is that of the weights per token of the response."""
+    sampling = request.sampling
+    length, ended = _end(response, ends, sampling.max_new_tokens)
+    tokens = response.tokens[:length]
+    logp = response.logp[:length] if sampling.temperature else (0.0,) * length
+    text = text_of(tokens, vocabulary.tokenizer, vocabulary.end_ids, sampling.stop)
+    return SampledCompletion(tokens, logp, ended, text, None if version is None else version[:length])
 
 
 @contextmanager
