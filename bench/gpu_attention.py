@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, attend_reference, write_own
+from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, attend_reference
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ TINY = AttentionShape(2, 2, 20, 6, 4, 2, 16, 2)
 
 
 def measure(device: str, repeats: int = 30) -> dict[str, Any]:
-    """Seconds of one layer's attention (median), and of writing its new keys and values; bytes read per second, their
-    share of the copy rate; and the largest difference from the eager twin."""
+    """Seconds of one layer's attention (median), which also writes the new keys and values; bytes read per second,
+    their share of the copy rate; and the largest difference from the eager twin."""
     gpu = torch.device(device).type == "cuda"
     shape, dtype = (AttentionShape(), torch.bfloat16) if gpu else (TINY, torch.float32)
     torch.manual_seed(0)
@@ -62,20 +62,15 @@ def measure(device: str, repeats: int = 30) -> dict[str, Any]:
 
     def attend() -> None:
         for shared, apart in zip(prompts, own, strict=True):
-            attention(query, *shared, *apart, indices, scale)
+            attention(query, key, value, *shared, *apart, indices, scale)
 
-    def write() -> None:
-        for apart in own:
-            write_own(*apart, key, value, indices.length)
-
-    seconds, writing = (_median(_captured(call, gpu), gpu, repeats) / shape.layers for call in (attend, write))
-    output = attention(query, *prompts[0], *own[0], indices, scale)
-    twin = attend_reference(query, *prompts[0], *own[0], indices, scale, shape.prompt_tokens)
+    seconds = _median(_captured(attend, gpu), gpu, repeats) / shape.layers
+    layer = query, key, value, *prompts[0], *own[0], indices, scale
+    output, twin = attention(*layer), attend_reference(*layer, shape.prompt_tokens)
     rate, copy = shape.read_bytes(dtype.itemsize) / seconds, _copy_rate(device, repeats)
     return {
         "device": torch.cuda.get_device_name() if gpu else device,
         "seconds": seconds,
-        "seconds of writing": writing,
         "bytes": shape.read_bytes(dtype.itemsize),
         "bytes per second": rate,
         "copied bytes per second": copy,
@@ -91,8 +86,9 @@ def _indices(shape: AttentionShape, device: str) -> SlotIndices:
     start[: shape.prompts] = torch.arange(shape.prompts) * shape.prompt_tokens
     length[: shape.prompts] = shape.prompt_tokens
     members[: shape.prompts] = torch.arange(shape.slots).view(shape.prompts, -1)
+    group = torch.arange(shape.slots, dtype=torch.int32) // shape.per_prompt
     own = torch.full((shape.slots,), shape.own_tokens, dtype=torch.int32)
-    return SlotIndices(*(x.to(device) for x in (start, length, members, own)))
+    return SlotIndices(*(x.to(device) for x in (start, length, members, group, own)))
 
 
 def _copy_rate(device: str, repeats: int) -> float:

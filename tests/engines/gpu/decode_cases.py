@@ -5,14 +5,14 @@ import itertools
 
 import torch
 
-from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, launch_write, write_own
+from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices
 
 PROMPTS = (150, 0, 37, 128)
 """Tokens of each prompt, around the 128 keys of a chunk."""
 GROUPS = ((0, (5, 0)), (1, (2,)), (2, (4,)), (0, (1,)), (3, (7,)))
 """Prompt and slots of each group: the first prompt has more slots than a group; slots 3 and 6 are in none."""
-LENGTHS = (1, 129, 64, 5, 130, 128, 0, 17)
-"""Own tokens of each slot: 6 is unused, 3 has no prompt."""
+LENGTHS = (1, 129, 64, 5, 130, 128, 0, 65)
+"""Own tokens of each slot, around the 64 of a chunk: 6 is unused, 3 has no prompt."""
 LONGEST = 2200
 """Capacity of a prompt: more partial results than are merged at once, most of them empty."""
 CAPACITY = 140
@@ -34,14 +34,17 @@ def indices(groups=GROUPS, lengths=LENGTHS, rows=8, most=2):
         [starts[prompt] for prompt, _ in groups] + [7] * unused,
         [PROMPTS[prompt] for prompt, _ in groups] + [9] * unused,
         [[*slots, *[-1] * (most - len(slots))] for _, slots in groups] + [[-1] * most] * unused,
+        [next((group for group, (_, slots) in enumerate(groups) if slot in slots), -1) for slot in range(len(lengths))],
         lengths,
     )
     return SlotIndices(*(torch.tensor(column, dtype=torch.int32) for column in columns))
 
 
 def tensors(heads, kv_heads, width, dtype=torch.float32):
-    """Query, prompts' and own keys and values as views of one layer of larger buffers, whose unused rows are NaN."""
+    """Query, new key and value; then prompts' and own keys and values, as views of one layer of larger buffers, whose
+    unused rows and that of the new token are NaN."""
     query = numbers(len(LENGTHS), heads, width, seed=1, dtype=dtype)
+    new = numbers(2, len(LENGTHS), kv_heads, width, seed=4, dtype=dtype)
     prompts = numbers(3, 2, 340, kv_heads, width, seed=2, dtype=dtype)
     own = numbers(2, len(LENGTHS), 3, CAPACITY, kv_heads, width, seed=3, dtype=dtype)
     used, places = torch.zeros(340, dtype=torch.bool), indices()
@@ -49,8 +52,8 @@ def tensors(heads, kv_heads, width, dtype=torch.float32):
         used[start : start + length] = True
     prompts[:, :, ~used] = torch.nan
     for slot, length in enumerate(LENGTHS):
-        own[:, slot, :, length:] = torch.nan
-    return query, prompts[1, 0], prompts[1, 1], own[0, :, 1], own[1, :, 1]
+        own[:, slot, :, max(length - 1, 0) :] = torch.nan
+    return query, *new, prompts[1, 0], prompts[1, 1], own[0, :, 1], own[1, :, 1]
 
 
 def attention(heads, kv_heads, width, dtype=torch.float32, device="cpu"):
@@ -64,42 +67,40 @@ def attention(heads, kv_heads, width, dtype=torch.float32, device="cpu"):
 def assert_independent(attend, heads, kv_heads, width):
     """Each slot's output stays the same, bit by bit, when the data of all others are replaced, and when they
     are unused and the slot's group lies elsewhere."""
-    query, *stored = tensors(heads, kv_heads, width)
-    before = attend(query, *stored, indices(), 0.3).clone()
+    given = tensors(heads, kv_heads, width)
+    before = attend(*given, indices(), 0.3).clone()
     for group, (prompt, slots) in enumerate(GROUPS):
         for place, slot in enumerate(slots):
-            replaced = [query * 3, *(x.nan_to_num() * -2 for x in stored)]
+            replaced = [x.nan_to_num() * -2 for x in given]
             start, length = indices().group_start[group], indices().group_length[group]
-            replaced[0][slot] = query[slot]
-            for now, was in zip(replaced[1:3], stored[:2], strict=True):
-                now[start : start + length] = was[start : start + length]
-            for now, was in zip(replaced[3:], stored[2:], strict=True):
-                now[slot] = was[slot]
+            for number, (now, was) in enumerate(zip(replaced, given, strict=True)):
+                rows = slice(start, start + length) if number in (3, 4) else slot  # of the prompts, else of the slot
+                now[rows] = was[rows]
             assert torch.equal(attend(*replaced, indices(), 0.3)[slot], before[slot])
             alone = [length if other == slot else 0 for other, length in enumerate(LENGTHS)]
             kept = (prompt, tuple(slot if x == place else -1 for x in range(2)))
             sole = indices((GROUPS[1], kept)[group != 1 :], alone)
-            assert torch.equal(attend(query, *stored, sole, 0.3)[slot], before[slot])
+            assert torch.equal(attend(*given, sole, 0.3)[slot], before[slot])
 
 
 def kernels_equal_their_twins() -> None:
     for (heads, kv_heads, width), dtype in itertools.product(SHAPES, TOLERANCE):
-        given, made = tensors(heads, kv_heads, width, dtype), attention(heads, kv_heads, width, dtype)
-        got, expected = made.launch(*given, indices(), 0.3), made(*given, indices(), 0.3)
-        torch.testing.assert_close(got, expected, rtol=0, atol=TOLERANCE[dtype])
-        # the same memory again, with fewer groups: nothing of the earlier step is left
-        fewer = indices(GROUPS[2:3])
-        got, expected = made.launch(*given, fewer, 0.3), made(*given, fewer, 0.3)
-        torch.testing.assert_close(got, expected, rtol=0, atol=TOLERANCE[dtype])
-        new = [numbers(len(LENGTHS), kv_heads, width, seed=seed, dtype=dtype) for seed in (4, 5)]
-        ours, twins = ([x.clone() for x in given[3:]] for _ in range(2))
-        launch_write(*ours, *new, indices().length)
-        write_own(*twins, *new, indices().length)
-        for one, other in zip(ours, twins, strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+        made = attention(heads, kv_heads, width, dtype)
+        # the same memory again, with fewer groups and slots: nothing of the earlier step is left
+        few = [length if slot % 2 else 0 for slot, length in enumerate(LENGTHS)]
+        for places in (indices(), indices(GROUPS[2:3]), indices(GROUPS[:2], few)):
+            ours, twins = (tensors(heads, kv_heads, width, dtype) for _ in range(2))
+            got, expected = made.launch(*ours, places, 0.3), made(*twins, places, 0.3)
+            torch.testing.assert_close(got, expected, rtol=0, atol=TOLERANCE[dtype])
+            for one, other in zip(ours, twins, strict=True):
+                torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
         print(heads, kv_heads, width, dtype, "equal", flush=True)
-    assert_independent(attention(4, 2, 80).launch, 4, 2, 80)
-    print("independent of other slots")
+    made = attention(4, 2, 80)
+    assert_independent(made.launch, 4, 2, 80)
+    before = made.launch(*tensors(4, 2, 80), indices(), 0.3).clone()
+    for made.programs in (1, 7, 100):
+        assert torch.equal(made.launch(*tensors(4, 2, 80), indices(), 0.3), before)
+    print("independent of other slots and of the number of programs")
 
 
 def mend_the_interpreter() -> None:

@@ -12,17 +12,26 @@ import torch
 
 from tutelage.base.errors import TutelageError
 from tutelage.engines.gpu import slot_attention
-from tutelage.engines.gpu.slot_attention import triton_kernels, write_own
+from tutelage.engines.gpu.slot_attention import triton_kernels
 
 from . import decode_cases
-from .decode_cases import GROUPS, LENGTHS, PROMPTS, SHAPES, attention, indices, numbers, tensors
+from .decode_cases import GROUPS, LENGTHS, PROMPTS, SHAPES, attention, indices, tensors
 
 needs_triton = pytest.mark.skipif(not find_spec("triton"), reason="needs Triton, which only CUDA builds of torch bring")
 
 
-def plainly(query, stored, places, scale):
+def with_new(own, new):
+    """Own keys or values with the new one of each used slot at position length − 1."""
+    own = own.clone()
+    for slot, length in enumerate(LENGTHS):
+        if length:
+            own[slot, length - 1] = new[slot]
+    return own
+
+
+def plainly(query, key, value, prompt_k, prompt_v, own_k, own_v, places, scale):
     """softmax(scale q Kᵀ) V in float64 of each slot and head, over its prompt's keys and its own; 0 without keys."""
-    prompt_k, prompt_v, own_k, own_v = stored
+    own_k, own_v = with_new(own_k, key), with_new(own_v, value)
     output = torch.zeros(query.shape, dtype=torch.float64)
     prompt_of = {slot: group for group, (_, slots) in enumerate(GROUPS) for slot in slots}
     for slot, length in enumerate(LENGTHS):
@@ -42,10 +51,9 @@ def plainly(query, stored, places, scale):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_twin_is_one_softmax_over_prompt_and_own_tokens(shape, dtype):
-    query, *stored = tensors(*shape, dtype)
-    got = attention(*shape, dtype)(query, *stored, indices(), 0.3)
+    expected = plainly(*tensors(*shape, dtype), indices(), 0.3)
+    got = attention(*shape, dtype)(*tensors(*shape, dtype), indices(), 0.3)
     assert got.dtype == dtype
-    expected = plainly(query, stored, indices(), 0.3)
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=1e-5 if dtype == torch.float32 else 2e-2)
     assert not got[6].any(), "a slot without keys gets zeros"
 
@@ -55,15 +63,12 @@ def test_the_twin_of_a_slot_does_not_depend_on_the_others():
 
 
 def test_the_new_token_is_written_to_its_position_alone():
-    *_, own_k, own_v = tensors(4, 2, 80)
-    before = own_k.clone(), own_v.clone()
-    key, value = (numbers(len(LENGTHS), 2, 80, seed=seed, dtype=torch.float32) for seed in (4, 5))
-    write_own(own_k, own_v, key, value, indices().length)
-    for now, was, new in zip((own_k, own_v), before, (key, value), strict=True):
-        for slot, length in enumerate(LENGTHS):
-            if length:
-                was[slot, length - 1] = new[slot]
-        torch.testing.assert_close(now, was, rtol=0, atol=0, equal_nan=True)
+    given = tensors(4, 2, 80)
+    _, key, value, *prompts, own_k, own_v = (x.clone() for x in given)
+    attention(4, 2, 80)(*given, indices(), 0.3)
+    expected = key, value, *prompts, with_new(own_k, key), with_new(own_v, value)
+    for now, after in zip(given[1:], expected, strict=True):
+        torch.testing.assert_close(now, after, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_missing_triton_is_named(monkeypatch):
@@ -94,5 +99,8 @@ def test_a_captured_step_equals_the_twin_at_other_lengths():
         got = made(*given, places, 0.3)
     places.length.copy_(lengths)
     graph.replay()
-    expected = attention(4, 2, 80)(*tensors(4, 2, 80), indices(), 0.3)
+    twins = tensors(4, 2, 80)
+    expected = attention(4, 2, 80)(*twins, indices(), 0.3)
     torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=1e-5)
+    for one, other in zip(given, twins, strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=0, equal_nan=True)

@@ -13,22 +13,28 @@ device. What a slot gets depends neither on other slots nor on their number. Let
 keys, w their width, M and R the capacity of the prompts together and of a slot's own tokens, G groups of at most P.
 """
 
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
-from torch.nn.functional import pad
 
 from tutelage.base.errors import TutelageError
 
-CHUNK = 128
-"""Keys of one program, and of one partial result."""
+PROMPT_CHUNK = 128
+"""Keys of a prompt in one partial result."""
+OWN_CHUNK = 64
+"""Own tokens of a slot in one partial result."""
 TILE = {2: 64, 4: 16}
 """Keys that a program reads at once, by the bytes of a number: float32 products, which are not made by tensor cores,
 keep more in registers."""
+STAGES = 2
+"""Stages of the pipeline that reads the tiles of a chunk."""
+RESIDENT = 4
+"""Programs per multiprocessor, among which the chunks of all slots are dealt out."""
+REGISTERS = 128
+"""Registers of a thread, at most, with fewer than 64 rows of queries: `RESIDENT` programs of four warps run at once."""
 MERGED = 16
 """Partial results of a slot and head that are read at once."""
 
@@ -43,6 +49,8 @@ class SlotIndices(NamedTuple):
     """Tokens of the group's prompt, at most the longest that the attention was made for."""
     members: Int32[Tensor, "G P"]
     """Slots of the group; −1 at unused places."""
+    group: Int32[Tensor, " S"]
+    """Group of a slot; −1 if it is in none."""
     length: Int32[Tensor, " S"]
     """Own tokens of a slot with the new one, whose position is length − 1; 0 for an unused slot."""
 
@@ -59,32 +67,6 @@ def triton_kernels() -> ModuleType:
             "or use --engine plain"
         ) from error
     return slot_kernels
-
-
-def write_own(
-    own_k: Float[Tensor, "S R K w"],
-    own_v: Float[Tensor, "S R K w"],
-    key: Float[Tensor, "S K w"],
-    value: Float[Tensor, "S K w"],
-    length: Int32[Tensor, " S"],
-) -> None:
-    """Write the new key and value of each slot to position length − 1; those of unused slots are left out."""
-    if own_k.device.type == "cuda":
-        launch_write(own_k, own_v, key, value, length)
-        return
-    slot, row = torch.arange(len(length), device=length.device), length.clamp(min=1).long() - 1
-    used = (length > 0)[:, None, None]
-    for own, new in ((own_k, key), (own_v, value)):
-        own[slot, row] = torch.where(used, new, own[slot, row])
-
-
-def launch_write(own_k: Tensor, own_v: Tensor, key: Tensor, value: Tensor, length: Tensor) -> None:
-    """`write_own` by one Triton kernel."""
-    slots, heads, width = key.shape
-    strides = (*_strides(own_k), *_strides(own_v), *_strides(key), *_strides(value))
-    triton_kernels().write[slots, heads](
-        own_k, own_v, key, value, length, *strides, WIDTH=width, COLUMNS=_power_of_two(width), num_warps=1
-    )
 
 
 class DecodeAttention:
@@ -105,15 +87,24 @@ class DecodeAttention:
         dtype: torch.dtype,
     ) -> None:
         self.longest_prompt, self.kv_heads, self.width, self.dtype = longest_prompt, kv_heads, width, dtype
-        self.prompt_chunks, self.own_chunks = -(-longest_prompt // CHUNK), -(-own_capacity // CHUNK)
-        place = (slots, heads, self.prompt_chunks + self.own_chunks)
+        self.chunks = {
+            "PROMPT_CHUNKS": -(-longest_prompt // PROMPT_CHUNK),
+            "PROMPT_CHUNK": PROMPT_CHUNK,
+            "OWN_CHUNKS": -(-own_capacity // OWN_CHUNK),
+            "OWN_CHUNK": OWN_CHUNK,
+        }
+        place = (slots, heads, self.chunks["PROMPT_CHUNKS"] + self.chunks["OWN_CHUNKS"])
         self.maxima, self.sums = (torch.empty(place, device=device) for _ in range(2))
         self.accumulators = torch.empty(*place, width, device=device)
         self.output = torch.empty(slots, heads, width, device=device, dtype=dtype)
+        cuda = device.type == "cuda"
+        self.programs = RESIDENT * (torch.cuda.get_device_properties(device).multi_processor_count if cuda else 1)
 
     def __call__(
         self,
         query: Float[Tensor, "S H w"],
+        key: Float[Tensor, "S K w"],
+        value: Float[Tensor, "S K w"],
         prompt_k: Float[Tensor, "M K w"],
         prompt_v: Float[Tensor, "M K w"],
         own_k: Float[Tensor, "S R K w"],
@@ -123,15 +114,19 @@ class DecodeAttention:
     ) -> Float[Tensor, "S H w"]:
         """Attention of the new token of each slot to its prompt and to its own tokens, the new one included.
 
-        A slot without any keys gets zeros. On a GPU the output is overwritten by the next call.
+        Its key and value are written to position length − 1 of the own ones; those of unused slots are left out. A slot
+        without any keys gets zeros. On a GPU the output is overwritten by the next call.
         """
         if query.device.type == "cuda":
-            return self.launch(query, prompt_k, prompt_v, own_k, own_v, indices, scale)
-        return attend_reference(query, prompt_k, prompt_v, own_k, own_v, indices, scale, self.longest_prompt)
+            return self.launch(query, key, value, prompt_k, prompt_v, own_k, own_v, indices, scale)
+        stored = (prompt_k, prompt_v, own_k, own_v)
+        return attend_reference(query, key, value, *stored, indices, scale, self.longest_prompt)
 
     def launch(
         self,
         query: Tensor,
+        key: Tensor,
+        value: Tensor,
         prompt_k: Tensor,
         prompt_v: Tensor,
         own_k: Tensor,
@@ -139,32 +134,33 @@ class DecodeAttention:
         indices: SlotIndices,
         scale: float,
     ) -> Tensor:
-        """`__call__` by Triton kernels: own tokens, prompts, then the merged result."""
-        kernels, (slots, heads, _) = triton_kernels(), query.shape
+        """`__call__` by two Triton kernels: the partial results of all chunks, then the merged ones."""
+        kernels, (slots, heads, width) = triton_kernels(), query.shape
         rep, (groups, members) = heads // self.kv_heads, indices.members.shape
-        partials, counts = (self.maxima, self.sums, self.accumulators), (heads, self.maxima.shape[-1])
-        width: dict[str, Any] = {"WIDTH": self.width, "COLUMNS": _power_of_two(self.width)}
-        shape = width | {"REP": rep, "CHUNK": CHUNK, "TILE": TILE[self.dtype.itemsize], "num_stages": 2}
-        kernels.own_partials[slots, self.kv_heads, self.own_chunks](
-            query, own_k, own_v, indices.length, *partials, scale,
-            *_strides(query), *_strides(own_k), *_strides(own_v), *counts,
-            **shape, **_rows(rep), BEFORE=self.prompt_chunks, BLOCK=MERGED,
+        own_rows, prompt_rows = (max(16, _power_of_two(rows)) for rows in (rep, members * rep))  # of a matrix product
+        buffers = (self.maxima, self.sums, self.accumulators)
+        start, length, table, group, own_length = indices
+        shape: dict[str, Any] = self.chunks | {"WIDTH": width, "COLUMNS": _power_of_two(width)}
+        arrays = (query, key, value, prompt_k, prompt_v, own_k, own_v)
+        kernels.partials[(self.programs,)](
+            *arrays, start, length, table, own_length, *buffers, scale, *(n for x in arrays for n in x.stride()[:-1]),
+            **shape, KV_HEADS=self.kv_heads, REP=rep, TILE=TILE[self.dtype.itemsize],
+            GROUPS=groups, ALL_GROUPS=_power_of_two(groups), MEMBERS=members, PROMPT_ROWS=prompt_rows,
+            SLOTS=slots, ALL_SLOTS=_power_of_two(slots), OWN_ROWS=own_rows,
+            num_warps=4 if prompt_rows < 128 else 8, num_stages=STAGES,
+            maxnreg=REGISTERS if prompt_rows < 64 else None,
         )  # fmt: skip
-        if self.prompt_chunks:
-            kernels.prompt_partials[groups, self.kv_heads, self.prompt_chunks](
-                query, prompt_k, prompt_v, indices.group_start, indices.group_length, indices.members, *partials, scale,
-                *_strides(query), *_strides(prompt_k), *_strides(prompt_v), *counts,
-                **shape, **_rows(members * rep), MEMBERS=members,
-            )  # fmt: skip
         kernels.merge[slots, heads](
-            *partials, self.output, *_strides(self.output), heads,
-            **width, CHUNKS=counts[1], ALL=_power_of_two(counts[1]), BLOCK=MERGED, num_warps=4,
+            *buffers, self.output, group, length, own_length, *self.output.stride()[:-1], heads,
+            **shape, BLOCK=MERGED, num_warps=1,
         )  # fmt: skip
         return self.output
 
 
 def attend_reference(
     query: Float[Tensor, "S H w"],
+    key: Float[Tensor, "S K w"],
+    value: Float[Tensor, "S K w"],
     prompt_k: Float[Tensor, "M K w"],
     prompt_v: Float[Tensor, "M K w"],
     own_k: Float[Tensor, "S R K w"],
@@ -174,8 +170,13 @@ def attend_reference(
     longest_prompt: int,
 ) -> Float[Tensor, "S H w"]:
     """The eager twin of the kernels: keys and values of each slot side by side, in one float32 softmax."""
+    length = indices.length
+    slot, last = torch.arange(len(length), device=length.device), length.clamp(min=1).long() - 1
+    used = (length > 0)[:, None, None]
+    for apart, new in ((own_k, key), (own_v, value)):
+        apart[slot, last] = torch.where(used, new, apart[slot, last])
     row, shared = _prompt_rows(indices, longest_prompt)
-    own = torch.arange(own_k.shape[1], device=row.device) < indices.length[:, None]
+    own = torch.arange(own_k.shape[1], device=row.device) < length[:, None]
     inside = torch.cat([shared, own], 1)
     keys, values = (
         torch.cat([packed[row], apart], 1).float().masked_fill(~inside[:, :, None, None], 0.0)
@@ -190,24 +191,10 @@ def attend_reference(
 
 def _prompt_rows(indices: SlotIndices, longest_prompt: int) -> tuple[Tensor, Tensor]:
     """The row of each token of each slot's prompt, 0 beyond its end, and whether it is before the end. [S, Q] each"""
-    slots, (groups, members) = len(indices.length), indices.members.shape
-    number = torch.arange(groups, device=indices.members.device)[:, None].expand(groups, members)
-    place = torch.where(indices.members < 0, slots, indices.members).long()  # unused ones share one more slot
-    group = number.new_full((slots + 1,), groups).scatter(0, place.flatten(), number.flatten())[:-1]
-    start, length = (pad(x, (0, 1))[group][:, None] for x in (indices.group_start, indices.group_length))
-    token = torch.arange(longest_prompt, device=start.device)
-    return torch.where(token < length, start + token, 0), token < length
-
-
-def _strides(x: Tensor) -> Sequence[int]:
-    """Strides of all dimensions but the last, which is contiguous."""
-    return x.stride()[:-1]
-
-
-def _rows(queries: int) -> dict[str, int]:
-    """Rows of a program for so many queries, at least the 16 of a matrix product, and its warps."""
-    rows = max(16, _power_of_two(queries))
-    return {"ROWS": rows, "num_warps": 4 if rows < 128 else 8}
+    group, token = indices.group[:, None], torch.arange(longest_prompt, device=indices.group.device)
+    start, length = (x[group.clamp(min=0)] for x in (indices.group_start, indices.group_length))
+    inside = (token < length) & (group >= 0)
+    return torch.where(inside, start + token, 0), inside
 
 
 def _power_of_two(number: int) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from tutelage.base import config
-from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, write_own
+from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import Form, Layer, Linear, Network, Steps, embedded, forward, tensors
 from tutelage.engines.logprobs import PLAIN_KERNELS, Head
@@ -203,6 +203,7 @@ class Slots:
             numbers(count, dtype=int32),
             numbers(count, dtype=int32),
             numbers(count, MEMBERS, dtype=int32) - 1,
+            numbers(count, dtype=int32) - 1,
             numbers(count, dtype=int32),
         )
         self.attention = DecodeAttention(
@@ -232,10 +233,8 @@ class Slots:
         cos, sin = self.cos[self.position], self.sin[self.position]
         for number, layer in enumerate(network.layers):
             query, key, value = steps.inputs(form, layer, x, cos, sin)
-            own_key, own_value = self.own_key[number], self.own_value[number]
-            write_own(own_key, own_value, key, value, length)
-            prompts = self.prompt_key[number], self.prompt_value[number]
-            attended = self.attention(query, *prompts, own_key, own_value, self.indices, form.scaling)
+            stored = (self.prompt_key[number], self.prompt_value[number], self.own_key[number], self.own_value[number])
+            attended = self.attention(query, key, value, *stored, self.indices, form.scaling)
             x = steps.output(form, layer, x, attended)
         logits = self.model.logits(form.norm(x, network.norm))
         place = (length.long() - 1).clamp(min=0)
@@ -378,6 +377,8 @@ class SlotQueue:
         starts = [self.starts[prompt] for prompt, _ in groups] + [0] * unused
         lengths = [len(self.prompts[prompt]) - 1 for prompt, _ in groups] + [0] * unused
         table = [own + [-1] * (MEMBERS - len(own)) for _, own in groups] + [[-1] * MEMBERS] * unused
+        group_of = {slot: group for group, (_, own) in enumerate(groups) for slot in own}
+        group = [group_of.get(slot, -1) for slot in range(self.slots.sizes.slots)]
         indices = self.slots.indices
-        for tensor, values in zip(indices[:3], (starts, lengths, table), strict=True):
+        for tensor, values in zip(indices[:4], (starts, lengths, table, group), strict=True):
             tensor.copy_(torch.tensor(values, dtype=torch.int32))
