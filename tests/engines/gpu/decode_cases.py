@@ -103,27 +103,8 @@ def kernels_equal_their_twins() -> None:
     print("independent of other slots and of the number of programs")
 
 
-def mend_the_interpreter() -> None:
-    """Triton 3.6's interpreter makes bounds of loops from arrays of one element, which NumPy 2.4 refuses, and takes the
-    bits of bfloat16 for integers in a product."""
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    patch, builder = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder
-    product = builder.create_dot
-
-    def patched(tensor, scope):
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    def wide(x):
-        bits = x.data.astype("uint32") << 16
-        return interpreter.TensorHandle(bits.view("float32"), tl.float32) if x.dtype.scalar == tl.bfloat16 else x
-
-    interpreter._patch_lang_tensor = patched
-    builder.create_dot = lambda self, a, b, *rest: product(self, wide(a), wide(b), *rest)
-
-
 if __name__ == "__main__":
+    from interpreter import mend_the_interpreter
+
     mend_the_interpreter()
     kernels_equal_their_twins()

@@ -1,8 +1,5 @@
 """The chunked head of the GPU engine against closed forms in float64, on the CPU by the same code."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given
@@ -13,6 +10,9 @@ from tutelage.core.kl import exact_kl
 from tutelage.engines.gpu import chunked_head as gpu_head
 from tutelage.engines.gpu.chunked_head import chunks, head_scores
 from tutelage.engines.logprobs import Head, token_scores
+
+from . import head_cases
+from .interpreter import HAS_TRITON, interpret
 
 
 @pytest.fixture
@@ -261,41 +261,12 @@ def test_heads_of_other_kinds_are_refused() -> None:
         head_scores(states, Head(weight), case.tokens, reference=(states, Head(weight[:-1])))
 
 
-COMPILED = """
-import torch
-from torch._dynamo import config, utils
-from tutelage.engines.gpu import chunked_head as gpu_head
-from tutelage.engines.logprobs import Head
-
-config.fail_on_recompile_limit_hit = True
-gpu_head.CHUNK, gpu_head.NARROWEST = 4096, 128
-
-def results(rows, vocabulary):
-    generator = torch.Generator().manual_seed(0)
-    states, weight, bias = operands = [
-        torch.randn(*shape, generator=generator).requires_grad_()
-        for shape in ((rows, 8), (vocabulary, 8), (vocabulary,))
-    ]
-    tokens = torch.randint(vocabulary, (rows,), generator=generator)
-    reference = (states.detach() + 1, Head(weight.detach(), scale=0.5))
-    scores = gpu_head.head_scores(
-        states, Head(weight, bias, 1.3, 3.0), tokens, temperature=0.7, entropy=True, reference=reference
-    )
-    return [*scores, *torch.autograd.grad(sum(x.sum() for x in scores), operands)]
-
-shapes = ((9, 401), (13, 333))
-eager = [results(*shape) for shape in shapes]
-plain = gpu_head._kernel
-gpu_head._kernel = lambda function, device: plain(function, "cuda")
-for shape, expected in zip(shapes, eager):
-    for a, b in zip(results(*shape), expected):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
-assert utils.counters["stats"]["unique_graphs"] == 2, utils.counters
-assert not utils.counters["graph_break"], utils.counters
-"""
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
+def test_the_kernels_equal_their_twins() -> None:
+    interpret(head_cases)
 
 
-def test_compiled_kernels_equal_eager_ones_with_one_graph_each_for_all_shapes() -> None:
-    """In a process of its own, since the checks of annotations are not to be compiled."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_kernels_equal_their_twins_on_a_gpu() -> None:
+    head_cases.kernels_equal_their_twins("cuda")
+    head_cases.scores_equal_eager_ones("cuda")

@@ -1,23 +1,12 @@
 """Attention of one decoding step: the eager twin against one softmax over prompt and own tokens, and the kernels
 against the twin in Triton's interpreter."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 
-from tutelage.base.errors import TutelageError
-from tutelage.engines.gpu import slot_attention
-from tutelage.engines.gpu.slot_attention import triton_kernels
-
 from . import decode_cases
 from .decode_cases import GROUPS, LENGTHS, PROMPTS, SHAPES, attention, indices, tensors
-
-needs_triton = pytest.mark.skipif(not find_spec("triton"), reason="needs Triton, which only CUDA builds of torch bring")
+from .interpreter import HAS_TRITON, interpret
 
 
 def with_new(own, new):
@@ -71,20 +60,9 @@ def test_the_new_token_is_written_to_its_position_alone():
         torch.testing.assert_close(now, after, rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_missing_triton_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "tutelage.engines.gpu.slot_kernels", raising=False)
-    monkeypatch.delattr(sys.modules["tutelage.engines.gpu"], "slot_kernels", raising=False)
-    with pytest.raises(TutelageError, match="Triton"):
-        triton_kernels()
-
-
-@needs_triton
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 def test_the_kernels_equal_their_twin_and_do_not_depend_on_other_slots():
-    """In a process of its own, since Triton reads the variable when it is imported."""
-    root = Path(slot_attention.__file__).parents[3]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root)}
-    subprocess.run([sys.executable, decode_cases.__file__], env=environment, check=True)
+    interpret(decode_cases)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -6,11 +6,11 @@
 Logits exist for all N rows and one chunk of the vocabulary at a time, in float32; the forward pass has running maxima
 and sums, and the backward pass recomputes each chunk. So a product is large, each chunk of the weight's gradient is
 written once, and the gradient of the states is a sum over chunks. Operands have the dtype of the states, sums float32.
-On CUDA the elementwise work of a chunk is compiled: one kernel reads the logits. The host never waits for the device.
+On CUDA the elementwise work of a chunk is one Triton kernel (`head_kernels`). The host never waits for the device.
 """
 
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,12 +18,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tutelage.engines.gpu.triton_modules import triton_kernels
 from tutelage.engines.logprobs import Head
 
 CHUNK = 1 << 27
 """Logits in memory at once, those of the reference included: 512 MiB."""
 NARROWEST = 1024
 """Vocabulary entries of a chunk at least, however many rows there are."""
+UPDATE_BLOCK, GRADIENT_BLOCK = 4096, 2048
+"""Columns that a program of the kernels reads at once, 16 by each thread."""
 
 
 class _Model(NamedTuple):
@@ -134,9 +137,28 @@ def _add_product(total: Float[Tensor, "n m"], a: Float[Tensor, "n k"], b: Float[
         total.addmm_(a.float(), b.float())
 
 
-def _chunk(model: _Model, part: slice) -> _Chunk:
-    products = _product(model.states, model.weight[part].to(model.states.dtype).T)
-    return _Chunk(products, None if model.bias is None else model.bias[part], model.gain, model.cap)
+class _Buffers:
+    """The parts of the vocabulary, and memory for the products of each model with one part, which all parts share."""
+
+    def __init__(self, models: Sequence[_Model]) -> None:
+        states, vocabulary = models[0].states, len(models[0].weight)
+        self.models, self.rows = models, len(states)
+        self.parts = list(chunks(self.rows * len(models), vocabulary))
+        self.size = self.rows * (self.parts[0].stop if self.parts else 0)
+        self.products = [states.new_empty(self.size, dtype=torch.float32) for _ in models]
+
+    def view(self, memory: Float[Tensor, " n"], part: slice) -> Float[Tensor, "N v"]:
+        """The first numbers of `memory` as a contiguous matrix of one chunk."""
+        width = part.stop - part.start
+        return memory[: self.rows * width].view(self.rows, width)
+
+    def compute(self, part: slice) -> Iterator[_Chunk]:
+        """The chunk of each model, whose products overwrite those of the chunk before."""
+        for model, memory in zip(self.models, self.products, strict=True):
+            weight = model.weight[part].to(model.states.dtype)
+            products = _product(model.states, weight.T, into=self.view(memory, part))
+            bias = None if model.bias is None else model.bias[part].contiguous()
+            yield _Chunk(products, bias, model.gain, model.cap)
 
 
 def _logits(chunk: _Chunk) -> Float[Tensor, "N v"]:
@@ -145,7 +167,12 @@ def _logits(chunk: _Chunk) -> Float[Tensor, "N v"]:
 
 
 def update(sums: _Sums, positions: Int[Tensor, " N"], chunk: _Chunk, ref: _Chunk | None = None) -> _Sums:
-    """The sums with one chunk more. `positions` are columns of the tokens, outside 0…v−1 for those of other chunks."""
+    """The sums with one chunk more, on CUDA in their memory.
+
+    `positions` are columns of the tokens, outside 0…v−1 for those of other chunks.
+    """
+    if chunk.products.is_cuda:
+        return launch_update(sums, positions, chunk, ref)
     logits = _logits(chunk)
     width = logits.shape[1]
     here = logits.gather(1, positions.clamp(0, width - 1)[:, None]).squeeze(1)
@@ -170,10 +197,23 @@ def update(sums: _Sums, positions: Int[Tensor, " N"], chunk: _Chunk, ref: _Chunk
     return _Sums(maximum, total, chosen, centred, ref_sums)
 
 
+def launch_update(sums: _Sums, positions: Int[Tensor, " N"], chunk: _Chunk, ref: _Chunk | None = None) -> _Sums:
+    """`update` by one Triton kernel, in place."""
+    rows, width = chunk.products.shape
+    triton_kernels("head_kernels").update[rows,](
+        positions, *sums[:4], *(sums.ref or (None,) * 3), width, *chunk, *(ref or (None,) * 4),
+        BLOCK=UPDATE_BLOCK, num_warps=8,
+    )  # fmt: skip
+    return sums
+
+
 def gradient(
-    dtype: torch.dtype, rows: _Rows, positions: Int[Tensor, " N"], chunk: _Chunk, ref: _Chunk | None = None
-) -> Float[Tensor, "N v"]:
-    """∂ loss / ∂ (W h + b) of one chunk, rounded to `dtype`. `positions` as in `update`."""
+    into: Float[Tensor, "N v"], rows: _Rows, positions: Int[Tensor, " N"], chunk: _Chunk, ref: _Chunk | None = None
+) -> None:
+    """Write ∂ loss / ∂ (W h + b) of one chunk, rounded to the dtype of `into`. `positions` as in `update`."""
+    if chunk.products.is_cuda:
+        launch_gradient(into, rows, positions, chunk, ref)
+        return
     logits = _logits(chunk)
     logp = (logits - rows.maximum[:, None]) - rows.log_total[:, None]
     factor = rows.constant[:, None]
@@ -187,13 +227,19 @@ def gradient(
     grad = torch.where(columns == positions[:, None], rows.to_logp[:, None], 0.0)
     grad = grad + torch.where(p > 0, p * factor, 0.0)
     slope = chunk.gain if chunk.cap is None else chunk.gain * (1.0 - (logits / chunk.cap) ** 2)
-    return (grad * slope).to(dtype)
+    into.copy_(grad * slope)
 
 
-@cache
-def _kernel(function: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """The function, compiled on CUDA."""
-    return torch.compile(function, dynamic=True) if device == "cuda" else function
+def launch_gradient(
+    into: Float[Tensor, "N v"], rows: _Rows, positions: Int[Tensor, " N"], chunk: _Chunk, ref: _Chunk | None = None
+) -> None:
+    """`gradient` by one Triton kernel."""
+    number, width = into.shape
+    blocks = -(-width // GRADIENT_BLOCK)
+    triton_kernels("head_kernels").gradient[number * blocks,](
+        into, positions, *rows[:5], *(rows.ref or (None,) * 3), width, blocks, *chunk, *(ref or (None,) * 4),
+        BLOCK=GRADIENT_BLOCK, num_warps=4,
+    )  # fmt: skip
 
 
 class _Scores(torch.autograd.Function):
@@ -208,9 +254,9 @@ class _Scores(torch.autograd.Function):
         low = torch.finfo(torch.float32).min  # finite, so that differences are numbers
         ref = (row(low), row(0.0), row(0.0)) if len(models) > 1 else None
         sums = _Sums(row(low), row(0.0), row(-torch.inf), row(0.0) if entropy else None, ref)
-        kernel = _kernel(update, states.device.type)
-        for part in chunks(len(states) * len(models), len(weight)):
-            sums = kernel(sums, tokens - part.start, *(_chunk(model, part) for model in models))
+        buffers = _Buffers(models)
+        for part in buffers.parts:
+            sums = update(sums, tokens - part.start, *buffers.compute(part))
         log_total = sums.total.log()
         logp = (sums.chosen - sums.maximum) - log_total
         entropies = None if sums.centred is None else log_total - sums.centred / sums.total
@@ -246,15 +292,16 @@ class _Scores(torch.autograd.Function):
         new = partial(torch.empty_like if len(states) else torch.zeros_like, dtype=torch.float32)
         grad_states = torch.zeros_like(states, dtype=torch.float32) if needs[0] else None
         grad_weight, grad_bias = new(weight) if needs[1] else None, new(bias) if needs[2] else None
-        kernel = _kernel(gradient, states.device.type)
         with torch.autocast(states.device.type, enabled=False):
-            for part in chunks(len(states) * len(models), len(weight)):
-                grad = kernel(states.dtype, rows, tokens - part.start, *(_chunk(model, part) for model in models))
+            buffers = _Buffers(models)
+            memory = states.new_empty(buffers.size)
+            for part in buffers.parts:
+                grad = buffers.view(memory, part)
+                gradient(grad, rows, tokens - part.start, *buffers.compute(part))
                 if grad_states is not None:
                     _add_product(grad_states, grad, weight[part].to(states.dtype))
                 if grad_weight is not None:
                     _product(grad.T, states, into=grad_weight[part])
                 if grad_bias is not None:
                     torch.sum(grad, 0, dtype=torch.float32, out=grad_bias[part])
-                del grad  # before the next chunk
         return grad_states, grad_weight, grad_bias, *(None,) * 4  # autograd rounds them to the dtypes of gradients

@@ -13,14 +13,13 @@ device. What a slot gets depends neither on other slots nor on their number. Let
 keys, w their width, M and R the capacity of the prompts together and of a slot's own tokens, G groups of at most P.
 """
 
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from tutelage.base.errors import TutelageError
+from tutelage.engines.gpu.triton_modules import triton_kernels
 
 PROMPT_CHUNK = 128
 """Keys of a prompt in one partial result."""
@@ -53,20 +52,6 @@ class SlotIndices(NamedTuple):
     """Group of a slot; −1 if it is in none."""
     length: Int32[Tensor, " S"]
     """Own tokens of a slot with the new one, whose position is length − 1; 0 for an unused slot."""
-
-
-def triton_kernels() -> ModuleType:
-    """The kernels; they are imported here, since only a GPU needs Triton."""
-    try:
-        from tutelage.engines.gpu import slot_kernels
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "triton":
-            raise
-        raise TutelageError(
-            "decoding on a GPU needs Triton, which is not installed: install a CUDA build of PyTorch, which brings it, "
-            "or use --engine plain"
-        ) from error
-    return slot_kernels
 
 
 class DecodeAttention:
@@ -135,7 +120,7 @@ class DecodeAttention:
         scale: float,
     ) -> Tensor:
         """`__call__` by two Triton kernels: the partial results of all chunks, then the merged ones."""
-        kernels, (slots, heads, width) = triton_kernels(), query.shape
+        kernels, (slots, heads, width) = triton_kernels("slot_kernels"), query.shape
         rep, (groups, members) = heads // self.kv_heads, indices.members.shape
         own_rows, prompt_rows = (max(16, _power_of_two(rows)) for rows in (rep, members * rep))  # of a matrix product
         buffers = (self.maxima, self.sums, self.accumulators)
