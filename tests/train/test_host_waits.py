@@ -98,10 +98,17 @@ WAITS = {"tolist": 1, "nonzero": 1}
 """The columns that are padding in all rows of a part, and the places of its response tokens."""
 
 
-def test_a_part_of_a_supervised_step(tiny_model):
-    policy = policy_of(tiny_model("llama"), engine="plain")
+PACKED = WAITS | {"tolist": 2, "__bool__": 1, "__int__": 2, "__getitem__": 5, "unique_dim": 1}
+"""With the lengths of the rows, which prompts are equal, and the layout of the packed sequence."""
+engines = pytest.mark.parametrize(("engine", "expected"), [("plain", WAITS), ("gpu", PACKED)])
+
+
+@engines
+def test_a_part_of_a_supervised_step(tiny_model, engine, expected):
+    policy = policy_of(tiny_model("llama"), engine=engine)
     learner = learner_of({"policy": policy.parameters()}, steps=2)
     batch = WeightedRows.of(collate(some_rows(6), 0, policy.device))
+    policy.scores(batch)  # tries whether the engine computes the model
     counts = []
     for count in (1, 3):
         budget, parts = Budget(100), torch.arange(6).chunk(count)
@@ -110,12 +117,13 @@ def test_a_part_of_a_supervised_step(tiny_model):
             learner.step = 0
             next(fit(learner, policy, lambda step: batch, lambda part: imitate(policy, part), budget=budget, seed=0))
         counts.append(waits.counts)
-    assert of_one_part(counts) == WAITS
+    assert of_one_part(counts) == expected
 
 
+@engines
 @pytest.mark.parametrize("name", ["grpo", "ppo"])
-def test_a_part_of_an_update(tiny_model, monkeypatch, name):
-    policy = policy_of(tiny_model("llama"), engine="plain")
+def test_a_part_of_an_update(tiny_model, monkeypatch, name, engine, expected):
+    policy = policy_of(tiny_model("llama"), engine=engine)
     recipe = override(RECIPES[name], ["samples=2", "update.minibatches=1", "update.epochs=1"])
     world = World(policy, recipe, steps=2, reward=low_tokens, tokens=6, batch=3)
     inner, counts = update.minibatch_step, []
@@ -135,4 +143,4 @@ def test_a_part_of_an_update(tiny_model, monkeypatch, name):
         update, "zero_gradient_rows", lambda recipe, rows, state: torch.zeros(len(rows), dtype=torch.bool)
     )
     next(iter(world.train()))
-    assert of_one_part(counts[:2]) == WAITS
+    assert of_one_part(counts[:2]) == expected
