@@ -353,7 +353,7 @@ class GpuEngine(PlainEngine):
             form = form_of(self.model, exact, offset=offset)
             angles = self._rotary(pad(torch.arange(len(tokens), device=self.device), (0, extra)))
             attend = attention.attention(form.scaling, form.width)
-            states = forward(form, network, pad(tokens, (0, extra)), *angles, attend, self.steps)[: len(tokens)]
+            states = forward(form, network, pad(tokens, (0, extra)), *angles, attend)[: len(tokens)]
             errors.append(float((states - expected).abs().max() / expected.abs().max()))
             if errors[-1] <= TOLERANCE[exact]:
                 return form_of(self.model, self.dtype, offset=offset)
