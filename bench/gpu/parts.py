@@ -150,8 +150,9 @@ PARTS = (
 )
 
 
-def units(names: tuple[str, ...] = (), engines: tuple[str, ...] = ENGINES) -> list[Unit]:
-    """The parts whose names begin with one of `names` (all without), with their subjects in order of worth."""
+def units(names: tuple[str, ...] = (), subjects: tuple[str, ...] = ()) -> list[Unit]:
+    """The parts whose names begin with one of `names`, with those of their subjects that are in `subjects`, in order of
+    worth; all without names or subjects."""
     unknown = [name for name in names if not any(part.name.startswith(name) for part in PARTS)]
     if unknown:
         raise ValueError(f"No part is called {unknown[0]!r}; there are {', '.join(part.name for part in PARTS)}.")
@@ -159,7 +160,8 @@ def units(names: tuple[str, ...] = (), engines: tuple[str, ...] = ENGINES) -> li
         Unit(part, subject)
         for part in PARTS
         for subject in part.subjects
-        if (not names or part.name.startswith(names)) and (subject not in ENGINES or subject in engines)
+        if (not names or part.name.startswith(names))
+        and (not subjects or len(part.subjects) == 1 or subject in subjects)
     ]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.gpu import lines
-from bench.gpu.parts import ENGINES, PARTS, Unit, obstacle, units
+from bench.gpu.parts import PARTS, Unit, obstacle, units
 from bench.processes import KEPT, ROOT, revision
 
 LEAST = 20
@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> None:
         os.environ[variable] = str((out / "cache" / name).resolve())
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRL_EXPERIMENTAL_SILENCE": "1"}
     try:
-        chosen = units(_names(asked.parts), _names(asked.engines))
+        chosen = units(_names(asked.parts), _names(asked.subjects))
     except ValueError as error:
         sys.exit(str(error))
     device = asked.device or ("cpu" if asked.tiny else "cuda")
@@ -58,7 +58,9 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench gpu", description=__doc__)
     parser.add_argument("--minutes", type=float, default=9.0, help="for all parts together")
     parser.add_argument("--parts", default="", help=f"of {', '.join(part.name for part in PARTS)}; beginnings will do")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="engines of this package that are measured")
+    parser.add_argument(
+        "--subjects", default="", help="of parts with several: plain, gpu, generate, trl, …; all without"
+    )
     parser.add_argument("--tiny", action="store_true", help="a rehearsal with tiny shapes, on a CPU unless --device")
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--out", default=str(KEPT / "gpu"), help="folder of gpu.jsonl and of compiled kernels")

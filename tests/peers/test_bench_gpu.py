@@ -122,7 +122,7 @@ def test_nested_figures_are_named_with_dots() -> None:
 
 def test_parts_are_chosen_by_the_beginning_of_their_names() -> None:
     assert {unit.part.name for unit in units(("decoding",))} == {"decoding-Qwen3-0.6B", "decoding-Qwen3-4B"}
-    assert "gpu" not in {unit.subject for unit in units(engines=("plain",))}
+    assert "gpu" not in {unit.subject for unit in units(subjects=("plain",))}
     with pytest.raises(ValueError, match="nothing"):
         units(("nothing",))
 
