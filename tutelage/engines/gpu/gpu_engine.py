@@ -47,8 +47,8 @@ from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.plain import PlainEngine
 from tutelage.engines.sampling import RolloutBuffer, StopCondition, check_room
 
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
-"""Tolerance of the trial of a model, relative to the largest state."""
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15}
+"""Tolerance of the trial of a model, relative to the norm of its states. In bf16 a model rounds its residual stream."""
 GRAPHS = 64
 """Maximum graphs of a compiled function: adapters, gradients and precisions of several models in one process."""
 SLOTS = (16, 64, 256)
@@ -354,7 +354,7 @@ class GpuEngine(PlainEngine):
             angles = self._rotary(pad(torch.arange(len(tokens), device=self.device), (0, extra)))
             attend = attention.attention(form.scaling, form.width)
             states = forward(form, network, pad(tokens, (0, extra)), *angles, attend)[: len(tokens)]
-            errors.append(float((states - expected).abs().max() / expected.abs().max()))
+            errors.append(float((states - expected).norm() / expected.norm()))
             if errors[-1] <= TOLERANCE[exact]:
                 return form_of(self.model, self.dtype, offset=offset)
         raise UnsupportedModel(f"its states differ by {min(errors):.2g} of the largest")
