@@ -41,6 +41,7 @@ ELSEWHERE = (
     Elsewhere("sft --data runs/study .*", "commands/test_study_data.py", "raters must have written answers"),
     Elsewhere("push .* --public", "commands/test_push.py", "it writes to a hub"),
     Elsewhere(".*(--rollouts|--teacher) http.*", "commands/test_generators.py", "it asks a server"),
+    Elsewhere(".*--rollouts vllm.*", "commands/test_generators.py", "it needs vLLM"),
     Elsewhere(".*--processes .*", "engines/ranks/test_equality.py", "it starts several processes"),
     Elsewhere(".*/shared/.*", "test_deploy.py", "it runs on several machines"),
     Elsewhere(".* runs/demo/.*", "demo/test_demo.py", "it goes on from the demo's folder"),
