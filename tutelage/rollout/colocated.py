@@ -80,7 +80,9 @@ class ColocatedGenerator:
         ends = StopCondition(policy.tokenizer, policy.end_ids, sampling.stop, torch.device("cpu"))
         with phase("generate"):
             answers = self._responses(requests)
-        self._sleep()
+        with _failures():
+            self.engine.sleep(level=1)
+        self.asleep = True
         completions = [
             completion(one, request, policy, ends, (self.version,) * len(one.tokens))
             for request, group in zip(requests, answers, strict=True)
@@ -99,11 +101,6 @@ class ColocatedGenerator:
             prompts = [{"prompt_token_ids": list(request.tokens)} for request in requests]
             answers = self.engine.generate(prompts, params, use_tqdm=False)
         return [[_response(one) for one in answer.outputs] for answer in answers]
-
-    def _sleep(self) -> None:
-        with _failures():
-            self.engine.sleep(level=1)
-        self.asleep = True
 
     def _wake(self) -> None:
         if self.asleep:
