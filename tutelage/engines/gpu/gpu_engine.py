@@ -19,6 +19,7 @@ from torch.nn.functional import embedding, pad
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares, spread
@@ -222,8 +223,8 @@ class GpuEngine(PlainEngine):
         rows = [Row(index, number[prompts.tokens[index // n]]) for index in range(n * len(prompts.tokens))]
         rows.sort(key=lambda row: (row.prompt, row.number))
         count = len(rows)
-        least = count if on_token else 1
-        slots = self._slots_for(unique, count, sampling, end_ids, rows_at_once, least)
+        least, most = (count, None) if on_token else (1, rows_at_once)
+        slots = self._slots_for(unique, count, sampling, end_ids, most, least)
         stop = StopCondition(self.backbone.tokenizer, end_ids, sampling.stop, torch.device("cpu"))
         slots.uniforms[:count] = buffer.uniforms
         slots.response.fill_(buffer.pad)
@@ -260,9 +261,10 @@ class GpuEngine(PlainEngine):
         """At least `least` slots that hold the prompts: those of the last rollout if they fit; fewer if memory ends."""
         assert self._copy is not None
         lengths = [len(prompt) for prompt in prompts]
-        most = max(least, min(rows, rows_at_once or SLOTS[-1]))
-        chosen = next((count for count in SLOTS if count >= most), SLOTS[-1])
-        for count in sorted({chosen, *(fewer for fewer in SLOTS if least <= fewer < chosen)}, reverse=True):
+        most = rows_at_once or SLOTS[-1]
+        allowed = [count for count in SLOTS if count <= most] or [most]
+        chosen = next((count for count in allowed if count >= rows), allowed[-1])
+        for count in [count for count in reversed(allowed) if least <= count <= chosen]:
             sizes = SlotSizes(
                 count,
                 sampling.max_new_tokens,
@@ -281,9 +283,9 @@ class GpuEngine(PlainEngine):
                 torch.cuda.empty_cache()
                 _log.warning("Sampling in %d slots at once exceeds the memory of the GPU; trying fewer.", count)
         raise TutelageError(
-            f"Sampling needs keys and values of {sum(lengths)} prompt tokens and of {SLOTS[0]} completions of "
-            f"{sampling.max_new_tokens} tokens, which exceed the memory of the GPU. Use fewer prompts at once or a "
-            "smaller --sampling.max-new-tokens."
+            f"Sampling needs keys and values of {counted(sum(lengths), 'prompt token')} and of "
+            f"{counted(allowed[0], 'completion')} of {counted(sampling.max_new_tokens, 'token')}, which exceed the "
+            "memory of the GPU. Use fewer prompts at once or a smaller --sampling.max-new-tokens."
         )
 
     # The model --------------------------------------------------------------------------------------------------------

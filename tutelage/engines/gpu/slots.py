@@ -99,8 +99,8 @@ class DecodingCopy:
         return layer._replace(
             heads=self._joined(layer.heads),
             gates=self._joined(layer.gates),
-            output=self._linear(layer.output),
-            down=self._linear(layer.down),
+            output=layer.output.map(self._copy),
+            down=layer.down.map(self._copy),
         )
 
     def _joined(self, parts: tuple[Linear, ...]) -> tuple[Linear, ...]:
@@ -110,7 +110,7 @@ class DecodingCopy:
         adapters = [part for part in parts if part.lora_a is not None]
         biases = [part for part in parts if part.bias is not None]
         if not copied or len(scales) > 1 or len(biases) not in (0, len(parts)) or len(adapters) not in (0, len(parts)):
-            return tuple(map(self._linear, parts))
+            return tuple(part.map(self._copy) for part in parts)
         weight = self._stacked([part.weight for part in parts])
         bias = self._stacked([part.bias for part in parts if part.bias is not None]) if biases else None
         if not adapters:
@@ -132,18 +132,16 @@ class DecodingCopy:
             row += len(part)
         return whole
 
-    def _linear(self, part: Linear) -> Linear:
-        return Linear(*(self._copy(x) if isinstance(x, Tensor) else x for x in part))
-
     def _copy(self, x: Tensor) -> Tensor:
         """A copy in the dtype of products; `x` itself if it has that dtype."""
         dtype = self.source.form.dtype
         if x.dtype == dtype:
             return x.detach()
-        if id(x) not in self._copies:
-            self._copies[id(x)] = torch.empty_like(x, dtype=dtype, requires_grad=False)
-            self._pairs.append((self._copies[id(x)], x))
-        return self._copies[id(x)]
+        place = x.data_ptr()
+        if place not in self._copies:
+            self._copies[place] = torch.empty_like(x, dtype=dtype, requires_grad=False)
+            self._pairs.append((self._copies[place], x))
+        return self._copies[place]
 
     @staticmethod
     def _addresses(model: Model) -> list[int]:
@@ -265,7 +263,9 @@ class Slots:
     @torch.no_grad()
     def read(self, prompts: Sequence[Sequence[int]]) -> list[int]:
         """Read prompts, whose keys and values replace those of earlier ones. Returns where each begins."""
-        starts, parts, at = [], [[]], 0
+        starts: list[int] = []
+        parts: list[list[int]] = [[]]
+        at = 0
         for number, prompt in enumerate(prompts):
             starts.append(at)
             at += len(prompt)

@@ -36,6 +36,11 @@ class Linear(NamedTuple):
     lora_b: Float[Tensor, "out r"] | None = None
     scale: float = 0.0
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Linear":
+        """A copy with `change` applied to each tensor."""
+        bias, a, b = (None if x is None else change(x) for x in (self.bias, self.lora_a, self.lora_b))
+        return Linear(change(self.weight), bias, a, b, self.scale)
+
     def __call__(self, x: Float[Tensor, "N in"]) -> Float[Tensor, "N out"]:
         """y in the dtype of x."""
         bias = None if self.bias is None else self.bias.to(x.dtype)
@@ -309,13 +314,19 @@ def tensors(network: Network) -> Iterator[Tensor]:
 
 def detached(network: Network) -> Network:
     """The network with its parameters as tensors without gradients."""
-
-    def linear(x: Linear) -> Linear:
-        return Linear(*(each.detach() if isinstance(each, Tensor) else each for each in x))
+    detach = Tensor.detach
 
     def layer(x: Layer) -> Layer:
-        x = Layer(*(each.detach() if isinstance(each, Tensor) else each for each in x))
-        heads, gates = tuple(map(linear, x.heads)), tuple(map(linear, x.gates))
-        return x._replace(heads=heads, output=linear(x.output), gates=gates, down=linear(x.down))
+        query_norm, key_norm = (None if norm is None else norm.detach() for norm in (x.query_norm, x.key_norm))
+        return Layer(
+            attention_norm=x.attention_norm.detach(),
+            heads=tuple(linear.map(detach) for linear in x.heads),
+            query_norm=query_norm,
+            key_norm=key_norm,
+            output=x.output.map(detach),
+            gate_norm=x.gate_norm.detach(),
+            gates=tuple(linear.map(detach) for linear in x.gates),
+            down=x.down.map(detach),
+        )
 
     return Network(network.embedding.detach(), tuple(map(layer, network.layers)), network.norm.detach())
