@@ -41,7 +41,8 @@ class Spans:
         extra = -len(sequence) % BLOCK
         places = torch.arange(len(sequence) + extra, device=sequence.device)
         within = places < len(sequence)
-        return cls(*(pad(x, (0, extra)).where(within, last) for x in (sequence, prefix)), is_one)
+        sequence, prefix = (pad(x, (0, extra)).where(within, last) for x in (sequence, prefix))
+        return cls(sequence, prefix, is_one)
 
     def attention(self, scaling: float, width: int) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
         """The attention of each layer, in heads of w = `width` features.
