@@ -27,9 +27,12 @@ ADAM = 28.0
 """Bytes that AdamW reads and writes per weight: weight, gradient and two moments in, weight and two moments out."""
 STEP_SECONDS = 2e-3
 """Seconds per decoded token outside the layers on a CPU: masks, random streams, finished rows."""
-GRAPH_OVERHEAD = 2e-5
+GRAPH_OVERHEAD = 4e-5
 """Seconds per layer and decoded token in a CUDA graph, of a server or of the GPU engine: the kernels of a layer follow
-one another without launches from the CPU, but each takes microseconds. Assumed."""
+one another without launches from the CPU, but each takes microseconds. Fitted to Qwen3-0.6B on an H200."""
+PASS_SHARE = 0.6
+"""Rate of products in passes of the GPU engine relative to large products; fitted to four steps on an H200, of which it
+plans .78 to 1.18 of the time (docs/scale.md)."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ def _phase(
     overhead: float = 0.0,
     waiting: float = 0.0,
 ) -> StepPhase:
-    products, reading = operations / cluster.device.rate(half=work.half), traffic / cluster.device.reading
+    rate = cluster.device.rate(half=work.half) * (PASS_SHARE if work.fused else 1.0)
+    products, reading = operations / rate, traffic / cluster.device.reading
     return StepPhase(name, operations, traffic, sent, products, reading, overhead, waiting)
 
 
