@@ -35,21 +35,19 @@ from tutelage.engines.gpu.transformer import (
     UnsupportedModel,
     attention_inputs,
     detached,
-    form_of,
     forward,
     layer_output,
     network_of,
     tensors,
 )
+from tutelage.engines.gpu.trial import agreeing_form
 from tutelage.engines.interface import OnToken, PromptTokens, Reference
 from tutelage.engines.logprobs import Head, ValueHead
-from tutelage.engines.network import Backbone, attention_window, context_of, inner, run_trunk, trunk
+from tutelage.engines.network import Backbone, attention_window, context_of, inner, trunk
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.plain import PlainEngine
 from tutelage.engines.sampling import RolloutBuffer, StopCondition, check_room
 
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15}
-"""Tolerance of the trial of a model, relative to the norm of its states. In bf16 a model rounds its residual stream."""
 GRAPHS = 64
 """Maximum graphs of a compiled function: adapters, gradients and precisions of several models in one process."""
 SLOTS = (16, 64, 256)
@@ -326,40 +324,15 @@ class GpuEngine(PlainEngine):
         """The longest row for which the engine agrees with the model; 0 if it does not. Rounds the frozen matrices of a
         model with which it agrees."""
         try:
-            self._form = self._agreeing_form()
+            if not self.is_scalar and (self.head.weight is None or self.head.module is not None):
+                raise UnsupportedModel("its head is more than a matrix")
+            self._form = agreeing_form(self.backbone, self._rotary)
         except UnsupportedModel as error:
             self._refuse(str(error))
             return 0
         if self.dtype == torch.bfloat16:
             round_frozen_matrices(self.backbone)
         return attention_window(self.model)
-
-    @torch.no_grad()
-    def _agreeing_form(self) -> Form:
-        """The form whose eager states agree with those of the model on two short sequences."""
-        vocabulary = int(inner(self.model).config.get_text_config().vocab_size)
-        tokens = (torch.arange(1, 17, device=self.device) * 7) % vocabulary
-        mask = torch.ones(1, 16, dtype=torch.bool, device=self.device)
-        network = network_of(self.model)
-        if not self.is_scalar and (self.head.weight is None or self.head.module is not None):
-            raise UnsupportedModel("its head is more than a matrix")
-        kind = next(self.model.parameters()).dtype
-        exact = torch.float32 if kind == torch.float32 else self.dtype
-        with torch.autocast(self.device.type, dtype=self.dtype, enabled=exact != torch.float32):
-            expected = run_trunk(self.model, tokens[None], mask)[0].float()
-        zeros = torch.zeros_like(tokens)
-        attention = Spans.padded(zeros, zeros)
-        extra = len(attention.sequence) - len(tokens)
-        errors = []
-        for offset in (0.0, 1.0):
-            form = form_of(self.model, exact, offset=offset)
-            angles = self._rotary(pad(torch.arange(len(tokens), device=self.device), (0, extra)))
-            attend = attention.attention(form.scaling, form.width)
-            states = forward(form, network, pad(tokens, (0, extra)), *angles, attend)[: len(tokens)]
-            errors.append(float((states - expected).norm() / expected.norm()))
-            if errors[-1] <= TOLERANCE[exact]:
-                return form_of(self.model, self.dtype, offset=offset)
-        raise UnsupportedModel(f"its states differ by {min(errors):.2g} of the largest")
 
 
 @cache
