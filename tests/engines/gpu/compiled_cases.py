@@ -11,8 +11,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 TESTS = Path(__file__).parents[2]
-GRAPHS = 2 * 4
-"""Graphs of the two steps of a layer: with and without gradients, with and without adapters."""
+GRAPHS = 2 * 6
+"""Graphs of the two steps of a layer, with and without adapters: with gradients, without, and on joint matrices in
+decoding."""
 
 
 def run_apart(name: str) -> None:
