@@ -162,10 +162,14 @@ def layer_products(device: torch.device, dtype: torch.dtype) -> LayerProducts:
 
 
 def release_memory() -> None:
-    """Return freed memory that the CPU engine retains between steps to the operating system."""
+    """Return freed memory that the CPU engine retains between steps to the operating system, and free the memory of
+    sampling on GPUs."""
     memory = sys.modules.get("tutelage.engines.cpu.allocator")
     if memory is not None:
         memory.release_freed_memory()
+    sampler = sys.modules.get("tutelage.engines.gpu.sampler")
+    if sampler is not None:
+        sampler.release_slots()
 
 
 def products_state() -> dict[str, object] | None:

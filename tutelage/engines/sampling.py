@@ -128,7 +128,7 @@ class RolloutBuffer:
         sampling: config.Sampling,
         end_ids: Sequence[int],
         seed: int,
-        kernels: HeadKernels,
+        kernels: HeadKernels = PLAIN_KERNELS,
     ) -> None:
         self.sampling, self.kernels, self.device = sampling, kernels, backbone.device
         self.stop_condition = StopCondition(backbone.tokenizer, end_ids, sampling.stop, backbone.device)

@@ -151,6 +151,8 @@ def to_device(model: Any, device: torch.device) -> Any:
     """Move a model to a device. Warns if other programs hold much of a GPU; raises TutelageError if it has no room."""
     if device.type != "cuda":
         return model.to(device)
+    if device.index is not None:
+        torch.cuda.set_device(device)  # graphs and kernels run on the current one
     _warn_of_other_programs(device)
     try:
         return model.to(device)

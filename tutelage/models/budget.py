@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tutelage.base.errors import TutelageError
 from tutelage.base.nouns import counted
+from tutelage.engines.choose import release_memory
 from tutelage.engines.device_memory import available_memory
 from tutelage.engines.network import feed_forward_width, inner
 from tutelage.engines.plans.token_budget import bytes_per_token, tokens_at_once
@@ -141,6 +142,7 @@ class Budget:
                     raise
                 self._confer(error)
             # Only after the except block does no traceback keep the tensors of the attempt alive.
+            release_memory()
             gc.collect()
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()

@@ -21,9 +21,11 @@ from tutelage.base import config
 from tutelage.base.errors import TutelageError
 from tutelage.core.preferences import PREFERENCE_LOSSES
 from tutelage.core.rows import EncodedRow, collate
-from tutelage.engines.gpu import gpu_engine
+from tutelage.engines.gpu import sampler
 from tutelage.engines.gpu.gpu_engine import GpuEngine
+from tutelage.engines.gpu.sampler import release_slots
 from tutelage.engines.interface import PromptTokens
+from tutelage.engines.network import inner
 from tutelage.models.backbone import adapter_dropout, load_backbone, load_whole
 from tutelage.models.heads import new_reward_model
 from tutelage.models.policy import REFERENCE, Policy
@@ -41,10 +43,11 @@ ranks = pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
 families = pytest.mark.parametrize("family", FAMILIES)
 
 
-def policy_of(folder, engine, rank=0, *, checkpointing=False, **more):
+def policy_of(folder, engine, rank=0, *, checkpointing=False, dropout=0.0, **more):
     """A policy whose weights are uneven and whose adapter changes something."""
     settings = config.Model(folder, device="cpu", engine=engine, **more)
-    policy = Policy(load_backbone(settings, config.Lora(rank=rank), checkpointing=checkpointing))
+    lora = config.Lora(rank=rank, dropout=dropout)
+    policy = Policy(load_backbone(settings, lora, checkpointing=checkpointing))
     policy.end_ids = (*policy.end_ids, *range(100, 120))
     stir(policy)
     return policy
@@ -74,7 +77,7 @@ def unchecked():
 @pytest.fixture
 def few_slots(monkeypatch):
     """Fewer slots than rows, so that they are refilled."""
-    monkeypatch.setattr(gpu_engine, "SLOTS", (4,))
+    monkeypatch.setattr(sampler, "SLOTS", (4,))
 
 
 def assert_gradients(found, expected):
@@ -226,7 +229,7 @@ def test_rollouts(both, family, rank, samplings):
         expected, found = generated(policies, **sampling)
         assert_rollouts(found, expected)
     assert len({*found.mask.sum(1).tolist()}) > 2
-    assert policies[1].engine._slots.sizes.slots == 4
+    assert policies[1].engine.sampler.slots.sizes.slots == 4
     logp = policies[1].scores(found, temperature=0.9).logp
     torch.testing.assert_close(logp, found.logp, rtol=1e-4, atol=1e-5)
 
@@ -261,7 +264,7 @@ def test_weights_change_in_place_between_rollouts(both, rank):
     for seed in range(3):
         expected, found = generated(policies, seed=seed)
         assert_rollouts(found, expected)
-        slots = policies[1].engine._slots
+        slots = policies[1].engine.sampler.slots
         assert before in (None, slots), "the slots, and so their graph, remain"
         before = slots
         for policy, optimiser in zip(policies, optimisers, strict=True):
@@ -333,7 +336,7 @@ def test_a_row_does_not_depend_on_other_rows(tiny_model):
 def test_a_rollout_after_one_that_was_interrupted(both):
     policies = both("llama")
     generated(policies)
-    slots = policies[1].engine._slots
+    slots = policies[1].engine.sampler.slots
     run, steps = slots.run, iter(range(11))
     slots.run = lambda: (run(), next(steps))
     with pytest.raises(StopIteration):
@@ -341,7 +344,7 @@ def test_a_rollout_after_one_that_was_interrupted(both):
     slots.run = run
     expected, found = generated(policies, seed=5)
     assert_rollouts(found, expected)
-    assert policies[1].engine._slots is slots
+    assert policies[1].engine.sampler.slots is slots
 
 
 def test_prompts_beyond_the_context_are_refused(both):
@@ -550,3 +553,47 @@ def test_supervised(tiny_model, kind):
         told.append([step.metrics for step in fit(learner, model, batch, objective, budget=1000, seed=0)])
     for one, other in zip(*told, strict=True):
         assert_same_figures(one, other)
+
+
+def test_adapters_stay_in_float32_when_the_reference_is_scored_first(tiny_model):
+    """A reference freezes them for its pass."""
+    policy = policy_of(tiny_model("llama"), "gpu", 2, dtype="bf16")
+    policy.freeze_reference()
+    with policy.reference():
+        policy.scores(collate(ROWS, 1, CPU))
+    assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
+    assert inner(policy.model).get_input_embeddings().weight.dtype == torch.bfloat16
+
+
+def test_the_embedding_of_the_pad_token_is_not_trained(both):
+    policies = both("qwen3", 0)
+    pad = inner(policies[0].model).get_input_embeddings().padding_idx
+    rows = collate([EncodedRow((40, pad, 42), (7, pad, 9)), EncodedRow((50,), (pad, 11))], 1, CPU)
+    slopes = []
+    for policy in policies:
+        policy.backward(policy.states(rows).sin().sum())
+        slopes.append(inner(policy.model).get_input_embeddings().weight.grad)
+    assert not slopes[1][pad].any()
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-3, atol=1e-5 * float(slopes[0].abs().max()))
+
+
+def test_parts_are_those_of_the_engine_that_computes_them(tiny_model):
+    """Dropout before adapters is computed by the reference engine, which pads."""
+    plain, gpu = (policy_of(tiny_model("llama"), engine, 2, dropout=0.5) for engine in ("plain", "auto"))
+    gpu.engine = GpuEngine(gpu.backbone, gpu.head)
+    rows = collate([EncodedRow((40, 41, 42), tuple(range(4, 4 + length))) for length in range(1, 30)], 1, CPU)
+    apart = list(gpu.split(rows, 64))
+    for policy in (plain, gpu):
+        adapter_dropout(policy.model, on=True)
+    parts = list(gpu.split(rows, 64))
+    assert len(apart) < len(parts)
+    assert [part.tolist() for part in parts] == [part.tolist() for part in plain.split(rows, 64)]
+
+
+def test_freed_slots_are_allocated_again(both):
+    policies = both("llama", 0)
+    expected, first = generated(policies)
+    release_slots()
+    assert policies[1].engine.sampler.slots is None
+    assert_rollouts(generated(policies)[1], expected)
+    assert_rollouts(first, expected)

@@ -3,12 +3,17 @@
 import pytest
 import tiny
 import torch
+import transformers
 
 from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.core.rows import EncodedRow, collate
 from tutelage.engines.gpu.gpu_engine import GpuEngine
 from tutelage.engines.gpu.transformer import UnsupportedModel
 from tutelage.engines.gpu.trial import agreeing_form
+from tutelage.engines.network import Backbone, verified_head
 from tutelage.models.backbone import load_backbone
+from tutelage.models.policy import Policy
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "granite")
 
@@ -46,3 +51,49 @@ def another_epsilon(stack):
 def test_a_layer_that_computes_something_else_is_refused(tiny_model, change):
     with pytest.raises(UnsupportedModel):
         trial(tiny_model, "llama", change=change)
+
+
+SHAPE = {
+    "vocab_size": 320,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 96,
+    "pad_token_id": 0,
+}
+LATER = {"rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 32}
+OTHERS = {
+    "frequencies that depend on the length": (
+        transformers.LlamaConfig, {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}
+    ),
+    "joint matrices": (transformers.Phi3Config, {}),
+    "a part of each head is rotated": (
+        transformers.GlmConfig, {"head_dim": 8, "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}
+    ),
+    "queries with a factor at later positions": (
+        transformers.Ministral3Config, {"head_dim": 8, "rope_parameters": LATER}
+    ),
+}  # fmt: skip
+
+
+def backbone_of(settings, engine):
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(settings).eval()
+    return Backbone(model, tiny.tokenizer(), torch.device("cpu"), torch.float32, engine)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_model_of_another_form_is_refused_by_name_and_computed_by_the_reference_engine(name):
+    kind, more = OTHERS[name]
+    settings = kind(**SHAPE | more)
+    rows = collate(
+        [EncodedRow((40, 41, 42), (7, 8, 9)), EncodedRow((50,), tuple(range(4, 60)))], 1, torch.device("cpu")
+    )
+    engine = GpuEngine(backbone_of(settings, "auto"), verified_head(backbone_of(settings, "auto").model))
+    states = engine.states(rows)
+    assert engine._reach == 0
+    torch.testing.assert_close(states, Policy(backbone_of(settings, "plain")).states(rows), rtol=1e-4, atol=1e-5)
+    with pytest.raises(TutelageError, match=type(engine.model).__name__):
+        Policy(backbone_of(settings, "gpu")).scores(rows)

@@ -5,7 +5,7 @@ from math import ceil
 
 from offenders import for_each
 
-from tutelage.engines.gpu import chunked_head, gpu_engine, slots
+from tutelage.engines.gpu import chunked_head, sampler, slots
 from tutelage.engines.plans import token_budget
 from tutelage.engines.plans.token_budget import BUSY_ON_CPU, READ_AGAIN, SCORED_ON_CPU, group_tokens, scoring_tokens
 
@@ -48,6 +48,6 @@ def test_passes_without_gradients_are_larger_in_bf16_on_a_processor_alone():
 
 
 def test_the_plan_knows_the_constants_of_the_gpu_engine():
-    assert token_budget.SLOTS == gpu_engine.SLOTS
+    assert token_budget.SLOTS == sampler.SLOTS
     assert token_budget.GROUP == slots.MEMBERS
     assert token_budget.HEAD_ELEMENTS == chunked_head.CHUNK

@@ -9,7 +9,7 @@ a CPU by the same code.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -19,13 +19,11 @@ from torch.nn.functional import embedding, pad
 
 from tutelage.base import config
 from tutelage.base.errors import TutelageError
-from tutelage.base.nouns import counted
-from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares, spread
-from tutelage.engines.device_memory import available_memory
 from tutelage.engines.gpu.chunked_head import head_scores
-from tutelage.engines.gpu.slots import STEPS, DecodingCopy, Model, Row, SlotQueue, Slots, SlotSizes
+from tutelage.engines.gpu.sampler import SLOTS, SlotSampler, on_device
+from tutelage.engines.gpu.slots import Model
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import (
     EAGER,
@@ -38,7 +36,6 @@ from tutelage.engines.gpu.transformer import (
     forward,
     layer_output,
     network_of,
-    tensors,
 )
 from tutelage.engines.gpu.trial import agreeing_form
 from tutelage.engines.interface import OnToken, PromptTokens, Reference
@@ -46,14 +43,12 @@ from tutelage.engines.logprobs import Head, ValueHead
 from tutelage.engines.network import Backbone, attention_window, context_of, inner, trunk
 from tutelage.engines.packing import PackedRows, pack
 from tutelage.engines.plain import PlainEngine
-from tutelage.engines.sampling import RolloutBuffer, StopCondition, check_room
+from tutelage.engines.sampling import check_room
 
 GRAPHS = 64
 """Maximum graphs of a compiled function: adapters, gradients and precisions of several models in one process."""
-SLOTS = (16, 64, 256)
-"""Numbers of slots."""
-JOINT = 0.25
-"""Share of the available memory that a copy of the weights with joint matrices may take."""
+FAILURES = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
+"""Exceptions of a trial on a model of another form."""
 _log = logging.getLogger(__name__)
 
 
@@ -71,8 +66,8 @@ class GpuEngine(PlainEngine):
         self._insist = insist
         self._form: Form | None = None
         self._reach = -1.0  # longest row that the engine computes; −1 before the trial
-        self._copy: DecodingCopy | None = None
-        self._slots: Slots | None = None
+        self._frozen = [weight for weight in self.model.parameters() if not weight.requires_grad]
+        self.sampler = SlotSampler(backbone)
         self._reasons: set[str] = set()  # of warnings
         self.steps = compiled_steps() if self.device.type == "cuda" else EAGER
         """The steps of a layer, compiled on a GPU."""
@@ -143,9 +138,10 @@ class GpuEngine(PlainEngine):
                     beside = (self._operand(other.states(rows)), other.head)
             if beside is None:
                 apart = self._divergence(rows, states, temperature, reference, mixture)
-        logp, entropies, same = head_scores(
-            self._operand(states), self.head, rows.response[rows.places], reference=beside, **options
-        )
+        with on_device(self.device):
+            logp, entropies, same = head_scores(
+                self._operand(states), self.head, rows.response[rows.places], reference=beside, **options
+            )
         apart = apart if beside is None else same
         return TokenScores(
             logp=spread(logp, rows.mask),
@@ -159,12 +155,16 @@ class GpuEngine(PlainEngine):
 
     def logits(self, rows: Rows, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """See `Engine.logits`. Computed by the reference engine, whose operations are differentiable twice."""
-        return PlainEngine(self.backbone, None if self.is_scalar else self.head).logits(rows, temperature=temperature)
+        return self._plain.logits(rows, temperature=temperature)
+
+    @cached_property
+    def _plain(self) -> PlainEngine:
+        return PlainEngine(self.backbone, None if self.is_scalar else self.head)
 
     def split(self, batch: Rows | Pairs | RowList, tokens: int) -> Iterator[Int[Tensor, " b"]]:
         """See `Engine.split`. Counts distinct prompts once and no padding."""
         rows = batch.both() if isinstance(batch, Pairs) else batch
-        if len(rows) and self._reaches(int(rows.lengths().max())):
+        if len(rows) and self._network_for(rows) is not None:
             return by_shared_tokens(shares(batch), tokens)
         return super().split(batch, tokens)
 
@@ -195,100 +195,11 @@ class GpuEngine(PlainEngine):
             return super().generate(prompts, n, sampling, on_token=on_token, **more)
         assert self._form is not None
         model = Model(self._form, network, self.head, self._rotary, self.steps)
-        return self._sampled(model, prompts, n, sampling, on_token=on_token, **more)
-
-    @torch.no_grad()
-    def _sampled(
-        self,
-        model: Model,
-        prompts: PromptTokens,
-        n: int,
-        sampling: config.Sampling,
-        *,
-        end_ids: Sequence[int],
-        seed: int,
-        rows_at_once: int | None,
-        on_token: OnToken | None,
-    ) -> Rollout:
-        if self._copy is None or not self._copy.serves(model):
-            size = sum(x.numel() * x.element_size() for x in tensors(model.network))
-            room = JOINT * available_memory(self.device) > size
-            self._slots, self._copy = None, DecodingCopy(model, joint=room)
-        self._copy.refresh()
-        buffer = RolloutBuffer(self.backbone, prompts, n, sampling, end_ids, seed, self.kernels)
-        unique = list(dict.fromkeys(prompts.tokens))
-        number = {prompt: index for index, prompt in enumerate(unique)}
-        rows = [Row(index, number[prompts.tokens[index // n]]) for index in range(n * len(prompts.tokens))]
-        rows.sort(key=lambda row: (row.prompt, row.number))
-        count = len(rows)
-        least, most = (count, None) if on_token else (1, rows_at_once)
-        slots = self._slots_for(unique, count, sampling, end_ids, most, least)
-        stop = StopCondition(self.backbone.tokenizer, end_ids, sampling.stop, torch.device("cpu"))
-        slots.uniforms[:count] = buffer.uniforms
-        slots.response.fill_(buffer.pad)
-        for tensor in (slots.logp, slots.length, slots.terminated, slots.active):
-            tensor.zero_()
-        queue = SlotQueue(slots, unique, slots.read(unique))
-        with phase("generate", count) as generating:
-            queue.fill(rows)
-            ended = step = 0
-            while ended < count:
-                for _ in range(1 if on_token else STEPS):
-                    slots.run()
-                if on_token is not None:
-                    on_token(slots.response[:count, step])
-                    step += 1
-                if stop.stop:
-                    queue.cut(stop, buffer.pad)
-                ended += queue.release(slots.active.tolist())
-                queue.fill(rows)
-                generating.advance(ended)
-        buffer.response, buffer.logp = slots.response[:count].clone(), slots.logp[:count].clone()
-        buffer.length, buffer.terminated = slots.length[:count].clone(), slots.terminated[:count].clone()
-        return buffer.rollout(prompts, n)
-
-    def _slots_for(
-        self,
-        prompts: Sequence[Sequence[int]],
-        rows: int,
-        sampling: config.Sampling,
-        end_ids: Sequence[int],
-        rows_at_once: int | None,
-        least: int,
-    ) -> Slots:
-        """At least `least` slots that hold the prompts: those of the last rollout if they fit; fewer if memory ends."""
-        assert self._copy is not None
-        lengths = [len(prompt) for prompt in prompts]
-        most = rows_at_once or SLOTS[-1]
-        allowed = [count for count in SLOTS if count <= most] or [most]
-        chosen = next((count for count in allowed if count >= rows), allowed[-1])
-        for count in [count for count in reversed(allowed) if least <= count <= chosen]:
-            sizes = SlotSizes(
-                count,
-                sampling.max_new_tokens,
-                _rounded(sum(lengths), 1024),
-                _rounded(max(lengths), 128),
-                _rounded(rows, 16),
-            )
-            last = self._slots
-            if last and last.sizes.hold(sizes) and last.sampling == sampling and last.ends == tuple(end_ids):
-                return last
-            self._slots = None
-            try:
-                self._slots = Slots(self._copy.model, sizes, sampling, end_ids)
-                return self._slots
-            except torch.OutOfMemoryError:
-                torch.cuda.empty_cache()
-                _log.warning("Sampling in %d slots at once exceeds the memory of the GPU; trying fewer.", count)
-        raise TutelageError(
-            f"Sampling needs keys and values of {counted(sum(lengths), 'prompt token')} and of "
-            f"{counted(allowed[0], 'completion')} of {counted(sampling.max_new_tokens, 'token')}, which exceed the "
-            "memory of the GPU. Use fewer prompts at once or a smaller --sampling.max-new-tokens."
-        )
+        return self.sampler.sample(model, prompts, n, sampling, on_token=on_token, **more)
 
     # The model --------------------------------------------------------------------------------------------------------
 
-    def _network_for(self, rows: Rows) -> Network | None:
+    def _network_for(self, rows: Rows | RowList) -> Network | None:
         return self._network(int(rows.lengths().max()) if len(rows) else 0)
 
     def _network(self, longest: int) -> Network | None:
@@ -330,8 +241,13 @@ class GpuEngine(PlainEngine):
         except UnsupportedModel as error:
             self._refuse(str(error))
             return 0
+        except torch.OutOfMemoryError:
+            raise
+        except FAILURES as error:
+            self._refuse(f"its modules have another form ({type(error).__name__}: {error})".splitlines()[0])
+            return 0
         if self.dtype == torch.bfloat16:
-            round_frozen_matrices(self.backbone)
+            round_matrices(self._frozen)
         return attention_window(self.model)
 
 
@@ -353,16 +269,11 @@ def _of_any_length(step: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def round_frozen_matrices(backbone: Backbone) -> None:
-    """Store frozen matrices in the dtype of the arithmetic, which rounds them anyway. Trained weights, norms and biases
-    remain float32."""
-    for weight in backbone.model.parameters():
-        if not weight.requires_grad and weight.dim() == 2 and weight.dtype == torch.float32:
-            weight.data = weight.data.to(backbone.dtype)
+def round_matrices(frozen: Sequence[Tensor]) -> None:
+    """Store frozen matrices in bf16, to which the arithmetic rounds them anyway. Norms and biases remain float32.
 
-
-def _rounded(number: int, unit: int) -> int:
-    """The smallest power of two times `unit` that is at least `number`."""
-    while unit < number:
-        unit *= 2
-    return unit
+    `frozen` are those of the construction of the model: a reference freezes adapters for its pass.
+    """
+    for weight in frozen:
+        if weight.dim() == 2 and weight.dtype == torch.float32:
+            weight.data = weight.data.to(torch.bfloat16)

@@ -20,7 +20,7 @@ from torch.nn.functional import linear
 from tutelage.base import config
 from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices
 from tutelage.engines.gpu.span_attention import Spans
-from tutelage.engines.gpu.transformer import Form, Layer, Linear, Network, Steps, embedded, forward, tensors
+from tutelage.engines.gpu.transformer import Form, Layer, Linear, Network, Steps, embedded, forward, linears, tensors
 from tutelage.engines.logprobs import PLAIN_KERNELS, Head
 from tutelage.engines.sampling import StopCondition
 from tutelage.engines.token_sampling import draw
@@ -44,6 +44,11 @@ class Model:
     head: Head
     rotary: Rotary
     steps: Steps
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of the keys and values of a token."""
+        return 2 * len(self.network.layers) * self.form.kv_heads * self.form.width * self.form.dtype.itemsize
 
     def logits(self, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
         """float32 logits, whose products have operands in the dtype of the form and sums that are not rounded."""
@@ -144,8 +149,10 @@ class DecodingCopy:
         return self._copies[place]
 
     @staticmethod
-    def _addresses(model: Model) -> list[int]:
-        return [x.data_ptr() for x in tensors(model.network)]
+    def _addresses(model: Model) -> list[float]:
+        head = [x.data_ptr() for x in (model.head.weight, model.head.bias) if x is not None]
+        scales = [linear.scale for layer in model.network.layers for linear in linears(layer)]
+        return [x.data_ptr() for x in tensors(model.network)] + head + scales
 
     def serves(self, model: Model) -> bool:
         """Whether `model` has the tensors of this copy, perhaps with other values."""

@@ -90,6 +90,8 @@ class Form:
     scaling: float
     """Factor of attention scores."""
     embedding_scale: float = 1.0
+    padding: int | None = None
+    """A token whose embedding is not trained."""
     residual_scale: float = 1.0
 
     def norm(self, x: Float[Tensor, "*N d"], weight: Float[Tensor, " d"]) -> Float[Tensor, "*N d"]:
@@ -177,7 +179,7 @@ def forward(
 
 def embedded(form: Form, network: Network, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N d"]:
     """The residual stream before the first layer."""
-    return embedding(tokens, network.embedding).float() * form.embedding_scale
+    return embedding(tokens, network.embedding, form.padding).float() * form.embedding_scale
 
 
 # Reading a model ------------------------------------------------------------------------------------------------------
@@ -213,6 +215,7 @@ def form_of(model: nn.Module, dtype: torch.dtype, *, offset: float = 0.0) -> For
         offset=offset,
         activation=activation,
         scaling=float(attention.scaling),
+        padding=stack.embed_tokens.padding_idx,
         embedding_scale=float(embed_scale or getattr(settings, "embedding_multiplier", None) or 1.0),
         residual_scale=float(getattr(settings, "residual_multiplier", None) or 1.0),
     )
@@ -230,6 +233,9 @@ def _stack(model: nn.Module) -> Any:
     own = {name for name, _ in stack.named_children()}
     if own != TRUNK_PARTS:
         raise UnsupportedModel(f"its trunk consists of {', '.join(sorted(own))}")
+    kind = getattr(stack.rotary_emb, "rope_type", "default")
+    if kind in ("dynamic", "longrope"):
+        raise UnsupportedModel(f"its rotary frequencies depend on the length of a row (rope type {kind})")
     return stack
 
 

@@ -22,7 +22,7 @@ from tutelage.engines.gpu.transformer import (
     layer_output,
     network_of,
 )
-from tutelage.engines.network import Backbone, inner, trunk
+from tutelage.engines.network import Backbone, context_of, inner, trunk
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03}
 """Tolerance of a layer, relative to the norm of its states."""
@@ -41,31 +41,39 @@ def agreeing_form(backbone: Backbone, rotary: Rotary) -> Form:
     tokens = (torch.arange(1, TOKENS + 1, device=device) * 7) % int(inner(model).config.get_text_config().vocab_size)
     kind = next(model.parameters()).dtype
     dtype = torch.float32 if kind == torch.float32 else backbone.dtype
-    form_of(model, dtype)  # before a forward pass
     network = network_of(model)
-    positions = torch.arange(TOKENS, device=device)
-    with torch.autocast(device.type, dtype=backbone.dtype, enabled=dtype != torch.float32):
-        output = trunk(model)(
-            input_ids=tokens[None], position_ids=positions[None], use_cache=False, output_hidden_states=True
-        )
-    states = [x[0].float() for x in output.hidden_states]
+    forms = [form_of(model, dtype, offset=offset) for offset in (0.0, 1.0)]
+    passes = []
+    for start in {0, max(0, (context_of(model) or 0) - TOKENS)}:  # factors of queries may depend on positions
+        positions = start + torch.arange(TOKENS, device=device)
+        with torch.autocast(device.type, dtype=backbone.dtype, enabled=dtype != torch.float32):
+            output = trunk(model)(
+                input_ids=tokens[None], position_ids=positions[None], use_cache=False, output_hidden_states=True
+            )
+        passes.append((positions, [x[0].float() for x in output.hidden_states]))
     errors = []
-    for offset in (0.0, 1.0):
-        form = form_of(model, dtype, offset=offset)
-        errors.append(max(_errors(form, network, tokens, states, rotary)))
+    for offset, form in zip((0.0, 1.0), forms, strict=True):
+        errors.append(max(max(_errors(form, network, tokens, *each, rotary)) for each in passes))
         if errors[-1] <= TOLERANCE[dtype]:
             return form_of(model, backbone.dtype, offset=offset)
     raise UnsupportedModel(f"a layer differs by {min(errors):.2g} of its states")
 
 
 def _errors(
-    form: Form, network: Network, tokens: Int[Tensor, " N"], states: list[Float[Tensor, "N d"]], rotary: Rotary
+    form: Form,
+    network: Network,
+    tokens: Int[Tensor, " N"],
+    positions: Int[Tensor, " N"],
+    states: list[Float[Tensor, "N d"]],
+    rotary: Rotary,
 ) -> Iterator[float]:
     """The error of the embedding and of each layer, the last one with the norm after it."""
     zeros = torch.zeros_like(tokens)
     spans = Spans.padded(zeros, zeros)
     extra = len(spans.sequence) - len(tokens)
-    cos, sin = rotary(pad(torch.arange(len(tokens), device=tokens.device), (0, extra)))
+    cos, sin = rotary(pad(positions, (0, extra)))
+    if cos.shape[-1] != form.width:
+        raise UnsupportedModel("it rotates a part of each head")
     attend = spans.attention(form.scaling, form.width)
     yield _error(embedded(form, network, tokens), states[0])
     for number, layer in enumerate(network.layers):

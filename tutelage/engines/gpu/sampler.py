@@ -1,0 +1,171 @@
+"""Sampling of rollouts in slots: the copy of the weights, the slots and their memory."""
+
+import logging
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from tutelage.base import config
+from tutelage.base.errors import TutelageError
+from tutelage.base.nouns import counted
+from tutelage.base.progress.phases import phase
+from tutelage.core.batch import Rollout
+from tutelage.engines.device_memory import available_memory
+from tutelage.engines.gpu.slots import STEPS, DecodingCopy, Model, Row, SlotQueue, Slots, SlotSizes
+from tutelage.engines.gpu.transformer import tensors
+from tutelage.engines.interface import OnToken, PromptTokens
+from tutelage.engines.network import Backbone
+from tutelage.engines.sampling import RolloutBuffer, StopCondition
+
+SLOTS = (16, 64, 256)
+"""Numbers of slots."""
+JOINT = 0.25
+"""Share of the available memory that a copy of the weights with joint matrices may take."""
+SHARE = 0.3
+"""Share of the available memory for keys and values; more only with the fewest slots."""
+_log = logging.getLogger(__name__)
+_samplers: "weakref.WeakSet[SlotSampler]" = weakref.WeakSet()
+
+
+def release_slots() -> None:
+    """Free slots and copies of weights of all engines; the next rollout allocates them again."""
+    for sampler in list(_samplers):
+        sampler.release()
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Context in which a GPU is the current device of the thread, for graphs and kernels."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+class SlotSampler:
+    """Rollouts of one model. Its slots and their graph serve later rollouts of the same sizes."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone, self.device = backbone, backbone.device
+        self.copy: DecodingCopy | None = None
+        self.slots: Slots | None = None
+        self._most = SLOTS[-1]  # slots that memory allowed so far
+        _samplers.add(self)
+
+    def release(self) -> None:
+        """Free the slots and the copy of the weights."""
+        self.copy = self.slots = None
+
+    @torch.no_grad()
+    def sample(
+        self,
+        model: Model,
+        prompts: PromptTokens,
+        n: int,
+        sampling: config.Sampling,
+        *,
+        end_ids: Sequence[int],
+        seed: int,
+        rows_at_once: int | None,
+        on_token: OnToken | None,
+    ) -> Rollout:
+        """See `Engine.generate`. With `on_token`, all rows have slots, so that a step is one token of each."""
+        unique = list(dict.fromkeys(prompts.tokens))
+        number = {prompt: index for index, prompt in enumerate(unique)}
+        count = n * len(prompts.tokens)
+        rows = [Row(index, number[prompts.tokens[index // n]]) for index in range(count)]
+        rows.sort(key=lambda row: (row.prompt, row.number))
+        least, most = (count, None) if on_token else (1, rows_at_once)
+        with on_device(self.device):
+            self._copy_weights(model)
+            slots, starts = self._prepared(unique, count, sampling, end_ids, most, least)
+            buffer = RolloutBuffer(self.backbone, prompts, n, sampling, end_ids, seed)
+            slots.uniforms[:count] = buffer.uniforms
+            slots.response.fill_(buffer.pad)
+            for tensor in (slots.logp, slots.length, slots.terminated, slots.active):
+                tensor.zero_()
+            stop = StopCondition(self.backbone.tokenizer, end_ids, sampling.stop, torch.device("cpu"))
+            self._run(SlotQueue(slots, unique, starts), rows, stop, buffer.pad, on_token)
+            buffer.response, buffer.logp = slots.response[:count].clone(), slots.logp[:count].clone()
+            buffer.length, buffer.terminated = slots.length[:count].clone(), slots.terminated[:count].clone()
+            return buffer.rollout(prompts, n)
+
+    @staticmethod
+    def _run(queue: SlotQueue, rows: list[Row], stop: StopCondition, pad: int, on_token: OnToken | None) -> None:
+        """Sample all rows."""
+        slots, count = queue.slots, len(rows)
+        with phase("generate", count) as generating:
+            queue.fill(rows)
+            ended = step = 0
+            while ended < count:
+                for _ in range(1 if on_token else STEPS):
+                    slots.run()
+                if on_token is not None:
+                    on_token(slots.response[:count, step])
+                    step += 1
+                if stop.stop:
+                    queue.cut(stop, pad)
+                ended += queue.release(slots.active.tolist())
+                queue.fill(rows)
+                generating.advance(ended)
+
+    def _copy_weights(self, model: Model) -> None:
+        """The current weights in the copy for decoding."""
+        if self.copy is None or not self.copy.serves(model):
+            self.release()
+            size = sum(x.numel() * x.element_size() for x in tensors(model.network))
+            self.copy = DecodingCopy(model, joint=JOINT * available_memory(self.device) > size)
+        self.copy.refresh()
+
+    def _prepared(
+        self,
+        prompts: Sequence[Sequence[int]],
+        rows: int,
+        sampling: config.Sampling,
+        end_ids: Sequence[int],
+        rows_at_once: int | None,
+        least: int,
+    ) -> tuple[Slots, list[int]]:
+        """Slots that have read the prompts, and where each begins: at least `least`, those of the last rollout if they
+        fit; fewer if memory ends."""
+        copy = self.copy
+        assert copy is not None
+        for sizes in self._sizes(prompts, rows, sampling.max_new_tokens, rows_at_once, least):
+            try:
+                last = self.slots
+                if not (last and last.sizes.hold(sizes) and (last.sampling, last.ends) == (sampling, tuple(end_ids))):
+                    last = self.slots = None
+                    self.slots = Slots(copy.model, sizes, sampling, end_ids)
+                assert self.slots is not None
+                return self.slots, self.slots.read(prompts)
+            except torch.OutOfMemoryError:
+                last = self.slots = None
+                self._most = min(self._most, sizes.slots - 1)
+                _log.warning("Sampling in %d slots at once exceeds the memory of the GPU; trying fewer.", sizes.slots)
+            torch.cuda.empty_cache()  # after the except block, whose traceback holds tensors
+        raise TutelageError(
+            f"Sampling needs keys and values of {counted(sum(map(len, prompts)), 'prompt token')} and of completions "
+            f"of {counted(sampling.max_new_tokens, 'token')}, which exceed the memory of the GPU. Use fewer prompts at "
+            "once or a smaller --sampling.max-new-tokens."
+        )
+
+    def _sizes(
+        self, prompts: Sequence[Sequence[int]], rows: int, limit: int, rows_at_once: int | None, least: int
+    ) -> Iterator[SlotSizes]:
+        """Sizes to be tried, the most slots first."""
+        assert self.copy is not None
+        lengths = [len(prompt) for prompt in prompts]
+        tokens, longest, table = _rounded(sum(lengths), 1024), _rounded(max(lengths), 128), _rounded(rows, 16)
+        most = min(rows_at_once or SLOTS[-1], max(self._most, SLOTS[0]))
+        allowed = [count for count in SLOTS if count <= most] or [most]
+        chosen = next((count for count in allowed if count >= rows), allowed[-1])
+        room, each = SHARE * available_memory(self.device), self.copy.model.bytes_per_token
+        for count in reversed(allowed):
+            fits = each * (tokens + count * limit) <= room or self.slots is not None
+            if least <= count <= chosen and (fits or count == allowed[0]):
+                yield SlotSizes(count, limit, tokens, longest, table)
+
+
+def _rounded(number: int, unit: int) -> int:
+    """The smallest power of two times `unit` that is at least `number`."""
+    while unit < number:
+        unit *= 2
+    return unit
