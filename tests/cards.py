@@ -19,6 +19,7 @@ def pretend(monkeypatch, tmp_path, *, capability=(9, 0), count=1, total=80, free
         "get_device_name": lambda device=None: "NVIDIA Test",
         "get_device_properties": lambda device: SimpleNamespace(name="NVIDIA Test", total_memory=total * GIB),
         "mem_get_info": lambda device=None: (free * GIB, total * GIB),
+        "set_device": lambda device: None,
         "memory_reserved": lambda device=None: 0,
         "memory_allocated": lambda device=None: 0,
         "is_bf16_supported": lambda including_emulation=True: capability >= (8, 0),

@@ -19,14 +19,15 @@ from tutelage.core.batch import TokenScores
 from tutelage.core.reduce import at_last_token
 from tutelage.core.returns import gae
 
-ANY_SHAPE = "tutelage.engines.ranks"
+UNCHECKED = ("tutelage.engines.ranks", "tutelage.engines.gpu.head_kernels", "tutelage.engines.gpu.slot_kernels")
+"""Files whose tensors have any shape, and kernels in Triton, which only CUDA builds of torch bring."""
 
 
 def modules() -> list[ModuleType]:
-    """Every file of the checked packages, but for those whose tensors have any shape."""
+    """Every file of the checked packages but `UNCHECKED`."""
     packages = [importlib.import_module(name) for name in typechecks.CHECKED]
     inside = [m.name for package in packages for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    return [*packages, *(importlib.import_module(name) for name in inside if not name.startswith(ANY_SHAPE))]
+    return [*packages, *(importlib.import_module(name) for name in inside if not name.startswith(UNCHECKED))]
 
 
 def annotations(module: ModuleType) -> Iterator[tuple[str, Any]]:

@@ -144,7 +144,7 @@ def test_no_gpu(base, data, tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is one")
     gpu = config.Model(base, device="cuda")
-    refused(sft, sft_settings(base, data, tmp_path / "run", model=gpu), "finds no GPU")
+    refused(sft, sft_settings(base, data, tmp_path / "run", model=gpu), r"'cuda' .*--model\.device cpu")
     odd = config.Model(base, device="quantum")
     refused(sft, sft_settings(base, data, tmp_path / "run2", model=odd), "no device called 'quantum'")
 

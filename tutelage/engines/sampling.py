@@ -142,8 +142,8 @@ class RolloutBuffer:
         self.terminated = torch.zeros(len(seeds), dtype=torch.bool, device=backbone.device)
 
     @torch.no_grad()
-    def write(self, decoder: Decoder, rows: Tensor, on_token: OnToken | None) -> None:
-        """Decode until each of `rows` (Int[b]) has ended or reached the limit."""
+    def write(self, decoder: Decoder, rows: Int[Tensor, " b"], on_token: OnToken | None) -> None:
+        """Decode until each of `rows` has ended or reached the limit."""
         limit = self.sampling.max_new_tokens
         logits = decoder.start()
         for t in range(limit):

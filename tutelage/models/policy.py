@@ -195,7 +195,7 @@ class Policy(EngineModel):
             check_saved(self.model, folder)
         save_model(self._whole(), self.tokenizer, folder)
 
-    def weights(self) -> Mapping[str, Tensor]:
+    def weights(self) -> Mapping[str, Float[Tensor, "..."]]:
         """Weights of the full model under the names of its files, tied ones once, with adapters merged into a copy."""
         model = self._whole()
         held = {name: parameter.detach() for name, parameter in model.named_parameters()}

@@ -22,13 +22,13 @@ from tutelage.base.errors import TutelageError
 from tutelage.core.batch import Pairs, Rollout, Rows, TokenScores
 from tutelage.core.rows import RowList, by_shared_tokens, distinct, shares, spread
 from tutelage.engines.gpu.chunked_head import head_scores
+from tutelage.engines.gpu.decoding_copy import TensorModel
 from tutelage.engines.gpu.sampler import SLOTS, SlotSampler, on_device
-from tutelage.engines.gpu.slots import Model
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import (
     EAGER,
-    Form,
     Network,
+    NetworkForm,
     Steps,
     UnsupportedModel,
     attention_inputs,
@@ -64,7 +64,7 @@ class GpuEngine(PlainEngine):
     def __init__(self, backbone: Backbone, head: Head | None = None, *, insist: bool = False) -> None:
         super().__init__(backbone, head)
         self._insist = insist
-        self._form: Form | None = None
+        self._form: NetworkForm | None = None
         self._reach = -1.0  # longest row that the engine computes; −1 before the trial
         self._frozen = [weight for weight in self.model.parameters() if not weight.requires_grad]
         self.sampler = SlotSampler(backbone)
@@ -194,7 +194,7 @@ class GpuEngine(PlainEngine):
         if network is None or not known or crowded:
             return super().generate(prompts, n, sampling, on_token=on_token, **more)
         assert self._form is not None
-        model = Model(self._form, network, self.head, self._rotary, self.steps)
+        model = TensorModel(self._form, network, self.head, self._rotary, self.steps)
         return self.sampler.sample(model, prompts, n, sampling, on_token=on_token, **more)
 
     # The model --------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def compiled_steps() -> Steps:
 def _of_any_length(step: Callable[..., Any]) -> Callable[..., Any]:
     """A step whose graph takes any number of tokens: the first dimension of all tensors after the layer."""
 
-    def run(form: Form, layer: Any, *tensors: Tensor) -> Any:
+    def run(form: NetworkForm, layer: Any, *tensors: Tensor) -> Any:
         for x in tensors:
             torch._dynamo.maybe_mark_dynamic(x, 0)
         return step(form, layer, *tensors)
@@ -269,7 +269,7 @@ def _of_any_length(step: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def round_matrices(frozen: Sequence[Tensor]) -> None:
+def round_matrices(frozen: Sequence[Float[Tensor, "..."]]) -> None:
     """Store frozen matrices in bf16, to which the arithmetic rounds them anyway. Norms and biases remain float32.
 
     `frozen` are those of the construction of the model: a reference freezes adapters for its pass.

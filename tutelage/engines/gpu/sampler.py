@@ -13,7 +13,8 @@ from tutelage.base.nouns import counted
 from tutelage.base.progress.phases import phase
 from tutelage.core.batch import Rollout
 from tutelage.engines.device_memory import available_memory
-from tutelage.engines.gpu.slots import STEPS, DecodingCopy, Model, Row, SlotQueue, Slots, SlotSizes
+from tutelage.engines.gpu.decoding_copy import DecodingCopy, TensorModel
+from tutelage.engines.gpu.slots import STEPS, SlotQueue, SlotRow, Slots, SlotSizes
 from tutelage.engines.gpu.transformer import tensors
 from tutelage.engines.interface import OnToken, PromptTokens
 from tutelage.engines.network import Backbone
@@ -57,7 +58,7 @@ class SlotSampler:
     @torch.no_grad()
     def sample(
         self,
-        model: Model,
+        model: TensorModel,
         prompts: PromptTokens,
         n: int,
         sampling: config.Sampling,
@@ -71,7 +72,7 @@ class SlotSampler:
         unique = list(dict.fromkeys(prompts.tokens))
         number = {prompt: index for index, prompt in enumerate(unique)}
         count = n * len(prompts.tokens)
-        rows = [Row(index, number[prompts.tokens[index // n]]) for index in range(count)]
+        rows = [SlotRow(index, number[prompts.tokens[index // n]]) for index in range(count)]
         rows.sort(key=lambda row: (row.prompt, row.number))
         least, most = (count, None) if on_token else (1, rows_at_once)
         with on_device(self.device):
@@ -89,7 +90,7 @@ class SlotSampler:
             return buffer.rollout(prompts, n)
 
     @staticmethod
-    def _run(queue: SlotQueue, rows: list[Row], stop: StopCondition, pad: int, on_token: OnToken | None) -> None:
+    def _run(queue: SlotQueue, rows: list[SlotRow], stop: StopCondition, pad: int, on_token: OnToken | None) -> None:
         """Sample all rows."""
         slots, count = queue.slots, len(rows)
         with phase("generate", count) as generating:
@@ -107,7 +108,7 @@ class SlotSampler:
                 queue.fill(rows)
                 generating.advance(ended)
 
-    def _copy_weights(self, model: Model) -> None:
+    def _copy_weights(self, model: TensorModel) -> None:
         """The current weights in the copy for decoding."""
         if self.copy is None or not self.copy.serves(model):
             self.release()

@@ -109,16 +109,16 @@ class DecodeAttention:
 
     def launch(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        prompt_k: Tensor,
-        prompt_v: Tensor,
-        own_k: Tensor,
-        own_v: Tensor,
+        query: Float[Tensor, "S H w"],
+        key: Float[Tensor, "S K w"],
+        value: Float[Tensor, "S K w"],
+        prompt_k: Float[Tensor, "M K w"],
+        prompt_v: Float[Tensor, "M K w"],
+        own_k: Float[Tensor, "S R K w"],
+        own_v: Float[Tensor, "S R K w"],
         indices: SlotIndices,
         scale: float,
-    ) -> Tensor:
+    ) -> Float[Tensor, "S H w"]:
         """`__call__` by two Triton kernels: the partial results of all chunks, then the merged ones."""
         kernels, (slots, heads, width) = triton_kernels("slot_kernels"), query.shape
         rep, (groups, members) = heads // self.kv_heads, indices.members.shape

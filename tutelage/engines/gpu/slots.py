@@ -13,15 +13,16 @@ from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import pad
 
 from tutelage.base import config
+from tutelage.engines.gpu.decoding_copy import TensorModel
 from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices
 from tutelage.engines.gpu.span_attention import Spans
-from tutelage.engines.gpu.transformer import Form, Layer, Linear, Network, Steps, embedded, forward, linears, tensors
-from tutelage.engines.logprobs import PLAIN_KERNELS, Head
+from tutelage.engines.gpu.transformer import embedded, forward
+from tutelage.engines.logprobs import PLAIN_KERNELS
 from tutelage.engines.sampling import StopCondition
 from tutelage.engines.token_sampling import draw
 
@@ -31,35 +32,6 @@ READ_AT_ONCE = 32_768
 """Prompt tokens of a forward pass."""
 MEMBERS = 16
 """Slots of a group, for which the keys of a prompt are read once."""
-Rotary = Callable[[Int[Tensor, " N"]], tuple[Float[Tensor, "N w"], Float[Tensor, "N w"]]]
-"""Cosines and sines of positions."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """A transformer and its head as tensors."""
-
-    form: Form
-    network: Network
-    head: Head
-    rotary: Rotary
-    steps: Steps
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of the keys and values of a token."""
-        return 2 * len(self.network.layers) * self.form.kv_heads * self.form.width * self.form.dtype.itemsize
-
-    def logits(self, states: Float[Tensor, "n d"]) -> Float[Tensor, "n V"]:
-        """float32 logits, whose products have operands in the dtype of the form and sums that are not rounded."""
-        states, weight, bias = states.to(self.form.dtype), self.head.weight, self.head.bias
-        assert weight is not None
-        if states.is_cuda and states.dtype != torch.float32:
-            raw = torch.mm(states, weight.t(), out_dtype=torch.float32)
-        else:
-            raw = linear(states.float(), weight.float())
-        raw = (raw if bias is None else raw + bias) * self.head.scale
-        return raw if self.head.softcap is None else torch.tanh(raw / self.head.softcap) * self.head.softcap
 
 
 def softmax_parts(
@@ -79,90 +51,6 @@ KERNELS = replace(PLAIN_KERNELS, softmax_parts=softmax_parts)
 def compiled_draw() -> Any:
     """`draw`, compiled once per process."""
     return torch.compile(draw)
-
-
-class DecodingCopy:
-    """The tensors of a model in the dtype of its products, at addresses that do not change.
-
-    Matrices with a common input are one matrix with all their rows, if `joint` or if they have another dtype and are
-    copied anyway. `refresh` copies the current values.
-    """
-
-    def __init__(self, model: Model, *, joint: bool) -> None:
-        self.source, self.joint = model, joint
-        self._pairs: list[tuple[Tensor, Tensor]] = []
-        self._copies: dict[int, Tensor] = {}
-        network = model.network
-        layers = tuple(map(self._layer, network.layers))
-        weight = None if model.head.weight is None else self._copy(model.head.weight)
-        head = Head(weight, model.head.bias, model.head.scale, model.head.softcap)
-        copied = Network(self._copy(network.embedding), layers, network.norm.detach())
-        self.model = Model(model.form, copied, head, model.rotary, model.steps)
-        self.addresses = self._addresses(model)
-
-    def _layer(self, layer: Layer) -> Layer:
-        return layer._replace(
-            heads=self._joined(layer.heads),
-            gates=self._joined(layer.gates),
-            output=layer.output.map(self._copy),
-            down=layer.down.map(self._copy),
-        )
-
-    def _joined(self, parts: tuple[Linear, ...]) -> tuple[Linear, ...]:
-        """One matrix with the rows of all parts; adapters are stacked, with B as blocks on a diagonal."""
-        dtype, scales = self.source.form.dtype, {part.scale for part in parts if part.lora_a is not None}
-        copied = self.joint or all(part.weight.dtype != dtype for part in parts)
-        adapters = [part for part in parts if part.lora_a is not None]
-        biases = [part for part in parts if part.bias is not None]
-        if not copied or len(scales) > 1 or len(biases) not in (0, len(parts)) or len(adapters) not in (0, len(parts)):
-            return tuple(part.map(self._copy) for part in parts)
-        weight = self._stacked([part.weight for part in parts])
-        bias = self._stacked([part.bias for part in parts if part.bias is not None]) if biases else None
-        if not adapters:
-            return (Linear(weight, bias),)
-        downs = [part.lora_a for part in parts if part.lora_a is not None]
-        ups = [part.lora_b for part in parts if part.lora_b is not None]
-        blocks = weight.new_zeros(len(weight), sum(map(len, downs)))
-        row = column = 0
-        for up in ups:
-            self._pairs.append((blocks[row : row + len(up), column : column + up.shape[1]], up))
-            row, column = row + len(up), column + up.shape[1]
-        return (Linear(weight, bias, self._stacked(downs), blocks, parts[0].scale),)
-
-    def _stacked(self, parts: Sequence[Tensor]) -> Tensor:
-        whole = parts[0].new_empty(sum(map(len, parts)), *parts[0].shape[1:], dtype=self.source.form.dtype)
-        row = 0
-        for part in parts:
-            self._pairs.append((whole[row : row + len(part)], part))
-            row += len(part)
-        return whole
-
-    def _copy(self, x: Tensor) -> Tensor:
-        """A copy in the dtype of products; `x` itself if it has that dtype."""
-        dtype = self.source.form.dtype
-        if x.dtype == dtype:
-            return x.detach()
-        place = x.data_ptr()
-        if place not in self._copies:
-            self._copies[place] = torch.empty_like(x, dtype=dtype, requires_grad=False)
-            self._pairs.append((self._copies[place], x))
-        return self._copies[place]
-
-    @staticmethod
-    def _addresses(model: Model) -> list[float]:
-        head = [x.data_ptr() for x in (model.head.weight, model.head.bias) if x is not None]
-        scales = [linear.scale for layer in model.network.layers for linear in linears(layer)]
-        return [x.data_ptr() for x in tensors(model.network)] + head + scales
-
-    def serves(self, model: Model) -> bool:
-        """Whether `model` has the tensors of this copy, perhaps with other values."""
-        return model.form == self.source.form and self._addresses(model) == self.addresses
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Copy the current values of the weights."""
-        if self._pairs:
-            torch._foreach_copy_([own for own, _ in self._pairs], [source for _, source in self._pairs])
 
 
 @dataclass(frozen=True)
@@ -188,7 +76,7 @@ class SlotSizes:
 class Slots:
     """The tensors of a step, and the step. One more row than the rollout's receives what unused slots write."""
 
-    def __init__(self, model: Model, sizes: SlotSizes, sampling: config.Sampling, end_ids: Sequence[int]) -> None:
+    def __init__(self, model: TensorModel, sizes: SlotSizes, sampling: config.Sampling, end_ids: Sequence[int]) -> None:
         self.model, self.sizes, self.sampling = model, sizes, sampling
         form, device = model.form, model.network.embedding.device
         self.device = device
@@ -290,7 +178,7 @@ class Slots:
         tokens = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
         spans = Spans.padded(*(number.to(self.device),) * 2)
         extra = len(spans.sequence) - len(tokens)
-        tokens, position = (torch.nn.functional.pad(x, (0, extra)) for x in (tokens, position))
+        tokens, position = (pad(x, (0, extra)) for x in (tokens, position))
         attend, span = (
             spans.attention(self.model.form.scaling, self.model.form.width),
             slice(start, start + int(lengths.sum())),
@@ -306,7 +194,7 @@ class Slots:
 
 
 @dataclass(frozen=True)
-class Row:
+class SlotRow:
     """A row of a rollout to be sampled: its number, and the number of its prompt among the prompts that were read."""
 
     number: int
@@ -318,10 +206,10 @@ class SlotQueue:
 
     def __init__(self, slots: Slots, prompts: Sequence[Sequence[int]], starts: Sequence[int]) -> None:
         self.slots, self.prompts, self.starts = slots, prompts, starts
-        self.held: list[Row | None] = [None] * slots.sizes.slots
+        self.held: list[SlotRow | None] = [None] * slots.sizes.slots
         self.looked = [0] * slots.sizes.slots  # tokens of each held row that were searched for stop strings
 
-    def fill(self, rows: list[Row]) -> None:
+    def fill(self, rows: list[SlotRow]) -> None:
         """Give rows from the front of `rows` to unused slots."""
         changed = []
         for slot, held in enumerate(self.held):

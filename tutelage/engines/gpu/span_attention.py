@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from tutelage.engines.gpu.transformer import Attention
+
 BLOCK = 128
 """Tokens of a block of the mask. Packed sequences are padded to a multiple of it."""
 NARROWEST = 16
@@ -44,7 +46,7 @@ class Spans:
         sequence, prefix = (pad(x, (0, extra)).where(within, last) for x in (sequence, prefix))
         return cls(sequence, prefix, is_one)
 
-    def attention(self, scaling: float, width: int) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
+    def attention(self, scaling: float, width: int) -> Attention:
         """The attention of each layer, in heads of w = `width` features.
 
         (index, query [N, H, w], key [N, K, w], value [N, K, w]) ↦ [N, H, w]

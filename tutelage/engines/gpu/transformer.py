@@ -25,9 +25,11 @@ Attention = Callable[
     [int, Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]], Float[Tensor, "N H w"]
 ]
 """(index of the layer, query, key, value) ↦ attended values."""
+Heads = tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]
+"""Rotated queries, rotated keys, and values."""
 
 
-class Linear(NamedTuple):
+class LinearTensors(NamedTuple):
     """The tensors of y = W x + b + s B A x."""
 
     weight: Float[Tensor, "out in"]
@@ -36,10 +38,10 @@ class Linear(NamedTuple):
     lora_b: Float[Tensor, "out r"] | None = None
     scale: float = 0.0
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Linear":
+    def map(self, change: Callable[[Float[Tensor, "..."]], Float[Tensor, "..."]]) -> "LinearTensors":
         """A copy with `change` applied to each tensor."""
         bias, a, b = (None if x is None else change(x) for x in (self.bias, self.lora_a, self.lora_b))
-        return Linear(change(self.weight), bias, a, b, self.scale)
+        return LinearTensors(change(self.weight), bias, a, b, self.scale)
 
     def __call__(self, x: Float[Tensor, "N in"]) -> Float[Tensor, "N out"]:
         """y in the dtype of x."""
@@ -50,31 +52,31 @@ class Linear(NamedTuple):
         return y + self.scale * linear(linear(x, self.lora_a.to(x.dtype)), self.lora_b.to(x.dtype))
 
 
-class Layer(NamedTuple):
+class LayerTensors(NamedTuple):
     """The tensors of one layer."""
 
     attention_norm: Float[Tensor, " d"]
-    heads: tuple[Linear, ...]
+    heads: tuple[LinearTensors, ...]
     """Queries, keys and values: three matrices, or one with their rows."""
     query_norm: Float[Tensor, " w"] | None
     key_norm: Float[Tensor, " w"] | None
-    output: Linear
+    output: LinearTensors
     gate_norm: Float[Tensor, " d"]
-    gates: tuple[Linear, ...]
+    gates: tuple[LinearTensors, ...]
     """Gate and up: two matrices, or one with their rows."""
-    down: Linear
+    down: LinearTensors
 
 
 class Network(NamedTuple):
     """The tensors of a transformer without its head."""
 
     embedding: Float[Tensor, "V d"]
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerTensors, ...]
     norm: Float[Tensor, " d"]
 
 
 @dataclass(frozen=True)
-class Form:
+class NetworkForm:
     """The constants of a transformer, equal for all layers."""
 
     dtype: torch.dtype
@@ -101,9 +103,13 @@ class Form:
 
 
 def attention_inputs(
-    form: Form, layer: Layer, x: Float[Tensor, "N d"], cos: Float[Tensor, "N w"], sin: Float[Tensor, "N w"]
-) -> tuple[Float[Tensor, "N H w"], Float[Tensor, "N K w"], Float[Tensor, "N K w"]]:
-    """The first step: rotated queries, rotated keys, and values."""
+    form: NetworkForm,
+    layer: LayerTensors,
+    x: Float[Tensor, "N d"],
+    cos: Float[Tensor, "N w"],
+    sin: Float[Tensor, "N w"],
+) -> Heads:
+    """The first step."""
     h = form.norm(x, layer.attention_norm).to(form.dtype)
     sizes = (form.heads * form.width, *(form.kv_heads * form.width,) * 2)
     query, key, value = (x.unflatten(-1, (-1, form.width)) for x in _products(layer.heads, h, sizes))
@@ -113,7 +119,7 @@ def attention_inputs(
 
 
 def layer_output(
-    form: Form, layer: Layer, x: Float[Tensor, "N d"], attended: Float[Tensor, "N H w"]
+    form: NetworkForm, layer: LayerTensors, x: Float[Tensor, "N d"], attended: Float[Tensor, "N H w"]
 ) -> Float[Tensor, "N d"]:
     """The second step: the residual stream after the layer."""
     x = x + form.residual_scale * layer.output(attended.flatten(-2)).float()
@@ -124,7 +130,7 @@ def layer_output(
     return x + form.residual_scale * layer.down(gated).float()
 
 
-def _products(layers: Sequence[Linear], x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+def _products(layers: Sequence[LinearTensors], x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
     """The products of several matrices, or of one with all their rows. Tensors of `sizes` features"""
     return [layer(x) for layer in layers] if len(layers) == len(sizes) else layers[0](x).split(sizes, -1)
 
@@ -146,15 +152,15 @@ def _rotated(x: Float[Tensor, "N H w"], cos: Float[Tensor, "N w"], sin: Float[Te
 class Steps:
     """The two steps of a layer, eager or compiled."""
 
-    inputs: Callable[..., tuple[Tensor, Tensor, Tensor]] = attention_inputs
-    output: Callable[..., Tensor] = layer_output
+    inputs: Callable[..., Heads] = attention_inputs
+    output: Callable[..., Float[Tensor, "N d"]] = layer_output
 
 
 EAGER = Steps()
 
 
 def forward(
-    form: Form,
+    form: NetworkForm,
     network: Network,
     tokens: Int[Tensor, " N"],
     cos: Float[Tensor, "N w"],
@@ -166,7 +172,7 @@ def forward(
 ) -> Float[Tensor, "N d"]:
     """Last hidden states of N tokens in float32. `checkpointing`: the backward pass recomputes each layer."""
 
-    def run(number: int, layer: Layer, x: Tensor) -> Tensor:
+    def run(number: int, layer: LayerTensors, x: Tensor) -> Tensor:
         return steps.output(form, layer, x, attention(number, *steps.inputs(form, layer, x, cos, sin)))
 
     x = embedded(form, network, tokens)
@@ -177,7 +183,7 @@ def forward(
     return form.norm(x, network.norm)
 
 
-def embedded(form: Form, network: Network, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N d"]:
+def embedded(form: NetworkForm, network: Network, tokens: Int[Tensor, " N"]) -> Float[Tensor, "N d"]:
     """The residual stream before the first layer."""
     return embedding(tokens, network.embedding, form.padding).float() * form.embedding_scale
 
@@ -196,7 +202,7 @@ class UnsupportedModel(Exception):
     """A model, or a state of it, that is not of the form of this file. The message says in what."""
 
 
-def form_of(model: nn.Module, dtype: torch.dtype, *, offset: float = 0.0) -> Form:
+def form_of(model: nn.Module, dtype: torch.dtype, *, offset: float = 0.0) -> NetworkForm:
     """The constants of a model. Raises UnsupportedModel where its modules do not have the form."""
     stack, settings = _stack(model), inner(model).config.get_text_config()
     first = stack.layers[0]
@@ -206,7 +212,7 @@ def form_of(model: nn.Module, dtype: torch.dtype, *, offset: float = 0.0) -> For
     if activation not in ACTIVATIONS:
         raise UnsupportedModel(f"its activation is {activation}")
     embed_scale = getattr(stack.embed_tokens, "scalar_embed_scale", None)
-    return Form(
+    return NetworkForm(
         dtype=dtype,
         width=int(attention.head_dim),
         heads=len(_matrix(attention.q_proj)) // int(attention.head_dim),
@@ -239,13 +245,13 @@ def _stack(model: nn.Module) -> Any:
     return stack
 
 
-def _layer(layer: Any) -> Layer:
+def _layer(layer: Any) -> LayerTensors:
     _check_parts(layer, LAYER_PARTS)
     attention, gate = layer.self_attn, layer.mlp
     norms = HEAD_NORMS & {name for name, _ in attention.named_children()}
     _check_parts(attention, ATTENTION_PARTS | norms)
     _check_parts(gate, GATE_PARTS)
-    return Layer(
+    return LayerTensors(
         attention_norm=_weight(layer.input_layernorm),
         heads=(_linear(attention.q_proj), _linear(attention.k_proj), _linear(attention.v_proj)),
         query_norm=_weight(attention.q_norm) if norms else None,
@@ -276,11 +282,11 @@ def _matrix(module: nn.Module) -> Tensor:
     return _linear(module).weight
 
 
-def _linear(module: nn.Module) -> Linear:
+def _linear(module: nn.Module) -> LinearTensors:
     """The tensors of a linear layer with at most one active LoRA adapter."""
     hooks = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
     if type(module) is nn.Linear and not hooks:
-        return Linear(module.weight, module.bias)
+        return LinearTensors(module.weight, module.bias)
     if not isinstance(module, LoraLinear) or hooks or module.merged:
         raise UnsupportedModel(f"it has a {type(module).__name__} for a linear layer")
     base = _linear(module.get_base_layer())
@@ -294,7 +300,7 @@ def _linear(module: nn.Module) -> Linear:
         raise UnsupportedModel("its adapter has dropout")
     if len(names) > 1 or name in module.lora_variant or module.lora_bias[name]:
         raise UnsupportedModel("its adapter is more than W + s B A")
-    return Linear(base.weight, base.bias, a.weight, b.weight, float(module.scaling[name]))
+    return LinearTensors(base.weight, base.bias, a.weight, b.weight, float(module.scaling[name]))
 
 
 def _epsilon(norm: Any) -> float:
@@ -304,12 +310,12 @@ def _epsilon(norm: Any) -> float:
     raise UnsupportedModel(f"its {type(norm).__name__} has no epsilon")
 
 
-def linears(layer: Layer) -> Iterator[Linear]:
+def linears(layer: LayerTensors) -> Iterator[LinearTensors]:
     """All matrices of a layer."""
     yield from (*layer.heads, layer.output, *layer.gates, layer.down)
 
 
-def tensors(network: Network) -> Iterator[Tensor]:
+def tensors(network: Network) -> Iterator[Float[Tensor, "..."]]:
     """All tensors of a network, in a fixed order."""
     yield from (network.embedding, network.norm)
     for layer in network.layers:
@@ -322,9 +328,9 @@ def detached(network: Network) -> Network:
     """The network with its parameters as tensors without gradients."""
     detach = Tensor.detach
 
-    def layer(x: Layer) -> Layer:
+    def layer(x: LayerTensors) -> LayerTensors:
         query_norm, key_norm = (None if norm is None else norm.detach() for norm in (x.query_norm, x.key_norm))
-        return Layer(
+        return LayerTensors(
             attention_norm=x.attention_norm.detach(),
             heads=tuple(linear.map(detach) for linear in x.heads),
             query_norm=query_norm,

@@ -4,17 +4,18 @@ Each layer is compared on the model's own states before it, so that rounding doe
 model rounds its residual stream, which this engine does not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from tutelage.engines.gpu.decoding_copy import Rotary
 from tutelage.engines.gpu.span_attention import Spans
 from tutelage.engines.gpu.transformer import (
-    Form,
     Network,
+    NetworkForm,
     UnsupportedModel,
     attention_inputs,
     embedded,
@@ -27,12 +28,10 @@ from tutelage.engines.network import Backbone, context_of, inner, trunk
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03}
 """Tolerance of a layer, relative to the norm of its states."""
 TOKENS = 16
-Rotary = Callable[[Int[Tensor, " N"]], tuple[Float[Tensor, "N w"], Float[Tensor, "N w"]]]
-"""Cosines and sines of positions."""
 
 
 @torch.no_grad()
-def agreeing_form(backbone: Backbone, rotary: Rotary) -> Form:
+def agreeing_form(backbone: Backbone, rotary: Rotary) -> NetworkForm:
     """The form with which every layer of the model agrees, in the dtype of the model's weights.
 
     Raises UnsupportedModel if there is none.
@@ -60,7 +59,7 @@ def agreeing_form(backbone: Backbone, rotary: Rotary) -> Form:
 
 
 def _errors(
-    form: Form,
+    form: NetworkForm,
     network: Network,
     tokens: Int[Tensor, " N"],
     positions: Int[Tensor, " N"],
