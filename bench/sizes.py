@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
+from transformers import LlamaConfig, PretrainedConfig
 
 import tutelage as tt
+from bench.gpu.random_models import settings_of
 from tutelage.commands.plan.run import PlanResult
 from tutelage.engines.plans.estimate import setting_flags
 from tutelage.engines.plans.hardware import GIB
@@ -30,23 +31,10 @@ def _llama(vocabulary: int, hidden: int, layers: int, heads: int, kv_heads: int,
     )
 
 
-def _qwen3(hidden: int, layers: int, heads: int, feed_forward: int) -> Qwen3Config:
-    return Qwen3Config(
-        vocab_size=151_936,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=8,
-        intermediate_size=feed_forward,
-        head_dim=128,
-        tie_word_embeddings=True,
-    )
-
-
 MODELS: dict[str, PretrainedConfig] = {
     "135M": _llama(49_152, 576, 30, 9, 3, 1_536),  # SmolLM2
-    "0.6B": _qwen3(1_024, 28, 16, 3_072),
-    "4B": _qwen3(2_560, 36, 32, 9_728),
+    "0.6B": settings_of("Qwen3-0.6B", tiny=False),
+    "4B": settings_of("Qwen3-4B", tiny=False),
     "8B": _llama(128_256, 4_096, 32, 32, 8, 14_336),  # Llama 3.1
     "70B": _llama(128_256, 8_192, 80, 64, 8, 28_672),
     "405B": _llama(128_256, 16_384, 126, 128, 8, 53_248),

@@ -42,7 +42,7 @@ def measure(name: str, device: str, tiny: bool, subject: str) -> dict[str, float
     model = random_model(settings, device, torch.bfloat16)
     rate = copy_rate(device, 2**20 if tiny else 2**30)
     steps, limit = (4, 6) if tiny else (STEPS[subject], LIMIT)
-    told: dict[str, float] = {"steps": float(steps), "copy_tb_s": rate / 1e12}
+    figures: dict[str, float] = {"steps": float(steps), "copy_tb_s": rate / 1e12}
     for label, load in _loads(tiny).items():
         prompts = random_prompts(settings.vocab_size, load.prompts, load.length)
         work = _work(model, subject, prompts, load, TINY_CACHE if tiny else {})
@@ -51,8 +51,8 @@ def measure(name: str, device: str, tiny: bool, subject: str) -> dict[str, float
         own["floor"] = floor(model, load, limit, rate)
         own["share_of_floor"] = own["decoding"] / own["floor"]
         own["peak_gib"] = peak_gib(device)
-        told |= {f"{label}_{key}": value for key, value in own.items()}
-    return told
+        figures |= {f"{label}_{key}": value for key, value in own.items()}
+    return figures
 
 
 def _loads(tiny: bool) -> dict[str, Load]:
@@ -110,13 +110,13 @@ def _work(
 def _generate(model: Any, prompts: PromptTokens, load: Load, tokens: int) -> None:
     """A static batch of transformers, with its dynamic cache."""
     ids = torch.tensor(prompts.tokens, device=model.device)
-    made = model.generate(
+    output = model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         num_return_sequences=load.samples,
         generation_config=_sampling(tokens),
     )
-    assert made.shape == (load.rows, load.length + tokens)
+    assert output.shape == (load.rows, load.length + tokens)
 
 
 def _generate_continuously(
@@ -127,16 +127,16 @@ def _generate_continuously(
     from transformers import ContinuousBatchingConfig
 
     inputs = [list(each) for each in prompts.tokens for _ in range(load.samples)]
-    made = model.generate_batch(
+    outputs = model.generate_batch(
         inputs,
         generation_config=_sampling(tokens),
         continuous_batching_config=ContinuousBatchingConfig(**cache),
         progress_bar=False,
         persistent_manager=True,
     )
-    written = [len(output.generated_tokens) for output in made.values()]
+    written = [len(output.generated_tokens) for output in outputs.values()]
     if written != [tokens] * load.rows:
-        errors = {output.error for output in made.values()}
+        errors = {output.error for output in outputs.values()}
         raise RuntimeError(f"generate_batch wrote {sum(written)} tokens instead of {tokens * load.rows}: {errors}")
 
 

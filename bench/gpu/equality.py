@@ -35,15 +35,15 @@ def measure(device: str, tiny: bool, subject: str) -> dict[str, float]:
     """The largest errors over all families, and each family's own under `<family>.<full|lora>.`."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
-    told: dict[str, float] = {}
+    figures: dict[str, float] = {}
     cases: list[dict[str, float]] = []
     for family in FAMILIES:
         for rank in (0, RANK):
             case = _case(family, rank, device, tiny, subject)
             cases.append(case)
-            told |= {f"{family}.{'lora' if rank else 'full'}.{name}": value for name, value in case.items()}
+            figures |= {f"{family}.{'lora' if rank else 'full'}.{name}": value for name, value in case.items()}
     smallest = ("float32_equal_tokens", "bf16_ratios_near_1")
-    return {name: (min if name in smallest else max)(case[name] for case in cases) for name in cases[0]} | told
+    return {name: (min if name in smallest else max)(case[name] for case in cases) for name in cases[0]} | figures
 
 
 def _case(family: str, rank: int, device: str, tiny: bool, subject: str) -> dict[str, float]:
@@ -57,21 +57,21 @@ def _case(family: str, rank: int, device: str, tiny: bool, subject: str) -> dict
     sampling = config.Sampling(max_new_tokens=8 if tiny else 32)
     rollout = expected.generate(prompts, SAMPLES, sampling, seed=3)
     reference = _scores(expected, rollout)
-    told: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
         own = policy(_placed(model, device, dtype if subject != "plain" else torch.float32), subject, dtype, ends=True)
         if isinstance(own.engine, GpuEngine) and family != COMPILED:
             own.engine.steps = EAGER
         logp, entropy, gradients = _scores(own, rollout.to(device))
-        told[f"{name}_logp"] = float((logp - reference[0]).abs().max())
-        told[f"{name}_entropy"] = float((entropy - reference[1]).abs().max())
-        told[f"{name}_gradient"] = _relative(gradients, reference[2])
+        figures[f"{name}_logp"] = float((logp - reference[0]).abs().max())
+        figures[f"{name}_entropy"] = float((entropy - reference[1]).abs().max())
+        figures[f"{name}_gradient"] = _relative(gradients, reference[2])
         sampled = own.generate(prompts, SAMPLES, sampling, seed=3)
         if dtype == torch.float32:
-            told["float32_equal_tokens"] = _equal_tokens(sampled, rollout)
+            figures["float32_equal_tokens"] = _equal_tokens(sampled, rollout)
         else:
-            told |= _off_policy(own, sampled)
-    return told
+            figures |= _off_policy(own, sampled)
+    return figures
 
 
 def trained(device: str, tiny: bool, subject: str) -> dict[str, float]:
@@ -80,7 +80,7 @@ def trained(device: str, tiny: bool, subject: str) -> dict[str, float]:
     The trainer's log-probabilities are also compared with those of plain in float32 on the CPU.
     """
     folder = model_folder()
-    told: dict[str, float] = {}
+    figures: dict[str, float] = {}
     texts = json.loads((folder / "prompts.json").read_text())[: 2 if tiny else None]
     for rank in (0, RANK):
         own = Policy(load_backbone(config.Model(str(folder), "bf16", device, subject), config.Lora(rank=rank)))  # type: ignore[arg-type]
@@ -90,10 +90,10 @@ def trained(device: str, tiny: bool, subject: str) -> dict[str, float]:
         exact = Policy(load_backbone(config.Model(str(folder), "float32", "cpu", "plain"), config.Lora()))
         with torch.no_grad():
             apart = own.scores(rollout).logp.cpu() - exact.scores(rollout.to("cpu")).logp
-        figures = _off_policy(own, rollout) | {"bf16_logp": float(apart.abs().max())}
-        figures |= {"tokens": float(rollout.mask.sum()), "mean_length": float(rollout.mask.sum(1).float().mean())}
-        told |= {f"{'lora' if rank else 'full'}_{name}": value for name, value in figures.items()}
-    return told
+        case = _off_policy(own, rollout) | {"bf16_logp": float(apart.abs().max())}
+        case |= {"tokens": float(rollout.mask.sum()), "mean_length": float(rollout.mask.sum(1).float().mean())}
+        figures |= {f"{'lora' if rank else 'full'}_{name}": value for name, value in case.items()}
+    return figures
 
 
 def model_folder() -> Path:

@@ -43,11 +43,11 @@ def markdown(lines: Iterable[Line], columns: Mapping[str, tuple[str, Sequence[st
 
 
 def _versions(lines: Sequence[Line]) -> str:
-    told = {
+    tables = {
         f"{line['card']}, torch {line['torch']}, transformers {line['transformers']}, revision {line['revision']}": None
         for line in lines
     }
-    return "\n".join(told)
+    return "\n".join(tables)
 
 
 def _table(lines: Sequence[Line], names: Sequence[str]) -> str:

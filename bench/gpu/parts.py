@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, get_args
+from typing import Any
 
-from bench.gpu import card, decoding_rates, equality, policy_step, updates
-from tutelage.base import config
+from bench.gpu import attention, card, decoding_rates, equality, head, policy_step, updates
 
 Figures = Mapping[str, Any]
 ENGINES = ("plain", "gpu")
@@ -39,23 +38,21 @@ class Unit:
         return self.part.name, self.subject
 
 
-def _kernel(module: str, device: str, tiny: bool, subject: str) -> Figures:
-    """The figures of a module that measures one kernel by `measure`."""
-    from importlib import import_module
-
-    measure = import_module(module).measure
-    if module.endswith("attention"):
-        return flat(measure(device))
+def _head(device: str, tiny: bool, subject: str) -> Figures:
     rows, vocabulary, width = (32, 256, 16) if tiny else (16_384, 248_320, 2_048)
-    return flat(measure(rows, vocabulary, width, device))
+    return flat(head.measure(rows, vocabulary, width, device))
+
+
+def _attention(device: str, tiny: bool, subject: str) -> Figures:
+    return flat(attention.measure(device))
 
 
 def flat(figures: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested figures under names with dots."""
-    told: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in figures.items():
-        told |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return told
+        flattened |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flattened
 
 
 _DECODING = tuple(
@@ -100,14 +97,8 @@ PARTS = (
         equality.trained,
     ),
     _decoding("Qwen3-0.6B", limit=90),
-    Part(
-        "head",
-        "Head loss, 16,384 × 248,320 × 2,048, bf16, forwards and backwards",
-        ("kernels",),
-        (),
-        partial(_kernel, "bench.gpu_head"),
-    ),
-    Part("attention", "Attention of packed rows", ("kernels",), (), partial(_kernel, "bench.gpu_attention")),
+    Part("head", "Head loss, 16,384 × 248,320 × 2,048, bf16, forwards and backwards", ("kernels",), (), _head),
+    Part("attention", "Attention of a decoding step, one layer", ("kernels",), (), _attention),
     Part(
         "sft",
         "SFT, Qwen3-0.6B, full, one document of 8,192 tokens",
@@ -166,13 +157,9 @@ def units(names: tuple[str, ...] = (), subjects: tuple[str, ...] = ()) -> list[U
 
 
 def obstacle(unit: Unit) -> str:
-    """Why a unit cannot be measured with this version of the package; empty if it can."""
-    if unit.subject in ENGINES and unit.subject not in get_args(config.EngineName):
-        return f"there is no engine {unit.subject} yet"
+    """Why a unit cannot be measured here; empty if it can."""
     if unit.part.name == "trained" and not equality.model_folder().is_dir():
         return f"there is no trained model in {equality.model_folder()} (TUTELAGE_GPU_MODEL)"
-    if unit.subject == "kernels" and find_spec(f"bench.gpu_{unit.part.name}") is None:
-        return f"there is no bench/gpu_{unit.part.name}.py yet"
     if unit.subject.startswith("trl") and (find_spec("trl") is None or find_spec("datasets") is None):
         return "TRL is not installed (see bench/gpu.txt)"
     return ""

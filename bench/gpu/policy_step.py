@@ -44,9 +44,9 @@ def measure(device: str, tiny: bool, subject: str) -> dict[str, float]:
         rollout = _timed(seconds["generate"], device, own.generate, asked, samples, sampling, seed=number)
         old = _timed(seconds["score"], device, _log_probabilities, own, rollout)
         _timed(seconds["update"], device, _update, own, learner, rollout, old)
-    told = {f"{name}_seconds": statistics.median(each[1:] or each) for name, each in seconds.items()}
+    figures = {f"{name}_seconds": statistics.median(each[1:] or each) for name, each in seconds.items()}
     firsts = {f"first_{name}_seconds": each[0] for name, each in seconds.items()}
-    return told | firsts | {"step_seconds": sum(told.values()), "peak_gib": peak_gib(device)}
+    return figures | firsts | {"step_seconds": sum(figures.values()), "peak_gib": peak_gib(device)}
 
 
 def _timed(seconds: list[float], device: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -70,7 +70,7 @@ def family_settings(name: str, tiny: bool) -> Any:
 
 
 def _configured(kind: Any, shape: dict[str, int], vocabulary: int, **more: Any) -> Any:
-    told = {
+    constants = {
         "vocab_size": vocabulary,
         "max_position_embeddings": CONTEXT,
         "tie_word_embeddings": True,
@@ -79,8 +79,8 @@ def _configured(kind: Any, shape: dict[str, int], vocabulary: int, **more: Any) 
         "bos_token_id": None,
     }
     if kind is MistralConfig:
-        told["sliding_window"] = None
-    return kind(**told | shape | more)
+        constants["sliding_window"] = None
+    return kind(**constants | shape | more)
 
 
 def words(vocabulary: int) -> Any:

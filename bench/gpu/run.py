@@ -112,9 +112,9 @@ def _open(chosen: Sequence[Unit], file: Path) -> Iterator[Unit]:
 def _line(unit: Unit, limit: float, work: Work) -> dict[str, Any]:
     """The part of a line that is of this unit alone."""
     started = time.monotonic()
-    told = work.finish(unit, limit)
+    outcome = work.finish(unit, limit)
     part, subject = unit.key
-    return {"part": part, "subject": subject, "seconds": round(time.monotonic() - started, 1), **told}
+    return {"part": part, "subject": subject, "seconds": round(time.monotonic() - started, 1), **outcome}
 
 
 class Processes:
@@ -146,11 +146,11 @@ class Processes:
         except subprocess.TimeoutExpired:
             failure = f"took more than {seconds:.0f} s"
         _end(process)
-        told: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {"card": ""}
-        if "figures" not in told and "error" not in told:
+        outcome: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {"card": ""}
+        if "figures" not in outcome and "error" not in outcome:
             last = self._file(unit, "log").read_text(errors="replace").strip().splitlines()[-3:]
-            told["error"] = "\n".join([*last, failure or f"the process ended with status {process.returncode}"])
-        return told
+            outcome["error"] = "\n".join([*last, failure or f"the process ended with status {process.returncode}"])
+        return outcome
 
     def close(self) -> None:
         """End the processes that were started and never measured."""

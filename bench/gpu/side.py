@@ -18,9 +18,9 @@ def main(part: str, subject: str, device: str, file: str, tiny: str = "") -> Non
     """Write the name of the card, then the figures or the error."""
     unit = next(each for each in units() if each.key == (part, subject))
     sys.stdin.readline()
-    told = {"card": name_of(device)}
-    Path(file).write_text(json.dumps(told))
-    Path(file).write_text(json.dumps(told | outcome(unit, device, tiny == "tiny")))
+    line = {"card": name_of(device)}
+    Path(file).write_text(json.dumps(line))
+    Path(file).write_text(json.dumps(line | outcome(unit, device, tiny == "tiny")))
 
 
 def outcome(unit: Unit, device: str, tiny: bool) -> dict[str, Any]:

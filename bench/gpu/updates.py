@@ -71,7 +71,7 @@ def _documents(own: Policy, count: int, length: int, device: str) -> dict[str, f
     first = once(step, device)
     seconds = middle(step, device, runs=3)
     tokens = count * length
-    told = {
+    figures = {
         "first_seconds": first,
         "step_seconds": seconds,
         "tokens_per_second": tokens / seconds,
@@ -79,8 +79,8 @@ def _documents(own: Policy, count: int, length: int, device: str) -> dict[str, f
         "peak_gib": peak_gib(device),
     }
     if len(own.parameters()) < len(list(own.model.parameters())):
-        told["mfu_frozen"] = operations(own.model, tokens, count * length**2, each=4) / seconds / PEAK
-    return told
+        figures["mfu_frozen"] = operations(own.model, tokens, count * length**2, each=4) / seconds / PEAK
+    return figures
 
 
 def backwards(own: Policy, rows: Rows, tokens: int, loss: Callable[[Any], Tensor]) -> None:

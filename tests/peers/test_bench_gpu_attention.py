@@ -1,6 +1,6 @@
 """The measurement of attention in decoding, rehearsed on a CPU."""
 
-from bench.gpu_attention import TINY, AttentionShape, measure
+from bench.gpu.attention import TINY, AttentionShape, measure
 
 
 def test_a_rehearsal_on_a_cpu():

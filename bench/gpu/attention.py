@@ -1,7 +1,7 @@
 """Attention of one decoding step over shared prompts: time per layer, and its rate of reading as a share of what the
 device copies. On a GPU the layers are one captured graph, as in decoding; they differ, so that no cache holds them.
 
-    PYTHONPATH=. python -m bench.gpu_attention
+    PYTHONPATH=. python -m bench.gpu.attention
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bench.gpu.stopwatch import copy_rate
 from tutelage.engines.gpu.slot_attention import DecodeAttention, SlotIndices, attend_reference
 
 
@@ -67,7 +68,7 @@ def measure(device: str, repeats: int = 30) -> dict[str, Any]:
     seconds = _median(_captured(attend, gpu), gpu, repeats) / shape.layers
     layer = query, key, value, *prompts[0], *own[0], indices, scale
     output, twin = attention(*layer), attend_reference(*layer, shape.prompt_tokens)
-    rate, copy = shape.read_bytes(dtype.itemsize) / seconds, _copy_rate(device, repeats)
+    rate, copy = shape.read_bytes(dtype.itemsize) / seconds, copy_rate(device, 2**30 if gpu else 2**22)
     return {
         "device": torch.cuda.get_device_name() if gpu else device,
         "seconds": seconds,
@@ -89,14 +90,6 @@ def _indices(shape: AttentionShape, device: str) -> SlotIndices:
     group = torch.arange(shape.slots, dtype=torch.int32) // shape.per_prompt
     own = torch.full((shape.slots,), shape.own_tokens, dtype=torch.int32)
     return SlotIndices(*(x.to(device) for x in (start, length, members, group, own)))
-
-
-def _copy_rate(device: str, repeats: int) -> float:
-    """Bytes read and written per second by a copy of a large tensor."""
-    gpu = torch.device(device).type == "cuda"
-    source = torch.zeros(2**30 if gpu else 2**22, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    return 2 * source.numel() / _median(lambda: target.copy_(source), gpu, repeats)
 
 
 def _captured(call: Callable[[], Any], gpu: bool) -> Callable[[], Any]:
